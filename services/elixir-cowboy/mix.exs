@@ -8,9 +8,9 @@ defmodule ElixirCowboy.MixProject do
       elixir: "~> 1.18",
       start_permanent: Mix.env() == :prod,
       elixirc_paths: if(Mix.env() == :test, do: ["lib", "test/support"], else: ["lib"]),
-      # Tests start what they need: the application wants settings.
+      # Tests start what they need, because the application needs settings.
       aliases: [test: "test --no-start"],
-      # Cowboy is Debian's, beside Erlang's own applications: nothing is fetched.
+      # Cowboy comes from Debian, next to Erlang's own applications, so nothing is fetched.
       deps: []
     ]
   end

@@ -1,16 +1,16 @@
 package main
 
-// Audio that waits for its tick: the bytes, their sequence numbers, and when they were read. Pure.
+// Audio that waits for the next tick: the bytes, their sequence numbers, and when they were read. No I/O, no clock.
 
 import (
 	"sync"
 	"time"
 )
 
-// audio is memory for frames; it goes from a backlog to a request, and back into the pool.
+// audio is a buffer for frames. It moves from a backlog to a request, and back into the pool.
 type audio struct{ bytes []byte }
 
-// audioPool lends memory for frames, with room for what comes between two ticks.
+// audioPool provides buffers with room for the frames between two ticks; size is their capacity in bytes.
 type audioPool struct {
 	pool sync.Pool
 	size int
@@ -28,49 +28,49 @@ func (p *audioPool) get() *audio {
 }
 
 func (p *audioPool) put(a *audio) {
-	// What grew in an overload is not kept.
+	// Buffers that grew in an overload are not kept.
 	if cap(a.bytes) <= 2*p.size {
 		a.bytes = a.bytes[:0]
 		p.pool.Put(a)
 	}
 }
 
-// mark says when frames were read: those up to newest that come after the mark before.
+// mark is the time at which a group of frames was read: those after the previous mark, up to newest.
 type mark struct {
 	newest uint64
 	at     time.Time
 }
 
-// taken are frames that left a backlog, with the times at which the first and the last were read.
+// taken describes frames that left a backlog, with the times at which the first and the last were read.
 type taken struct {
 	span
 	oldestRead, newestRead time.Time
 }
 
-// backlog holds the frames of one session that wait.
+// backlog holds the waiting frames of one session.
 type backlog struct {
 	pool *audioPool
-	// audio holds the frames that wait from head on; nil while none waits.
+	// audio holds the waiting frames from offset head on; nil while none waits.
 	audio *audio
 	head  int
 	marks []mark
-	// left and came are the sequence numbers of the last frame that left and of the last that came.
+	// left is the sequence number of the last frame that was taken or dropped, came that of the last frame that was added.
 	left, came uint64
-	// overflow are frames that were dropped since that was last reported.
+	// overflow describes frames that were dropped and not reported yet.
 	overflow *taken
 }
 
-// waiting is the number of frames that wait.
+// waiting returns the number of frames that wait.
 func (b *backlog) waiting() uint64 { return b.came - b.left }
 
-// add appends a frame that was read at a time.
+// add appends a frame that was read at the given time.
 func (b *backlog) add(frame []byte, at time.Time) {
 	if b.audio == nil {
 		b.audio = b.pool.get()
 	}
 	bytes := b.audio.bytes
 	if b.head > 0 && len(bytes)+len(frame) > cap(bytes) {
-		// Frames were dropped in front: move the rest there instead of growing.
+		// Frames were dropped at the front: move the rest there instead of growing.
 		bytes = bytes[:copy(bytes, bytes[b.head:])]
 		b.head = 0
 	}
@@ -83,7 +83,7 @@ func (b *backlog) add(frame []byte, at time.Time) {
 	}
 }
 
-// leave takes the numbers and times of the oldest frames, at least one and at most all that wait.
+// leave removes the numbers and times of the oldest frames: at least one, and at most all that wait.
 func (b *backlog) leave(frames uint64) taken {
 	t := taken{span: span{oldest: b.left + 1, frames: frames}, oldestRead: b.marks[0].at}
 	b.left += frames
@@ -97,7 +97,7 @@ func (b *backlog) leave(frames uint64) taken {
 	return t
 }
 
-// drop removes the oldest frame, to be reported later.
+// drop drops the oldest frame and adds it to overflow.
 func (b *backlog) drop() {
 	t := b.leave(1)
 	b.head += frameBytes
@@ -105,19 +105,19 @@ func (b *backlog) drop() {
 		b.overflow = &t
 		return
 	}
-	// Frames leave otherwise only after a report, so these follow those that were dropped before.
+	// An overflow is reported before the next batch is taken, so this frame directly follows the dropped ones.
 	b.overflow.frames++
 	b.overflow.newestRead = t.newestRead
 }
 
-// takeOverflow returns what was dropped and is not reported yet; nil if nothing was.
+// takeOverflow returns and clears the description of dropped frames; nil if none were dropped.
 func (b *backlog) takeOverflow() *taken {
 	t := b.overflow
 	b.overflow = nil
 	return t
 }
 
-// take removes all frames that wait; there must be one. The batch is what remains of the memory behind its start.
+// take removes all waiting frames, of which there must be at least one. The batch owns their buffer.
 func (b *backlog) take() (taken, batch) {
 	first := b.marks[:0]
 	t := b.leave(b.waiting())
@@ -127,7 +127,7 @@ func (b *backlog) take() (taken, batch) {
 	return t, taken
 }
 
-// clear gives up all that waits. Nothing may be added any more.
+// clear discards all waiting frames. No frames may be added afterwards.
 func (b *backlog) clear() {
 	if b.audio != nil {
 		b.pool.put(b.audio)
@@ -135,7 +135,7 @@ func (b *backlog) clear() {
 	*b = backlog{}
 }
 
-// batch is audio on its way to the inference, and the memory that it is in.
+// batch is the audio of one request, and the buffer that holds it.
 type batch struct {
 	audio *audio
 	bytes []byte

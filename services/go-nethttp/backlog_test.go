@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-// frameOf is a frame that carries its number.
+// frameOf returns a frame whose first 8 bytes are its number.
 func frameOf(number uint64) []byte {
 	return append(binary.BigEndian.AppendUint64(nil, number), make([]byte, frameBytes-8)...)
 }
 
-// TestBacklog_KeepsOrderWhateverHappens plays random arrivals, drops and batches, and compares with the numbers alone.
+// TestBacklog_KeepsOrderWhateverHappens runs random arrivals, drops and batches, and compares the backlog with a model of
+// sequence numbers.
 func TestBacklog_KeepsOrderWhateverHappens(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

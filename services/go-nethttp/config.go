@@ -1,6 +1,6 @@
 package main
 
-// The settings: environment variables, and flags of the same meaning, which win.
+// The settings, from environment variables and from flags of the same meaning. A flag overrides its variable.
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// config is the gateway's settings, checked. services/README.md ("Gateways") is the contract.
+// config holds the gateway's validated settings, as listed in services/README.md ("Gateways").
 type config struct {
 	host                 netip.Addr
 	port                 uint16
@@ -26,20 +26,20 @@ type config struct {
 	flushPhaseJitter     time.Duration
 	inferenceTimeout     time.Duration
 	inferenceHTTPClients int
-	// workerThreads of 0 leaves the number to the runtime, which respects affinity and the quota of the cgroup.
+	// workerThreads is GOMAXPROCS; 0 leaves it to the runtime, which respects CPU affinity and the cgroup's quota.
 	workerThreads     int
 	maxBufferedFrames uint64
-	// maxConnections of 0 is no limit.
+	// maxConnections limits the open connections; 0 means no limit.
 	maxConnections uint64
-	// version asks for the version instead of a gateway.
+	// version prints the version instead of starting a gateway.
 	version bool
 }
 
-// parseConfig reads flags, and variables where there is no flag. lookup is os.LookupEnv but in tests.
+// parseConfig reads flags, and environment variables for flags that are not given. lookup is os.LookupEnv except in tests.
 func parseConfig(arguments []string, lookup func(string) (string, bool), output io.Writer) (config, error) {
 	c := config{host: netip.AddrFrom4([4]byte{127, 0, 0, 1}), inferenceURL: &url.URL{Scheme: "http", Host: "127.0.0.1:9000"}}
 	flags := flag.NewFlagSet("go-nethttp", flag.ContinueOnError)
-	// The caller prints the error; the usage is printed only if it is asked for.
+	// The caller prints the error. The usage is printed only for -help.
 	flags.SetOutput(io.Discard)
 	flags.BoolVar(&c.version, "version", false, "print the version and exit")
 	c.define(flags)
@@ -69,7 +69,7 @@ func parseConfig(arguments []string, lookup func(string) (string, bool), output 
 	return c, errors.Join(problems...)
 }
 
-// define lists all settings, in the order of the contract.
+// define registers a flag for each setting, in the order of the contract.
 func (c *config) define(flags *flag.FlagSet) {
 	flags.Func("host", "address to listen on (default 127.0.0.1)", func(text string) (err error) {
 		c.host, err = netip.ParseAddr(text)
@@ -92,13 +92,13 @@ func (c *config) define(flags *flag.FlagSet) {
 	number(flags, &c.maxConnections, "max-connections", 0, 0, math.MaxInt64, "connections that may be open; 0: no limit")
 }
 
-// number defines a flag for an integer from least to most.
+// number defines a flag for an integer from least to most, with value as its default.
 func number[T ~int | ~uint16 | ~uint32 | ~uint64](flags *flag.FlagSet, target *T, name string, value, least, most uint64, usage string) {
 	*target = T(value)
 	integer(flags, func(parsed uint64) { *target = T(parsed) }, name, value, least, most, usage)
 }
 
-// duration defines a flag for a time of least to most milliseconds.
+// duration defines a flag for a duration of least to most whole milliseconds.
 func duration(flags *flag.FlagSet, target *time.Duration, name string, value, least, most uint64, usage string) {
 	*target = time.Duration(value) * time.Millisecond
 	set := func(parsed uint64) { *target = time.Duration(parsed) * time.Millisecond }
@@ -116,7 +116,7 @@ func integer(flags *flag.FlagSet, set func(uint64), name string, value, least, m
 	})
 }
 
-// parseInferenceURL accepts http://host:port and nothing more.
+// parseInferenceURL accepts http://host:port only; a single trailing slash is removed.
 func parseInferenceURL(text string) (*url.URL, error) {
 	parsed, err := url.Parse(text)
 	if err != nil {

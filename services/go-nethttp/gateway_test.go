@@ -13,19 +13,19 @@ import (
 	"time"
 )
 
-// patience of a test that waits for something that must come.
+// testPatience is the time limit of a wait for something that must happen.
 const testPatience = 10 * time.Second
 
-// running is a gateway in this process.
+// running is a gateway that runs in the test process.
 type running struct {
 	*gateway
 	address string
-	// stop is what SIGTERM does; ended tells when all is over.
+	// stop does what SIGTERM does; ended receives serve's result.
 	stop  context.CancelFunc
 	ended chan error
 }
 
-// startGateway starts a gateway in front of an inference.
+// startGateway starts a gateway in front of the inference at this URL.
 func startGateway(t *testing.T, inference string, flags ...string) *running {
 	t.Helper()
 	c, err := configOf(nil, append([]string{"--inference-url", inference, "--flush-interval-ms", "50"}, flags...)...)
@@ -50,7 +50,7 @@ func startGateway(t *testing.T, inference string, flags ...string) *running {
 	return r
 }
 
-// until polls the books.
+// until polls the counters until isSo holds.
 func (r *running) until(t *testing.T, what string, isSo func(counts) bool) counts {
 	t.Helper()
 	for deadline := time.Now().Add(testPatience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
@@ -62,7 +62,7 @@ func (r *running) until(t *testing.T, what string, isSo func(counts) bool) count
 	return counts{}
 }
 
-// startInference starts an inference over h2c that answers as told.
+// startInference starts an h2c server that handles requests with answer, and returns its URL.
 func startInference(t *testing.T, answer http.HandlerFunc) string {
 	t.Helper()
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
@@ -76,7 +76,7 @@ func startInference(t *testing.T, answer http.HandlerFunc) string {
 	return "http://" + tcp.Addr().String()
 }
 
-// answerRightly is an inference that hears "now" in everything.
+// answerRightly sends a valid response with the transcript "now".
 func answerRightly(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	var passes int
@@ -84,7 +84,7 @@ func answerRightly(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"rms":1.5,"zero_crossings":7,"checksum":1,"samples":%d,"transcript":"now","audio_bytes":%d}`, passes*len(body)/2, len(body))
 }
 
-// client speaks WebSocket byte by byte, so that it can break every rule.
+// client writes WebSocket frames byte by byte, so that it can send invalid ones.
 type client struct {
 	t *testing.T
 	net.Conn
@@ -109,7 +109,7 @@ func (r *running) connect(t *testing.T) *client {
 	return c
 }
 
-// send writes a whole masked frame. The mask is zero, which leaves the payload as it is.
+// send writes a complete masked frame. The masking key is zero, which leaves the payload unchanged.
 func (c *client) send(opcode byte, payload []byte) {
 	c.t.Helper()
 	head := []byte{0x80 | opcode}
@@ -143,7 +143,7 @@ func (c *client) frames(count int) {
 	}
 }
 
-// next reads a frame. A server's frames are whole and have no mask.
+// next reads a frame, which must be unfragmented and unmasked.
 func (c *client) next() (opcode byte, payload []byte) {
 	c.t.Helper()
 	var head [2]byte
@@ -165,7 +165,7 @@ func (c *client) next() (opcode byte, payload []byte) {
 	return head[0] & 15, payload
 }
 
-// text reads a frame that must be a text with these parts.
+// text reads a frame that must be a text frame with these parts.
 func (c *client) text(parts ...string) {
 	c.t.Helper()
 	opcode, payload := c.next()
@@ -176,7 +176,7 @@ func (c *client) text(parts ...string) {
 	}
 }
 
-// closed reads a frame that must be a close with this code and reason, and then the end.
+// closed reads a frame that must be a Close frame with this code and reason, and then the end of the stream.
 func (c *client) closed(code int, reason string) {
 	c.t.Helper()
 	opcode, payload := c.next()

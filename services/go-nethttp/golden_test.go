@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// golden is services/testdata/stt-messages.json; services/README.md says what its fields mean.
+// golden is the content of services/testdata/stt-messages.json. services/README.md describes its fields.
 type golden struct {
 	Client []struct {
 		Name, State, Means string

@@ -1,6 +1,6 @@
 package main
 
-// Requests to the inference: HTTP/2 with prior knowledge, over a few connections.
+// Requests to the inference, over HTTP/2 with prior knowledge (h2c) and a few connections.
 
 import (
 	"context"
@@ -18,19 +18,20 @@ import (
 )
 
 const (
-	// connectTimeout is the longest time for a connection to the inference to open.
+	// connectTimeout limits the time to open a connection to the inference.
 	connectTimeout = time.Second
-	// pingAfter is how long a connection may say nothing before it is asked; pingTimeout is how long it may stay silent then.
+	// pingAfter is the time of silence after which a connection is checked with an HTTP/2 PING; pingTimeout limits the wait
+	// for the reply.
 	pingAfter   = 15 * time.Second
 	pingTimeout = 2 * time.Second
-	// maxAnswerBytes is the longest answer that is read; the right ones have some hundred bytes.
+	// maxAnswerBytes is the largest response body that is read. A regular one has a few hundred bytes.
 	maxAnswerBytes = 64 << 10
 )
 
-// inference makes requests for all sessions.
+// inference sends the requests of all sessions.
 type inference struct {
 	lanes []lane
-	// sessions counts those so far: they take the lanes in turn.
+	// sessions counts the sessions so far; they take the lanes in turn.
 	sessions  atomic.Uint64
 	template  *http.Request
 	timeout   time.Duration
@@ -55,7 +56,7 @@ func newInference(c config, pool *audioPool) *inference {
 	return i
 }
 
-// lane is a client with one HTTP/2 connection, which it replaces when it breaks.
+// lane is an HTTP/2 client. It keeps one connection, and replaces it when it breaks.
 type lane struct{ *http.Transport }
 
 func newLane() lane {
@@ -69,14 +70,15 @@ func newLane() lane {
 	}}
 }
 
-// lane returns the one of the next session.
+// lane returns the lane for the next session.
 func (i *inference) lane() lane {
 	return i.lanes[i.sessions.Add(1)%uint64(len(i.lanes))]
 }
 
-// recognise has the batch of s recognised. ctx ends with the request's time, or with its session.
+// recognise sends the batch of s as one request and parses the response. ctx is done at the request's deadline or when its
+// session ends.
 //
-// RoundTrip instead of Client.Do: there are no cookies, and a redirect is an error.
+// It uses RoundTrip instead of Client.Do, because there are no cookies and a redirect is an error.
 func (i *inference) recognise(ctx context.Context, l lane, s span, b batch) (recognition, *failure) {
 	request := i.template.WithContext(ctx)
 	body := &upload{rest: b.bytes}
@@ -117,7 +119,7 @@ func statusFailure(status int) *failure {
 	return f
 }
 
-// failed says what an error of the transport means.
+// failed maps an error of the transport to the failure that the client is sent.
 func (i *inference) failed(err error) *failure {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -129,14 +131,15 @@ func (i *inference) failed(err error) *failure {
 	}
 }
 
-// isForeign reports whether the peer sent what is no HTTP/2. net/http exports no types for that.
+// isForeign reports whether the peer doesn't speak HTTP/2. It compares texts, because net/http exports no error types for
+// that.
 func isForeign(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "http2: frame too large") || strings.Contains(text, "looked like an HTTP/1.1 header") ||
 		strings.Contains(text, "connection error: ")
 }
 
-// upload is the body of a request. A transport may read it after RoundTrip has returned, but not once it is closed.
+// upload is the body of a request. A transport may read it after RoundTrip has returned, but not after Close.
 type upload struct {
 	mu     sync.Mutex
 	rest   []byte
@@ -164,7 +167,7 @@ func (u *upload) Close() error {
 	return nil
 }
 
-// isClosed reports whether the memory behind it can be used again.
+// isClosed reports whether the transport is done with the body, so that its buffer can be reused.
 func (u *upload) isClosed() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()

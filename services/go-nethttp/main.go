@@ -1,8 +1,10 @@
-// Speech-to-text gateway on net/http and coder/websocket. services/README.md ("Gateways") is its contract.
+// Command go-nethttp is the speech-to-text gateway on net/http and coder/websocket. services/README.md ("Gateways") is its
+// contract.
 //
-// main starts it and says where it listens; config has the settings. server takes clients; socket is the connection of one,
-// and session all that happens on it: backlog holds its audio, schedule says when that is due, inference has it recognised,
-// protocol is what the client is told. metrics keeps the books and shows them.
+// main.go starts the gateway and prints the ready line; config.go has the settings. server.go accepts and upgrades
+// connections. socket.go is the net.Conn below the library, session.go the session on it: backlog.go holds its audio,
+// schedule.go computes when ticks are due, inference.go sends requests, recognition.go parses responses, protocol.go writes
+// the messages. metrics.go keeps the books and serves them.
 package main
 
 import (
@@ -48,8 +50,8 @@ func main() {
 	}
 }
 
-// tune sets what the environment doesn't set otherwise. The heap is small and most of it is audio that lives for a second:
-// collecting it less often costs some megabytes, and the limit of a container comes first.
+// tune sets GC percent, memory limit and GOMAXPROCS where the environment doesn't. The heap is small and most of it is
+// audio that lives for a second: collecting it less often costs some megabytes, and the container's limit takes precedence.
 func tune(c config) {
 	if _, isSet := os.LookupEnv("GOGC"); !isSet {
 		debug.SetGCPercent(200)
@@ -64,7 +66,7 @@ func tune(c config) {
 	}
 }
 
-// containerMemory is the limit of this container's memory; an error where there is none.
+// containerMemory returns the memory limit of this cgroup in bytes, or an error if there is none.
 func containerMemory() (int64, error) {
 	text, err := os.ReadFile("/sys/fs/cgroup/memory.max")
 	if err != nil {
@@ -73,11 +75,11 @@ func containerMemory() (int64, error) {
 	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 }
 
-// run serves until SIGTERM or SIGINT.
+// run serves clients until SIGTERM or SIGINT, and then until all sessions have ended.
 func run(c config) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer cancel()
-	// The kernel's limit of the backlog (net.core.somaxconn) is the one that Go asks for.
+	// Go listens with the kernel's limit of the backlog (net.core.somaxconn).
 	clients, err := net.Listen("tcp", netip.AddrPortFrom(c.host, c.port).String())
 	if err != nil {
 		return fmt.Errorf("failed to listen for clients: %w", err)
@@ -97,7 +99,7 @@ func run(c config) error {
 	return newGateway(c, books).serve(ctx, clients)
 }
 
-// announce prints the ready line.
+// announce prints the ready line: one JSON object on stdout with both addresses and the process id.
 func announce(clients, metrics net.Addr) error {
 	err := json.NewEncoder(os.Stdout).Encode(struct {
 		Event          string `json:"event"`

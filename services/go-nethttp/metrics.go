@@ -1,8 +1,8 @@
 package main
 
-// The gateway's books, and the metrics port that shows them.
+// The books (counters of all sessions), and the metrics port that serves them.
 //
-// The books are one struct behind one lock, so that every reading is consistent.
+// The counters are one struct behind one lock, so that every reading is consistent and satisfies the contract's equations.
 
 import (
 	"bytes"
@@ -22,10 +22,10 @@ import (
 // latenessBounds are the upper bounds of the histogram of flush lateness, in seconds.
 var latenessBounds = [...]float64{0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5}
 
-// counts is everything that is counted under the lock. Audio is counted in frames.
+// counts holds the counters that the lock protects. Audio is counted in frames.
 type counts struct {
 	received, consumed, delivered, sent uint64
-	// waiting and inFlight are frames.
+	// waiting and inFlight are the frames that wait and those of requests in flight.
 	waiting, inFlight uint64
 	dropped           map[string]uint64
 
@@ -37,16 +37,16 @@ type counts struct {
 	failed                                          map[string]uint64
 
 	flushed, skipped, empty uint64
-	// lateness counts ticks within each bound but not within the one before, and those beyond the last.
+	// lateness counts ticks per bucket, not cumulatively: one bucket per bound, and one beyond the last.
 	lateness    [len(latenessBounds) + 1]uint64
 	latenessSum time.Duration
 }
 
-// books is what the gateway counts.
+// books holds all counters of the gateway.
 type books struct {
 	mu     sync.Mutex
 	counts counts
-	// bytesReceived and bytesSent are no part of the balance.
+	// bytesReceived and bytesSent are not part of the equations, so they need no lock.
 	bytesReceived, bytesSent atomic.Uint64
 	accepting                atomic.Bool
 	began                    time.Time
@@ -57,21 +57,21 @@ func newBooks() *books {
 		dropped: map[string]uint64{}, closed: map[string]uint64{}, rejected: map[string]uint64{}, failed: map[string]uint64{},
 	}}
 	for _, kind := range requestKinds {
-		// From the start, so that a rate over them has a first value.
+		// All kinds appear from the start, so that rate() has a first sample of each.
 		b.counts.failed[string(kind)] = 0
 	}
 	b.accepting.Store(true)
 	return b
 }
 
-// enter makes an entry.
+// enter changes the counters under the lock.
 func (b *books) enter(entry func(*counts)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	entry(&b.counts)
 }
 
-// frame counts a frame that came; one that was dropped for it, too.
+// frame counts a received frame, and the oldest one as dropped if it was dropped for it.
 func (b *books) frame(dropsOldest bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -83,7 +83,7 @@ func (b *books) frame(dropsOldest bool) {
 	}
 }
 
-// tick counts a flush tick by what it found.
+// tick counts a flush tick by its outcome.
 func (b *books) tick(isFree, hasAudio bool, lateness time.Duration) {
 	bucket, _ := slices.BinarySearch(latenessBounds[:], lateness.Seconds())
 	b.enter(func(c *counts) {
@@ -100,7 +100,7 @@ func (b *books) tick(isFree, hasAudio bool, lateness time.Duration) {
 	})
 }
 
-// depart counts a request that begins. A session has a place for one only.
+// depart counts a request that begins. A session can have only one.
 func (b *books) depart(frames uint64) {
 	b.enter(func(c *counts) {
 		c.waiting -= frames
@@ -111,7 +111,7 @@ func (b *books) depart(frames uint64) {
 	})
 }
 
-// land counts a request that ended.
+// land counts a request that ended, with success if f is nil.
 func (b *books) land(frames uint64, f *failure) {
 	b.enter(func(c *counts) {
 		c.inFlight -= frames
@@ -126,7 +126,7 @@ func (b *books) land(frames uint64, f *failure) {
 	})
 }
 
-// end counts a connection that ended, with the frames that waited and those of a request that was abandoned.
+// end counts a connection that ended, with the frames that waited and those of an abandoned request.
 func (b *books) end(e ending, waiting, abandoned uint64) {
 	b.enter(func(c *counts) {
 		c.open--
@@ -147,7 +147,7 @@ func (b *books) end(e ending, waiting, abandoned uint64) {
 	})
 }
 
-// read returns a copy of the counts.
+// read returns a consistent copy of the counters.
 func (b *books) read() counts {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -160,7 +160,7 @@ func (b *books) read() counts {
 
 func (c *counts) bufferedBytes() uint64 { return (c.waiting + c.inFlight) * frameBytes }
 
-// metricsPort serves /healthz, /readyz, /stats and /metrics.
+// metricsPort returns the handler of /healthz, /readyz, /stats and /metrics.
 func metricsPort(b *books) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
@@ -173,7 +173,7 @@ func metricsPort(b *books) http.Handler {
 	})
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		// The reader may be gone; that is its own affair.
+		// An error means that the reader has disconnected.
 		_ = json.NewEncoder(w).Encode(b.stats())
 	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
@@ -183,7 +183,7 @@ func metricsPort(b *books) http.Handler {
 	return mux
 }
 
-// stats is the body of /stats.
+// stats returns the body of /stats.
 func (b *books) stats() map[string]any {
 	c := b.read()
 	return map[string]any{
@@ -205,7 +205,7 @@ func (b *books) stats() map[string]any {
 	}
 }
 
-// exposition is the body of /metrics, in Prometheus' text format.
+// exposition returns the body of /metrics, in Prometheus' text format.
 func (b *books) exposition() []byte {
 	c := b.read()
 	var t exposition
@@ -239,7 +239,7 @@ func (b *books) exposition() []byte {
 	return t.Bytes()
 }
 
-// residentBytes is the memory of this process.
+// residentBytes returns the resident memory of this process in bytes.
 func residentBytes() (uint64, error) {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -253,7 +253,7 @@ func residentBytes() (uint64, error) {
 	return pages * uint64(os.Getpagesize()), err
 }
 
-// exposition is Prometheus text that grows by one metric at a time. No label's value needs an escape here.
+// exposition builds Prometheus text one metric at a time. It doesn't escape label values, since none needs it.
 type exposition struct{ bytes.Buffer }
 
 func (t *exposition) head(name, help, kind string) {

@@ -1,6 +1,6 @@
 package main
 
-// What clients say, what they get, and what the inference answers. Pure: bytes in, bytes out.
+// The messages of the protocol: the start message, partials and errors. No I/O: bytes in, bytes out.
 
 import (
 	"bytes"
@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// frameBytes is one frame of audio: 20 ms of 16 kHz mono, 16 bits each.
+	// frameBytes is the size of one audio frame: 20 ms of 16 kHz mono PCM with 16-bit samples.
 	frameBytes = 640
 	// frameSamples is the number of samples in one frame.
 	frameSamples = 320
-	// maxMessageBytes is the longest data message that is read.
+	// maxMessageBytes is the largest data message that a client may send; beyond it the connection is closed with 1009.
 	maxMessageBytes = 64 << 10
 )
 
-// isStart reports whether text is exactly the object {"type":"start"}, with any white space.
+// isStart reports whether text is the JSON object {"type":"start"} without further keys. White space is allowed.
 func isStart(text []byte) bool {
 	tokens := json.NewDecoder(bytes.NewReader(text))
 	for _, want := range []json.Token{json.Delim('{'), "type", "start", json.Delim('}')} {
@@ -33,7 +33,7 @@ func isStart(text []byte) bool {
 	return errors.Is(err, io.EOF)
 }
 
-// span is a run of frames with consecutive sequence numbers: what one message covers.
+// span is a run of frames with consecutive sequence numbers, which one message covers.
 type span struct {
 	oldest uint64
 	frames uint64
@@ -42,11 +42,11 @@ type span struct {
 func (s span) newest() uint64     { return s.oldest + s.frames - 1 }
 func (s span) audioBytes() uint64 { return s.frames * frameBytes }
 
-// milliseconds is a duration as messages write it: a number with a point, also when it is whole.
+// milliseconds is a duration that is written as a number of milliseconds with a decimal point, even if it is whole.
 type milliseconds time.Duration
 
 func (m milliseconds) appendTo(text []byte) []byte {
-	// Divided once: 1.5 ms are 1.5 and not 1.4999….
+	// A single division rounds correctly: 1.5 ms is 1.5 and not 1.4999….
 	value := float64(m) / float64(time.Millisecond)
 	text = strconv.AppendFloat(text, value, 'f', -1, 64)
 	if value == math.Trunc(value) {
@@ -57,13 +57,14 @@ func (m milliseconds) appendTo(text []byte) []byte {
 
 func (m milliseconds) MarshalJSON() ([]byte, error) { return m.appendTo(nil), nil }
 
-// echo is what partials repeat of the gateway's settings.
+// echo holds the settings that every partial echoes.
 type echo struct {
 	cpuPasses    uint32
 	modelDelayMS uint64
 }
 
-// partialMessage returns the partial about s, as JSON. It is written by hand: there is one for each batch.
+// partialMessage returns the partial that covers s, as JSON. It is built without encoding/json for speed, since there is
+// one per batch.
 func partialMessage(s span, answer *recognition, settings echo, flushLateness time.Duration) []byte {
 	text := make([]byte, 0, 384+len(answer.transcript))
 	integer := func(key string, value uint64) {
@@ -84,7 +85,7 @@ func partialMessage(s span, answer *recognition, settings echo, flushLateness ti
 	return append(text, `,"inflight_model_jobs":0}`...)
 }
 
-// kind says why frames got no partial; its text is its name on the wire and in the books.
+// kind is the reason why frames got no partial: the value of "kind" in error messages, and the label in the books.
 type kind string
 
 const (
@@ -92,12 +93,12 @@ const (
 	kindTimeout         kind = "timeout"
 	kindConnectionReset kind = "connection_reset"
 	kindHTTP429         kind = "http_429"
-	// kindHTTP5xx is any status but success and 429; the name is the protocol's.
+	// kindHTTP5xx is any status except 2xx and 429. The contract gives it this name.
 	kindHTTP5xx    kind = "http_5xx"
 	kindParseError kind = "parse_error"
 )
 
-// requestKinds are the ways in which a request can fail.
+// requestKinds are the kinds with which a request can fail.
 var requestKinds = [...]kind{kindConnectionReset, kindHTTP429, kindHTTP5xx, kindParseError, kindTimeout}
 
 func (k kind) stage() string {
@@ -111,10 +112,10 @@ func (k kind) stage() string {
 	}
 }
 
-// failure is why a batch got no partial.
+// failure describes why a batch gets an error message instead of a partial.
 type failure struct {
 	kind kind
-	// status is that of the inference's answer; 0 if there was none.
+	// status is the HTTP status of the inference's response; 0 if there was none.
 	status  int
 	message string
 }
@@ -132,18 +133,18 @@ func (f *failure) retryable() bool {
 	}
 }
 
-// wait is how long the frames of an error have waited, and what waits behind them.
+// wait holds the times and the buffer state that an error message reports.
 type wait struct {
-	// oldestAge and newestAge count from when the first and the last frame were read from the socket.
+	// oldestAge and newestAge are the times since the first and the last frame were read from the socket.
 	oldestAge, newestAge time.Duration
 	flushLateness        time.Duration
-	// inferenceElapsed counts from the start of the request; nil if there was none.
+	// inferenceElapsed is the time since the request began; nil if there was no request.
 	inferenceElapsed *time.Duration
-	// bufferedFrames wait now.
+	// bufferedFrames is the number of frames of the session that wait now.
 	bufferedFrames uint64
 }
 
-// errorMessage returns the error about s, as JSON.
+// errorMessage returns the error that covers s, as JSON.
 func errorMessage(s span, f *failure, w wait) []byte {
 	var status *int
 	if f.status != 0 {
@@ -180,13 +181,13 @@ func errorMessage(s span, f *failure, w wait) []byte {
 	})
 }
 
-// encode writes a message without the escapes for HTML that json.Marshal adds.
+// encode encodes a message without the HTML escapes that json.Marshal adds.
 func encode(message any) []byte {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(message); err != nil {
-		// Only numbers and strings are in it, and those can always be written.
+		// Messages contain only numbers and strings, which can always be encoded.
 		panic(err)
 	}
 	return bytes.TrimSuffix(text.Bytes(), []byte("\n"))

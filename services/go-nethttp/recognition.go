@@ -1,9 +1,9 @@
 package main
 
-// The inference's answer. Pure.
+// Parser of the inference's response. No I/O.
 //
-// It is read by hand. encoding/json takes keys in any case, keys twice and keys that nobody asked for; its token by token
-// reading, which shows them, took a twentieth of all CPU time. A fuzz test holds one against the other.
+// It is a handwritten parser. encoding/json accepts keys in any case, duplicate keys and unknown keys; its token API, which
+// shows them, took a twentieth of all CPU time. A fuzz test compares the two.
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 )
 
-// recognition is the inference's answer to one batch. rms and transcript are JSON, to be passed on as they are.
+// recognition is the inference's response to one batch. rms and transcript are JSON text, which partials repeat unchanged.
 type recognition struct {
 	rms           []byte
 	zeroCrossings uint64
@@ -25,10 +25,10 @@ type recognition struct {
 	audioBytes    uint64
 }
 
-// answerKeys are the keys of an answer: all of them, each once.
+// answerKeys are the keys of a response. Each must occur exactly once.
 var answerKeys = [...]string{"rms", "zero_crossings", "checksum", "samples", "transcript", "audio_bytes"}
 
-// parseRecognition reads an answer about the frames of s. The recognition keeps parts of body.
+// parseRecognition parses the response to the batch s and checks its counts. The result refers to parts of body.
 func parseRecognition(body []byte, s span, cpuPasses uint32) (recognition, error) {
 	var r recognition
 	if err := r.parse(body); err != nil {
@@ -46,7 +46,7 @@ func parseRecognition(body []byte, s span, cpuPasses uint32) (recognition, error
 	return r, nil
 }
 
-// parse reads the object.
+// parse parses the JSON object.
 func (r *recognition) parse(body []byte) error {
 	t := jsonText{rest: body}
 	if !t.take('{') {
@@ -82,7 +82,7 @@ func (r *recognition) parse(body []byte) error {
 	return nil
 }
 
-// indexOfKey returns the place in answerKeys of a key with its quotes; -1 if it is none.
+// indexOfKey returns the index in answerKeys of a quoted key, or -1 if it is unknown.
 func indexOfKey(key []byte) int {
 	for n, name := range answerKeys {
 		if string(key[1:len(key)-1]) == name {
@@ -92,7 +92,7 @@ func indexOfKey(key []byte) int {
 	return -1
 }
 
-// set reads the value of a key.
+// set parses the value of the key answerKeys[place].
 func (r *recognition) set(place int, t *jsonText) (err error) {
 	switch answerKeys[place] {
 	case "rms":
@@ -111,14 +111,14 @@ func (r *recognition) set(place int, t *jsonText) (err error) {
 	return err
 }
 
-// jsonText is JSON that is read from its front.
+// jsonText is JSON text that is consumed from its front.
 type jsonText struct{ rest []byte }
 
 func (t *jsonText) skipSpace() {
 	t.rest = bytes.TrimLeft(t.rest, " \t\r\n")
 }
 
-// take skips space and this character; false if another one is next.
+// take skips white space and the given character. It returns false if another character is next.
 func (t *jsonText) take(character byte) bool {
 	t.skipSpace()
 	if len(t.rest) == 0 || t.rest[0] != character {
@@ -128,7 +128,7 @@ func (t *jsonText) take(character byte) bool {
 	return true
 }
 
-// string returns a string with its quotes, with as few escapes as can be.
+// string returns a JSON string with its quotes, normalised to the fewest escapes.
 func (t *jsonText) string() ([]byte, error) {
 	t.skipSpace()
 	if len(t.rest) == 0 || t.rest[0] != '"' {
@@ -157,7 +157,7 @@ func (t *jsonText) string() ([]byte, error) {
 	return nil, errors.New("a string has no end")
 }
 
-// unescape writes a string with escapes only where they must be.
+// unescape rewrites a JSON string with only the escapes that JSON requires.
 func unescape(text []byte) ([]byte, error) {
 	var plain string
 	if err := json.Unmarshal(text, &plain); err != nil {
@@ -166,7 +166,7 @@ func unescape(text []byte) ([]byte, error) {
 	return encode(plain), nil
 }
 
-// number returns what looks like a number.
+// number returns the longest run of characters that occur in numbers; it may be empty or invalid.
 func (t *jsonText) number() []byte {
 	t.skipSpace()
 	length := 0
@@ -178,7 +178,7 @@ func (t *jsonText) number() []byte {
 	return number
 }
 
-// integer returns a non-negative integer that is written as one: no sign, point or exponent.
+// integer returns a non-negative integer without sign, decimal point or exponent.
 func (t *jsonText) integer(bits int) (uint64, error) {
 	number := t.number()
 	if len(number) > 1 && number[0] == '0' {
@@ -191,7 +191,7 @@ func (t *jsonText) integer(bits int) (uint64, error) {
 	return integer, nil
 }
 
-// finite returns a finite number, as it is written.
+// finite returns the text of a finite number.
 func (t *jsonText) finite() ([]byte, error) {
 	number := t.number()
 	float, err := strconv.ParseFloat(string(number), 64)

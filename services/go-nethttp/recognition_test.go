@@ -34,7 +34,7 @@ func TestParseRecognition_RefusesWhatEncodingJSONWouldTake(t *testing.T) {
 	}
 }
 
-// parseByTokens reads an answer with encoding/json, for comparison.
+// parseByTokens parses a response with encoding/json, for comparison.
 func parseByTokens(body []byte) (members map[string]json.Token, isRight bool) {
 	tokens := json.NewDecoder(bytes.NewReader(body))
 	tokens.UseNumber()
@@ -81,7 +81,7 @@ func hasRightTypes(members map[string]json.Token) bool {
 	return len(members) == len(answerKeys)
 }
 
-// FuzzRecognition holds the parser against encoding/json: both take the same answers, and find the same in them.
+// FuzzRecognition compares the parser with encoding/json: both accept the same responses and read the same values.
 func FuzzRecognition(f *testing.F) {
 	for _, entry := range readGolden(f).Inference {
 		f.Add([]byte(entry.Body))

@@ -1,29 +1,31 @@
 package main
 
-// When a session's flush ticks are due. Pure.
+// When a session's flush ticks are due, and when its socket is visited in between. No I/O; callers pass the time.
 
 import "time"
 
 const (
-	// pause is the time between two looks at a socket, but for the rounding. Pings and closes are answered within 500 ms.
+	// pause is the time between two visits of a socket, without rounding. The contract allows 500 ms for the reply to a ping.
 	pause = 340 * time.Millisecond
-	// Sessions wake up at multiples of a round, so that many do at once. Half a tick's round is the mean lateness that it
-	// costs.
+	// Sessions wake up at multiples of a round, so that one wake-up of the process serves many. The cost is a mean lateness of
+	// half a tickRound.
 	tickRound = 5 * time.Millisecond
 	lookRound = 20 * time.Millisecond
 )
 
-// epoch is where rounds are counted from.
+// epoch is the time from which rounds are counted.
 var epoch = time.Now()
 
-// schedule has ticks at multiples of an interval after a first one. It doesn't drift, and lateness doesn't add up.
+// schedule has ticks at multiples of an interval after a first one. It is absolute: it doesn't drift, and lateness doesn't
+// accumulate.
 type schedule struct {
-	// due is when the next tick is due.
+	// due is the time at which the next tick is due.
 	due      time.Time
 	interval time.Duration
 }
 
-// tick returns how late the tick is that runs now; false if none is due yet. The next one is the first in the future.
+// tick returns the lateness of the tick that is due, or false if none is due yet. The next tick is the first one in the
+// future.
 func (s *schedule) tick(now time.Time) (lateness time.Duration, isDue bool) {
 	lateness = now.Sub(s.due)
 	if lateness < 0 {
@@ -34,10 +36,10 @@ func (s *schedule) tick(now time.Time) (lateness time.Duration, isDue bool) {
 	return lateness, true
 }
 
-// wake returns when to look at the socket next: at the tick, or a whole number of pauses before it; at the end of a round.
+// wake returns the time of the next visit: the tick, or a whole number of pauses before it, rounded up to a round.
 func (s *schedule) wake(now time.Time) time.Time {
 	until := s.due.Sub(now)
-	// The pauses that still fit in between, without one that would begin now.
+	// Pauses that still fit in before the tick, without one that would begin now.
 	if pauses := (until - lookRound) / pause; pauses > 0 {
 		return roundUp(s.due.Add(-pauses*pause), lookRound)
 	}

@@ -1,6 +1,6 @@
 package main
 
-// The port of the WebSocket: it takes connections, upgrades them, and ends their sessions when the gateway stops.
+// The client port: accepts connections, upgrades them, and ends the sessions when the gateway stops.
 
 import (
 	"context"
@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// maxHeaderBytes and headerTimeout bound a request before its upgrade.
+	// maxHeaderBytes and headerTimeout limit the head of a request.
 	maxHeaderBytes = 16 << 10
 	headerTimeout  = 10 * time.Second
-	// drainTimeout is how long a session may take for its last batch when the gateway stops; a farewell may follow.
+	// drainTimeout limits the time of a session's last batch when the gateway stops. The close handshake may follow.
 	drainTimeout = 2900 * time.Millisecond
-	// frameTime is the time of one frame of audio.
+	// frameTime is the duration of one audio frame.
 	frameTime = 20 * time.Millisecond
 )
 
-// gateway is what all sessions have in common.
+// gateway is the state that all sessions share.
 type gateway struct {
 	config    config
 	books     *books
@@ -34,14 +34,15 @@ type gateway struct {
 
 	mu       sync.Mutex
 	sessions map[*session]struct{}
-	// places are taken from an upgrade's begin until its socket is closed. taken waits for them, once no more are given.
+	// places counts connections from the start of the upgrade until the socket is closed. taken waits for them after isClosed
+	// is set, when no more are added.
 	places   uint64
 	taken    sync.WaitGroup
 	isClosed bool
 }
 
 func newGateway(c config, b *books) *gateway {
-	// A frame more than come in an interval, since ticks may be late; no more than may wait.
+	// One frame more than an interval has, since ticks may be late; at most as many as may wait, plus one.
 	frames := min(uint64((c.flushInterval+frameTime-1)/frameTime)+1, c.maxBufferedFrames+1)
 	pool := newAudioPool(frames)
 	return &gateway{
@@ -49,13 +50,13 @@ func newGateway(c config, b *books) *gateway {
 	}
 }
 
-// schedule returns the ticks of a session that starts now.
+// schedule returns the schedule of a session that starts now, with a random offset of up to flushPhaseJitter.
 func (g *gateway) schedule(now time.Time) schedule {
 	offset := time.Duration(rand.Int64N(int64(g.config.flushPhaseJitter) + 1))
 	return schedule{due: now.Add(offset + g.config.flushInterval), interval: g.config.flushInterval}
 }
 
-// serve takes connections until ctx ends, and then ends all sessions.
+// serve accepts connections until ctx is done, and then ends all sessions.
 func (g *gateway) serve(ctx context.Context, tcp net.Listener) error {
 	server := &http.Server{
 		Handler:           g.routes(),
@@ -74,7 +75,7 @@ func (g *gateway) serve(ctx context.Context, tcp net.Listener) error {
 	return g.stop(server)
 }
 
-// stop ends the sessions, and waits for their sockets.
+// stop drains the sessions until drainTimeout and waits for their sockets to close.
 func (g *gateway) stop(server *http.Server) error {
 	deadline := time.Now().Add(drainTimeout)
 	g.books.accepting.Store(false)
@@ -92,7 +93,7 @@ func (g *gateway) stop(server *http.Server) error {
 	defer patience.Stop()
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
-	// It doesn't know of upgraded connections. Those that are not upgraded by its deadline end with the process.
+	// Shutdown ignores upgraded connections. Connections that are not upgraded by the deadline end with the process.
 	_ = server.Shutdown(ctx)
 	closed := make(chan struct{})
 	go func() {
@@ -106,7 +107,7 @@ func (g *gateway) stop(server *http.Server) error {
 	return nil
 }
 
-// list returns the sessions that are open.
+// list returns a copy of the set of open sessions.
 func (g *gateway) list() []*session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -117,7 +118,8 @@ func (g *gateway) list() []*session {
 	return sessions
 }
 
-// routes are the paths of the port. The method is checked by hand: the mux would allow HEAD as well.
+// routes returns the handler of the port. onlyGet checks the method, because the pattern "GET /path" would allow HEAD as
+// well.
 func (g *gateway) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/ws/stt", onlyGet(g.upgrade))
@@ -139,7 +141,7 @@ func onlyGet(handler http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// upgrade makes a session of a request, and serves it in the request's goroutine.
+// upgrade upgrades a request and serves its session in the request's goroutine.
 func (g *gateway) upgrade(w http.ResponseWriter, r *http.Request) {
 	if reason := g.takePlace(); reason != "" {
 		g.reject(reason)
@@ -150,7 +152,7 @@ func (g *gateway) upgrade(w http.ResponseWriter, r *http.Request) {
 	socket.isWebSocket.Store(true)
 	s := &session{gateway: g, socket: socket, lane: g.inference.lane(), backlog: backlog{pool: g.pool}}
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{
-		// Tokens would be checked in front of a gateway; pages of any origin may speak to it.
+		// Authentication would happen in front of a gateway, so pages of any origin may connect.
 		InsecureSkipVerify: true,
 		CompressionMode:    websocket.CompressionDisabled,
 		OnPingReceived:     s.hasRoom,
@@ -168,7 +170,7 @@ func (g *gateway) upgrade(w http.ResponseWriter, r *http.Request) {
 	s.run()
 }
 
-// takePlace reserves a place for a connection. It returns why there is none.
+// takePlace reserves a place for a connection. It returns the reason ("draining" or "full") if there is none, else "".
 func (g *gateway) takePlace() (refused string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -194,7 +196,7 @@ func (g *gateway) reject(reason string) {
 	g.books.enter(func(c *counts) { c.rejected[reason]++ })
 }
 
-// register enters a session that was upgraded. One that comes while the gateway stops is drained at once.
+// register adds an upgraded session. If the gateway is already stopping, the session is drained at once.
 func (g *gateway) register(s *session) {
 	g.books.enter(func(c *counts) {
 		c.accepted++

@@ -1,6 +1,7 @@
 package main
 
-// One session: a goroutine that reads its client's messages and runs its ticks, and one for each request in flight.
+// One session: a goroutine that reads the client's messages and runs the ticks, and another one while a request is in
+// flight.
 
 import (
 	"context"
@@ -14,16 +15,16 @@ import (
 	"github.com/coder/websocket"
 )
 
-// background is the context of all reads: one that can end would cost a registration per read.
+// background is the context of all reads. A cancellable context would cost a registration per read.
 var background = context.Background()
 
-// ending is why a session ended: its name in the books, and the close frame that the client gets, if any.
+// ending is the cause of a session's end: its label in the books, and the Close frame for the client, if any.
 type ending struct {
 	reason string
-	// code is 0 where there is no close frame to send.
+	// code is 0 if no Close frame is sent.
 	code    websocket.StatusCode
 	message string
-	// refused says that a whole message was refused.
+	// refused means that a complete message was refused, which the books count as a message.
 	refused bool
 }
 
@@ -43,29 +44,29 @@ func refuse(code websocket.StatusCode, message string) ending {
 	return ending{reason: "protocol", code: code, message: message, refused: true}
 }
 
-// session is one client, from its upgrade on.
+// session is the state of one client's session.
 type session struct {
 	gateway *gateway
 	conn    *websocket.Conn
 	socket  *socket
 	lane    lane
-	// message has room for one byte more than a frame, so that a longer message shows.
+	// message has room for one byte more than a frame, so that a longer message is detected.
 	message [frameBytes + 1]byte
 
 	mu      sync.Mutex
 	backlog backlog
-	// schedule has no interval before the start message.
+	// schedule has an interval of 0 before the start message.
 	schedule schedule
-	// flight is the request in flight: there is no place for a second one.
+	// flight is the request in flight, or nil. A single pointer enforces the contract's rule of one request.
 	flight *flight
-	// isDraining says that the gateway stops: what the client has sent by now still counts. isLeaving says that all of that
-	// is read.
+	// isDraining is set when the gateway stops; audio that the client has sent by then is still processed. isLeaving is set
+	// when all of it is read.
 	isDraining, isLeaving bool
-	// over is why the session ended; nil while it lives.
+	// over is the cause of the session's end; nil while the session is open.
 	over *ending
 }
 
-// flight is a request in flight, and what it is about.
+// flight is a request in flight and the frames that it carries.
 type flight struct {
 	taken
 	batch         batch
@@ -75,7 +76,7 @@ type flight struct {
 	cancel        context.CancelFunc
 }
 
-// run serves the session until it has ended and its close frame is on its way.
+// run serves the session until it has ended and its Close frame is written.
 func (s *session) run() {
 	end := s.read()
 	end = s.finish(end)
@@ -83,12 +84,13 @@ func (s *session) run() {
 		_ = s.conn.CloseNow()
 		return
 	}
-	// The library writes the close frame, unless it has written one itself, and finds the end of the stream.
+	// Close writes the Close frame, unless the library has written one already. It then waits for the client's frame; hangUp
+	// makes that read end at once.
 	s.socket.hangUp()
 	_ = s.conn.Close(end.code, end.message)
 }
 
-// read takes messages until the session ends, and returns why.
+// read reads messages until the session ends, and returns the cause.
 func (s *session) read() ending {
 	kind, reader, err := s.conn.Reader(background)
 	if err != nil {
@@ -118,7 +120,7 @@ func (s *session) read() ending {
 	}
 }
 
-// next reads one message. What is longer than a frame is read to its end and thrown away.
+// next reads one message. Bytes beyond the length of a frame are read and discarded.
 func (s *session) next() (kind websocket.MessageType, length int, err error) {
 	kind, reader, err := s.conn.Reader(background)
 	if err != nil {
@@ -136,7 +138,7 @@ func (s *session) next() (kind websocket.MessageType, length int, err error) {
 	}
 }
 
-// endOf says what an error of the library means.
+// endOf maps an error of the library to the cause of the session's end.
 func endOf(err error) ending {
 	var network *net.OpError
 	switch {
@@ -149,12 +151,12 @@ func endOf(err error) ending {
 	case errors.As(err, &network):
 		return endError
 	default:
-		// The client broke a rule of WebSocket. The library has said so, but for a frame without a mask.
+		// The client violated the WebSocket protocol. The library has sent a Close frame, except for a frame without a mask.
 		return ending{reason: "protocol", code: websocket.StatusProtocolError, message: "broken frame"}
 	}
 }
 
-// start begins the schedule, and takes the socket out of the poller.
+// start handles the start message: it starts the schedule and removes the socket from the poller.
 func (s *session) start(now time.Time) error {
 	s.gateway.books.enter(func(c *counts) {
 		c.received++
@@ -172,7 +174,7 @@ func (s *session) start(now time.Time) error {
 	return s.socket.leavePoller(s.visit)
 }
 
-// admit takes a frame, and drops the oldest one if too many wait now.
+// admit adds a frame, and drops the oldest one if more than maxBufferedFrames wait.
 func (s *session) admit(frame []byte, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +189,8 @@ func (s *session) admit(frame []byte, now time.Time) {
 	s.gateway.books.frame(isFull)
 }
 
-// visit is what the reader does when it has read all that its client sent. It returns when to look again.
+// visit is called by the reader when it has read all available bytes. It flushes the outbox, runs a tick if one is due, and
+// returns the time of the next visit.
 func (s *session) visit(now time.Time) time.Time {
 	isReading := s.socket.flush(now)
 	s.mu.Lock()
@@ -211,7 +214,7 @@ func (s *session) visit(now time.Time) time.Time {
 	return s.schedule.wake(now)
 }
 
-// tick returns the request that a tick makes, if it makes one. The caller holds the lock.
+// tick counts a tick. It returns the request to send, or nil if the tick is skipped or empty. The caller holds the lock.
 func (s *session) tick(now time.Time, lateness time.Duration) *flight {
 	isFree, waiting := s.flight == nil, s.backlog.waiting()
 	s.gateway.books.tick(isFree, waiting > 0, lateness)
@@ -221,8 +224,8 @@ func (s *session) tick(now time.Time, lateness time.Duration) *flight {
 	return nil
 }
 
-// depart reports what was dropped, and makes a request of all audio that waits; none if the report ended the session. The
-// caller holds the lock, and has seen that no request is in flight and that audio waits.
+// depart reports dropped frames and returns a request with all waiting audio, or nil if the report ended the session. The
+// caller holds the lock and has checked that no request is in flight and that audio waits.
 func (s *session) depart(now time.Time, lateness time.Duration) *flight {
 	if dropped := s.backlog.takeOverflow(); dropped != nil {
 		most := s.gateway.config.maxBufferedFrames
@@ -240,7 +243,7 @@ func (s *session) depart(now time.Time, lateness time.Duration) *flight {
 	return f
 }
 
-// fly makes the request, and passes on what came of it.
+// fly sends the request and handles its result. When the gateway stops, it also sends the session's last request.
 func (s *session) fly(f *flight) {
 	for f != nil {
 		answer, failed := s.gateway.inference.recognise(f.context, s.lane, f.span, f.batch)
@@ -249,12 +252,13 @@ func (s *session) fly(f *flight) {
 	}
 }
 
-// land passes on what came of a request. When the gateway stops, it returns the session's last request, if there is one.
+// land counts the result of a request and sends the partial or the error. When the gateway stops, it returns the session's
+// last request, if there is one.
 func (s *session) land(f *flight, answer recognition, failed *failure) *flight {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over != nil {
-		// finish has abandoned it.
+		// The request was abandoned when the session ended.
 		return nil
 	}
 	s.flight = nil
@@ -271,7 +275,7 @@ func (s *session) land(f *flight, answer recognition, failed *failure) *flight {
 	return nil
 }
 
-// report says to the client why frames got no partial. The caller holds the lock.
+// report sends the client the error message that covers t. The caller holds the lock.
 func (s *session) report(t taken, f *failure, lateness time.Duration, elapsed *time.Duration) {
 	s.say(errorMessage(t.span, f, wait{
 		oldestAge: time.Since(t.oldestRead), newestAge: time.Since(t.newestRead),
@@ -279,7 +283,7 @@ func (s *session) report(t taken, f *failure, lateness time.Duration, elapsed *t
 	}))
 }
 
-// say hands a message to the socket, which doesn't block. The caller holds the lock.
+// say writes a message to the socket, which doesn't block. The caller holds the lock.
 func (s *session) say(message []byte) {
 	if !s.socket.hasRoom(len(message)) {
 		s.stop(endSlowConsumer)
@@ -290,7 +294,8 @@ func (s *session) say(message []byte) {
 	}
 }
 
-// hasRoom is asked before the library answers a ping.
+// hasRoom is the library's OnPingReceived: it reports whether the pong may be sent, and ends the session as a slow consumer
+// if not.
 func (s *session) hasRoom(_ context.Context, payload []byte) bool {
 	if s.socket.hasRoom(len(payload)) {
 		return true
@@ -301,7 +306,7 @@ func (s *session) hasRoom(_ context.Context, payload []byte) bool {
 	return false
 }
 
-// drain ends the session once all that its client has sent is answered.
+// drain ends the session once all audio that the client has sent is answered.
 func (s *session) drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -313,7 +318,7 @@ func (s *session) drain() {
 	s.socket.visit()
 }
 
-// leave returns the session's last request, or ends it if there is none to make. The caller holds the lock.
+// leave returns the session's last request, or ends the session if no audio waits. The caller holds the lock.
 func (s *session) leave() *flight {
 	if s.backlog.waiting() > 0 {
 		return s.depart(time.Now(), 0)
@@ -322,14 +327,14 @@ func (s *session) leave() *flight {
 	return nil
 }
 
-// stopAs ends the session from outside.
+// stopAs is stop for callers that don't hold the lock.
 func (s *session) stopAs(end ending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stop(end)
 }
 
-// stop ends the session: from now on nothing of it is done. Its reader closes it. The caller holds the lock.
+// stop ends the session: no more messages are handled, and its reader closes the socket. The caller holds the lock.
 func (s *session) stop(end ending) {
 	if s.over == nil {
 		s.account(end)
@@ -337,7 +342,7 @@ func (s *session) stop(end ending) {
 	}
 }
 
-// finish is the reader's way to end the session. It returns why the session ended first.
+// finish is called by the reader to end the session. It returns the first cause if the session had ended before.
 func (s *session) finish(end ending) ending {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -347,7 +352,8 @@ func (s *session) finish(end ending) ending {
 	return *s.over
 }
 
-// account closes the books of the session. The caller holds the lock.
+// account moves the session's frames and its connection to their final counters, and abandons a request in flight. The
+// caller holds the lock.
 func (s *session) account(end ending) {
 	s.over = &end
 	abandoned := uint64(0)

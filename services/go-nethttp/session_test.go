@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// different are golden messages that the library treats in its own way.
+// different lists golden messages that the library handles differently, with the reason.
 var different = map[string]string{
 	"length of 16 bits that fits in 7":  "the library takes lengths that are not minimal",
 	"length of 64 bits that fits in 16": "the library takes lengths that are not minimal",
@@ -52,12 +52,12 @@ func TestSession_AnswersTheGoldenMessages(t *testing.T) {
 	})
 }
 
-// expect checks what a golden message means.
+// expect checks that the gateway reacts as the golden message says.
 func (c *client) expect(means, payload string, code int, reason string) {
 	c.t.Helper()
 	switch means {
 	case "start":
-		// Only with a ping between its parts there is a pong.
+		// A pong comes first only if the message has a ping between its fragments.
 		c.frames(1)
 		if opcode, _ := c.next(); opcode == 10 {
 			c.text(`"partial"`, `"newest_frame_seq":1,`)
@@ -122,7 +122,7 @@ func TestSession_SaysThatTheInferenceSpeaksNoHTTP2(t *testing.T) {
 			if err != nil {
 				return
 			}
-			// If it spoke before the request, net/http would know only that the connection is gone.
+			// If the peer wrote before the request, net/http would report only that the connection is closed.
 			_, _ = io.ReadFull(conn, make([]byte, frameBytes))
 			_, _ = io.WriteString(conn, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
 		}
@@ -181,7 +181,7 @@ func TestSession_EndsForAClientThatDoesNotRead(t *testing.T) {
 	c.start()
 	gateway.until(t, "closed", func(counts counts) bool {
 		if counts.closed["slow_consumer"] == 0 {
-			// It fails once the gateway has closed.
+			// Fails once the gateway has closed.
 			_, _ = c.Write(append([]byte{0x82, 0xfe, 2, 128, 0, 0, 0, 0}, make([]byte, frameBytes)...))
 		}
 		return counts.closed["slow_consumer"] == 1 && counts.open == 0

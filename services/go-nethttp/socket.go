@@ -1,10 +1,10 @@
 package main
 
-// The TCP connection under a WebSocket, as a net.Conn for the library.
+// The TCP connection below a WebSocket, as a net.Conn for the library.
 //
-// Until a session starts, Go's poller wakes its reader like any other. From then on the socket is out of the poller and its
-// reader looks at it by the clock: a wake-up for each of 50 frames per second costs more than all that is done with them.
-// Writes never block, and a close lingers so that no reset overtakes the close frame.
+// Until a session starts, Go's poller wakes the reader as usual. From then on the socket is out of the poller and the
+// reader visits it by the clock: a wake-up for each of 50 frames per second costs more than the processing of the frames.
+// Writes never block, and a close lingers so that no reset overtakes the Close frame.
 
 import (
 	"context"
@@ -20,54 +20,55 @@ import (
 )
 
 const (
-	// maxOutboxBytes is how much may wait for a client that doesn't read, and patience how long without progress.
+	// maxOutboxBytes limits the bytes that wait for a client, and patience the time without progress. Both are from the
+	// contract.
 	maxOutboxBytes = 64 << 10
 	patience       = 10 * time.Second
-	// farewell is how long a close frame may take to reach the client, and how long the client may take to hang up.
+	// farewell is the time limit for writing the Close frame and for the client to close the connection.
 	farewell = time.Second
-	// visitReads is how often one visit reads at most, 4 KiB each: a client that floods doesn't keep its own ticks waiting.
+	// visitReads is the maximum of reads per visit, of 4 KiB each, so that a client that floods does not delay its own ticks.
 	visitReads = 64
 )
 
-// socket is a connection that was accepted.
+// socket is an accepted connection.
 type socket struct {
 	net.Conn
 	tcp   *net.TCPConn
 	books *books
 
-	// isWebSocket says that the upgrade is under way: what is read from now on belongs to the WebSocket.
+	// isWebSocket is set when the upgrade begins: bytes read from then on are WebSocket bytes.
 	isWebSocket atomic.Bool
-	// These belong to the reader. readAt is when bytes were last read, timer ends a pause.
+	// Only the reader uses the next fields. readAt is when bytes were last read; timer ends a pause.
 	readAt time.Time
 	timer  *time.Timer
-	// reads counts those of a visit, and isDrained says that the last one left nothing.
+	// reads counts the reads of a visit. isDrained means that the last read left no bytes in the socket.
 	reads     int
 	isDrained bool
-	// visited is called when all that the client sent is read, or enough of it for once. It returns when to look again.
+	// visited is called when all available bytes are read, or after visitReads reads. It returns the time of the next visit.
 	visited func(now time.Time) time.Time
 	// wake ends a pause early.
 	wake chan struct{}
-	// closed is called when the socket is closed at last. It is nil until the library writes.
+	// closed is called when the socket is finally closed. It is nil until the upgrade is complete.
 	closed func()
 
 	mu sync.Mutex
-	// fd is the socket's descriptor once it is out of the poller, else -1. It is used under the lock only.
+	// fd is the socket's descriptor once it is out of the poller, else -1. It is used only under the lock.
 	fd int
-	// isDeaf makes reads end. isGone refuses writes too: the socket is closing.
+	// isDeaf makes reads return io.EOF. isGone also makes writes fail, because the socket is closing.
 	isDeaf, isGone bool
-	// outbox is what the kernel hasn't taken, and progress when it last took some.
+	// outbox holds the bytes that the kernel hasn't taken; progress is when it last took some.
 	outbox   []byte
 	progress time.Time
 }
 
 type socketKey struct{}
 
-// withSocket is the http.Server's ConnContext.
+// withSocket is the http.Server's ConnContext; it makes the socket available to handlers.
 func withSocket(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, socketKey{}, conn)
 }
 
-// listener makes sockets of the connections that it accepts.
+// listener wraps accepted connections as sockets.
 type listener struct {
 	net.Listener
 	books *books
@@ -82,7 +83,7 @@ func (l listener) Accept() (net.Conn, error) {
 	return &socket{Conn: tcp, tcp: tcp, books: l.books, fd: -1, wake: make(chan struct{}, 1)}, nil
 }
 
-// leavePoller takes the socket out of Go's poller. visited is called by the reader from now on.
+// leavePoller removes the socket from Go's poller. From now on the reader calls visited.
 func (s *socket) leavePoller(visited func(now time.Time) time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +95,7 @@ func (s *socket) leavePoller(visited func(now time.Time) time.Time) error {
 	return s.detach()
 }
 
-// detach keeps a second descriptor of the socket and closes the first, which takes it out of the poller.
+// detach duplicates the socket's descriptor and closes the original one, which removes it from the poller.
 func (s *socket) detach() error {
 	if s.fd >= 0 {
 		return nil
@@ -118,7 +119,7 @@ func (s *socket) detach() error {
 	return s.tcp.Close()
 }
 
-// Read reads what the client sends; after hangUp it ends.
+// Read reads from the client. After hangUp it returns io.EOF.
 func (s *socket) Read(p []byte) (n int, err error) {
 	if s.visited == nil {
 		n, err = s.Conn.Read(p)
@@ -136,7 +137,7 @@ func (s *socket) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// readByTheClock reads what is there, and pauses where nothing is.
+// readByTheClock reads available bytes. If there are none, it calls visited and pauses until the next visit.
 func (s *socket) readByTheClock(p []byte) (int, error) {
 	for {
 		if !s.isDrained {
@@ -157,7 +158,8 @@ func (s *socket) readByTheClock(p []byte) (int, error) {
 	}
 }
 
-// count notes a read, and lets the session have its turn when a client sends without end.
+// count counts a read. After visitReads reads it calls visited, so that a client that never stops sending cannot starve its
+// session.
 func (s *socket) count(n int) {
 	s.books.bytesReceived.Add(uint64(n))
 	if s.reads++; s.reads == 1 || s.reads > visitReads {
@@ -170,7 +172,7 @@ func (s *socket) count(n int) {
 	}
 }
 
-// readNow reads without waiting. No bytes and no error: nothing is there.
+// readNow reads without blocking. It returns 0 and no error if no bytes are available.
 func (s *socket) readNow(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,7 +192,7 @@ func (s *socket) readNow(p []byte) (int, error) {
 	}
 }
 
-// retry calls again what a signal interrupted.
+// retry repeats a system call while it fails with EINTR.
 func retry(call func() (int, error)) (int, error) {
 	for {
 		n, err := call()
@@ -206,19 +208,19 @@ func (s *socket) hasHungUp() bool {
 	return s.isDeaf
 }
 
-// hangUp ends the read that waits, and all later ones: the library waits for no more frames when it closes.
+// hangUp ends a blocked read and all later ones, so that the library waits for no more frames when it closes.
 func (s *socket) hangUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.isDeaf = true
 	if s.fd < 0 {
-		// It fails only if the socket is closed.
+		// Fails only if the socket is closed.
 		_ = s.SetReadDeadline(time.Unix(1, 0))
 	}
 	s.visit()
 }
 
-// visit ends the reader's pause.
+// visit ends the reader's pause early.
 func (s *socket) visit() {
 	select {
 	case s.wake <- struct{}{}:
@@ -226,8 +228,8 @@ func (s *socket) visit() {
 	}
 }
 
-// Write takes all of p. What the kernel doesn't take at once waits in the outbox: callers ask hasRoom before they begin a
-// message, since a part of a message can't be refused.
+// Write always takes all of p. Bytes that the kernel doesn't take at once wait in the outbox. Callers check hasRoom before
+// they begin a message, since a part of a message can't be refused.
 func (s *socket) Write(p []byte) (int, error) {
 	if s.closed == nil {
 		return s.Conn.Write(p)
@@ -250,14 +252,14 @@ func (s *socket) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// flush writes what waits in the outbox, as far as the kernel takes it. It reports whether the client still reads.
+// flush writes as much of the outbox as the kernel takes. It reports false if there was no progress for patience.
 func (s *socket) flush(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.outbox) == 0 || s.isGone {
 		return true
 	}
-	// The reader sees errors too, and ends the session.
+	// The reader gets the same error and ends the session.
 	if n, _ := s.writeNow(s.outbox); n > 0 {
 		s.progress = now
 		s.outbox = s.outbox[n:]
@@ -268,14 +270,14 @@ func (s *socket) flush(now time.Time) bool {
 	return now.Sub(s.progress) < patience
 }
 
-// hasRoom reports whether a message of so many bytes may still wait.
+// hasRoom reports whether the outbox may take this number of bytes.
 func (s *socket) hasRoom(bytes int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.outbox)+bytes <= maxOutboxBytes
 }
 
-// writeNow writes what the kernel takes without waiting. The caller holds the lock.
+// writeNow writes as many bytes as the kernel takes without blocking. The caller holds the lock.
 func (s *socket) writeNow(p []byte) (n int, err error) {
 	if s.fd >= 0 {
 		n, err = retry(func() (int, error) { return syscall.Write(s.fd, p) })
@@ -302,8 +304,8 @@ func (s *socket) writeNow(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Close returns at once. What waits, a close frame at its end, still has a second to leave, and what the client sends is
-// thrown away until it hangs up: bytes left unread would make the kernel reset the connection.
+// Close returns at once. For at most a second, linger writes the outbox, with the Close frame at its end, and discards what
+// the client sends: if bytes were left unread, the kernel would reset the connection.
 func (s *socket) Close() error {
 	if s.closed == nil {
 		return s.Conn.Close()
@@ -323,7 +325,7 @@ func (s *socket) Close() error {
 	return nil
 }
 
-// linger goes back into the poller for the end. No one else uses the descriptor any more.
+// linger returns the socket to the poller and finishes the close. No other goroutine uses the descriptor any more.
 func (s *socket) linger() {
 	defer s.closed()
 	file := os.NewFile(uintptr(s.fd), "socket")

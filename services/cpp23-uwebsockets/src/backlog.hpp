@@ -1,4 +1,5 @@
-// Which frames of a session wait, since when, and which were dropped: the numbers to the audio in its buffer. Pure.
+// Sequence numbers and read times of the frames that wait in a session's buffer, and of those that were dropped. No
+// audio, no I/O.
 #pragma once
 
 #include <optional>
@@ -16,10 +17,10 @@ struct Taken {
     TimePoint newest_read;
 };
 
-/// Frames that wait.
+/// The waiting frames of one session.
 class Backlog {
   public:
-    /// One frame was read at `now`.
+    /// Adds a frame that was read at `now`.
     void arrived(TimePoint now) {
         ++came_;
         if (!marks_.empty() && marks_.back().at == now) {
@@ -51,16 +52,16 @@ class Backlog {
             overflow_ = later;
             return;
         }
-        // Frames leave in another way only once this was reported, so the later ones follow right behind.
+        // An overflow is reported before the next batch is taken, so these frames directly follow the dropped ones.
         overflow_->span.frames += frames;
         overflow_->newest_read = later.newest_read;
     }
 
-    /// What was dropped and not reported yet.
+    /// Takes the record of frames that were dropped and not reported yet.
     std::optional<Taken> take_overflow() { return std::exchange(overflow_, std::nullopt); }
 
   private:
-    /// The time at which frames were read: those up to `newest`, without those of the mark before.
+    /// The time at which a group of frames was read: those after the previous mark, up to `newest`.
     struct Mark {
         std::uint64_t newest;
         TimePoint at;

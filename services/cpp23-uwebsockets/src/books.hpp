@@ -1,4 +1,4 @@
-// What is counted. Each worker counts in memory of its own and publishes a copy once per round of its loop, so that a
+// The books. Each worker counts in its own memory and publishes a copy once per iteration of its loop, so that a
 // reading from another thread is consistent and never waits for the loop.
 #pragma once
 
@@ -24,14 +24,14 @@ inline constexpr std::array<std::string_view, 8> end_names = {"client",  "eof", 
 enum class Reject : std::uint8_t { handshake, full, draining };
 inline constexpr std::array<std::string_view, 3> reject_names = {"handshake", "full", "draining"};
 
-/// Messages dropped for another reason than a `Kind`; these count behind the kinds.
+/// Reasons for drops that are not a `Kind`. Their indices follow those of the kinds.
 enum class Dropped : std::uint8_t { protocol = kinds, closed };
 inline constexpr std::size_t drop_reasons = kinds + 2;
 std::string_view drop_name(std::size_t reason);
 
-/// A histogram of how late flush ticks ran.
+/// Histogram of the time from the moment a flush tick was due until it ran.
 struct Lateness {
-    /// Upper bounds of the buckets but the last, in seconds.
+    /// Upper bounds of all buckets except the last, in seconds.
     static constexpr std::array<double, 12> bounds = {0.0005, 0.001, 0.002, 0.005, 0.01, 0.025,
                                                       0.05,   0.1,   0.25,  0.5,   1.0,  2.5};
 
@@ -41,15 +41,15 @@ struct Lateness {
     void record(Clock::duration lateness);
 };
 
-/// Everything that is counted. Frames count as messages.
+/// Counters since the start, and gauges of what is held now. Each frame counts as a message.
 struct Counts {
     std::uint64_t received = 0;
     std::uint64_t consumed = 0;
     std::uint64_t delivered = 0;
     std::array<std::uint64_t, drop_reasons> dropped{};
-    /// Frames that wait.
+    /// Frames that wait for their session's next tick.
     std::uint64_t waiting = 0;
-    /// Frames in flight.
+    /// Frames of requests in flight.
     std::uint64_t in_flight = 0;
     std::uint64_t sent = 0;
     std::uint64_t bytes_received = 0;
@@ -81,7 +81,7 @@ struct Counts {
     Counts& operator+=(const Counts& other);
 };
 
-/// The counts of one worker, as it last published them.
+/// The counters of one worker, as it last published them.
 class Page {
   public:
     void publish(const Counts& counts) {
@@ -98,18 +98,18 @@ class Page {
     Counts counts_;
 };
 
-/// The counts of all workers, and what they agree on.
+/// The counters of all workers, and the state that workers share.
 class Books {
   public:
-    /// A page for one more worker. Before any thread reads.
+    /// Adds a page for a worker. Must be called before any thread reads.
     Page& page() { return *pages_.emplace_back(std::make_unique<Page>()); }
 
-    /// One reading; consistent, because each page is.
+    /// Returns the sum of all pages. It is consistent, because each page is.
     Counts read() const;
 
-    /// Connections that are open, over all workers.
+    /// Open connections, over all workers.
     std::atomic<std::uint64_t> connections = 0;
-    /// Whether handshakes are taken.
+    /// Whether handshakes are accepted; false once the gateway stops.
     std::atomic<bool> accepting = true;
 
   private:

@@ -14,11 +14,11 @@
 namespace gateway {
 namespace {
 
-/// Puts a checked value into its field; returns what is wanted instead if it makes no sense.
+/// Parses a value into its field. Returns a description of the expected value if it is invalid.
 using Read = std::function<std::optional<std::string>(Config&, std::string_view)>;
 
 struct Setting {
-    /// Of the environment; the flag is made from it.
+    /// Name of the environment variable; the flag's name is derived from it.
     std::string_view variable;
     std::string_view help;
     Read read;
@@ -38,7 +38,7 @@ void assign(Value& field, std::uint64_t number) {
 }
 void assign(milliseconds& field, std::uint64_t number) { field = milliseconds(number); }
 
-/// A whole number from `least` to `most`.
+/// Returns a parser of whole numbers from `least` to `most`.
 template <typename Value>
 Read number(Value Config::* field, std::uint64_t least, std::uint64_t most) {
     return [=](Config& config, std::string_view text) -> std::optional<std::string> {
@@ -123,7 +123,7 @@ std::optional<std::string> apply(Config& config, const Setting& setting, std::st
     return std::nullopt;
 }
 
-/// Reads a flag and its value, which may be the argument after it; moves `at` past both.
+/// Parses a flag and its value, which may be the next argument; advances `at` past both.
 std::optional<std::string> apply_flag(Config& config, std::span<const std::string_view> arguments, std::size_t& at) {
     const std::string_view argument = arguments[at++];
     const auto equals = argument.find('=');
@@ -141,7 +141,8 @@ std::optional<std::string> apply_flag(Config& config, std::span<const std::strin
     return apply(config, *setting, flag, arguments[at++]);
 }
 
-/// CPUs that the cgroup's quota comes to; none without a quota. Inside a container its own cgroup is the root.
+/// Returns the cgroup's CPU quota in whole CPUs; nothing without a quota. Inside a container its own cgroup is the
+/// root.
 std::optional<unsigned> quota() {
     std::string quota = "max";
     double period = 0;

@@ -8,7 +8,8 @@
 
 namespace gateway {
 
-/// What nghttp2 calls. `user` is the connection; a stream's own pointer is its request, or null once that has ended.
+/// The callbacks of nghttp2. `user` is the connection; a stream's user data is its request, or null once it has
+/// ended.
 struct Callbacks {
     static Http2& connection(void* user) { return *static_cast<Http2*>(user); }
 
@@ -69,7 +70,8 @@ struct Callbacks {
         if (!found) {
             return 0;
         }
-        // Either the peer reset the stream or is going away, or nghttp2 did because an answer was no HTTP.
+        // Either the peer reset the stream or is going away, or nghttp2 reset it because the response was not valid
+        // HTTP.
         found->was_refused = code == NGHTTP2_REFUSED_STREAM;
         const bool by_peer = found->was_reset_ || found->was_refused;
         const auto message = std::format("the request to the inference was reset: {}", nghttp2_http2_strerror(code));

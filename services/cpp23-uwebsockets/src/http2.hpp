@@ -1,5 +1,5 @@
-// One HTTP/2 connection to the inference as bytes: nghttp2 between requests and what a socket takes and gives. No
-// socket here.
+// One HTTP/2 connection to the inference, as nghttp2 sees it: requests on one side, bytes on the other. No sockets
+// here.
 #pragma once
 
 #include <nghttp2/nghttp2.h>
@@ -14,20 +14,21 @@
 
 namespace gateway {
 
-/// Longest answer that is read; what is longer is no answer.
+/// Largest response body in bytes; a longer one is a parse error.
 inline constexpr std::size_t max_answer_bytes = 64 << 10;
 
-/// A request and, piece by piece, its answer.
+/// A request, and the part of its response that has arrived.
 class Request {
   public:
     virtual ~Request() = default;
 
-    /// It has ended: the body of a success, or what went wrong. Called once; may destroy the request.
+    /// Called once when the request has ended, with the body of a successful response or the failure. May destroy
+    /// the request.
     virtual void finished(std::expected<std::string_view, Failure> answer) = 0;
 
     std::string audio;
 
-    /// The inference says that it hasn't looked at it: it may be sent again.
+    /// Whether the inference refused the request without processing it, so that it may be sent again.
     bool was_refused = false;
 
   private:
@@ -35,7 +36,7 @@ class Request {
     friend struct Callbacks;
 
     std::int32_t stream_ = 0;
-    /// Where it is in the list of its connection.
+    /// Index in the connection's list of requests.
     std::size_t place_ = 0;
     std::size_t sent_bytes_ = 0;
     int status_ = 0;
@@ -43,30 +44,30 @@ class Request {
     bool was_reset_ = false;
 };
 
-/// A client's side of a connection. It must not be destroyed from within `Request::finished`.
+/// The client's side of a connection. It must not be destroyed from within `Request::finished`.
 class Http2 {
   public:
-    /// `authority` is host:port, and must live as long as this.
+    /// `authority` is host:port and must outlive this object.
     Http2(std::string_view authority, std::uint32_t cpu_passes);
 
-    /// Whether a further request can be sent.
+    /// Whether another request can be sent.
     bool accepts() const;
 
     void submit(Request& request);
 
-    /// Gives `request` up: it isn't finished any more.
+    /// Cancels `request`: its `finished` is not called any more.
     void cancel(Request& request);
 
-    /// Takes what was read. False when the peer speaks no HTTP/2, or when all is said.
+    /// Processes bytes that were read. Returns false if the peer violates HTTP/2 or the connection is complete.
     bool receive(std::string_view bytes);
 
-    /// Appends all that can be sent now to `out`.
+    /// Appends all bytes that can be sent now to `out`.
     void collect(std::string& out);
 
-    /// Asks whether the peer is alive.
+    /// Queues an HTTP/2 PING, to check that the peer is alive.
     void ping();
 
-    /// Finishes all requests as failed, because the connection is gone.
+    /// Finishes all requests with a failure, because the connection is closed.
     void fail(std::string_view why);
 
   private:
@@ -82,9 +83,9 @@ class Http2 {
     std::string_view authority_;
     std::string cpu_passes_;
     std::vector<Request*> requests_;
-    /// The peer broke the rules of HTTP/2.
+    /// Whether the peer has violated HTTP/2.
     bool is_broken_ = false;
-    // Last: deleting it may call back.
+    // The last member, because its deletion may call back into this object.
     std::unique_ptr<nghttp2_session, Delete> session_;
 };
 

@@ -6,14 +6,14 @@
 namespace gateway {
 namespace {
 
-/// Longest time for a connection to open.
+/// Time limit for opening a connection.
 constexpr milliseconds connect_timeout{1000};
-/// A connection on which a request timed out is asked whether it lives, and has so long to say anything.
+/// A connection on which a request timed out is sent a PING. If nothing arrives within this time, it is closed.
 constexpr milliseconds ping_timeout{2000};
 
 }  // namespace
 
-/// One TCP connection.
+/// One TCP connection to the inference.
 struct Link {
     Link(Inference& inference, std::size_t number, const Config& config)
         : owner(inference), lane(number), http2(config.inference_authority, config.cpu_passes) {}
@@ -21,13 +21,13 @@ struct Link {
     Inference& owner;
     std::size_t lane;
     Http2 http2;
-    /// Null if it couldn't even be made.
+    /// Null if the socket couldn't be created.
     us_socket_t* socket = nullptr;
     bool is_open = false;
     TimePoint began = Clock::now();
-    /// Bytes that the socket didn't take yet.
+    /// Bytes that the socket hasn't taken yet.
     std::string unsent;
-    /// When a ping was sent after which nothing was received.
+    /// When a PING was sent; absent if bytes have arrived since.
     std::optional<TimePoint> pinged;
 };
 
@@ -81,7 +81,7 @@ Link& Inference::link_of(std::size_t lane) {
     }
     Link& link = *links_.emplace_back(std::make_unique<Link>(*this, lane, config_));
     current_[lane] = &link;
-    // A name is resolved here, and the loop waits for it; an address isn't.
+    // A host name is resolved here, which blocks the loop; an address needs no resolution.
     link.socket = us_socket_context_connect(0, context_, config_.inference_host.c_str(), config_.inference_port,
                                             nullptr, 0, sizeof(Link*));
     if (link.socket) {
@@ -126,7 +126,7 @@ void Inference::write(Link& link) {
     if (!link.is_open) {
         return;
     }
-    // What the socket didn't take is written first, before more is collected: it is bound by that.
+    // Unsent bytes are written before more are collected, which limits their number.
     if (link.unsent.empty()) {
         link.http2.collect(link.unsent);
     }

@@ -1,4 +1,5 @@
-// Requests to the inference: HTTP/2 with prior knowledge over a few connections, on the loop that serves the sessions.
+// Requests to the inference: HTTP/2 with prior knowledge (h2c) over a few connections, on the loop that serves the
+// sessions.
 #pragma once
 
 #include <libusockets.h>
@@ -14,7 +15,7 @@ namespace gateway {
 
 class Inference;
 
-/// A request with its place in the queue of deadlines. Destroyed before its answer came, it is abandoned.
+/// A request with its place in the queue of deadlines. Destroying it before its response has arrived abandons it.
 class Call : public Request {
   public:
     Call() = default;
@@ -22,7 +23,7 @@ class Call : public Request {
     Call& operator=(const Call&) = delete;
     ~Call() override;
 
-    /// The answer, or why there is none. Called once; may destroy the call.
+    /// Called once with the response or the failure. May destroy the call.
     virtual void landed(std::expected<std::string_view, Failure> answer) = 0;
 
   private:
@@ -30,7 +31,7 @@ class Call : public Request {
 
     void finished(std::expected<std::string_view, Failure> answer) final;
 
-    /// Null while it isn't in flight.
+    /// Null unless the call is in flight.
     Inference* inference_ = nullptr;
     struct Link* link_ = nullptr;
     std::size_t lane_ = 0;
@@ -39,7 +40,7 @@ class Call : public Request {
     bool was_repeated_ = false;
 };
 
-/// The connections of one worker to the inference. Its loop drives it.
+/// The connections of one worker to the inference, driven by the worker's loop.
 class Inference {
   public:
     Inference(us_loop_t* loop, const Config& config);
@@ -47,19 +48,19 @@ class Inference {
     Inference& operator=(const Inference&) = delete;
     ~Inference();
 
-    /// The connection of the next session: they take them in turn, and keep to theirs.
+    /// Returns the index of the next session's connection. Sessions take the connections in turn and keep them.
     std::size_t next_lane() { return lanes_++ % current_.size(); }
 
-    /// Sends `call`, whose tick runs at `now`. It lands later, also when there is no connection.
+    /// Sends `call`, whose tick runs at `now`. `landed` is always called later, even if there is no connection.
     void begin(Call& call, std::size_t lane, TimePoint now);
 
-    /// Ends what takes too long. Called every few milliseconds.
+    /// Fails calls and connections whose time limit has passed. Called every few milliseconds.
     void expire(TimePoint now);
 
-    /// Writes what was begun. Called once per round of the loop.
+    /// Writes pending bytes of all connections. Called once per iteration of the loop.
     void flush();
 
-    /// Ends all connections.
+    /// Closes all connections.
     void close() { us_socket_context_close(0, context_); }
 
   private:
@@ -74,11 +75,11 @@ class Inference {
 
     us_socket_context_t* context_;
     const Config& config_;
-    /// All connections; those of `current_` take requests, others only end what they have.
+    /// All connections. Those in `current_` accept requests; others only finish the ones they have.
     std::list<std::unique_ptr<Link>> links_;
     std::vector<Link*> current_;
     std::size_t lanes_ = 0;
-    /// All calls in flight, the first to expire first: all have the same time.
+    /// All calls in flight in the order of their deadlines, since all have the same time limit.
     std::list<Call*> calls_;
 };
 

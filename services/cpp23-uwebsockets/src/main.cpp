@@ -1,4 +1,5 @@
-// Starts the threads: the metrics port, and the workers. Then waits for the signal to stop.
+// Starts the threads of the metrics port and of the workers, prints the ready line, and waits for SIGTERM or
+// SIGINT.
 #include <netdb.h>
 #include <netinet/in.h>
 #include <nghttp2/nghttp2.h>
@@ -26,10 +27,10 @@ namespace {
 
 using namespace gateway;
 
-/// How long all sessions together may take to end.
+/// Time limit for all sessions to end after a stop.
 constexpr milliseconds stop_time{4000};
 
-/// As many descriptors as the system allows: each session is one.
+/// Raises the soft limit of open files to the hard limit, because each session needs a file descriptor.
 void raise_descriptor_limit() {
     rlimit limit{};
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
@@ -52,8 +53,8 @@ std::string address(const std::string& host, std::uint16_t port) {
     return host.contains(':') ? std::format("[{}]:{}", host, port) : std::format("{}:{}", host, port);
 }
 
-/// Where the kernel is to pick the port: holds one that is free, which workers can share. uSockets lets them share a
-/// port only if it is told which.
+/// Reserves a free port that workers can share, for port 0. uSockets can share a port among workers only if its
+/// number is given.
 class FreePort {
   public:
     explicit FreePort(const std::string& host) {
@@ -67,7 +68,7 @@ class FreePort {
         socket_ = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
         const int yes = 1;
         setsockopt(socket_, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes);
-        // Both kinds of address have the port in the same place.
+        // IPv4 and IPv6 addresses have the port at the same offset.
         sockaddr_in6 bound{};
         socklen_t length = sizeof bound;
         if (bind(socket_, found->ai_addr, found->ai_addrlen) == 0 &&
@@ -80,14 +81,14 @@ class FreePort {
     FreePort& operator=(const FreePort&) = delete;
     ~FreePort() { close(socket_); }
 
-    /// 0 if there is none.
+    /// The reserved port; 0 if there is none.
     std::uint16_t port = 0;
 
   private:
     int socket_ = -1;
 };
 
-/// Runs a worker in a thread of its own, listening on `port`; null if it can't be bound.
+/// Starts a worker on a new thread, listening on `port`. Returns null if the port can't be bound.
 Worker* start_worker(const Config& config, Books& books, std::uint16_t port, std::counting_semaphore<>& ended) {
     std::promise<Worker*> promise;
     auto started = promise.get_future();
@@ -105,7 +106,8 @@ Worker* start_worker(const Config& config, Books& books, std::uint16_t port, std
     return started.get();
 }
 
-/// Runs all workers. Port 0 becomes the port that they share. Empty if one can't listen.
+/// Starts all workers. If `port` is 0, it is set to the port that they share. Returns an empty list if one can't
+/// listen.
 std::vector<Worker*> start_workers(const Config& config, Books& books, std::uint16_t& port,
                                    std::counting_semaphore<>& ended) {
     std::optional<FreePort> free;
@@ -177,6 +179,6 @@ int main(int count, char** arguments) {
                      nghttp2_version(0)->version_str);
         return 0;
     }
-    // The thread of the metrics port goes on until the process ends: nothing is destroyed under it.
+    // The metrics thread runs until the process ends, so no object that it uses may be destroyed.
     std::_Exit(serve(*config));
 }

@@ -13,7 +13,7 @@
 namespace gateway {
 namespace {
 
-/// What was counted by reason, as a JSON object of those that happened.
+/// Formats counters by reason as a JSON object, without those that are 0.
 template <typename Name>
 std::string reasons(std::span<const std::uint64_t> counts, Name name) {
     std::string out = "{";
@@ -30,7 +30,7 @@ std::string_view end_name(std::size_t end) { return end_names[end]; }
 std::string_view reject_name(std::size_t reject) { return reject_names[reject]; }
 std::string_view kind_name(std::size_t kind) { return name(static_cast<Kind>(kind)); }
 
-/// Prometheus text, one family after the other.
+/// Builds Prometheus text, one metric family after the other.
 class Exposition {
   public:
     void counter(std::string_view name, std::string_view help, std::uint64_t value) {
@@ -43,7 +43,7 @@ class Exposition {
         line("{} {}\n", name, value);
     }
 
-    /// One value for each reason, also for those that didn't happen: a series that appears later has no increase.
+    /// Appends one value per reason, also those that are 0, because a series that appears later has no increase.
     template <typename Name>
     void counters(std::string_view name, std::string_view help, std::string_view label,
                   std::span<const std::uint64_t> counts, Name reason, std::size_t first = 0) {
@@ -102,7 +102,7 @@ void put_connections(Exposition& out, const Counts& counts) {
 void put_requests(Exposition& out, const Counts& counts) {
     out.counter("service_inference_requests_total", "Requests begun", counts.requests);
     out.counter("service_inference_answered_total", "Requests whose answer became a partial", counts.answered);
-    // The first kind is the overflow, which is no request's.
+    // Skips the first kind, the overflow, with which no request fails.
     out.counters("service_inference_failed_total", "Requests whose frames got an error", "kind", counts.failed,
                  kind_name, 1);
     out.counter("service_inference_abandoned_total", "Requests whose connection ended first", counts.abandoned);

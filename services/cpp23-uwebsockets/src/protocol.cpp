@@ -15,14 +15,14 @@
 namespace gateway {
 namespace {
 
-/// Takes one flat object of strings and numbers, each key once; hands every member to `member`, and refuses all else.
-/// Numbers arrive as they were written, so that 7.0 can be told from 7.
+/// Accepts one flat object of strings and numbers with unique keys, and passes each member to `member`. Numbers are
+/// passed as text, which distinguishes 7.0 from 7.
 template <typename Member>
 class FlatObject : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, FlatObject<Member>> {
   public:
     explicit FlatObject(Member member) : member_(std::move(member)) {}
 
-    // RapidJSON calls this for every value without a function of its own.
+    // RapidJSON calls this for every kind of value that has no handler here.
     bool Default() { return false; }
     bool StartObject() { return std::exchange(outside_, false); }
     bool EndObject(rapidjson::SizeType) { return true; }
@@ -43,7 +43,7 @@ class FlatObject : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, FlatOb
     bool outside_ = true;
 };
 
-/// Parses `text` as such an object; returns what is wrong with it, or nothing.
+/// Parses `text` as such an object. Returns a description of the error, or nothing.
 template <typename Member>
 std::optional<std::string> parse_flat(std::string_view text, Member member) {
     constexpr unsigned flags = rapidjson::kParseNumbersAsStringsFlag | rapidjson::kParseValidateEncodingFlag;
@@ -53,7 +53,7 @@ std::optional<std::string> parse_flat(std::string_view text, Member member) {
     if (const auto result = reader.Parse<flags>(stream, object); result.IsError()) {
         return std::format("{} at byte {}", rapidjson::GetParseError_En(result.Code()), result.Offset());
     }
-    // A zero byte looks like the end of the stream.
+    // RapidJSON takes a zero byte for the end of the stream.
     if (stream.Tell() != text.size()) {
         return std::format("The document ends at byte {} of {}.", stream.Tell(), text.size());
     }
@@ -71,7 +71,7 @@ bool is_finite(std::string_view number) { return std::isfinite(std::strtod(std::
 constexpr std::array<std::string_view, 6> answer_keys = {"rms",     "zero_crossings", "checksum",
                                                          "samples", "transcript",     "audio_bytes"};
 
-/// Reads the member number `key` of an answer.
+/// Parses the member with the index `key` of a response.
 bool read_member(Recognition& answer, std::size_t key, std::string_view value, bool is_string) {
     if (is_string != (key == 4)) {
         return false;
@@ -112,7 +112,8 @@ void put_string(std::string& out, std::string_view text) {
     out += '"';
 }
 
-/// The shortest decimal number of milliseconds that reads back the same; always with a point.
+/// Formats a duration as the shortest decimal number of milliseconds that parses to the same value; always with a
+/// decimal point.
 std::string in_milliseconds(Clock::duration duration) {
     const double value = static_cast<double>(std::chrono::nanoseconds(duration).count()) / 1e6;
     std::array<char, 64> text{};

@@ -1,4 +1,4 @@
-// When a session's flush ticks are due, and when its socket is read in between. Pure.
+// When a session's flush ticks are due, and when its socket is read in between. No I/O; callers pass the time.
 #pragma once
 
 #include <optional>
@@ -7,15 +7,17 @@
 
 namespace gateway {
 
-/// Longest time between two reads of a started session's socket: pings must be answered within 500 ms.
+/// Longest time between two reads of a started session's socket. The contract allows 500 ms for the reply to a
+/// ping.
 inline constexpr milliseconds visit_interval{400};
 
-/// Ticks at multiples of an interval after a first one. It doesn't drift, and lateness doesn't add up.
+/// Ticks at multiples of an interval after a first one. The schedule is absolute: it doesn't drift, and lateness
+/// doesn't accumulate.
 class Schedule {
   public:
     Schedule(TimePoint first, milliseconds interval) : due_(first), interval_(interval) {}
 
-    /// When the session is visited next: at the tick, or at one of the fewest equal steps before it.
+    /// Returns when the next visit is due: at the tick, or at one of the fewest equal steps before it.
     TimePoint next_visit(TimePoint now) const {
         const auto left = due_ - now;
         if (left <= visit_interval) {
@@ -25,7 +27,8 @@ class Schedule {
         return now + left / steps;
     }
 
-    /// How late the tick is that is due at `now`; absent if none is due. The next one is the first in the future.
+    /// Returns the lateness of the tick that is due at `now`, if one is. The next tick is the first one in the
+    /// future.
     std::optional<Clock::duration> tick(TimePoint now) {
         if (now < due_) {
             return std::nullopt;

@@ -9,28 +9,28 @@
 
 #include "worker.hpp"
 
-// uSockets has no public function that reads a socket which isn't polled. Its loop calls this one for each socket that
-// is ready: it reads once, up to 512 KiB, and hands all of it to uWebSockets' parser.
+// uSockets has no public function that reads a socket which isn't polled. Its loop calls this one for each ready
+// socket. It reads once, up to 512 KiB, and passes all bytes to uWebSockets' parser.
 extern "C" void us_internal_dispatch_ready_poll(us_poll_t* poll, int error, int events);
 
 namespace gateway {
 namespace {
 
-/// Bytes that may wait for a client that doesn't read.
+/// Bytes that may wait for a client, from the contract.
 constexpr std::size_t max_unsent_bytes = 64 << 10;
-/// How long a client may read nothing while something waits for it.
+/// Time without progress after which a client counts as slow, from the contract.
 constexpr milliseconds patience{10'000};
-/// How long the close frame has to leave, and how long what still comes is read and thrown away.
+/// Time limit for writing the Close frame, and for reading and discarding inbound bytes after it.
 constexpr milliseconds farewell_time{1000};
-/// Frames beyond the limit that are taken before the oldest are dropped: to drop each by itself would move all the
-/// others.
+/// Frames beyond the limit that are collected before the oldest are dropped, because each drop moves all other
+/// frames.
 constexpr std::uint64_t trim_slack = 64;
 
-/// What uSockets calls readable where it polls with epoll.
+/// uSockets' flag for readable, which is epoll's.
 constexpr int readable = EPOLLIN;
 
 us_socket_t* raw(Socket* socket) { return reinterpret_cast<us_socket_t*>(socket); }
-// A socket begins with its poll.
+// A socket's first member is its poll.
 us_poll_t* poll_of(Socket* socket) { return reinterpret_cast<us_poll_t*>(socket); }
 
 std::size_t header_bytes(std::size_t payload) { return payload < 126 ? 2 : payload <= 0xffff ? 4 : 10; }
@@ -40,7 +40,7 @@ End end_of(std::string_view reason) {
     if (reason == uWS::ERR_TOO_BIG_MESSAGE) {
         return End::too_big;
     }
-    // uWebSockets gives no reason for other broken frames: they look like the end of the stream.
+    // uWebSockets gives no reason for other invalid frames, which look like the end of the stream.
     return reason == uWS::ERR_INVALID_TEXT ? End::utf8 : End::eof;
 }
 
@@ -78,7 +78,7 @@ void Session::message(std::string_view message, uWS::OpCode code) {
 }
 
 void Session::pinged(std::string_view payload) {
-    // The library has answered already.
+    // The library has sent the pong already.
     auto& counts = worker_.counts();
     counts.bytes_received += payload.size() + header_bytes(payload.size()) + mask_bytes;
     counts.bytes_sent += payload.size() + header_bytes(payload.size());
@@ -98,7 +98,8 @@ void Session::closed(int code, std::string_view reason) {
     if (us_socket_is_closed(0, raw(socket_))) {
         account(end_of(reason));
     } else {
-        // The client's close was answered: the loop waits for the end of its stream, but not for ever.
+        // The library has replied to the client's Close frame. The loop waits for the end of the stream for a
+        // limited time.
         worker_.counts().bytes_sent += 4 + reason.size();
         account(code == 1006 ? End::protocol : End::client);
         poll(us_poll_events(poll_of(socket_)) | readable);
@@ -154,7 +155,7 @@ void Session::drain(TimePoint deadline) {
 }
 
 void Session::land(std::expected<std::string_view, Failure> answer) {
-    // Destroyed at the end: the answer is in it.
+    // Destroyed at the end of this function, because it holds the response.
     const std::unique_ptr<Flight> flight = std::move(flight_);
     const auto& [taken, began, lateness] = std::tie(flight->taken, flight->began, flight->flush_lateness);
     auto recognition = answer.and_then([&](std::string_view body) -> std::expected<Recognition, Failure> {
@@ -192,13 +193,13 @@ void Session::start(TimePoint now) {
     read_at_ = now;
     state_ = State::runs;
     schedule_ = worker_.schedule(now);
-    // From here on it is visited instead.
+    // From now on the socket is not polled but visited.
     poll(us_poll_events(poll_of(socket_)) & ~readable);
 }
 
 void Session::frame(std::string_view audio) {
     if (!is_visited_) {
-        // With the start message, or while the library waits until it can write.
+        // The frames came with the start message, or while the library polls the socket to write.
         read_at_ = Clock::now();
     }
     if (audio_.capacity() < frame_bytes) {
@@ -226,7 +227,7 @@ void Session::read(TimePoint now) {
     is_visited_ = false;
     if (socket_ && state_ == State::runs) {
         trim();
-        // A write that wasn't whole makes the library wait for both; afterwards it goes on waiting to read.
+        // After a partial write the library polls for both events, and later continues to poll for reading.
         poll(us_poll_events(poll_of(socket_)) & ~readable);
     }
 }
@@ -319,9 +320,10 @@ void Session::end(int code, std::string_view reason, End end) {
     std::string payload = {static_cast<char>(code >> 8), static_cast<char>(code & 0xff)};
     payload += reason;
     worker_.counts().bytes_sent += payload.size() + header_bytes(payload.size());
-    // Not the library's own end(): after that nothing is said of the socket any more, and it may stay for seconds.
+    // Not the library's own end(): after it there are no more callbacks for the socket, which may stay open for
+    // seconds.
     socket_->send(payload, uWS::OpCode::CLOSE);
-    // What still comes is read and thrown away: unread bytes would make the kernel reset the connection.
+    // Inbound bytes are read and discarded, because unread bytes would make the kernel reset the connection.
     poll(us_poll_events(poll_of(socket_)) | readable);
     worker_.shut_down_later(*this);
 }

@@ -1,7 +1,8 @@
-// One session, from its upgrade to its last byte. Everything happens on its worker's loop.
+// One session, from the upgrade to the last byte. All of it runs on its worker's loop.
 //
-// While a session runs, the loop doesn't wait for its socket: a wake-up for each of 50 frames per second costs more
-// than all the rest. It is read when the session is visited: at its flush tick, and a few times in between.
+// While a session runs, the loop doesn't poll its socket: a wake-up for each of 50 frames per second costs more
+// than all other work. The socket is read when the session is visited: at its flush tick, and a few times in
+// between.
 #pragma once
 
 #include <App.h>
@@ -21,7 +22,7 @@ namespace gateway {
 class Session;
 class Worker;
 
-/// What uWebSockets keeps with each socket.
+/// The user data that uWebSockets stores with each socket.
 struct PerSocket {
     Session* session = nullptr;
 };
@@ -50,22 +51,23 @@ class Session {
     Session& operator=(const Session&) = delete;
     ~Session();
 
-    // What the library says.
+    // Callbacks of the library.
     void message(std::string_view message, uWS::OpCode code);
     void pinged(std::string_view payload);
     void drained();
     void closed(int code, std::string_view reason);
 
-    /// Does what is due. Says when it wants to be visited again; never, once the socket is gone.
+    /// Does the work that is due. Returns when the next visit is due; nothing once the socket is closed.
     std::optional<TimePoint> visit();
 
-    /// The gateway stops: what the client has sent by now still counts, and nothing after it.
+    /// Starts the drain when the gateway stops. Frames that the client has sent by now are still processed, later
+    /// ones are not.
     void drain(TimePoint deadline);
 
-    /// The flight has ended.
+    /// Handles the result of the flight.
     void land(std::expected<std::string_view, Failure> answer);
 
-    /// Ends the stream behind the close frame, as soon as that is written.
+    /// Shuts the sending side down once the Close frame is written.
     void shut_down();
 
   private:
@@ -88,22 +90,22 @@ class Session {
     void poll(int events);
 
     Worker& worker_;
-    /// Null once it is closed or the library answers the client's close.
+    /// Null once the socket is closed or the library replies to the client's Close frame.
     Socket* socket_;
     const std::size_t lane_;
     State state_ = State::waits_for_start;
     std::optional<Schedule> schedule_;
-    /// When the frames that come now were read.
+    /// When the frames that are being delivered were read.
     TimePoint read_at_;
     bool is_visited_ = false;
     Backlog backlog_;
-    /// The frames of the backlog.
+    /// The audio of the frames in the backlog.
     std::string audio_;
-    /// At most one request: there is no place for another.
+    /// The request in flight. A single pointer enforces the contract's rule of one request.
     std::unique_ptr<Flight> flight_;
-    /// When last nothing waited for the client, or it read some of what did.
+    /// Time of the last progress: when no bytes waited for the client, or it read some of them.
     TimePoint progress_at_ = Clock::now();
-    /// When a drain or a farewell must be over.
+    /// Deadline of a drain or of the close handshake.
     TimePoint deadline_;
 };
 

@@ -1,4 +1,4 @@
-// Which sessions are visited when: a timer wheel that owns them. One timer turns it for all.
+// A timer wheel that owns the sessions and visits those that are due. One timer turns it for all of them.
 #pragma once
 
 #include <algorithm>
@@ -14,11 +14,11 @@
 
 namespace gateway {
 
-/// Time between two turns. What is due in between waits for the turn: half of it is the mean lateness of a tick, and
-/// the longer it is, the more sessions share one wake-up.
+/// Time between two turns. Items that are due in between wait for the next turn: half of this time is the mean
+/// lateness of a tick, and the longer it is, the more sessions share one wake-up.
 inline constexpr milliseconds turn_interval{5};
 
-/// Owns `Item`s, each of which is visited at a time of its own, in turns.
+/// Owns items of the type `Item` and visits each at its own time, rounded up to a turn.
 template <typename Item>
 class Wheel {
   public:
@@ -30,11 +30,13 @@ class Wheel {
         return std::ranges::all_of(slots_, [](const auto& slot) { return slot.empty(); });
     }
 
-    /// Visits what is due at `now`. `visit` says when it wants the item again, or that the item is to be destroyed.
+    /// Visits the items that are due at `now`. `visit` returns the time of the item's next visit, or nothing to
+    /// destroy the item.
     template <typename Visit>
     void turn(TimePoint now, Visit visit) {
         const std::int64_t until = (now - began_) / turn_interval;
-        // After a long stall each slot is due once. All are emptied first: what is visited goes back into one of them.
+        // After a long stall each slot is due once. All due slots are emptied first, because visited items return
+        // to one of them.
         std::vector<std::unique_ptr<Item>> due;
         for (std::int64_t at = std::max(turned_, until - slots) + 1; at <= until; ++at) {
             std::ranges::move(std::exchange(slots_[index(at)], {}), std::back_inserter(due));
@@ -61,14 +63,15 @@ class Wheel {
 
     std::size_t index(std::int64_t turn) const { return static_cast<std::size_t>(turn % slots); }
 
-    /// The first turn at or after `due`: never one that is over, and no further than the wheel reaches.
+    /// Returns the slot of the first turn at or after `due`; never of a past turn, and at most the wheel's range
+    /// ahead.
     auto& slot(TimePoint due) {
         const std::int64_t turn = (due - began_ + turn_interval - Clock::duration(1)) / turn_interval;
         return slots_[index(std::clamp(turn, turned_ + 1, turned_ + slots - 1))];
     }
 
     TimePoint began_;
-    /// The last turn that was made.
+    /// Number of the last turn that was processed.
     std::int64_t turned_ = 0;
     std::array<std::vector<std::unique_ptr<Item>>, slots> slots_;
 };

@@ -8,19 +8,19 @@
 namespace gateway {
 namespace {
 
-/// Handshakes that may wait for us: clients come by the thousand. The library itself says 512.
+/// Listen backlog. Thousands of clients may connect at once; the library's default is 512.
 constexpr int listen_backlog = 8192;
-/// How long a session may take to end by itself when the gateway stops, without the farewell.
+/// Time limit for a session's last batch when the gateway stops, without the close handshake.
 constexpr milliseconds drain_time{2900};
-/// Buffers that are kept for later.
+/// Maximum of spare buffers.
 constexpr std::size_t max_buffers = 4096;
 
-/// Memory for the audio of one interval, and a little more because ticks are late.
+/// Capacity for the audio of one interval, and 8 more frames because ticks may be late.
 std::size_t buffer_bytes(const Config& config) {
     return (static_cast<std::size_t>(config.flush_interval / milliseconds(20)) + 8) * frame_bytes;
 }
 
-/// Whether the comma-separated `list` has `token`, in whatever case.
+/// Whether the comma-separated `list` contains `token`, in any case.
 bool has_token(std::string_view list, std::string_view token) {
     while (!list.empty()) {
         const auto comma = std::min(list.find(','), list.size());
@@ -104,7 +104,7 @@ std::string Worker::take_buffer() {
 }
 
 void Worker::give_back(std::string buffer) {
-    // What grew in a stall isn't kept.
+    // Buffers that grew in a stall are not kept.
     if (buffers_.size() < max_buffers && buffer.capacity() <= 2 * buffer_bytes(config_)) {
         buffer.clear();
         buffers_.push_back(std::move(buffer));
@@ -117,7 +117,7 @@ void Worker::route() {
     behavior.maxPayloadLength = max_message_bytes;
     behavior.idleTimeout = 0;
     behavior.sendPingsAutomatically = false;
-    // Sessions look at what waits themselves: the library would drop messages and say nothing.
+    // Sessions check the waiting bytes themselves; the library would drop messages silently.
     behavior.maxBackpressure = 0;
     behavior.upgrade = [this](auto* response, auto* request, auto* context) { upgrade(response, request, context); };
     behavior.open = [this](Socket* socket) { open(socket); };
@@ -130,7 +130,7 @@ void Worker::route() {
         socket->getUserData()->session->closed(code, reason);
     };
     app_.ws<PerSocket>("/ws/stt", std::move(behavior));
-    // Where the library finds no key of 24 characters it takes a GET for a common request.
+    // Without a key of 24 characters, the library handles a GET as an ordinary request.
     app_.any("/ws/stt", [this](auto* response, auto* request) {
         if (request->getCaseSensitiveMethod() != "GET") {
             return refuse_method(response);
@@ -161,7 +161,7 @@ void Worker::upgrade(uWS::HttpResponse<false>* response, uWS::HttpRequest* reque
         return;
     }
     ++books_.connections;
-    // Neither a subprotocol nor an extension.
+    // Accepts neither a subprotocol nor an extension.
     response->upgrade<PerSocket>({}, request->getHeader("sec-websocket-key"), {}, {}, context);
 }
 
@@ -189,7 +189,7 @@ void Worker::after_round() {
     }
     page_.publish(counts_);
     if (is_draining_ && !std::exchange(is_over_, wheel_.is_empty()) && is_over_) {
-        // Without a socket the loop ends.
+        // The loop ends when it has no sockets left.
         inference_.close();
         app_.close();
     }

@@ -1,4 +1,4 @@
-// One loop and its sessions: it accepts, upgrades, turns the wheel, and brings everything to an end.
+// One event loop and its sessions: it accepts and upgrades connections, turns the wheel, and drains the sessions.
 #pragma once
 
 #include <App.h>
@@ -18,7 +18,8 @@
 
 namespace gateway {
 
-/// Lives in its own thread: constructed, run and destroyed there. Only `stop` may be called from another one.
+/// A worker belongs to one thread, which constructs, runs and destroys it. Only `stop` may be called from another
+/// thread.
 class Worker {
   public:
     Worker(const Config& config, Books& books, Page& page);
@@ -26,16 +27,16 @@ class Worker {
     Worker& operator=(const Worker&) = delete;
     ~Worker();
 
-    /// Listens on `port`, which other workers may share; false if it can't be bound.
+    /// Listens on `port`, which other workers may share. Returns false if it can't be bound.
     bool listen(std::uint16_t port);
 
-    /// Serves, and returns once it was stopped and all sessions have ended.
+    /// Runs the loop. Returns after `stop`, when all sessions have ended.
     void run();
 
-    /// Has all sessions end.
+    /// Drains all sessions, and then ends the loop.
     void stop();
 
-    // For its sessions.
+    // Functions for its sessions.
     const Config& config() const { return config_; }
     Echo echo() const { return {config_.cpu_passes, config_.model_delay_ms}; }
     Counts& counts() { return counts_; }
@@ -44,10 +45,10 @@ class Worker {
     Schedule schedule(TimePoint start);
     std::string take_buffer();
     void give_back(std::string buffer);
-    /// Shuts the stream of `session` down when the library has written what it holds.
+    /// Shuts the stream of `session` down once the library has written its pending bytes.
     void shut_down_later(Session& session) { shutting_down_.push_back(&session); }
     void forget(const Session& session) { std::erase(shutting_down_, &session); }
-    /// One connection less.
+    /// Decrements the number of open connections.
     void release() { --books_.connections; }
 
   private:
@@ -68,7 +69,7 @@ class Worker {
     Inference inference_;
     Wheel<Session> wheel_;
     std::vector<Session*> shutting_down_;
-    /// Memory for audio that no session uses.
+    /// Spare audio buffers, which no session uses.
     std::vector<std::string> buffers_;
     std::mt19937_64 random_;
     uWS::App app_;

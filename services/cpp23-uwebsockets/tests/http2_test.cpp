@@ -1,4 +1,4 @@
-// The client's side of HTTP/2 against nghttp2's own server side, in memory.
+// Tests the HTTP/2 client against nghttp2's own server side, in memory.
 #include "http2.hpp"
 
 #include <doctest/doctest.h>
@@ -10,7 +10,7 @@ using namespace gateway;
 
 namespace {
 
-/// Remembers how it ended.
+/// A request that records how it ended.
 struct Probe : Request {
     explicit Probe(std::string bytes) { audio = std::move(bytes); }
     void finished(std::expected<std::string_view, Failure> answer) override {
@@ -20,7 +20,7 @@ struct Probe : Request {
     std::optional<std::expected<std::string, Failure>> ended;
 };
 
-/// Keeps what arrives, and answers when told.
+/// A server that records requests and responds when the test calls for it.
 class Server {
   public:
     Server() {
@@ -77,7 +77,8 @@ class Server {
     }
 };
 
-/// Carries bytes between both until neither has more to say. False when the client is through with the connection.
+/// Moves bytes between both sides until neither has more to send. Returns false if the client is done with the
+/// connection.
 bool exchange(Http2& client, Server& server) {
     bool goes_on = true;
     for (int round = 0; round < 20; ++round) {

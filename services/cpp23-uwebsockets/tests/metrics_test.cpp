@@ -8,7 +8,7 @@ using namespace gateway;
 
 namespace {
 
-/// A number of its own in each place.
+/// Returns counters with a different value in each field.
 Counts counted() {
     Counts counts;
     counts.received = 10;

@@ -1,4 +1,4 @@
-// The golden messages of services/testdata, which all gateways share, and what those leave out.
+// Tests with the golden messages of services/testdata, which all gateways share, and of cases that they don't have.
 #include "protocol.hpp"
 
 #include <doctest/doctest.h>
@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-/// A list of the golden messages.
+/// Returns a list of the golden messages by its name.
 const json& golden(const char* list) {
     static const json document = json::parse(std::ifstream(GOLDEN));
     return document.at(list);
@@ -121,7 +121,7 @@ TEST_CASE("no prefix of an answer and no answer with a changed byte crashes the 
         std::string changed(answer);
         changed[length] = static_cast<char>(random());
         const auto parsed = Recognition::parse(changed, {1, 1}, 4);
-        // Only what isn't compared with the batch may have become something else.
+        // Only fields that are not compared with the batch may have changed.
         CHECK((!parsed || (parsed->samples == 1280 && parsed->audio_bytes == 640 && !parsed->transcript.empty())));
     }
 }

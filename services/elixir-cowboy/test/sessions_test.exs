@@ -1,5 +1,5 @@
 defmodule ElixirCowboy.SessionsTest do
-  # Starts the whole gateway in this process's runtime, in front of an inference that isn't there.
+  # Starts the whole gateway in the test's runtime, with the address of an inference that doesn't exist.
   use ExUnit.Case, async: false
 
   alias ElixirCowboy.{Application, Config, Golden}
@@ -49,11 +49,11 @@ defmodule ElixirCowboy.SessionsTest do
     assert %{"kind" => "connection_reset", "oldest_frame_seq" => 2} = JSON.decode!(text)
   end
 
-  # One golden message: what the gateway answers to it.
+  # Sends one golden message and checks the gateway's reaction.
   defp expect(%{"state" => state, "means" => means} = message) do
     {socket, rest} = upgrade()
     if state == "started", do: :ok = :gen_tcp.send(socket, frame({:text, ~s({"type":"start"})}))
-    # A gateway that closed may be gone before all was sent.
+    # The gateway may have closed the connection before all bytes were sent.
     _ = :gen_tcp.send(socket, bytes(message))
     expect(means, message, socket, rest)
   end

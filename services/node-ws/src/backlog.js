@@ -1,18 +1,18 @@
 /**
- * The audio of a session that waits for its tick: bytes, sequence numbers, and when they were read. Bounded: the oldest
- * frames make room for new ones.
+ * The audio of a session that waits for the next tick: bytes, sequence numbers, and read times. It is bounded: beyond
+ * the limit the oldest frames are dropped.
  */
 
 import { FRAME_BYTES } from './protocol.js';
 
-/** Buffers that are kept for further batches, at most. */
+/** Maximum of spare buffers. */
 const MAX_SPARE = 256;
 
-/** Buffers of the usual size of a batch, used again and again: large ones are dear to make. */
+/** A pool of buffers with the usual size of a batch, because large buffers are expensive to allocate. */
 export class BatchPool {
   /** @type {Buffer[]} */
   #spare = [];
-  /** Frames that a buffer holds. */
+  /** Capacity of a buffer in frames. */
   frames;
 
   /** @param {number} frames */
@@ -20,13 +20,13 @@ export class BatchPool {
     this.frames = frames;
   }
 
-  /** A buffer with anything in it. */
+  /** Returns a buffer with undefined content. */
   take() {
     return this.#spare.pop() ?? Buffer.allocUnsafeSlow(this.frames * FRAME_BYTES);
   }
 
   /**
-   * Takes back the memory of a batch to which nothing refers any more.
+   * Takes back the memory of a batch. The caller must not use it any more.
    *
    * @param {Buffer} audio the whole buffer or a part of it
    */
@@ -37,7 +37,7 @@ export class BatchPool {
 }
 
 /**
- * Frames that left, and when they had been read.
+ * Frames that left the backlog, and when they were read.
  *
  * @typedef {object} Taken
  * @property {import('./protocol.js').Span} span
@@ -48,21 +48,21 @@ export class BatchPool {
 export class Backlog {
   #pool;
   #max;
-  /** A ring of frames; none while nothing waits. @type {Buffer | undefined} */
+  /** A ring buffer of frames; undefined while nothing waits. @type {Buffer | undefined} */
   #buffer;
-  /** Frames that the ring holds. */
+  /** Capacity of the ring in frames. */
   #capacity = 0;
-  /** Where in the ring the oldest frame is. */
+  /** Index of the oldest frame in the ring. */
   #head = 0;
-  /** Frames in the ring. */
+  /** Number of frames in the ring. */
   #held = 0;
-  /** Frames that came and were dropped again since the last `admit`. */
+  /** Number of frames that were appended and dropped again since the last `admit`. */
   #evicted = 0;
-  /** Sequence number of the last frame that left. */
+  /** Sequence number of the last frame that was taken or dropped. */
   #left = 0;
   /** Sequence number of the last frame that was admitted. */
   #came = 0;
-  /** Since when frames wait: those up to `newest`, and not those of the mark before. @type {{newest: number, at: number}[]} */
+  /** Read times of groups of frames: those after the previous mark, up to `newest`. @type {{newest: number, at: number}[]} */
   #marks = [];
   /** @type {Taken | undefined} */
   #overflow;
@@ -77,7 +77,7 @@ export class Backlog {
   }
 
   /**
-   * Adds a frame of {@link FRAME_BYTES}, which is copied.
+   * Copies a frame of {@link FRAME_BYTES} into the ring.
    *
    * @param {Uint8Array} frame
    */
@@ -106,10 +106,10 @@ export class Backlog {
   }
 
   /**
-   * Notes that all frames since the last call were read at `now`.
+   * Admits all frames since the last call as read at `now`.
    *
    * @param {number} now
-   * @returns {{arrived: number, dropped: number}} frames that came, and frames that were dropped to make room
+   * @returns {{arrived: number, dropped: number}} frames that arrived, and frames that were dropped
    */
   admit(now) {
     const dropped = this.#evicted;
@@ -122,7 +122,7 @@ export class Backlog {
       this.#evicted = 0;
       const { span, oldestRead, newestRead } = this.#leave(dropped);
       const earlier = this.#overflow;
-      // Frames leave otherwise only once this was reported: the later ones follow right behind.
+      // An overflow is reported before the next batch is taken, so the later frames directly follow the earlier ones.
       this.#overflow = earlier
         ? { ...earlier, span: { ...earlier.span, frames: earlier.span.frames + dropped }, newestRead }
         : { span, oldestRead, newestRead };
@@ -130,12 +130,12 @@ export class Backlog {
     return { arrived, dropped };
   }
 
-  /** Frames that wait. */
+  /** Number of frames that wait. */
   get waiting() {
     return this.#held;
   }
 
-  /** Takes all that waits; at least one frame must, and all must be admitted. */
+  /** Takes all waiting frames. At least one must wait, and all must be admitted. */
   take() {
     const buffer = /** @type {Buffer} */ (this.#buffer);
     const audio = this.#contiguous(buffer);
@@ -145,7 +145,7 @@ export class Backlog {
     return { audio, ...taken };
   }
 
-  /** What was dropped since this was last asked. */
+  /** Takes the record of frames that were dropped since the last call. */
   takeOverflow() {
     const overflow = this.#overflow;
     this.#overflow = undefined;
@@ -161,7 +161,7 @@ export class Backlog {
   }
 
   /**
-   * The oldest frames leave.
+   * Removes the oldest frames.
    *
    * @param {number} frames at least one, and no more than were admitted
    * @returns {Taken}

@@ -1,7 +1,8 @@
 /**
- * The gateway's books: numbers in shared memory, so that the thread of the metrics port reads them while this one works.
+ * The gateway's books: counters in shared memory, so that the thread of the metrics port reads them while the
+ * sessions' thread works.
  *
- * A version is odd while an entry is being made. A reader that finds it odd, or changed by the end, reads again: so each
+ * The version is odd during a write. A reader that finds it odd, or changed at the end, reads again (a seqlock): each
  * reading is consistent, and the writer never waits.
  */
 
@@ -19,7 +20,7 @@ const TICKS = /** @type {const} */ (['flushed', 'skipped', 'empty']);
 /** @typedef {(typeof REJECTED)[number]} RejectReason */
 /** @typedef {(typeof DROPPED)[number]} DropReason */
 
-/** Labels of each family, in the order of their numbers. */
+/** Labels of each family, in the order of their counters. */
 export const LABELS = { dropped: DROPPED, closed: CLOSED, rejected: REJECTED, failed: REQUEST_FAILURES, ticks: TICKS };
 
 let size = 0;
@@ -27,18 +28,18 @@ const one = () => size++;
 /** @type {<Label extends string>(labels: readonly Label[]) => Record<Label, number>} */
 const each = (labels) => /** @type {any} */ (Object.fromEntries(labels.map((label) => [label, one()])));
 
-/** Where each number stands. */
+/** Index of each counter. */
 export const AT = Object.freeze({
-  /** 1 while connections are taken. */
+  /** 1 while connections are accepted, else 0. */
   accepting: one(),
-  /** Start messages, frames, and whole messages that were refused. */
+  /** Start messages, audio frames, and complete messages that were refused. */
   received: one(),
   consumed: one(),
   delivered: one(),
   dropped: each(DROPPED),
-  /** Frames that wait. */
+  /** Frames that wait for their session's next tick. */
   waiting: one(),
-  /** Frames in flight. */
+  /** Frames of requests in flight. */
   inFlight: one(),
   sent: one(),
   bytesReceived: one(),
@@ -52,19 +53,19 @@ export const AT = Object.freeze({
   failed: each(REQUEST_FAILURES),
   abandoned: one(),
   requestsInFlight: one(),
-  /** The largest number of requests ever in flight for one connection. */
+  /** Largest number of requests ever in flight for one connection. The contract allows 1. */
   inFlightPerConnectionMax: one(),
   ticks: each(TICKS),
-  /** Ticks within each bound but not within the one before, and those beyond the last. */
+  /** Ticks per bucket, not cumulative: one bucket per bound, and one beyond the last. */
   lateness: [...LATENESS_BOUNDS, Number.POSITIVE_INFINITY].map(one),
   latenessSeconds: one(),
 });
 
-/** Bytes before the numbers, for the version. */
+/** Size of the version, which precedes the counters, in bytes. */
 const VERSION_BYTES = 8;
 
 export class Books {
-  /** Share it with the reader. */
+  /** Memory to share with the reader. */
   memory = new SharedArrayBuffer(VERSION_BYTES + size * Float64Array.BYTES_PER_ELEMENT);
   #version = new Int32Array(this.memory, 0, 1);
   #counts = new Float64Array(this.memory, VERSION_BYTES);
@@ -74,7 +75,7 @@ export class Books {
   }
 
   /**
-   * Makes an entry. All of it becomes visible at once.
+   * Changes counters. All changes of one call become visible at once.
    *
    * @param {(counts: Float64Array) => void} change
    */
@@ -88,7 +89,7 @@ export class Books {
   }
 
   /**
-   * Reads one number, in the thread that writes.
+   * Reads one counter. Only for the thread that writes.
    *
    * @param {number} at
    */
@@ -98,19 +99,19 @@ export class Books {
 }
 
 /**
- * Adds to one number.
+ * Adds to one counter.
  *
  * @param {Float64Array} counts
  * @param {number} at
  * @param {number} [amount]
  */
 export function add(counts, at, amount = 1) {
-  // Every place in AT is one of the array.
+  // Every index in AT is within the array.
   counts[at] = /** @type {number} */ (counts[at]) + amount;
 }
 
 /**
- * Notes how late a tick ran.
+ * Adds a tick to the histogram of lateness.
  *
  * @param {Float64Array} counts
  * @param {number} latenessMs
@@ -124,7 +125,7 @@ export function addLateness(counts, latenessMs) {
 }
 
 /**
- * A consistent reading of books that another thread writes.
+ * Returns a consistent copy of books that another thread writes.
  *
  * @param {SharedArrayBuffer} memory
  */
@@ -136,13 +137,13 @@ export function read(memory) {
       const counts = new Float64Array(memory, VERSION_BYTES).slice();
       if (Atomics.load(version, 0) === before) return counts;
     }
-    // The writer may have lost its CPU in the middle of an entry: let it have this one.
+    // The writer may have been preempted during a write; waiting gives it the CPU.
     Atomics.wait(version, 0, before, 1);
   }
 }
 
 /**
- * Adds readings of several processes up.
+ * Returns the sum of the readings of several processes.
  *
  * @param {ArrayLike<number>[]} readings
  */
@@ -157,7 +158,7 @@ export function sum(readings) {
 }
 
 /**
- * Audio held, in bytes.
+ * Audio that is held, waiting or in flight, in bytes.
  *
  * @param {Float64Array} counts
  */

@@ -1,31 +1,31 @@
 /**
- * Visits sessions when they are due, many at once.
+ * Visits sessions when they are due, many per wake-up, with a single timer.
  *
- * A round has two halves. In the first all sessions that are due let their sockets be read; the event loop then reads
- * them; in the second, in its check phase, they act on what came. One timer serves all sessions.
+ * A round has two halves. In the first, all sessions that are due resume their sockets; the event loop then reads
+ * them. In the second, in the loop's check phase, the sessions handle what was read.
  */
 
-/** Shortest time between two rounds, in milliseconds: under load one wake-up serves many sessions. */
+/** Shortest time between two rounds, in milliseconds, so that under load one wake-up serves many sessions. */
 const ROUND_MS = 5;
 
 /**
- * What is visited. It must not be in the clock twice.
+ * An object that the clock visits. It must not be in the clock twice.
  *
  * @typedef {object} Visited
- * @property {() => void} open lets the socket be read
- * @property {(now: number) => number | undefined} visit acts on what came; returns when the next visit is due, if any
+ * @property {() => void} open resumes the socket
+ * @property {(now: number) => number | undefined} visit handles what was read; returns when the next visit is due, if any
  */
 
 /** @typedef {{due: number, visited: Visited}} Entry */
 
 export class Clock {
-  /** A binary heap: no entry is due before the one at half its index. @type {Entry[]} */
+  /** A binary min-heap by due time: no entry is due before its parent. @type {Entry[]} */
   #heap = [];
   /** @type {NodeJS.Timeout | undefined} */
   #timer;
-  /** When the timer fires. */
+  /** When the timer fires; infinite if none is set. */
   #wake = Number.POSITIVE_INFINITY;
-  /** When the last round began. */
+  /** When the last round started. */
   #round = Number.NEGATIVE_INFINITY;
   #now;
 
@@ -35,7 +35,7 @@ export class Clock {
   }
 
   /**
-   * Has `visited` visited at `due`.
+   * Schedules a visit of `visited` at `due`.
    *
    * @param {number} due
    * @param {Visited} visited
@@ -92,7 +92,7 @@ export class Clock {
     heap[place] = entry;
   }
 
-  /** Takes the first entry out. */
+  /** Removes the first entry. */
   #pop() {
     const heap = this.#heap;
     const last = /** @type {Entry} */ (heap.pop());

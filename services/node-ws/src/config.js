@@ -1,6 +1,6 @@
 /**
- * The gateway's settings: flags, and environment variables of the same meaning. Flags win. `services/README.md`
- * ("Gateways") is the contract.
+ * The gateway's settings, from flags and from environment variables of the same meaning, as listed in
+ * `services/README.md` ("Gateways"). A flag overrides its variable.
  */
 
 import { readFileSync } from 'node:fs';
@@ -11,26 +11,26 @@ import { parseArgs } from 'node:util';
 /**
  * @typedef {object} Config
  * @property {string} host address to listen on
- * @property {number} port port of the WebSocket; 0 lets the kernel pick
- * @property {number} metricsPort port of /stats and /metrics; 0 lets the kernel pick
- * @property {{host: string, port: number}} inference where batches are sent
+ * @property {number} port port for WebSocket clients; 0 lets the kernel pick one
+ * @property {number} metricsPort port of /stats and /metrics; 0 lets the kernel pick one
+ * @property {{host: string, port: number}} inference address of the inference
  * @property {number} cpuPasses passes that the inference makes over each batch
- * @property {number} modelDelayMs echoed in partials, without any other effect
+ * @property {number} modelDelayMs model delay that partials report; it has no other effect
  * @property {number} flushIntervalMs time between two flush ticks of a session
- * @property {number} flushPhaseJitterMs a session's ticks are shifted once by a random time of 0 to this
- * @property {number} inferenceTimeoutMs longest time from a tick to the end of the inference's answer
- * @property {number} inferenceHttpClients HTTP/2 connections to the inference, of each process
- * @property {number} workerThreads processes that serve sessions; at least 1
- * @property {number} maxBufferedFrames frames that may wait in a session, beside the batch in flight
- * @property {number} maxConnections connections that may be open; 0: no limit
+ * @property {number} flushPhaseJitterMs upper bound of the random offset of a session's ticks, drawn once per session
+ * @property {number} inferenceTimeoutMs longest time from a tick to the end of the inference's response
+ * @property {number} inferenceHttpClients HTTP/2 connections to the inference per process
+ * @property {number} workerThreads number of processes that serve sessions, at least 1
+ * @property {number} maxBufferedFrames frames that may wait in a session, besides the batch in flight
+ * @property {number} maxConnections connections that may be open at once; 0 means no limit
  */
 
-/** A setting that makes no sense; the message names it. */
+/** An invalid setting; the message names it. */
 export class ConfigError extends Error {}
 
 /** @typedef {Record<string, string | undefined>} Environment */
 
-/** Whole-number settings: flag, default, least and largest value. */
+/** Settings that are whole numbers: flag, default, smallest and largest value. */
 const NUMBERS = /** @type {const} */ ({
   port: ['port', 3000, 0, 65_535],
   metricsPort: ['metrics-port', 0, 0, 65_535],
@@ -47,7 +47,7 @@ const NUMBERS = /** @type {const} */ ({
 
 const FLAGS = ['host', 'inference-url', ...Object.values(NUMBERS).map(([flag]) => flag)];
 
-/** What `--help` prints. */
+/** The output of `--help`. */
 export const USAGE = `Speech-to-text gateway on Node.js, ws and node:http2
 
 Usage: node src/main.js [--FLAG VALUE]…
@@ -60,7 +60,7 @@ ${FLAGS.map((flag) => `  --${flag}`).join('\n')}
  *
  * @param {string[]} args
  * @param {Environment} environment
- * @returns {Config | 'version' | 'help'} the latter two if that was asked for
+ * @returns {Config | 'version' | 'help'} the latter two for `--version` and `--help`
  * @throws {ConfigError}
  */
 export function parseConfig(args, environment) {
@@ -122,15 +122,15 @@ function inferenceUrl(name, value) {
   throw new ConfigError(`${name} is "${value}"; it must be http://host:port`);
 }
 
-/** CPUs that this process may use: those of its affinity, and no more than the quota of its cgroup. */
+/** CPUs that this process may use: those of its affinity, limited by its cgroup's quota. */
 function usableCpus() {
   let quota = Number.POSITIVE_INFINITY;
   try {
     const [time, period] = readFileSync('/sys/fs/cgroup/cpu.max', 'utf8').split(' ').map(Number);
-    // "max" is no number: no quota.
+    // "max" is not a number and means no quota.
     if (time && period) quota = time / period;
   } catch {
-    // No cgroup of version 2: no quota that could be read.
+    // Without cgroup version 2 there is no quota to read.
   }
   return Math.max(1, Math.min(availableParallelism(), Math.floor(quota)));
 }

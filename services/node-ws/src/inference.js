@@ -1,5 +1,5 @@
 /**
- * Requests to the inference: HTTP/2 with prior knowledge (h2c), over a fixed number of connections that sessions share.
+ * Requests to the inference, over HTTP/2 with prior knowledge (h2c) and a fixed number of shared connections.
  */
 
 import http2 from 'node:http2';
@@ -9,15 +9,15 @@ import { AnswerError, parseRecognition } from './protocol.js';
 
 const { HTTP2_HEADER_METHOD, HTTP2_HEADER_PATH, HTTP2_HEADER_STATUS, NGHTTP2_CANCEL } = http2.constants;
 
-/** Longest time for a connection to open, and for one that was asked whether it lives to say so, in milliseconds. */
+/** Time limit for opening a connection, and for the reply to a PING, in milliseconds. */
 const PATIENCE_MS = 1000;
-/** An answer is some hundred bytes; what is longer is none. */
+/** Largest response body that is read. A regular one has a few hundred bytes. */
 const MAX_ANSWER_BYTES = 64 * 1024;
-/** What one connection may hold, in MB. Node's 10 are the batches of 300 sessions that flush at once. */
+/** `maxSessionMemory` in MB. Node's 10 are reached by the batches of 300 sessions that flush at once. */
 const MAX_SESSION_MEMORY_MB = 1024;
 
 /**
- * How a request ended.
+ * The outcome of a request.
  *
  * @typedef {{recognition: import('./protocol.js').Recognition, failure?: undefined}
  *   | {failure: import('./protocol.js').Failure}} Outcome
@@ -28,7 +28,7 @@ const MAX_SESSION_MEMORY_MB = 1024;
 export class Inference {
   #config;
   #connections;
-  /** Requests so far: they take the connections in turn. */
+  /** Number of requests so far; they take the connections in turn. */
   #turn = 0;
 
   /** @param {Pick<Config, 'inference' | 'inferenceHttpClients' | 'inferenceTimeoutMs' | 'cpuPasses'>} config */
@@ -38,11 +38,11 @@ export class Inference {
   }
 
   /**
-   * Has a batch recognised.
+   * Sends a batch as one request.
    *
-   * @param {Buffer} audio belongs to the request until it has ended
+   * @param {Buffer} audio owned by the request until it has ended
    * @param {number} frames
-   * @param {(outcome: Outcome) => void} done called once, later, unless the request is abandoned
+   * @param {(outcome: Outcome) => void} done called once, asynchronously, unless the request is abandoned
    */
   recognise(audio, frames, done) {
     this.#turn = (this.#turn + 1) % this.#connections.length;
@@ -50,13 +50,13 @@ export class Inference {
     return new Request(this.#config, connection, audio, frames, done);
   }
 
-  /** Ends all connections, and with them what is in flight. */
+  /** Closes all connections, and with them the requests in flight. */
   close() {
     for (const connection of this.#connections) connection.close();
   }
 }
 
-/** One HTTP/2 connection, opened when it is needed and replaced when it is gone. */
+/** One HTTP/2 connection, opened when it is needed and replaced when it is closed. */
 class Connection {
   #address;
   /** @type {http2.ClientHttp2Session | undefined} */
@@ -80,12 +80,12 @@ class Connection {
       maxSessionMemory: MAX_SESSION_MEMORY_MB,
       settings: { enablePush: false },
     });
-    // Each request hears of it by itself.
+    // Each request gets the error through its own stream.
     session.on('error', () => {});
     return session;
   }
 
-  /** A request was not answered in time: gives the connection up if it doesn't answer anything. */
+  /** Sends a PING after a request timed out, and closes the connection if there is no reply. */
   probe() {
     const session = this.#session;
     if (!session || session.connecting || session.destroyed || this.#isProbed) return;
@@ -115,7 +115,7 @@ function connect(address) {
   return socket;
 }
 
-/** One batch on its way. */
+/** The request for one batch. */
 export class Request {
   #config;
   #connection;
@@ -126,7 +126,7 @@ export class Request {
   #timer;
   /** @type {http2.ClientHttp2Stream | undefined} */
   #stream;
-  /** Whether the connection may be replaced if it turns out to be closed. */
+  /** Whether the request may be sent once more on a new connection if this one turns out to be closed. */
   #mayReplace = true;
   #status = 0;
   /** @type {Buffer[]} */
@@ -154,7 +154,7 @@ export class Request {
 
   #send() {
     const session = this.#connection.session();
-    // What is opened for this request can't have been closed by an inference that was tired of waiting.
+    // A connection that is opened for this request can't have been closed by the inference for being idle.
     if (session.connecting) this.#mayReplace = false;
     try {
       const stream = session.request(
@@ -207,13 +207,13 @@ export class Request {
     });
   }
 
-  /** Nobody wants the answer any more. */
+  /** Cancels the request; `done` is not called. */
   abandon() {
     this.#release();
     this.#stream?.close(NGHTTP2_CANCEL);
   }
 
-  /** Whether all of the audio has left: its memory may be used again. */
+  /** Whether all audio is sent, so that its memory may be reused. */
   get isSent() {
     return this.#stream?.writableFinished === true;
   }
@@ -237,7 +237,7 @@ export class Request {
   #settle(outcome) {
     const done = this.#done;
     this.#release();
-    // An answer that came before all of the audio had left, or none.
+    // The response arrived before all audio was sent, or there is no response.
     if (this.#stream && !this.#stream.writableFinished) this.#stream.close(NGHTTP2_CANCEL);
     done?.(outcome);
   }
@@ -269,7 +269,7 @@ export class Request {
 }
 
 /**
- * Whether the peer broke the rules of HTTP/2, and is no inference. All else is a matter of the connection.
+ * Whether the peer violated HTTP/2. All other errors are failures of the connection.
  *
  * @param {(Error & {code?: string}) | undefined} error
  */
@@ -278,7 +278,7 @@ function isForeign(error) {
 }
 
 /**
- * Whether the connection was closed by the peer or on the way, and not given up by us.
+ * Whether the connection was closed by the peer or the network, not by this gateway.
  *
  * @param {(Error & {code?: string}) | undefined} error
  */

@@ -2,10 +2,11 @@
 /**
  * Speech-to-text gateway on Node.js and ws. `services/README.md` ("Gateways") is its contract.
  *
- * `main` starts it and says where it listens; `workers` does so for several processes. `server` accepts clients, answers
- * HTTP and upgrades; `session` is one client: `clock` says when it is visited, `backlog` holds its audio, `schedule` says
- * when that is due, `inference` has it recognised, `protocol` is what is read and said. `books` are kept in shared memory,
- * `metrics` shows them, from `metrics-thread`. `config` has the settings.
+ * `main` reads the settings (`config`), starts the gateway and prints the ready line; `workers` does so for several
+ * processes. `server` accepts connections, answers HTTP requests and upgrades. `session` serves one client: `clock`
+ * visits it, `backlog` holds its audio, `schedule` computes when its ticks are due, `inference` sends requests,
+ * `protocol` parses and writes the messages. `books` keeps counters in shared memory; `metrics` serves them from
+ * `metrics-thread`.
  */
 
 import cluster from 'node:cluster';
@@ -19,7 +20,7 @@ import { announce, runWorkers, stopSignal } from './workers.js';
 
 /** @typedef {import('node:net').AddressInfo} AddressInfo */
 
-/** Memory for the metrics thread's short-lived objects, in MB: with the default it grows for no gain. */
+/** Size of the metrics thread's young generation, in MB. The default lets it grow without benefit. */
 const METRICS_YOUNG_MB = 1;
 
 try {
@@ -38,7 +39,7 @@ async function main() {
 }
 
 /**
- * Serves in this process until SIGTERM or SIGINT.
+ * Serves clients in this process until SIGTERM or SIGINT.
  *
  * @param {import('./config.js').Config} config
  */
@@ -53,14 +54,14 @@ async function serve(config) {
 }
 
 /**
- * Starts the thread of the metrics port.
+ * Starts the thread of the metrics port. Resolves to the bound address.
  *
  * @param {Server} server
  * @param {import('./config.js').Config} config
  * @returns {Promise<AddressInfo>}
  */
 function startMetrics(server, config) {
-  // Processes of one gateway each have a port for their parent.
+  // Each of several processes has a metrics port of its own, which its parent reads.
   const port = cluster.isWorker ? 0 : config.metricsPort;
   const workerData = { memory: server.books.memory, host: config.host, port };
   const thread = new Worker(new URL('./metrics-thread.js', import.meta.url), {

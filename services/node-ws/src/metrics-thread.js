@@ -1,4 +1,4 @@
-/** The thread of the metrics port. It is told where the books are and where to listen, and tells its address. */
+/** The thread of the metrics port. It receives the books' memory and its address, and posts the bound address. */
 
 import { parentPort, workerData } from 'node:worker_threads';
 

@@ -1,6 +1,7 @@
 /**
- * The metrics port: `/healthz`, `/readyz`, `/stats`, `/metrics`. It has a thread of its own and reads the books from shared
- * memory, so it answers while the sessions' thread is busy. `/counts` is for the parent of several processes only.
+ * The metrics port: `/healthz`, `/readyz`, `/stats`, `/metrics`. It has its own thread and reads the books from
+ * shared memory, so it responds while the sessions' thread is busy. `/counts` is only for the parent of several
+ * processes.
  */
 
 import { readFileSync } from 'node:fs';
@@ -9,23 +10,23 @@ import { createServer } from 'node:http';
 import { AT, bufferedBytes, LABELS, LATENESS_BOUNDS } from './books.js';
 
 export const NAME = 'node-ws';
-/** Of this gateway. */
+/** Version of this gateway, from package.json. */
 export const VERSION = /** @type {string} */ (
   JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')).version
 );
 
 /**
- * What is shown: numbers of the books, and memory.
+ * A reading of the books and of the process's memory.
  *
  * @typedef {object} Reading
  * @property {Float64Array} counts
- * @property {number | undefined} residentBytes unknown where there is no /proc
+ * @property {number | undefined} residentBytes undefined where there is no /proc
  */
 
 const TEXT = 'text/plain; version=0.0.4; charset=utf-8';
 const PAGE_BYTES = 4096;
 
-/** Memory of this process. */
+/** Resident memory of this process in bytes; undefined where there is no /proc. */
 export function residentBytes() {
   try {
     return Number(readFileSync('/proc/self/statm', 'utf8').split(' ')[1]) * PAGE_BYTES;
@@ -35,7 +36,7 @@ export function residentBytes() {
 }
 
 /**
- * A server of the metrics port that isn't listening yet.
+ * Creates the server of the metrics port, which isn't listening yet.
  *
  * @param {() => Reading | Promise<Reading>} reading
  */
@@ -79,7 +80,7 @@ function show(path, reading) {
 }
 
 /**
- * Numbers by label.
+ * Returns the counters of a family with their labels.
  *
  * @param {Float64Array} counts
  * @param {keyof typeof LABELS} family
@@ -91,7 +92,7 @@ function labelled(counts, family) {
 }
 
 /**
- * `/stats`.
+ * Returns the body of `/stats`.
  *
  * @param {Float64Array} counts
  */
@@ -135,7 +136,7 @@ export function stats(counts) {
 }
 
 /**
- * Plain numbers of `/metrics`: name, help, place in the books.
+ * Metrics without labels: name, help, index in the books or a function of them.
  *
  * @type {[name: string, help: string, value: number | ((counts: Float64Array) => number)][]}
  */
@@ -172,7 +173,7 @@ const FAMILIES = [
 ];
 
 /**
- * `/metrics`.
+ * Returns the body of `/metrics`, in Prometheus' text format.
  *
  * @param {Reading} reading
  */

@@ -1,23 +1,23 @@
 /**
- * What the gateway reads and says: the start message, the inference's answers, and the two messages, partial and error.
- * Pure.
+ * The messages: the start message, the inference's response, and the partials and errors that clients get. No I/O.
  *
- * `JSON.parse` can't tell `7.0` from `7` and takes a key twice, and the contract asks for both to be refused. So the flat
- * objects of this protocol are read member by member, and what clients get of an answer is the text that it had.
+ * `JSON.parse` can't distinguish `7.0` from `7` and accepts duplicate keys; the contract requires both to be refused.
+ * So the flat objects of this protocol are parsed member by member, and partials repeat the text of the response
+ * unchanged.
  */
 
-/** Bytes of one frame of audio: 20 ms, 16 kHz, mono, 16 bits. */
+/** Size of one audio frame in bytes: 20 ms of 16 kHz mono PCM with 16-bit samples. */
 export const FRAME_BYTES = 640;
-/** Samples of one frame. */
+/** Samples in one audio frame. */
 const FRAME_SAMPLES = 320;
-/** Time of one frame, in milliseconds. */
+/** Duration of one audio frame, in milliseconds. */
 export const FRAME_MS = 20;
-/** Longest data message that is read at all. */
+/** Largest data message that a client may send, in bytes. */
 export const MAX_MESSAGE_BYTES = 64 * 1024;
 
 /** @typedef {'overflow' | 'timeout' | 'connection_reset' | 'http_429' | 'http_5xx' | 'parse_error'} Kind */
 
-/** Kinds of failed requests. */
+/** The kinds with which a request can fail. */
 export const REQUEST_FAILURES = /** @type {const} */ ([
   'timeout',
   'connection_reset',
@@ -27,24 +27,24 @@ export const REQUEST_FAILURES = /** @type {const} */ ([
 ]);
 
 /**
- * Why a batch got no partial.
+ * Why a batch gets an error message instead of a partial.
  *
  * @typedef {object} Failure
  * @property {Kind} kind
- * @property {number | null} status of the inference's answer, if there was one
- * @property {string} message for a reader
+ * @property {number | null} status HTTP status of the inference's response; null if there was none
+ * @property {string} message human-readable description
  */
 
 /**
- * Frames that follow each other: what a message covers.
+ * A run of consecutive frames, which one message covers.
  *
  * @typedef {object} Span
- * @property {number} oldest sequence number of the first
- * @property {number} frames how many; at least one
+ * @property {number} oldest sequence number of the first frame
+ * @property {number} frames number of frames, at least 1
  */
 
 /**
- * The inference's answer to one batch. All but the transcript are JSON numbers as they came.
+ * The inference's response to one batch. All members except the transcript are the text of JSON numbers.
  *
  * @typedef {object} Recognition
  * @property {string} rms
@@ -55,7 +55,7 @@ export const REQUEST_FAILURES = /** @type {const} */ ([
  * @property {string} audioBytes
  */
 
-/** An answer of the inference that is none; the message says why. */
+/** An invalid response of the inference; the message says why. */
 export class AnswerError extends Error {}
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
@@ -68,8 +68,8 @@ const CLOSED = new RegExp(`^${SPACE}$`);
 const NATURAL = /^(?:0|[1-9]\d{0,15})$/;
 
 /**
- * The members of a JSON object whose values are strings and numbers, as they are written; `undefined` if `bytes` are
- * none, or have a key twice, or something behind the object.
+ * Splits a JSON object of strings and numbers into its members as text. Returns `undefined` if `bytes` are not such
+ * an object, have a duplicate key, or have text after the object.
  *
  * @param {Uint8Array} bytes
  * @returns {Map<string, string> | undefined}
@@ -98,7 +98,7 @@ export function flatObject(bytes) {
 }
 
 /**
- * Whether `bytes` are exactly the object `{"type":"start"}`.
+ * Whether `bytes` are the JSON object `{"type":"start"}` without further keys.
  *
  * @param {Uint8Array} bytes
  */
@@ -109,7 +109,7 @@ export function isStart(bytes) {
 }
 
 /**
- * Reads the inference's answer about so many frames.
+ * Parses the response to a batch of `frames` frames and checks its counts.
  *
  * @param {Uint8Array} body
  * @param {number} frames
@@ -157,11 +157,11 @@ function expectCount(key, value, expected) {
 }
 
 /**
- * The partial about `span`, as JSON.
+ * Returns the partial that covers `span`, as JSON.
  *
  * @param {Span} span
  * @param {Recognition} answer
- * @param {{cpuPasses: number, modelDelayMs: number}} echo settings that partials repeat
+ * @param {{cpuPasses: number, modelDelayMs: number}} echo settings that every partial repeats
  * @param {number} flushLatenessMs
  */
 export function partial(span, answer, echo, flushLatenessMs) {
@@ -175,18 +175,18 @@ export function partial(span, answer, echo, flushLatenessMs) {
 }
 
 /**
- * Since when the frames of a span wait, and what waits behind them.
+ * Times and buffer state that an error message reports.
  *
  * @typedef {object} Wait
- * @property {number} oldestAgeMs since the first was read
- * @property {number} newestAgeMs since the last was read
- * @property {number} flushLatenessMs between the tick's due time and its run
- * @property {number | null} inferenceElapsedMs since the request began, if there was one
- * @property {number} bufferedFrames frames that wait now
+ * @property {number} oldestAgeMs time since the first frame was read
+ * @property {number} newestAgeMs time since the last frame was read
+ * @property {number} flushLatenessMs time from the moment the tick was due until it ran
+ * @property {number | null} inferenceElapsedMs time since the request began; null if there was no request
+ * @property {number} bufferedFrames frames of the session that wait now
  */
 
 /**
- * The error about `span`, as JSON.
+ * Returns the error that covers `span`, as JSON.
  *
  * @param {Span} span
  * @param {Failure} failure
@@ -224,7 +224,7 @@ function isRetryable({ kind, status }) {
 }
 
 /**
- * A number that has a fraction, also where that is 0.
+ * Formats a number with a decimal point, even if it is whole.
  *
  * @param {number} value
  */

@@ -1,9 +1,9 @@
-/** When a session's flush ticks are due, and when its socket is read in between. Pure: the caller tells the time. */
+/** When a session's flush ticks are due, and when its socket is read in between. No I/O; callers pass the time. */
 
-/** Longest time between two reads of a socket, in milliseconds: pings must be answered within 500. */
+/** Longest time between two reads of a socket, in milliseconds. The contract allows 500 for the reply to a ping. */
 const LONGEST_PAUSE_MS = 450;
 
-/** Ticks at multiples of an interval after a first one. It doesn't drift, and lateness doesn't add up. */
+/** Ticks at multiples of an interval after a first one. Absolute: no drift, and lateness doesn't accumulate. */
 export class Schedule {
   /** When the next tick is due. */
   #due;
@@ -22,7 +22,7 @@ export class Schedule {
   }
 
   /**
-   * When the session is to be visited next: at the tick, or a whole number of pauses before it.
+   * Returns when the next visit is due: at the tick, or a whole number of pauses before it.
    *
    * @param {number} now
    */
@@ -32,7 +32,7 @@ export class Schedule {
   }
 
   /**
-   * How late the tick is that is due at `now`; `undefined` if none is. The next is the first multiple in the future.
+   * Returns the lateness of the tick due at `now`, if one is. The next tick is the first one in the future.
    *
    * @param {number} now
    */

@@ -1,4 +1,4 @@
-/** The port of the clients: accepts, answers HTTP, upgrades, and brings everything to an end. */
+/** The client port: accepts connections, answers HTTP requests, upgrades, and shuts down gracefully. */
 
 import http from 'node:http';
 
@@ -12,17 +12,17 @@ import { NAME } from './metrics.js';
 import { FRAME_MS, MAX_MESSAGE_BYTES } from './protocol.js';
 import { Session } from './session.js';
 
-/** Handshakes that may wait for us: clients come by the thousand. */
+/** Listen backlog. Thousands of clients may connect at once. */
 const BACKLOG = 8192;
-/** Longest time for the head of a request, in milliseconds. */
+/** Time limit for receiving the head of a request, in milliseconds. */
 const HEAD_TIMEOUT_MS = 10_000;
-/** How long a client may take to answer a close frame, in milliseconds. */
+/** Time limit for a client's reply to a Close frame, in milliseconds. */
 const FAREWELL_MS = 1000;
-/** How long sessions may take to end by themselves when the gateway stops, without the farewell, in milliseconds. */
+/** Time limit for the sessions' last batches when the gateway stops, without the close handshake, in milliseconds. */
 const DRAIN_MS = 2700;
 /**
- * Bytes that a paused socket reads ahead: the least. More would make a paused socket wake the process for each frame until
- * so many have come.
+ * Bytes that a paused socket reads ahead, the minimum. With a larger value, a paused socket would wake the process
+ * for each frame until this number of bytes has arrived.
  */
 const READ_AHEAD_BYTES = 1;
 
@@ -31,9 +31,9 @@ const WEB_SOCKETS = {
   clientTracking: false,
   perMessageDeflate: false,
   maxPayload: MAX_MESSAGE_BYTES,
-  // A client may ping as often as it likes, as long as it reads the pongs.
+  // The number of pings is not limited, as long as the client reads the pongs.
   maxPendingAutoPongs: 0,
-  // A start that is no UTF-8 is refused as any other that is none.
+  // The session refuses a first message that is not UTF-8 like every other invalid one.
   skipUTF8Validation: true,
   closeTimeout: FAREWELL_MS,
   /** @returns {false} */
@@ -128,7 +128,7 @@ export class Server {
     this.books.enter((counts) => add(counts, AT.rejected[reason]));
   }
 
-  /** Takes no more connections, and returns when all sessions have ended. */
+  /** Refuses new connections and drains the sessions. Resolves when all have ended. */
   async drain() {
     this.books.enter((counts) => {
       counts[AT.accepting] = 0;
@@ -161,7 +161,7 @@ export class Server {
 }
 
 /**
- * What is wrong with a handshake, if anything is. The key is the library's to check.
+ * Validates a handshake. Returns a refusal, or `undefined` if it is valid. The library checks the key.
  *
  * @param {http.IncomingMessage} request
  * @returns {Refusal | undefined}
@@ -175,7 +175,7 @@ function check(request) {
 }
 
 /**
- * What is wrong with a request's path or method, if anything is.
+ * Validates a request's path and method. Returns a refusal, or `undefined` if they are valid.
  *
  * @param {http.IncomingMessage} request
  * @returns {Refusal | undefined}
@@ -194,7 +194,7 @@ function upgradeRequired() {
 }
 
 /**
- * Answers a request that is no upgrade.
+ * Responds to a request that is not an upgrade.
  *
  * @param {http.IncomingMessage} request
  * @param {http.ServerResponse} response
@@ -206,13 +206,13 @@ function answer(request, response) {
 }
 
 /**
- * Answers a handshake that is refused.
+ * Responds to a handshake that is refused.
  *
  * @param {Duplex} socket
  * @param {Refusal} refusal
  */
 function refuse(socket, { status, message, headers = {} }) {
-  // A client that is gone has nothing to hear.
+  // An error means that the client has disconnected.
   socket.on('error', () => socket.destroy());
   const head = Object.entries({ ...headers, connection: 'close', 'content-length': message.length });
   const lines = [

@@ -1,9 +1,9 @@
 /**
- * One session, from its upgrade to its last byte. Everything about it happens in one thread.
+ * One session, from the upgrade to the last byte. All of it runs on one thread.
  *
- * Until its start message has come the socket is read as data arrives. From then on it is paused, and read when the clock
- * visits the session: at its tick and some times in between. The kernel holds what comes meanwhile, and one read brings
- * many frames.
+ * Until the start message has arrived, the socket is read as data arrives. From then on it is paused, and read when
+ * the clock visits the session: at its tick and a few times in between. The kernel buffers bytes in the meantime, and
+ * one read returns many frames.
  */
 
 import { Backlog } from './backlog.js';
@@ -12,13 +12,13 @@ import * as protocol from './protocol.js';
 import { FRAME_BYTES } from './protocol.js';
 import { Schedule } from './schedule.js';
 
-/** Bytes that may wait for a client that doesn't read. */
+/** Bytes that may wait for a client, from the contract. */
 const MAX_UNREAD_BYTES = 64 * 1024;
-/** How long a client may read nothing while something waits for it, in milliseconds. */
+/** Time without progress after which a client counts as slow, in milliseconds; from the contract. */
 const PATIENCE_MS = 10_000;
 
 /**
- * What all sessions have in common.
+ * State that all sessions share.
  *
  * @typedef {object} Gateway
  * @property {import('./config.js').Config} config
@@ -32,7 +32,7 @@ const PATIENCE_MS = 10_000;
 /** @typedef {import('./books.js').CloseReason} CloseReason */
 
 /**
- * The request in flight, and what it is about.
+ * The request in flight, and the frames that it carries.
  *
  * @typedef {object} Flight
  * @property {import('./inference.js').Request} request
@@ -42,22 +42,22 @@ const PATIENCE_MS = 10_000;
  * @property {number} latenessMs
  */
 
-/** One session: what the clock visits. */
+/** The state of one session, which the clock visits. */
 export class Session {
   #gateway;
   #ws;
   #socket;
   #backlog;
-  /** Present from the start message on. @type {Schedule | undefined} */
+  /** Undefined before the start message. @type {Schedule | undefined} */
   #schedule;
-  /** At most one request: there is no place for another. @type {Flight | undefined} */
+  /** The request in flight; a single field enforces the contract's rule of one request. @type {Flight | undefined} */
   #flight;
   #isDraining = false;
   #hasEnded = false;
   #bytesRead;
   #bytesWritten;
   /**
-   * Bytes that had left when progress was last seen, and when that was; absent while nothing waits.
+   * Bytes that had been sent at the last progress, and its time; undefined while nothing waits.
    *
    * @type {{left: number, since: number} | undefined}
    */
@@ -67,7 +67,7 @@ export class Session {
    * @param {Gateway} gateway
    * @param {import('ws').WebSocket} ws
    * @param {import('node:net').Socket} socket of `ws`
-   * @param {number} early bytes of the WebSocket that came with the request for the upgrade
+   * @param {number} early number of WebSocket bytes that arrived with the upgrade request
    */
   constructor(gateway, ws, socket, early) {
     this.#gateway = gateway;
@@ -116,7 +116,7 @@ export class Session {
       add(counts, AT.received);
       add(counts, AT.consumed);
     });
-    // Frames may have come right behind.
+    // Frames may have arrived together with the start message.
     clock.add(now, this);
   }
 
@@ -130,13 +130,13 @@ export class Session {
     this.#end('protocol');
   }
 
-  /** The clock lets the socket be read. */
+  /** Resumes the socket, so that the event loop reads it. */
   open() {
     if (!this.#hasEnded) this.#ws.resume();
   }
 
   /**
-   * Acts on what was read. Returns when the next visit is due, if there is one.
+   * Handles what was read. Returns when the next visit is due, if there is one.
    *
    * @param {number} now
    */
@@ -144,7 +144,7 @@ export class Session {
     if (this.#hasEnded || this.#isDraining || !this.#schedule) return undefined;
     this.#admit(now);
     if (this.#ws.readyState !== this.#ws.OPEN) {
-      // What broke a rule has ended the session already.
+      // A violation would have ended the session already, so the client has closed.
       this.#end('client');
       return undefined;
     }
@@ -157,7 +157,7 @@ export class Session {
   }
 
   /**
-   * Books what was read.
+   * Counts what was read, and admits the frames to the backlog.
    *
    * @param {number} now
    */
@@ -188,7 +188,7 @@ export class Session {
   }
 
   /**
-   * Says which frames were dropped, if any were, and sends all audio that waits, if any does.
+   * Reports dropped frames, if any, and sends all waiting audio as one request, if any.
    *
    * @param {number} latenessMs
    */
@@ -242,7 +242,7 @@ export class Session {
   }
 
   /**
-   * Tells the client why frames got no partial.
+   * Sends the client the error message that covers `taken`.
    *
    * @param {Taken} taken
    * @param {protocol.Failure} failure
@@ -275,7 +275,7 @@ export class Session {
   }
 
   /**
-   * Whether the client has read nothing for too long.
+   * Whether bytes wait and the client has read none for {@link PATIENCE_MS}.
    *
    * @param {number} now
    */
@@ -290,13 +290,13 @@ export class Session {
     return now - this.#stall.since >= PATIENCE_MS;
   }
 
-  /** The client doesn't read. */
+  /** Closes the connection of a client that doesn't read. */
   #giveUp() {
     this.#ws.close(1013, 'client does not read');
     this.#end('slow_consumer');
   }
 
-  /** The gateway stops: what the client has sent by now still counts, and nothing after it. */
+  /** Starts the drain when the gateway stops. Frames sent by now are still processed, later ones are not. */
   drain() {
     if (!this.#schedule) {
       this.shutDown();
@@ -317,7 +317,7 @@ export class Session {
     if (!this.#flight) this.shutDown();
   }
 
-  /** Tells the client that the gateway stops, whatever there is. */
+  /** Closes the connection with 1001, even if audio or a request is left. */
   shutDown() {
     if (this.#hasEnded) return;
     this.#ws.close(1001, 'gateway stops');
@@ -325,7 +325,7 @@ export class Session {
   }
 
   /**
-   * Closes the books of the session. Its close frame is on its way, if it gets one; what still comes is thrown away.
+   * Moves the session's frames and its connection to their final counters. Later inbound bytes are discarded.
    *
    * @param {CloseReason} reason
    */

@@ -1,6 +1,6 @@
 /**
- * Several processes behind one ready line: each serves sessions on the one port, their parent adds up their books, hands
- * SIGTERM on, and waits for them.
+ * Several processes behind one ready line. Each serves sessions on the same port; their parent adds up their books,
+ * forwards SIGTERM, and waits for them.
  */
 
 import cluster from 'node:cluster';
@@ -14,10 +14,10 @@ import { metricsServer, residentBytes } from './metrics.js';
 /** @typedef {import('node:net').AddressInfo} AddressInfo */
 /** @typedef {{event: 'ready', address: AddressInfo, metricsAddress: AddressInfo}} Ready */
 
-/** How long a process may take to tell its numbers, in milliseconds. */
+/** Time limit for reading the counters of one process, in milliseconds. */
 const READING_TIMEOUT_MS = 2000;
 
-/** Settles at the first SIGTERM or SIGINT. Call it before the ready line, or a signal may come too early. */
+/** Resolves at the first SIGTERM or SIGINT. Call it before the ready line, so that no signal is missed. */
 export function stopSignal() {
   return new Promise((resolve) => {
     process.on('SIGTERM', resolve);
@@ -26,7 +26,7 @@ export function stopSignal() {
 }
 
 /**
- * Tells where the gateway listens: the reader of standard output, or the parent.
+ * Prints the ready line, or sends the addresses to the parent if this process is a worker.
  *
  * @param {AddressInfo} address
  * @param {AddressInfo} metricsAddress
@@ -46,7 +46,7 @@ function text({ address, port }) {
 }
 
 /**
- * Runs the processes until SIGTERM or SIGINT.
+ * Runs the worker processes until SIGTERM or SIGINT.
  *
  * @param {import('./config.js').Config} config
  */
@@ -84,7 +84,7 @@ export async function runWorkers(config) {
 }
 
 /**
- * How many connections each process may have. There are no more processes than connections.
+ * Divides the connection limit among the processes. There are at most as many processes as connections.
  *
  * @param {Pick<import('./config.js').Config, 'workerThreads' | 'maxConnections'>} config
  */

@@ -22,7 +22,7 @@ const right = (stream, bytes) => {
 };
 
 /**
- * A gateway before an inference that answers so.
+ * Starts a gateway in front of an inference that handles each request with `answer`.
  *
  * @param {import('node:test').TestContext} context
  * @param {Answer} answer
@@ -112,7 +112,7 @@ test('a gateway that stops answers what it holds and says goodbye', async (conte
   const { server, url, stats } = await gateway(context, right, { FLUSH_INTERVAL_MS: '60000' });
   const ws = await started(url);
   ws.send(Buffer.alloc(640));
-  // A ping that is answered shows that what was sent before it has been read.
+  // The pong shows that everything sent before the ping has been read.
   ws.ping();
   await once(ws, 'pong');
   const partial = once(ws, 'message');

@@ -1,4 +1,4 @@
-//! What the gateway is told at its start: environment variables, and flags of the same names.
+//! The settings, from environment variables and from flags of the same names. A flag overrides its variable.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -8,9 +8,9 @@ use std::{
 
 use clap::{Parser, builder::RangedU64ValueParser};
 
-/// A visit at least this often keeps what waits in a socket within its default receive buffer.
+/// Upper limit of `VISIT_INTERVAL_MS`. With it, the bytes that wait in a socket stay within its default receive buffer.
 const LONGEST_VISIT_INTERVAL_MS: u64 = 1000;
-/// A day: longer times are mistakes, and sums of shorter ones can't overflow.
+/// Upper limit of other durations: a day. Longer ones are mistakes, and sums of shorter ones can't overflow.
 const LONGEST_MS: u64 = 24 * 3600 * 1000;
 
 /// A streaming speech-to-text gateway on epoll threads, without an async runtime.
@@ -20,43 +20,43 @@ pub struct Config {
     /// Address to listen on, for clients and for the metrics port.
     #[arg(long, env = "HOST", default_value = "127.0.0.1")]
     pub host: IpAddr,
-    /// Port for clients; 0: the kernel picks one.
+    /// Port for WebSocket clients; 0 lets the kernel pick one.
     #[arg(long, env = "PORT", default_value_t = 3000)]
     pub port: u16,
-    /// Port for /healthz, /readyz, /stats and /metrics; 0: the kernel picks one.
+    /// Port for /healthz, /readyz, /stats and /metrics; 0 lets the kernel pick one.
     #[arg(long, env = "METRICS_PORT", default_value_t = 0)]
     pub metrics_port: u16,
-    /// Where the inference listens: http://host:port.
+    /// URL of the inference, as http://host:port.
     #[arg(long, env = "INFERENCE_URL", default_value = "http://127.0.0.1:9000")]
     pub inference_url: InferenceUrl,
-    /// Passes over the audio that the inference is asked for.
+    /// Passes that the inference makes over each batch.
     #[arg(long, env = "CPU_PASSES", default_value = "4")]
     pub cpu_passes: NonZeroU32,
-    /// Echoed in every partial; no other effect.
+    /// Model delay that partials report, in milliseconds; it has no other effect.
     #[arg(long, env = "MODEL_DELAY_MS", default_value_t = 75)]
     pub model_delay_ms: u64,
     /// Time between a session's flush ticks, in milliseconds.
     #[arg(long, env = "FLUSH_INTERVAL_MS", default_value_t = 1000, value_parser = milliseconds(1))]
     flush_interval_ms: u64,
-    /// A session's ticks are shifted once by a random time of 0 to this, in milliseconds.
+    /// Upper bound of the random offset of a session's ticks, in milliseconds; drawn once per session.
     #[arg(long, env = "FLUSH_PHASE_JITTER_MS", default_value_t = 0, value_parser = milliseconds(0))]
     flush_phase_jitter_ms: u64,
-    /// Time for one inference request in all, from its flush tick, in milliseconds.
+    /// Time limit of one inference request, counted from its flush tick, in milliseconds.
     #[arg(long, env = "INFERENCE_TIMEOUT_MS", default_value_t = 2000, value_parser = milliseconds(1))]
     inference_timeout_ms: u64,
-    /// Connections to the inference at most, over all threads; further requests wait for one.
+    /// Maximum of connections to the inference, over all threads; further requests wait for one.
     #[arg(long, env = "INFERENCE_HTTP_CLIENTS", default_value = "2048")]
     pub inference_http_clients: NonZeroUsize,
-    /// Threads for WebSockets, each with a thread for its inference; 0: as many as CPUs may be used.
+    /// WebSocket threads, each with an inference thread; 0 means one per available CPU.
     #[arg(long, env = "WORKER_THREADS", default_value_t = 0)]
     worker_threads: usize,
-    /// Frames that may wait per session, beside the batch in flight.
+    /// Frames that may wait in a session, besides the batch in flight; beyond that the oldest are dropped.
     #[arg(long, env = "MAX_BUFFERED_FRAMES", default_value = "200")]
     pub max_buffered_frames: NonZeroUsize,
-    /// More WebSockets than this are refused with 503; 0: no limit.
+    /// Maximum of open WebSockets; more are refused with 503. 0 means no limit.
     #[arg(long, env = "MAX_CONNECTIONS", default_value_t = 0)]
     max_connections: usize,
-    /// A started session's socket is read at least this often, in milliseconds: pings and closes wait so long at most.
+    /// Longest time between two reads of a session's socket, in milliseconds; pings and closes wait at most this long.
     #[arg(long, env = "VISIT_INTERVAL_MS", default_value_t = 450, value_parser = visit_milliseconds())]
     visit_interval_ms: u64,
 }
@@ -70,27 +70,27 @@ fn visit_milliseconds() -> RangedU64ValueParser {
 }
 
 impl Config {
-    /// Time between a session's flush ticks.
+    /// Time between two flush ticks of a session.
     pub fn flush_interval(&self) -> Duration {
         Duration::from_millis(self.flush_interval_ms)
     }
 
-    /// The largest random shift of a session's ticks.
+    /// Upper bound of the random offset of a session's ticks.
     pub fn flush_phase_jitter(&self) -> Duration {
         Duration::from_millis(self.flush_phase_jitter_ms)
     }
 
-    /// Time for one inference request in all.
+    /// Time limit of one inference request, counted from its flush tick.
     pub fn inference_timeout(&self) -> Duration {
         Duration::from_millis(self.inference_timeout_ms)
     }
 
-    /// The longest time between two visits of a started session.
+    /// Longest time between two visits of a started session.
     pub fn visit_interval(&self) -> Duration {
         Duration::from_millis(self.visit_interval_ms)
     }
 
-    /// Threads for WebSockets.
+    /// Number of WebSocket threads: the setting, or the number of available CPUs if it is 0.
     pub fn threads(&self) -> usize {
         match self.worker_threads {
             0 => std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
@@ -98,26 +98,26 @@ impl Config {
         }
     }
 
-    /// WebSockets at most.
+    /// Maximum of open WebSockets; `usize::MAX` if the setting is 0.
     pub fn connection_limit(&self) -> usize {
         if self.max_connections == 0 { usize::MAX } else { self.max_connections }
     }
 
-    /// Where clients connect.
+    /// Address of the client port.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::new(self.host, self.port)
     }
 
-    /// Where the metrics port is.
+    /// Address of the metrics port.
     pub fn metrics_address(&self) -> SocketAddr {
         SocketAddr::new(self.host, self.metrics_port)
     }
 }
 
-/// An address of an HTTP server, without a path.
+/// A validated URL of the form `http://host:port`, without a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InferenceUrl {
-    /// `host:port`, as in the `Host` header; an IPv6 address is in brackets.
+    /// `host:port` as in the `Host` header; an IPv6 address is in brackets.
     pub authority: String,
 }
 

@@ -1,4 +1,4 @@
-//! The gateway as a whole: how its threads start and how they end.
+//! The gateway as a whole: starts its threads and stops them.
 
 use std::{
     net::{SocketAddr, ToSocketAddrs},
@@ -21,12 +21,13 @@ use crate::{
     shared::{Shared, lock},
 };
 
-/// More than any burst of connects: a full backlog costs a client one to three seconds (SYN retransmission).
+/// Listen backlog, larger than any burst of connects: with a full backlog, a client waits one to three seconds (SYN
+/// retransmission).
 const BACKLOG: i32 = 65_535;
-/// How often the inference's name is resolved again. Connections that are open stay where they are.
+/// Time between two resolutions of the inference's host name. Open connections are not affected.
 const RESOLVE_EVERY: Duration = Duration::from_secs(10);
 
-/// A gateway that runs.
+/// A running gateway.
 #[derive(Debug)]
 pub struct Gateway {
     shared: Arc<Shared>,
@@ -36,10 +37,10 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Listens, and serves from now on.
+    /// Binds both ports and starts all threads.
     ///
     /// # Errors
-    /// An address that can't be listened on, or a system that lacks descriptors or threads.
+    /// When an address cannot be bound, or the system has no file descriptors or threads left.
     pub fn start(config: &Config) -> anyhow::Result<Self> {
         allow_many_descriptors();
         let listener = listen(config.address())
@@ -55,7 +56,7 @@ impl Gateway {
         Ok(Self { shared, address, metrics_address: metrics.address, threads })
     }
 
-    /// The ready line.
+    /// The content of the ready line.
     pub fn started(&self) -> Started {
         Started {
             event: "ready".into(),
@@ -65,11 +66,11 @@ impl Gateway {
         }
     }
 
-    /// Ends all sessions as the contract has it, and returns when they have ended.
+    /// Stops accepting, drains all sessions as the contract requires, and returns when they have ended.
     pub fn stop(self) {
         self.shared.stop();
         for thread in self.threads {
-            // A thread that panicked has said so.
+            // A thread that panicked has already printed its message.
             let _ = thread.join();
         }
     }
@@ -85,13 +86,13 @@ fn start_threads(shared: &Arc<Shared>, listener: OwnedFd) -> std::io::Result<Vec
     });
     resolve(&settings);
     let resolving = Arc::clone(&settings);
-    // It lives as long as the process: a name is never resolved for good.
+    // The thread runs as long as the process, because a name's addresses may change at any time.
     std::thread::Builder::new().name("resolve".into()).spawn(move || keep_resolving(&resolving))?;
     let (count, slots) = (shared.doors.len(), config.inference_http_clients.get());
     let mut listener = Some(listener);
     let mut threads = Vec::with_capacity(2 * count);
     for (index, door) in shared.doors.iter().enumerate() {
-        // The slots are dealt out: the first threads get what is left over, and each gets one.
+        // The slots are divided evenly: the first threads get the remainder, and each gets at least one.
         let slots = (slots / count + usize::from(index < slots % count)).max(1);
         let inference = Inference::new(Arc::clone(&settings), Arc::clone(&door.exchange), slots)?;
         threads.push(std::thread::Builder::new().name(format!("inference-{index}")).spawn(move || inference.run())?);
@@ -101,7 +102,7 @@ fn start_threads(shared: &Arc<Shared>, listener: OwnedFd) -> std::io::Result<Vec
     Ok(threads)
 }
 
-/// Only a name needs it.
+/// Resolves the inference's host name periodically. Returns at once if the authority is an IP address.
 fn keep_resolving(settings: &Settings) {
     while settings.authority.parse::<SocketAddr>().is_err() {
         let is_known = !lock(&settings.addresses).is_empty();
@@ -113,7 +114,7 @@ fn keep_resolving(settings: &Settings) {
 fn resolve(settings: &Settings) {
     match settings.authority.to_socket_addrs() {
         Ok(addresses) => *lock(&settings.addresses) = addresses.collect(),
-        // What was known goes on to be used. The reason is in the errors of those who can't connect.
+        // The last known addresses stay in use. If there are none, requests fail with an error.
         Err(error) => eprintln!("failed to resolve {} (INFERENCE_URL): {error}", settings.authority),
     }
 }
@@ -121,16 +122,16 @@ fn resolve(settings: &Settings) {
 fn listen(address: SocketAddr) -> std::io::Result<OwnedFd> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
-    // Accepted sockets inherit it.
+    // Accepted sockets inherit this option.
     socket.set_tcp_nodelay(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
 
-/// As many as the system lets this process have.
+/// Raises the soft limit of open files to the hard limit.
 fn allow_many_descriptors() {
     let limit = getrlimit(Resource::Nofile);
-    // What can't be raised shows when it is reached: connections then wait to be accepted.
+    // On failure the limit stays as it is. When it is reached, connections wait in the backlog.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }

@@ -1,7 +1,7 @@
-//! The thread that speaks to the inference: requests in, answers out, over kept-alive HTTP/1.1 connections.
+//! The inference thread: sends requests and receives responses over keep-alive HTTP/1.1 connections.
 //!
-//! A request's batch is written from where the session filled it. A connection is dialled when no idle one is left; the one
-//! used last is used first. Further requests wait their turn, within their timeout.
+//! A request's batch is written from the buffer that the session filled. A new connection is opened when no idle one is
+//! left; the most recently used one is reused first. Further requests wait for a connection, within their timeout.
 
 mod link;
 pub mod response;
@@ -26,57 +26,58 @@ use crate::{
     session::Request,
 };
 
-/// The waker's key in epoll; slots count from 0.
+/// The waker's key in epoll. Slots have the keys from 0 on.
 const WAKER: u64 = u64::MAX;
 const EVENTS: usize = 1024;
-/// Answers are taken at most once in this time, so that many come in one round; requests end the rest, and the answers that
-/// are there by then are taken in the same round. An answer to an idle gateway doesn't wait.
+/// Shortest time between two rounds that only receive responses, so that one round handles many. New requests end the
+/// rest early, and responses that have arrived by then are handled in the same round. In an idle gateway a response
+/// doesn't wait.
 const REST: Duration = Duration::from_millis(8);
 
-/// A request that has come back.
+/// A request that has returned to its WebSocket thread, with its outcome.
 #[derive(Debug)]
 pub struct Answer {
-    /// With the session's ticket and the batch.
+    /// The request, which carries the session's ticket and the batch.
     pub request: Request,
-    /// What came of it.
+    /// The inference's result, or why there is none.
     pub outcome: Result<Recognised, Failure>,
 }
 
-/// What all inference threads are told.
+/// Settings of all inference threads.
 #[derive(Debug)]
 pub struct Settings {
-    /// `host:port`.
+    /// The inference's `host:port`, also the value of the `Host` header.
     pub authority: String,
-    /// Passes to ask for.
+    /// Passes that the inference makes over each batch.
     pub cpu_passes: u32,
-    /// For a request in all, from its tick.
+    /// Time limit of a request, counted from its tick.
     pub timeout: Duration,
-    /// Where the inference is now; empty as long as its name can't be resolved.
+    /// The resolved addresses of the inference; empty until its name can be resolved.
     pub addresses: Mutex<Vec<SocketAddr>>,
 }
 
-/// Both directions between a WebSocket thread and its inference thread.
+/// The queues between a WebSocket thread and its inference thread, in both directions.
 #[derive(Debug)]
 pub struct Exchange {
-    /// To the inference.
+    /// Requests to the inference thread.
     pub requests: Mailbox<Request>,
-    /// Connections that ended while a request of theirs was in flight.
+    /// Keys of connections that ended while they had a request in flight.
     pub abandoned: Mailbox<u64>,
-    /// From the inference.
+    /// Finished requests to the WebSocket thread.
     pub answers: Mailbox<Answer>,
-    /// Wakes the inference thread.
+    /// The waker of the inference thread.
     pub inference: Waker,
-    /// Wakes the WebSocket thread.
+    /// The waker of the WebSocket thread.
     pub shard: Waker,
-    /// Set when no more requests come.
+    /// Set when the WebSocket thread will send no more requests.
     pub is_over: AtomicBool,
 }
 
 impl Exchange {
-    /// An exchange with nothing in it.
+    /// Creates an exchange with empty queues.
     ///
     /// # Errors
-    /// The process has no descriptors left.
+    /// When the process has no file descriptors left.
     pub fn new() -> std::io::Result<Self> {
         let (inference, shard) = (Waker::new()?, Waker::new()?);
         Ok(Self {
@@ -90,25 +91,25 @@ impl Exchange {
     }
 }
 
-/// A request under way, or waiting for a connection.
+/// A request that is being sent, awaits its response, or waits for a connection.
 #[derive(Debug)]
 struct Job {
     request: Request,
     deadline: Instant,
 }
 
-/// The thread's state.
+/// The state of an inference thread.
 pub struct Inference {
     settings: Arc<Settings>,
     exchange: Arc<Exchange>,
     epoll: OwnedFd,
     slots: Vec<Slot>,
-    /// Slots with a connection and no job, the last used on top. The connection may have been closed since.
+    /// Slots with a connection and no job, the most recently used last. The peer may have closed the connection since.
     idle: Vec<usize>,
-    /// Slots with neither.
+    /// Slots with neither a connection nor a job.
     vacant: Vec<usize>,
     waiting: VecDeque<Job>,
-    /// Deadlines of started jobs, which are in order: slot and the job's number in it.
+    /// Deadlines of started jobs in ascending order, each with its slot and its job's number.
     deadlines: VecDeque<(Instant, usize, u64)>,
     arrived: Vec<Request>,
     done: Vec<Answer>,
@@ -120,15 +121,15 @@ pub struct Inference {
 struct Slot {
     link: Option<Link>,
     job: Option<Job>,
-    /// Counts jobs, so that a deadline of an earlier one is known as such.
+    /// Number of jobs started so far; it distinguishes a slot's job from an earlier one in `deadlines`.
     number: u64,
 }
 
 impl Inference {
-    /// The state before the first request.
+    /// Creates the state before the first request, for at most `slots` connections.
     ///
     /// # Errors
-    /// The process has no descriptors left.
+    /// When the process has no file descriptors left.
     pub fn new(settings: Arc<Settings>, exchange: Arc<Exchange>, slots: usize) -> std::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, exchange.inference.descriptor(), epoll::EventData::new_u64(WAKER), epoll::EventFlags::IN)?;
@@ -148,7 +149,7 @@ impl Inference {
         })
     }
 
-    /// Runs until no more requests come.
+    /// Runs until the WebSocket thread will send no more requests.
     pub fn run(mut self) {
         let mut events = Vec::with_capacity(EVENTS);
         let mut round_started = Instant::now();
@@ -167,7 +168,8 @@ impl Inference {
                 }
             }
             self.exchange.inference.clear();
-            // Asked for before the requests, because it is posted behind them: whose end is known, its request is here.
+            // Taken before the requests, because it is posted after them: if the end of a connection is known here, its
+            // request is, too.
             let mut left = Vec::new();
             self.exchange.abandoned.take(&mut left);
             self.take_requests();
@@ -193,7 +195,7 @@ impl Inference {
         self.begin_waiting();
     }
 
-    /// Starts what waited longest, as long as there are slots.
+    /// Starts waiting jobs, the oldest first, as long as slots are free.
     fn begin_waiting(&mut self) {
         while !self.waiting.is_empty()
             && let Some(index) = self.free_slot()
@@ -204,7 +206,8 @@ impl Inference {
             self.deadlines.push_back((job.deadline, index, slot.number));
             let progress = slot.link.as_mut().map(|link| link.begin(&self.settings, &job.request));
             slot.job = Some(job);
-            // An answer shows as an event; what shows at once is that the connection is gone, or was never there.
+            // A response is reported by epoll. The only progress at once is that the connection is closed or could not
+            // be opened.
             match progress {
                 Some(Progress::Waiting) => {}
                 Some(Progress::Stale) => {
@@ -226,7 +229,7 @@ impl Inference {
         self.vacant.pop()
     }
 
-    /// Does what a slot's connection allows, until it would have to wait.
+    /// Advances a slot's exchange until it would block.
     fn advance(&mut self, index: usize) {
         loop {
             let slot = &mut self.slots[index];
@@ -284,8 +287,8 @@ impl Inference {
         if slot.link.is_some() { self.idle.push(index) } else { self.vacant.push(index) }
     }
 
-    /// Gives back requests whose clients have left, so that their audio isn't held any longer. All that left since the last
-    /// round are looked for in one go. A connection that owes an answer can't be used again.
+    /// Returns requests whose clients have disconnected, so that their audio isn't held any longer. It searches once
+    /// for all clients that left since the last round. A connection with an outstanding response can't be reused.
     fn abandon(&mut self, mut left: Vec<u64>) {
         if left.is_empty() {
             return;
@@ -306,7 +309,7 @@ impl Inference {
         self.begin_waiting();
     }
 
-    /// Fails what has waited too long. A connection that owes an answer can't be used again.
+    /// Fails jobs whose deadline has passed. A connection with an outstanding response can't be reused.
     fn expire(&mut self, now: Instant) {
         while let Some(&(deadline, index, number)) = self.deadlines.front() {
             let slot = &mut self.slots[index];

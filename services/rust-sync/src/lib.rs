@@ -1,22 +1,23 @@
-//! A streaming speech-to-text gateway without an async runtime: `services/README.md`, "Gateways", is its contract.
+//! A streaming speech-to-text gateway without an async runtime. `services/README.md` ("Gateways") is its contract.
 //!
-//! Audio is wanted once per second per session, so nobody wakes for each of its fifty frames. A WebSocket thread visits a
-//! session's socket a few times per second, the last time right before its flush tick, and takes many frames with one
-//! system call. The batch then travels to a thread of its own that speaks to the inference, and comes back with the answer.
+//! Audio is needed once per flush interval, so no thread wakes up for each of the fifty frames per second. A WebSocket
+//! thread visits a session's socket a few times per second, the last time right before the flush tick, and reads many
+//! frames with one system call. The batch then moves to the inference thread, which sends it as a request, and returns
+//! with the response.
 //!
-//! In the order in which a frame walks:
+//! The modules, in the order in which a frame passes them:
 //!
 //! | file | what |
 //! | --- | --- |
 //! | [`config`] | settings |
-//! | [`gateway`] | listens, starts the threads, ends them |
-//! | `shard` | a WebSocket thread: its connections, who is visited when, what is read and written |
-//! | [`wheel`] | who is due (pure) |
-//! | [`protocol`] | frames, requests, messages (pure) |
-//! | [`session`] | numbers, batches, flush ticks, the one request in flight (pure) |
-//! | [`mailbox`] | from thread to thread |
-//! | [`inference`] | an inference thread: connections, requests, answers |
-//! | [`shared`] | what threads share |
+//! | [`gateway`] | listens, starts the threads, stops them |
+//! | `shard` | a WebSocket thread: its connections, when each is visited, reading and writing |
+//! | [`wheel`] | timer wheel of the connections that are due (no I/O) |
+//! | [`protocol`] | frames, HTTP requests, messages (no I/O) |
+//! | [`session`] | sequence numbers, batches, flush ticks, the one request in flight (no I/O) |
+//! | [`mailbox`] | queues between threads |
+//! | [`inference`] | an inference thread: connections, requests, responses |
+//! | [`shared`] | state that threads share |
 //! | [`metrics`] | the books |
 //! | [`port`] | the metrics port |
 

@@ -1,4 +1,4 @@
-//! How threads hand things to each other: a list behind a lock, and an event that wakes the other side once for many.
+//! Queues between threads: a list behind a lock, and an eventfd that wakes the receiver once for many items.
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -11,7 +11,7 @@ use std::{
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-/// Wakes a thread out of its epoll. Waking one that is awake, or was woken before it looked, costs no system call.
+/// Wakes a thread that waits in epoll. A second wake before the thread has cleared the first costs no system call.
 #[derive(Debug)]
 pub struct Waker {
     descriptor: OwnedFd,
@@ -19,24 +19,24 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// A waker that hasn't been used.
+    /// Creates a waker that is not signalled.
     ///
     /// # Errors
-    /// The process has no descriptors left.
+    /// When the process has no file descriptors left.
     pub fn new() -> std::io::Result<Self> {
         let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { descriptor, is_signalled: AtomicBool::new(false) })
     }
 
-    /// Wakes the thread, now or when it next waits.
+    /// Wakes the thread, now or at its next wait.
     pub fn wake(&self) {
         if !self.is_signalled.swap(true, Ordering::SeqCst) {
-            // It fails only if the counter is at its limit, and then it wakes anyway.
+            // The write fails only if the counter is at its limit, and then the thread is woken anyway.
             let _ = rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes());
         }
     }
 
-    /// Clears the event. Whoever looks for work does so behind this, so that nothing is left behind.
+    /// Clears the signal. The receiver must look for work after this call, so that no item is missed.
     pub fn clear(&self) {
         if self.is_signalled.load(Ordering::SeqCst) {
             let _ = rustix::io::read(&self.descriptor, &mut [0_u8; 8]);
@@ -44,29 +44,29 @@ impl Waker {
         }
     }
 
-    /// Rests until then, or until it is woken: whether it was.
+    /// Sleeps until `time` or until it is woken. Returns whether it was woken.
     pub fn rest_until(&self, time: Instant) -> bool {
         let rest = time.saturating_duration_since(Instant::now());
         if rest.is_zero() {
             return false;
         }
-        // A signal ends the rest early, which costs a round and nothing else.
+        // A signal ends the sleep early, which only costs an extra round.
         let woken = poll(&mut [PollFd::new(&self.descriptor, PollFlags::IN)], Some(&timespec(rest)));
         woken.is_ok_and(|ready| ready > 0)
     }
 
-    /// What to wait for with epoll.
+    /// The eventfd, to be registered with epoll.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 }
 
-/// As the kernel has times.
+/// Converts a duration to the kernel's format.
 pub fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) }
 }
 
-/// Things for another thread.
+/// A queue of items for another thread.
 #[derive(Debug)]
 pub struct Mailbox<T> {
     items: Mutex<Vec<T>>,
@@ -79,7 +79,7 @@ impl<T> Default for Mailbox<T> {
 }
 
 impl<T> Mailbox<T> {
-    /// Moves all of `items` in and wakes the receiver, if there are any.
+    /// Moves all of `items` into the queue and wakes the receiver; does nothing if `items` is empty.
     pub fn post(&self, items: &mut Vec<T>, receiver: &Waker) {
         if !items.is_empty() {
             self.lock().append(items);
@@ -87,14 +87,14 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Moves everything to `items`, which must be empty: the two lists change places, so none is allocated.
+    /// Moves all queued items to `items`, which must be empty. The two lists are swapped, so nothing is allocated.
     pub fn take(&self, items: &mut Vec<T>) {
         debug_assert!(items.is_empty());
         std::mem::swap(&mut *self.lock(), items);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<T>> {
-        // A list is whole after every statement above, whoever panicked.
+        // The list is consistent after every statement above, even if a thread panicked.
         self.items.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Starts the gateway, says where it listens, and ends it on SIGTERM or SIGINT.
+//! Starts the gateway, prints the ready line, and stops the gateway on SIGTERM or SIGINT.
 
 use std::io::Write;
 

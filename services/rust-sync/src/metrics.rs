@@ -1,7 +1,7 @@
-//! The gateway's books: what a WebSocket thread counts, and how it is told in JSON and in Prometheus text.
+//! The gateway's books: the counters of a WebSocket thread, and their form in JSON and in Prometheus text.
 //!
-//! A thread counts in plain integers of its own and publishes them all at once at the end of a round, so that the equations
-//! of `services/README.md` hold in every reading.
+//! A thread counts in plain integers and publishes all of them at once at the end of a round, so that the equations of
+//! `services/README.md` hold in every reading.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,7 +12,7 @@ use service_contract::{
 
 use crate::protocol::messages::Kind;
 
-/// Declares reasons with the labels under which they are counted.
+/// Declares an enum of reasons with the labels under which they are counted.
 macro_rules! reasons {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $label:literal,)* }) => {
         $(#[$doc])*
@@ -20,7 +20,7 @@ macro_rules! reasons {
         pub enum $name { $($(#[$variant_doc])* $variant,)* }
 
         impl $name {
-            /// The labels, in the order of the variants.
+            /// The labels, in declaration order of the variants.
             pub const LABELS: [&'static str; [$($label,)*].len()] = [$($label,)*];
         }
     };
@@ -29,67 +29,67 @@ macro_rules! reasons {
 reasons! {
     /// Why a connection ended.
     CloseReason {
-        /// The client closed it.
+        /// The client sent a Close frame.
         Client = "client",
-        /// The client ended the stream without a close frame.
+        /// The client ended the stream without a Close frame.
         Eof = "eof",
-        /// The client broke the protocol.
+        /// The client violated the WebSocket protocol or the contract.
         Protocol = "protocol",
-        /// A message was too big.
+        /// A message exceeded 64 KiB.
         TooBig = "too_big",
-        /// The client didn't read.
+        /// The client didn't read its messages.
         SlowConsumer = "slow_consumer",
-        /// The gateway stopped.
+        /// The gateway stopped and closed the connection.
         Shutdown = "shutdown",
-        /// The socket failed.
+        /// Reading from or writing to the socket failed.
         Error = "error",
     }
 }
 
 reasons! {
-    /// Why a client was not let in.
+    /// Why a connection was refused.
     RejectReason {
-        /// As many are open as may be.
+        /// The number of open connections has reached `MAX_CONNECTIONS`.
         Full = "full",
-        /// The gateway stops.
+        /// The gateway is stopping.
         Draining = "draining",
-        /// A request that can't be upgraded.
+        /// The request is not a valid upgrade.
         Handshake = "handshake",
-        /// It took too long to ask.
+        /// The request was not complete in time.
         Timeout = "timeout",
     }
 }
 
 reasons! {
-    /// Why a message was not answered by a partial.
+    /// Why a frame or a message got no partial.
     DropReason {
-        /// It was refused, and its connection closed.
+        /// The message was refused and its connection closed.
         Protocol = "protocol",
-        /// More frames waited than may.
+        /// More frames waited than `MAX_BUFFERED_FRAMES`.
         Overflow = "overflow",
-        /// No answer in time.
+        /// No complete response within `INFERENCE_TIMEOUT_MS`.
         Timeout = "timeout",
-        /// A status that is no success.
+        /// The inference returned a status other than 2xx and 429.
         Http5xx = "http_5xx",
-        /// Status 429.
+        /// The inference returned status 429.
         Http429 = "http_429",
         /// The connection to the inference failed.
         ConnectionReset = "connection_reset",
-        /// An answer that wasn't understood.
+        /// The response could not be parsed.
         ParseError = "parse_error",
-        /// Held or in flight when the client's connection ended.
+        /// The frame was held or in flight when the client's connection ended.
         Closed = "closed",
     }
 }
 
 reasons! {
-    /// What a flush tick did.
+    /// The outcome of a flush tick.
     TickOutcome {
-        /// It sent a batch.
+        /// The tick sent a batch.
         Flushed = "flushed",
         /// A request was in flight.
         Skipped = "skipped",
-        /// There was no audio.
+        /// No audio was waiting.
         Empty = "empty",
     }
 }
@@ -107,7 +107,8 @@ impl From<Kind> for DropReason {
     }
 }
 
-/// The reasons that the contract's names tell of from the start. Requests fail for some of those that messages are dropped for.
+/// The labels that `/metrics` lists from the start. Requests fail for a subset of the reasons for which messages are
+/// dropped.
 const LABELS: Labels<'static> = Labels {
     dropped: &DropReason::LABELS,
     send_dropped: &[],
@@ -128,7 +129,7 @@ const LATENESS_BOUNDS_US: [u64; 16] = [
     5_000_000,
 ];
 
-/// What one thread has counted since it started. All but the last four only grow.
+/// The counters of one thread since it started. All except the last four only grow.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
     pub(crate) accepted: u64,
@@ -154,12 +155,12 @@ pub struct Counters {
     pub(crate) queued: u64,
     pub(crate) in_flight: u64,
     pub(crate) most_in_flight_per_connection: u64,
-    /// Audio held, also that of requests that nobody waits for any more.
+    /// Audio held in bytes, including that of abandoned requests that have not returned.
     pub(crate) buffered_bytes: u64,
 }
 
 impl Counters {
-    /// Counts a tick.
+    /// Counts a tick and its lateness.
     pub(crate) fn tick(&mut self, outcome: TickOutcome, lateness: Duration) {
         self.ticks[outcome as usize] += 1;
         let microseconds = lateness.as_micros() as u64;
@@ -203,7 +204,7 @@ impl Counters {
             self.most_in_flight_per_connection.max(other.most_in_flight_per_connection);
     }
 
-    /// All threads together.
+    /// The sum over several threads.
     pub fn sum<'a>(threads: impl IntoIterator<Item = &'a Self>) -> Self {
         let mut total = Self::default();
         threads.into_iter().for_each(|counters| total.add(counters));
@@ -214,7 +215,7 @@ impl Counters {
         self.accepted - self.closed.iter().sum::<u64>()
     }
 
-    /// The form of `/stats`.
+    /// The body of `/stats`.
     pub fn service_stats(&self, uptime: Duration) -> ServiceStats {
         ServiceStats {
             service: "rust-sync".into(),
@@ -250,7 +251,7 @@ impl Counters {
         }
     }
 
-    /// The form of `/metrics`.
+    /// The body of `/metrics`, in Prometheus' text format.
     pub fn prometheus(&self, uptime: Duration) -> String {
         let mut text = Exposition::default();
         text.service(&self.service_stats(uptime), &LABELS);
@@ -281,7 +282,7 @@ fn labelled(labels: &[&str], counts: &[u64]) -> BTreeMap<String, u64> {
     some.map(|(label, count)| ((*label).to_owned(), *count)).collect()
 }
 
-/// 0 where the system doesn't say.
+/// Resident memory of this process in bytes; 0 if `/proc` is not available.
 fn resident_bytes() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").ok();
     let resident = pages.and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());

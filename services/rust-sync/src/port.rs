@@ -1,4 +1,4 @@
-//! The metrics port: HTTP on a thread of its own, one request per connection.
+//! The metrics port: HTTP with one request per connection, served apart from the WebSocket threads.
 
 use std::{
     io::{Read, Write},
@@ -12,25 +12,25 @@ use std::{
 
 use crate::{metrics::Counters, protocol::http::answer, shared::Shared};
 
-/// Who takes longer to ask, or to take the answer, is not answered.
+/// Time limit for reading a request and for writing the response.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Requests that are answered side by side.
+/// Maximum of requests that are handled concurrently.
 const MAXIMAL_CLIENTS: usize = 32;
 const MAXIMAL_REQUEST: usize = 8 << 10;
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A metrics port; it is served until the process ends.
+/// The metrics port, which is served until the process ends.
 #[derive(Debug)]
 pub struct MetricsPort {
-    /// Where it listens.
+    /// The address that is bound; its port is the one that the kernel picked if the setting is 0.
     pub address: SocketAddr,
 }
 
 impl MetricsPort {
-    /// Listens, and answers from now on.
+    /// Binds the port and starts its thread.
     ///
     /// # Errors
-    /// The address can't be listened on, or there is no thread left.
+    /// When the address cannot be bound or no thread can be started.
     pub fn start(wanted: SocketAddr, shared: Arc<Shared>) -> std::io::Result<Self> {
         let listener = TcpListener::bind(wanted)?;
         let address = listener.local_addr()?;
@@ -43,7 +43,7 @@ fn serve(listener: &TcpListener, shared: &Arc<Shared>) {
     let clients = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
-            // No descriptors left, say. Others may be closed meanwhile.
+            // For example, no file descriptors are left. Others may be closed in the meantime.
             std::thread::sleep(Duration::from_millis(20));
             continue;
         };
@@ -53,7 +53,7 @@ fn serve(listener: &TcpListener, shared: &Arc<Shared>) {
         }
         let (shared, ours) = (Arc::clone(shared), Arc::clone(&clients));
         let answered = std::thread::Builder::new().name("metrics-client".into()).spawn(move || {
-            // A client that is gone needs no answer.
+            // An error means that the client has disconnected.
             let _ = respond(stream, &shared);
             ours.fetch_sub(1, Ordering::Relaxed);
         });

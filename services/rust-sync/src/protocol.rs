@@ -1,20 +1,22 @@
-//! The WebSocket wire format (RFC 6455, section 5), as far as a gateway needs it. Pure: bytes in, values out.
+//! The part of the WebSocket wire format (RFC 6455, section 5) that a gateway needs. It does no I/O: bytes in, values
+//! out.
 //!
-//! Nearly all that arrives are runs of one frame: final, binary, masked, 640 bytes. [`audio_run`] finds them eight bytes at
-//! a time; [`parse_header`] and [`Assembly`] take everything else.
+//! Nearly all inbound bytes are runs of one kind of frame: final, binary, masked, 640 bytes. [`audio_run`] recognises
+//! these by their first four bytes; [`parse_header`] and [`Assembly`] handle all other frames.
 
 pub mod http;
 pub mod messages;
 
-/// Bytes of audio in a frame: 20 ms of 16 kHz mono PCM.
+/// Size of the audio in a frame, in bytes: 20 ms of 16 kHz mono PCM.
 pub const FRAME_BYTES: usize = 640;
-/// Such a frame on the wire: two bytes, two of length, four of mask, the audio.
+/// Size of such a frame on the wire, in bytes: two of header, two of extended length, four of masking key, and the
+/// audio.
 pub const WIRE_BYTES: usize = 8 + FRAME_BYTES;
-/// A data message is no longer than this.
+/// Largest data message in bytes; beyond it the connection is closed with 1009.
 pub const MAXIMAL_MESSAGE: usize = 64 << 10;
-/// A control frame's payload is no longer than this (RFC 6455, 5.5).
+/// Largest payload of a control frame in bytes (RFC 6455, 5.5).
 const MAXIMAL_CONTROL: usize = 125;
-/// Final and binary, masked with a length of 16 bits, which is 640.
+/// First four bytes of an audio frame: final and binary, masked with a 16-bit length, and the length 640.
 const AUDIO_HEADER: [u8; 4] = [0x82, 0xFE, 0x02, 0x80];
 
 const FIN: u8 = 0x80;
@@ -23,30 +25,30 @@ const MASKED: u8 = 0x80;
 const LENGTH_16: u8 = 126;
 const LENGTH_64: u8 = 127;
 
-/// What a frame is.
+/// The opcode of a frame (RFC 6455, 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Opcode {
-    /// The next part of a fragmented message.
+    /// A further fragment of a message.
     Continuation = 0x0,
-    /// Text, or its first part.
+    /// A text message, or its first fragment.
     Text = 0x1,
-    /// Binary, or its first part.
+    /// A binary message, or its first fragment.
     Binary = 0x2,
-    /// Goodbye.
+    /// A Close frame, part of the close handshake.
     Close = 0x8,
-    /// Are you there?
+    /// A ping, which requires a pong.
     Ping = 0x9,
-    /// I am.
+    /// A pong, the reply to a ping.
     Pong = 0xA,
 }
 
-/// Why a gateway closes a connection by itself: a code, and a reason for people.
+/// The Close frame with which the gateway closes a connection by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The close code.
+    /// The close code (RFC 6455, 7.4).
     pub code: u16,
-    /// The close reason.
+    /// The human-readable close reason.
     pub reason: &'static str,
 }
 
@@ -54,27 +56,27 @@ const fn violation(reason: &'static str) -> Refusal {
     Refusal { code: 1002, reason }
 }
 
-/// The first message was something else.
+/// The first message is not the start message.
 pub const NOT_STARTED: Refusal = violation("first message must be start");
-/// Text after the start.
+/// A text message after the start message.
 pub const TEXT_AFTER_START: Refusal = violation("expected binary PCM frames after start");
-/// A frame of another length.
+/// A binary message that is not 640 bytes long.
 pub const WRONG_LENGTH: Refusal = Refusal { code: 1003, reason: "expected 640 byte PCM frame" };
-/// A message beyond [`MAXIMAL_MESSAGE`].
+/// A message is larger than [`MAXIMAL_MESSAGE`].
 pub const TOO_BIG: Refusal = Refusal { code: 1009, reason: "message is too big" };
-/// The client doesn't read.
+/// The client doesn't read its messages.
 pub const SLOW_CONSUMER: Refusal = Refusal { code: 1013, reason: "slow consumer" };
-/// The gateway stops.
+/// The gateway is stopping.
 pub const GOING_AWAY: Refusal = Refusal { code: 1001, reason: "going away" };
 
-/// How many whole frames of audio `bytes` begin with, each [`WIRE_BYTES`] long.
+/// Number of complete audio frames at the start of `bytes`, each [`WIRE_BYTES`] long.
 #[inline]
 pub fn audio_run(bytes: &[u8]) -> usize {
     let (frames, _) = bytes.as_chunks::<WIRE_BYTES>();
     frames.iter().take_while(|frame| frame[..4] == AUDIO_HEADER).count()
 }
 
-/// Appends the audio of a run of whole frames, unmasked.
+/// Appends the audio of a run of complete frames, unmasked.
 #[inline]
 pub fn append_audio(run: &[u8], audio: &mut Vec<u8>) {
     audio.reserve(run.len() / WIRE_BYTES * FRAME_BYTES);
@@ -85,7 +87,7 @@ pub fn append_audio(run: &[u8], audio: &mut Vec<u8>) {
     }
 }
 
-/// XORs `payload` with `mask`, in place, a word at a time (the compiler makes vectors of it).
+/// XORs `payload` with `mask` in place, eight bytes at a time, which the compiler vectorises.
 #[inline]
 pub fn unmask(payload: &mut [u8], mask: [u8; 4]) {
     let word = u64::from_ne_bytes([mask[0], mask[1], mask[2], mask[3], mask[0], mask[1], mask[2], mask[3]]);
@@ -93,27 +95,27 @@ pub fn unmask(payload: &mut [u8], mask: [u8; 4]) {
     for bytes in words {
         *bytes = (u64::from_ne_bytes(*bytes) ^ word).to_ne_bytes();
     }
-    // Whole words were eaten, so the mask starts over.
+    // Only complete words were processed, so the mask starts at its first byte.
     for (byte, mask) in rest.iter_mut().zip(mask.iter().cycle()) {
         *byte ^= mask;
     }
 }
 
-/// A client frame's header.
+/// The header of a client's frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Header {
     /// Whether it is the last frame of its message.
     fin: bool,
     opcode: Opcode,
-    /// What its payload is XORed with.
+    /// The masking key, with which the payload is XORed.
     mask: [u8; 4],
-    /// Bytes of the header itself.
+    /// Size of the header itself, in bytes.
     header_bytes: usize,
-    /// Bytes of the payload behind it.
+    /// Size of the payload that follows, in bytes.
     payload_bytes: usize,
 }
 
-/// Parses the header of a client's frame; `None` if `bytes` end within it.
+/// Parses the header of a client's frame; `None` if it is incomplete.
 fn parse_header(bytes: &[u8]) -> Result<Option<Header>, Refusal> {
     let [first, second, rest @ ..] = bytes else { return Ok(None) };
     if first & RESERVED != 0 {
@@ -152,26 +154,26 @@ fn parse_header(bytes: &[u8]) -> Result<Option<Header>, Refusal> {
 }
 
 fn minimal(length: u64, least: u64) -> Result<u64, Refusal> {
-    // The highest bit must be 0 (RFC 6455, 5.2).
+    // The most significant bit must be 0 (RFC 6455, 5.2).
     if length < least || length >> 63 != 0 { Err(violation("length is not minimally encoded")) } else { Ok(length) }
 }
 
 /// What a client's frame completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// Nothing yet: a fragment, or a pong.
+    /// Nothing: the frame is a fragment that is not the last one, or a pong.
     Nothing,
-    /// A whole text message; perhaps not UTF-8.
+    /// A complete text message, which may be invalid UTF-8.
     Text(&'a [u8]),
-    /// A whole binary message.
+    /// A complete binary message.
     Binary(&'a [u8]),
-    /// To be answered with the same payload.
+    /// A ping; the pong must have the same payload.
     Ping(&'a [u8]),
-    /// Goodbye, with its code if it has one.
+    /// A Close frame with its code, if it has one.
     Close(Option<u16>),
 }
 
-/// Fragments of the message that is under way.
+/// The fragments of an incomplete message.
 #[derive(Debug, Default)]
 pub struct Assembly {
     kind: Option<Opcode>,
@@ -185,7 +187,7 @@ impl Assembly {
         self.kind.is_some()
     }
 
-    /// Refuses a frame that is out of order, or makes its message too big, by its header alone.
+    /// Checks by the header alone that a frame is in order and doesn't make its message too big.
     fn check(&self, header: &Header) -> Result<(), Refusal> {
         match header.opcode {
             Opcode::Continuation if !self.is_under_way() => Err(violation("unexpected continuation")),
@@ -195,7 +197,7 @@ impl Assembly {
         }
     }
 
-    /// Takes a frame that passed [`Self::check`], its payload unmasked.
+    /// Adds a frame that passed [`Self::check`], with an unmasked payload.
     fn take<'a>(&'a mut self, header: &Header, payload: &'a [u8]) -> Result<Event<'a>, Refusal> {
         Ok(match header.opcode {
             Opcode::Ping => Event::Ping(payload),
@@ -222,10 +224,11 @@ impl Assembly {
     }
 }
 
-/// Takes the frame that `bytes` begin with, of any kind, if it is whole: how many bytes it is, and what it completes.
+/// Parses the frame at the start of `bytes`, of any kind. Returns its length in bytes and what it completes; `None` if
+/// it is incomplete.
 ///
 /// # Errors
-/// A frame that no client may send. That is known from its header; its payload needn't be here.
+/// When a client must not send this frame. A violation in the header is reported before the payload has arrived.
 pub fn take_frame<'a>(bytes: &'a mut [u8], assembly: &'a mut Assembly) -> Result<Option<(usize, Event<'a>)>, Refusal> {
     let Some(header) = parse_header(bytes)? else { return Ok(None) };
     assembly.check(&header)?;
@@ -265,7 +268,8 @@ pub fn put_close(out: &mut Vec<u8>, code: u16, reason: &str) {
     out.extend_from_slice(reason.as_bytes());
 }
 
-/// Appends a server's text message that `write` writes, which must be of 126 to 65 535 bytes: all of ours are.
+/// Appends a text message in wire format, with the payload that `write` appends. The payload must have 126 to 65 535
+/// bytes, as all messages of the gateway do.
 pub fn put_text(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[FIN | Opcode::Text as u8, LENGTH_16, 0, 0]);
@@ -275,23 +279,23 @@ pub fn put_text(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out[start + 2..start + 4].copy_from_slice(&(length as u16).to_be_bytes());
 }
 
-/// What bytes mean, apart from how they came: what tests and fuzz targets compare.
+/// The meaning of inbound bytes, independent of how they are chunked; tests and fuzz targets compare it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// A whole text message.
+    /// A complete text message.
     Text(Vec<u8>),
-    /// A whole binary message.
+    /// A complete binary message.
     Binary(Vec<u8>),
-    /// A ping.
+    /// A ping with its payload.
     Ping(Vec<u8>),
-    /// A close frame; nothing follows.
+    /// A Close frame with its code; nothing follows.
     Close(Option<u16>),
-    /// The connection is closed with this code; nothing follows.
+    /// The gateway closes the connection with this code; nothing follows.
     Refused(u16),
 }
 
-/// What a started session's client says, read in these chunks. With `is_fast` runs of audio take the fast path, as in a
-/// shard; without it everything takes the general one.
+/// Parses what the client of a started session sends, in these chunks. With `is_fast`, runs of audio take the fast path
+/// as in a shard; without it, all frames take the general path.
 pub fn meaning_of<'a>(chunks: impl IntoIterator<Item = &'a [u8]>, is_fast: bool) -> Vec<Meaning> {
     let (mut meanings, mut pending, mut assembly) = (Vec::new(), Vec::new(), Assembly::default());
     for chunk in chunks {

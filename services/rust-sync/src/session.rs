@@ -1,4 +1,5 @@
-//! One session: its numbered frames, its flush ticks, and the one request that it may have in flight. Pure: no sockets.
+//! One session: its numbered frames, its flush ticks, and the one request that it may have in flight. It does no I/O
+//! and reads no clock.
 
 mod audio;
 mod schedule;
@@ -13,39 +14,39 @@ use crate::protocol::{
     messages::{Circumstances, Cover, Failure, Kind},
 };
 
-/// The right to have a request in flight. A session has one; it can't be copied, a request can't be made without it, and it
-/// comes back with the answer. So there is never a second request.
+/// The right to have a request in flight. A session has one. It can't be copied, a request can't be made without it,
+/// and it returns with the response. So there is never a second request.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ticket {
-    /// The connection that it belongs to.
+    /// Key of the connection that it belongs to.
     pub connection: u64,
 }
 
-/// A batch on its way to the inference and back.
+/// A request: a batch on its way to the inference and back.
 #[derive(Debug)]
 pub struct Request {
-    /// The session's only one.
+    /// The session's only ticket.
     pub ticket: Ticket,
-    /// The audio: moved, never copied.
+    /// The audio, which is moved and never copied.
     pub batch: Batch,
-    /// When the tick ran that sent it.
+    /// When the tick ran that sent the request.
     pub sent_at: Instant,
-    /// How late that tick was.
+    /// Lateness of that tick.
     pub lateness: Duration,
 }
 
-/// What a tick did.
+/// The result of a tick.
 #[derive(Debug)]
 pub enum Tick {
-    /// A request was in flight; audio goes on to wait.
+    /// A request was in flight; audio continues to wait.
     Skipped,
-    /// There was no audio.
+    /// No audio was waiting.
     Empty,
-    /// All audio went into this request.
+    /// All waiting audio is in this request.
     Flushed(Request),
 }
 
-/// Frames that were dropped because too many waited; not reported yet.
+/// Frames that were dropped because too many waited, and not reported yet.
 #[derive(Clone, Copy, Debug)]
 struct Lost {
     cover: Cover,
@@ -53,10 +54,10 @@ struct Lost {
     newest_at: Instant,
 }
 
-/// One session.
+/// The state of one session.
 #[derive(Debug)]
 pub struct Session {
-    /// When it is due.
+    /// When the session's ticks and visits are due.
     pub schedule: Schedule,
     next_seq: u64,
     waiting: Batch,
@@ -68,7 +69,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session that starts now, of the connection with this key.
+    /// Creates the session of the connection with this key.
     pub fn new(connection: u64, schedule: Schedule) -> Self {
         Self {
             schedule,
@@ -81,8 +82,8 @@ impl Session {
         }
     }
 
-    /// Takes a run of whole frames as they are on the wire. Returns how many of the oldest frames had to be dropped because
-    /// no more than `limit` may wait.
+    /// Adds a run of complete frames in wire format. Returns how many of the oldest frames were dropped because no more
+    /// than `limit` may wait.
     #[inline]
     pub fn take_run(&mut self, run: &[u8], limit: usize, pool: &mut Pool, now: Instant) -> u64 {
         let dropped = self.make_room(run.len() / WIRE_BYTES, limit, now);
@@ -92,7 +93,7 @@ impl Session {
         dropped.in_all
     }
 
-    /// Takes one frame's audio; otherwise like [`Self::take_run`].
+    /// Adds one frame's audio; otherwise like [`Self::take_run`].
     pub fn take_frame(&mut self, audio: &[u8], limit: usize, pool: &mut Pool, now: Instant) -> u64 {
         let dropped = self.make_room(1, limit, now);
         self.waiting.append_frame(audio, self.next_seq, pool, now);
@@ -132,8 +133,8 @@ impl Session {
         Tick::Flushed(Request { ticket, batch, sent_at: now, lateness })
     }
 
-    /// What must be reported before the next batch is sent: nothing while a request is in flight, because frames are covered
-    /// in order.
+    /// Takes the overflow that must be reported before the next batch is sent. `None` while a request is in flight,
+    /// because frames are covered in order.
     pub fn take_overflow(&mut self, now: Instant, lateness: Duration) -> Option<(Cover, Failure, Circumstances)> {
         if self.is_in_flight() {
             return None;
@@ -151,7 +152,7 @@ impl Session {
         Some((cover, Failure::new(Kind::Overflow, message), circumstances))
     }
 
-    /// The session's request has come back.
+    /// Records that the session's request has returned.
     pub fn returned(&mut self, ticket: Ticket) {
         debug_assert!(self.ticket.is_none());
         self.ticket = Some(ticket);
@@ -163,34 +164,34 @@ impl Session {
         self.ticket.is_none()
     }
 
-    /// Frames that wait.
+    /// Number of frames that wait.
     pub fn waiting_frames(&self) -> usize {
         self.waiting.frames()
     }
 
-    /// Requests in flight: 0 or 1.
+    /// Number of requests in flight, 0 or 1.
     pub fn requests_in_flight(&self) -> u64 {
         u64::from(self.is_in_flight())
     }
 
-    /// Frames that are in flight.
+    /// Number of frames of the request in flight.
     pub fn frames_in_flight(&self) -> u64 {
         self.frames_in_flight
     }
 
-    /// Whether now is the time for the flush behind which the session ends: once, when no request is in flight.
+    /// Whether to run the session's last flush now. Returns true once, when no request is in flight.
     pub fn begin_last_flush(&mut self) -> bool {
         let is_time = !self.is_last_flush_done && !self.is_in_flight();
         self.is_last_flush_done |= is_time;
         is_time
     }
 
-    /// Whether the last flush was answered, or had nothing to send.
+    /// Whether the last flush is complete, either with a response or with no audio to send.
     pub fn is_finished(&self) -> bool {
         self.is_last_flush_done && !self.is_in_flight()
     }
 
-    /// The audio that waits, when the session ends.
+    /// Returns the audio that still waits when the session ends.
     pub fn into_waiting(self) -> Batch {
         self.waiting
     }
@@ -202,7 +203,7 @@ struct Dropped {
 }
 
 impl Request {
-    /// The circumstances of its failure.
+    /// The times and counts that an error about this request reports.
     pub fn circumstances(&self, now: Instant, waiting_frames: usize) -> Circumstances {
         Circumstances {
             oldest_age_ms: milliseconds(now.duration_since(self.batch.oldest_at())),
@@ -215,7 +216,7 @@ impl Request {
     }
 }
 
-/// As the protocol has times.
+/// Converts a duration to milliseconds, as messages report times.
 pub fn milliseconds(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e6
 }

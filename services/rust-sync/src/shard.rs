@@ -1,8 +1,9 @@
-//! A WebSocket thread: it owns its connections, and does everything to them in rounds.
+//! A WebSocket thread: it owns its connections and handles them in rounds.
 //!
-//! Epoll tells of what can't be foreseen: new sockets, handshakes, the start of a session, a client that reads again. From
-//! its start a session isn't waited for any more but visited by the clock ([`Wheel`]). A round does all that has come up
-//! and then rests a little, so that under load many things are done per wake-up, and an idle gateway still answers at once.
+//! Epoll reports unpredictable events: new sockets, handshakes, start messages, a client that reads again. Once it has
+//! started, a session is not watched by epoll any more but visited by the clock ([`Wheel`]). A round handles all
+//! pending work and then rests a little, so that under load one wake-up does much work, while an idle gateway still
+//! answers at once.
 
 mod connection;
 mod ending;
@@ -35,39 +36,40 @@ use crate::{
     wheel::Wheel,
 };
 
-/// Keys of what isn't a connection; connections' are smaller.
+/// Epoll keys of the waker and the listener. Keys of connections are smaller.
 const WAKER: u64 = u64::MAX;
 const LISTENER: u64 = u64::MAX - 1;
 const EVENTS: usize = 1024;
-/// Rounds begin at least so far apart. At 1 000 sessions that is fifteen visits per round, and half of it is what it adds to
-/// the mean lateness of a tick.
+/// Shortest time between the starts of two rounds. With 1 000 sessions that is fifteen visits per round. It adds half
+/// of itself to the mean lateness of a tick.
 const REST: Duration = Duration::from_millis(5);
-/// Visits in one round, so that handshakes and answers don't wait for a thousand of them.
+/// Maximum of visits in one round, so that handshakes and responses don't wait for a thousand visits.
 const VISITS_PER_ROUND: usize = 128;
-/// New sockets in one round.
+/// Maximum of sockets accepted in one round.
 const ACCEPTS_PER_ROUND: usize = 256;
-/// A read takes so much at once: more than a second of a session's audio, all that a default receive buffer holds.
+/// Size of one read in bytes: more than a second of a session's audio, and all that a default receive buffer holds.
 const READ_BYTES: usize = 256 << 10;
 
-/// The thread's state.
+/// The state of a WebSocket thread.
 pub(crate) struct Shard {
     shared: Arc<Shared>,
     door: Arc<Door>,
     index: usize,
     epoll: OwnedFd,
     listener: Option<OwnedFd>,
-    /// Sockets accepted so far: they are dealt out to the threads in turn.
+    /// Number of sockets accepted so far; the threads get them in turn.
     accepted: usize,
     connections: Connections,
     wheel: Wheel,
     due: VecDeque<u64>,
     pool: Pool,
-    /// What is read, behind what was left of the read before. Nobody else's: it stays in the cache.
+    /// The read buffer: the incomplete rest of the previous read, then new bytes. All connections share it, so it stays
+    /// in the CPU's cache.
     buffer: Vec<u8>,
-    /// What is written.
+    /// The buffer in which messages are encoded.
     scratch: Vec<u8>,
     requests: Vec<Request>,
-    /// Connections that ended while a request of theirs was in flight.
+    /// Keys of connections that ended while they had a request in flight.
     abandoned: Vec<u64>,
     answers: Vec<Answer>,
     random: u64,
@@ -76,10 +78,10 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// The state before the first connection.
+    /// Creates the state before the first connection. Only the first thread gets the listener.
     ///
     /// # Errors
-    /// The process has no descriptors left.
+    /// When the process has no file descriptors left.
     pub(crate) fn new(shared: Arc<Shared>, index: usize, listener: Option<OwnedFd>) -> std::io::Result<Self> {
         let door = Arc::clone(&shared.doors[index]);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -105,7 +107,7 @@ impl Shard {
             requests: Vec::new(),
             abandoned: Vec::new(),
             answers: Vec::new(),
-            // Never 0, or it would stay that.
+            // Must not be 0, because xorshift would then return 0 forever.
             random: u64::from_ne_bytes(seed) | 1,
             counters: Counters::default(),
             stop_by: None,
@@ -137,17 +139,18 @@ impl Shard {
         self.door.exchange.inference.wake();
     }
 
-    /// Lets others know what a round brought.
+    /// Publishes the results of a round: requests and abandoned requests to the inference thread, and the counters.
     fn post(&mut self) {
         let exchange = &self.door.exchange;
         exchange.requests.post(&mut self.requests, &exchange.inference);
-        // Behind the requests: what is abandoned is always known there.
+        // Posted after the requests, so that the inference thread always knows an abandoned request.
         exchange.abandoned.post(&mut self.abandoned, &exchange.inference);
         *lock(&self.door.counters) = self.counters;
     }
 
-    /// Rests, and passes on what the inference answers meanwhile: once for each of its rounds, of which this thread's own
-    /// requests are the cause. Requests wait until the rest is over, so that the two don't wake each other all the time.
+    /// Rests until `time`, and handles responses that arrive meanwhile: once per round of the inference thread, which
+    /// this thread's own requests cause. New requests wait until the rest is over, so that the two threads don't wake
+    /// each other all the time.
     fn rest_until(&mut self, time: Instant) {
         while self.door.exchange.shard.rest_until(time) {
             self.counters.rounds += 1;
@@ -156,7 +159,7 @@ impl Shard {
         }
     }
 
-    /// Waits for events, or the next visit; not at all if visits are left over. Returns when it woke.
+    /// Waits for events or the next visit; not at all if visits are left over. Returns the time of the wake-up.
     fn wait(&self, events: &mut Vec<epoll::Event>) -> Instant {
         let now = Instant::now();
         let next = if self.due.is_empty() { self.wheel.next_due() } else { Some(now) };
@@ -179,7 +182,7 @@ impl Shard {
     fn accept(&mut self, now: Instant) {
         for _ in 0..ACCEPTS_PER_ROUND {
             let Some(listener) = &self.listener else { return };
-            // Without descriptors connections wait in the backlog; the next round tries again.
+            // Without file descriptors, connections wait in the backlog; the next round tries again.
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let Ok(socket) = rustix::net::accept_with(listener, flags) else { return };
             let index = self.accepted % self.shared.doors.len();
@@ -193,7 +196,7 @@ impl Shard {
         }
     }
 
-    /// What other threads have sent.
+    /// Handles items from other threads: accepted sockets and responses.
     fn take_mail(&mut self, now: Instant) {
         self.door.exchange.shard.clear();
         let mut sockets = Vec::new();
@@ -217,9 +220,9 @@ impl Shard {
         }
     }
 
-    /// A random time from 0 to `limit`, both included.
+    /// Returns a random duration from 0 to `limit`, both inclusive.
     fn random_time(&mut self, limit: Duration) -> Duration {
-        // xorshift64: it spreads sessions, and keeps no secret.
+        // xorshift64. It only spreads sessions and needs no cryptographic quality.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;

@@ -1,4 +1,4 @@
-//! What the gateway's threads share, and what each shows to the others.
+//! State that the gateway's threads share, and the part of each WebSocket thread that other threads access.
 
 use std::{
     os::fd::OwnedFd,
@@ -11,14 +11,14 @@ use std::{
 
 use crate::{Config, inference::Exchange, mailbox::Mailbox, metrics::Counters};
 
-/// What one WebSocket thread shows to others.
+/// The part of one WebSocket thread that other threads access.
 #[derive(Debug)]
 pub struct Door {
-    /// Between it and its inference thread.
+    /// Queues between the WebSocket thread and its inference thread.
     pub exchange: Arc<Exchange>,
-    /// Sockets that were accepted for it.
+    /// Sockets that the first thread has accepted for this one.
     pub sockets: Mailbox<OwnedFd>,
-    /// What it had counted at the end of its last round.
+    /// The thread's counters at the end of its last round.
     pub counters: Mutex<Counters>,
 }
 
@@ -28,25 +28,25 @@ impl Door {
     }
 }
 
-/// What all threads share.
+/// State that all threads share.
 #[derive(Debug)]
 pub struct Shared {
-    /// The settings.
+    /// The gateway's settings.
     pub config: Config,
-    /// When the gateway started.
+    /// When the gateway started; uptime counts from here.
     pub started_at: Instant,
-    /// One per WebSocket thread.
+    /// One entry per WebSocket thread.
     pub doors: Vec<Arc<Door>>,
-    /// WebSockets that are open.
+    /// Number of open WebSockets, over all threads.
     pub open: AtomicUsize,
     is_stopping: AtomicBool,
 }
 
 impl Shared {
-    /// For threads that have not started yet.
+    /// Creates the state before the threads start.
     ///
     /// # Errors
-    /// A system that lacks descriptors.
+    /// When the process has no file descriptors left.
     pub fn new(config: &Config) -> std::io::Result<Self> {
         Ok(Self {
             config: config.clone(),
@@ -57,7 +57,7 @@ impl Shared {
         })
     }
 
-    /// From now on no connections are taken, and those that are open come to an end.
+    /// Stops the gateway: no more connections are accepted, and open ones are drained.
     pub fn stop(&self) {
         self.is_stopping.store(true, Ordering::SeqCst);
         for door in &self.doors {
@@ -65,23 +65,23 @@ impl Shared {
         }
     }
 
-    /// Whether no more connections are taken, and those that are open come to an end.
+    /// Whether the gateway is stopping: no more connections are accepted, and open ones are drained.
     pub fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::SeqCst)
     }
 
-    /// Since the start.
+    /// Time since the gateway started.
     pub fn uptime(&self) -> Duration {
         self.started_at.elapsed()
     }
 
-    /// What each thread has counted.
+    /// The published counters of each WebSocket thread.
     pub fn counters(&self) -> Vec<Counters> {
         self.doors.iter().map(|door| *lock(&door.counters)).collect()
     }
 }
 
-/// A value that is whole after every statement that changes it, whoever panicked.
+/// Locks a mutex even if it is poisoned. The value must be consistent after every statement that changes it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

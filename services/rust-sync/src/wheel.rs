@@ -1,30 +1,31 @@
-//! A timer wheel: which connections are to be visited in which millisecond. Pure.
+//! A timer wheel: which connections are due in which millisecond. It does no I/O and reads no clock.
 
 use std::time::{Duration, Instant};
 
-/// More than the longest time ahead that anything is entered for; a power of two.
+/// Number of slots, one per millisecond; a power of two that exceeds the longest delay of an entry.
 const SLOTS: u64 = 2048;
 const WORDS: usize = SLOTS as usize / 64;
 
-/// Entries by the millisecond in which they are due. Entering and taking cost the same however many there are.
+/// Entries by the millisecond in which they are due. The cost of an insertion and of a removal doesn't depend on their
+/// number.
 #[derive(Debug)]
 pub struct Wheel {
     origin: Instant,
     slots: Vec<Vec<u64>>,
-    /// One bit per slot that isn't empty.
+    /// Bit set of the slots that are not empty.
     occupied: [u64; WORDS],
-    /// Slots before this millisecond were taken.
+    /// The first millisecond whose slot has not been taken.
     next: u64,
 }
 
 impl Wheel {
-    /// An empty wheel that starts now.
+    /// Creates an empty wheel that counts milliseconds from `origin`.
     pub fn new(origin: Instant) -> Self {
         Self { origin, slots: (0..SLOTS).map(|_| Vec::new()).collect(), occupied: [0; WORDS], next: 0 }
     }
 
-    /// Enters `key` at `due`: it is taken then or up to a millisecond later, never before. What is further ahead than the
-    /// wheel reaches comes when it is once round.
+    /// Inserts `key` for the time `due`. It is taken then or up to a millisecond later, never before. An entry beyond
+    /// the wheel's range is taken early, after one full turn.
     pub fn enter(&mut self, key: u64, due: Instant) {
         let since = due.saturating_duration_since(self.origin);
         let millisecond = u64::try_from(since.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
@@ -33,7 +34,7 @@ impl Wheel {
         self.occupied[slot / 64] |= 1 << (slot % 64);
     }
 
-    /// Moves the entries that are due to the end of `taken`, in their order.
+    /// Moves the entries that are due to the end of `taken`, in the order of their slots.
     pub fn take_due(&mut self, now: Instant, taken: &mut impl Extend<u64>) {
         let end = (now.saturating_duration_since(self.origin).as_millis() as u64).saturating_add(1);
         while let Some(millisecond) = self.first_occupied().filter(|first| *first < end) {
@@ -45,7 +46,7 @@ impl Wheel {
         self.next = self.next.max(end);
     }
 
-    /// When the first entry is due.
+    /// When the first entry is due; `None` if the wheel is empty.
     pub fn next_due(&self) -> Option<Instant> {
         self.first_occupied().map(|millisecond| self.origin + Duration::from_millis(millisecond))
     }
@@ -54,7 +55,7 @@ impl Wheel {
         let first = (self.next % SLOTS) as usize;
         let distance = (0..=WORDS).find_map(|step| {
             let word = (first / 64 + step) % WORDS;
-            // The first word is looked at twice: from `first` on, and, at the end, before it.
+            // The first word is checked twice: first its bits from `first` on, and at the end those before it.
             let of_interest = match step {
                 0 => !0 << (first % 64),
                 WORDS => !(!0 << (first % 64)),
@@ -112,7 +113,8 @@ mod tests {
                 expected.push((due, key as u64));
                 now += Duration::from_micros(wait_us);
                 let came = taken(&mut wheel, now);
-                // A millisecond is the wheel's resolution: an entry that fell due within the last one may still be in it.
+                // The wheel's resolution is a millisecond: an entry that became due within the last one may still be in
+                // it.
                 for (due, key) in &expected {
                     prop_assert!(!came.contains(key) || *due <= now);
                     prop_assert!(came.contains(key) || *due + Duration::from_millis(1) > now);

@@ -1,4 +1,4 @@
-//! What goes wrong: at the inference, at clients, at the start. Each frame stays covered, and the books stay whole.
+//! Failures of the inference, of clients, and at the start. Each frame is still covered, and the books still balance.
 
 mod service;
 
@@ -17,7 +17,7 @@ use service::{Act, Frame, Gateway, Inference, answer, audio, http, metrics};
 
 const FAST: (&str, &str) = ("FLUSH_INTERVAL_MS", "100");
 
-/// An inference that acts so on its first request, and then rightly.
+/// An inference that handles its first request with `act` and all later ones with a valid response.
 fn first(act: impl Fn(&[u8]) -> Act + Send + Sync + 'static) -> Inference {
     let count = AtomicUsize::new(0);
     Inference::start(move |asked| match count.fetch_add(1, Ordering::SeqCst) {
@@ -60,7 +60,7 @@ fn every_failure_covers_its_frames_and_the_session_goes_on() {
 
 #[test]
 fn nobody_listening_is_an_error_at_once() {
-    // Bound and dropped: nobody listens there.
+    // The port was bound and released, so no process listens on it.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let gateway = Gateway::start(&format!("http://127.0.0.1:{port}"), &[FAST]);
     let mut client = gateway.session();
@@ -84,7 +84,7 @@ fn a_connection_that_went_stale_is_replaced_without_a_word() {
 
 #[test]
 fn a_kept_alive_connection_that_is_reset_is_tried_again_once() {
-    // The second request on a connection is dropped with it: as if it had been idle too long.
+    // The second request on a connection is dropped with the connection, as if it had been idle for too long.
     let inference = Inference::start(|asked| match asked.body[..2] == audio(2)[..2] && asked.connection == 0 {
         true => Act::Close,
         false => Act::Send(answer(&asked.body)),
@@ -159,13 +159,13 @@ fn a_client_that_does_not_read_is_closed() {
     let mut client = gateway.session();
     let pings: Vec<u8> = (0..2000).flat_map(|_| service::frame(0x89, &[7; 125])).collect();
     client.stream.set_nonblocking(true).unwrap();
-    // Pongs fill what the kernel takes, and then what the gateway keeps.
+    // Pongs fill the kernel's buffers, and then the gateway's own.
     let closed = || gateway.stats().connections.closed;
     let mut at = 0;
     while closed().is_empty() {
         match client.stream.write(&pings[at..]) {
             Ok(written) => at = (at + written) % pings.len(),
-            // The gateway reads a few times per second.
+            // The gateway reads only a few times per second.
             Err(_) => std::thread::sleep(Duration::from_millis(5)),
         }
     }
@@ -190,7 +190,7 @@ fn a_client_that_leaves_is_booked_with_what_it_left_behind() {
     assert_eq!((stats.messages.dropped["closed"], stats.messages.queued), (5, 0));
     let inference = stats.inference.unwrap();
     assert_eq!((inference.abandoned, inference.in_flight), (2, 0));
-    // Long before their timeout.
+    // This happens long before the requests' timeout.
     gateway.stats_when(|stats| stats.inference.as_ref().unwrap().buffered_bytes == 0);
 }
 

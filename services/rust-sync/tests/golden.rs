@@ -1,4 +1,5 @@
-//! The golden messages: what clients may say, over a real socket; what the inference may say; partials and errors by byte.
+//! The golden messages: client messages over a real socket, responses of the inference, and partials and errors byte
+//! for byte.
 
 mod service;
 
@@ -87,7 +88,7 @@ fn what_clients_say_means_what_it_should() {
             (None, None, None, Some(hex)) => client.raw(&bytes_of(hex)),
             _ => panic!("{}: said in one way", said.name),
         }
-        // What means nothing shows in that what follows is understood.
+        // If a message has no effect, the message after it must be handled normally.
         match said.means.as_str() {
             "start" => client.audio([1]),
             "frame" => {}
@@ -95,7 +96,7 @@ fn what_clients_say_means_what_it_should() {
             "pong" | "close" => {}
             other => panic!("{}: means {other}", said.name),
         }
-        // A ping between two fragments is answered first.
+        // The reply to a ping between two fragments comes first.
         let mut next = client.next();
         if said.name.contains("around a ping") {
             assert_eq!(next, Frame::Pong(Vec::new()), "{}", said.name);

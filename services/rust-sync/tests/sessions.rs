@@ -1,4 +1,4 @@
-//! What becomes of frames: batches, partials, errors, and the books about them.
+//! The outcome of frames: batches, partials, errors, and the books.
 
 mod service;
 

@@ -1,36 +1,36 @@
 /**
- * The audio of a session that waits for its tick: bytes, sequence numbers, and when they were read. Bounded: the oldest
- * frames make room for new ones.
+ * The audio of a session that waits for the next tick: bytes, sequence numbers, and read times. It is bounded: beyond
+ * the limit the oldest frames are dropped.
  */
 
 import { FRAME_BYTES, type Span } from './protocol.ts';
 
-/** Buffers that are kept for further batches, at most. */
+/** Maximum of spare buffers. */
 const MAX_SPARE = 256;
 
-/** Buffers of the usual size of a batch, used again and again: large ones are dear to make. */
+/** A pool of buffers with the usual size of a batch, because large buffers are expensive to allocate. */
 export class BatchPool {
   readonly #spare: Buffer[] = [];
-  /** Frames that a buffer holds. */
+  /** Capacity of a buffer in frames. */
   readonly frames: number;
 
   constructor(frames: number) {
     this.frames = frames;
   }
 
-  /** A buffer with anything in it. */
+  /** Returns a buffer with undefined content. */
   take(): Buffer {
     return this.#spare.pop() ?? Buffer.allocUnsafeSlow(this.frames * FRAME_BYTES);
   }
 
-  /** Takes back the memory of a batch, all or a part of it, to which nothing refers any more. */
+  /** Takes back the memory of a batch, or a view of a part of it. The caller must not use it any more. */
   give(audio: Buffer): void {
     if (audio.buffer.byteLength !== this.frames * FRAME_BYTES || this.#spare.length >= MAX_SPARE) return;
     this.#spare.push(Buffer.from(audio.buffer));
   }
 }
 
-/** Frames that left, and when they had been read. */
+/** Frames that left the backlog, and when they were read. */
 export interface Taken {
   span: Span;
   oldestRead: number;
@@ -40,31 +40,31 @@ export interface Taken {
 export class Backlog {
   readonly #pool: BatchPool;
   readonly #max: number;
-  /** A ring of frames; none while nothing waits. */
+  /** A ring buffer of frames; undefined while nothing waits. */
   #buffer: Buffer | undefined;
-  /** Frames that the ring holds. */
+  /** Capacity of the ring in frames. */
   #capacity = 0;
-  /** Where in the ring the oldest frame is. */
+  /** Index of the oldest frame in the ring. */
   #head = 0;
-  /** Frames in the ring. */
+  /** Number of frames in the ring. */
   #held = 0;
-  /** Frames that came and were dropped again since the last `admit`. */
+  /** Number of frames that were appended and dropped again since the last `admit`. */
   #evicted = 0;
-  /** Sequence number of the last frame that left. */
+  /** Sequence number of the last frame that was taken or dropped. */
   #left = 0;
   /** Sequence number of the last frame that was admitted. */
   #came = 0;
-  /** Since when frames wait: those up to `newest`, and not those of the mark before. */
+  /** Read times of groups of frames: each of those after the previous mark, up to `newest`. */
   readonly #marks: { newest: number; at: number }[] = [];
   #overflow: Taken | undefined;
 
-  /** At most `max` frames wait. */
+  /** Creates a backlog in which at most `max` frames wait. */
   constructor(pool: BatchPool, max: number) {
     this.#pool = pool;
     this.#max = max;
   }
 
-  /** Adds a frame of {@link FRAME_BYTES}, which is copied. */
+  /** Copies a frame of {@link FRAME_BYTES} into the ring. */
   append(frame: Uint8Array): void {
     if (this.#held === this.#capacity) this.#makeRoom();
     const place = (this.#head + this.#held) % this.#capacity;
@@ -89,7 +89,7 @@ export class Backlog {
     }
   }
 
-  /** Notes that all frames since the last call were read at `now`; how many came, and were dropped to make room. */
+  /** Admits all frames since the last call as read at `now`. Returns how many arrived and how many were dropped. */
   admit(now: number): { arrived: number; dropped: number } {
     const dropped = this.#evicted;
     const arrived = this.#left + this.#held + dropped - this.#came;
@@ -101,7 +101,7 @@ export class Backlog {
       this.#evicted = 0;
       const { span, oldestRead, newestRead } = this.#leave(dropped);
       const earlier = this.#overflow;
-      // Frames leave otherwise only once this was reported: the later ones follow right behind.
+      // An overflow is reported before the next batch is taken, so the later frames directly follow the earlier ones.
       this.#overflow = earlier
         ? { ...earlier, span: { ...earlier.span, frames: earlier.span.frames + dropped }, newestRead }
         : { span, oldestRead, newestRead };
@@ -109,12 +109,12 @@ export class Backlog {
     return { arrived, dropped };
   }
 
-  /** Frames that wait. */
+  /** Number of frames that wait. */
   get waiting(): number {
     return this.#held;
   }
 
-  /** Takes all that waits; at least one frame must, and all must be admitted. */
+  /** Takes all waiting frames. At least one must wait, and all must be admitted. */
   take(): Taken & { audio: Buffer } {
     const buffer = this.#buffer as Buffer;
     const audio = this.#contiguous(buffer);
@@ -124,7 +124,7 @@ export class Backlog {
     return { audio, ...taken };
   }
 
-  /** What was dropped since this was last asked. */
+  /** Takes the record of frames that were dropped since the last call. */
   takeOverflow(): Taken | undefined {
     const overflow = this.#overflow;
     this.#overflow = undefined;
@@ -138,7 +138,7 @@ export class Backlog {
     return Buffer.concat([start, buffer.subarray(0, (end - this.#capacity) * FRAME_BYTES)]);
   }
 
-  /** The oldest frames leave: at least one, and no more than were admitted. */
+  /** Removes the oldest frames: at least one, and no more than were admitted. */
   #leave(frames: number): Taken {
     const span = { oldest: this.#left + 1, frames };
     this.#left += frames;

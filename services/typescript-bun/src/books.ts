@@ -1,7 +1,8 @@
 /**
- * The gateway's books: numbers in shared memory, so that the thread of the metrics port reads them while this one works.
+ * The gateway's books: counters in shared memory, so that the thread of the metrics port reads them while the
+ * sessions' thread works.
  *
- * A version is odd while an entry is being made. A reader that finds it odd, or changed by the end, reads again: so each
+ * The version is odd during a write. A reader that finds it odd, or changed at the end, reads again (a seqlock): each
  * reading is consistent, and the writer never waits.
  */
 
@@ -19,7 +20,7 @@ export type CloseReason = (typeof CLOSED)[number];
 export type RejectReason = (typeof REJECTED)[number];
 export type DropReason = (typeof DROPPED)[number];
 
-/** Labels of each family, in the order of their numbers. */
+/** Labels of each family, in the order of their counters. */
 export const LABELS = { dropped: DROPPED, closed: CLOSED, rejected: REJECTED, failed: REQUEST_FAILURES, ticks: TICKS };
 
 let size = 0;
@@ -27,18 +28,18 @@ const one = (): number => size++;
 const each = <Label extends string>(labels: readonly Label[]) =>
   Object.fromEntries(labels.map((label) => [label, one()])) as Record<Label, number>;
 
-/** Where each number stands. */
+/** Index of each counter. */
 export const AT = Object.freeze({
-  /** 1 while connections are taken. */
+  /** 1 while connections are accepted, else 0. */
   accepting: one(),
-  /** Start messages, frames, and whole messages that were refused. */
+  /** Start messages, audio frames, and complete messages that were refused. */
   received: one(),
   consumed: one(),
   delivered: one(),
   dropped: each(DROPPED),
-  /** Frames that wait. */
+  /** Frames that wait for their session's next tick. */
   waiting: one(),
-  /** Frames in flight. */
+  /** Frames of requests in flight. */
   inFlight: one(),
   sent: one(),
   bytesReceived: one(),
@@ -52,19 +53,19 @@ export const AT = Object.freeze({
   failed: each(REQUEST_FAILURES),
   abandoned: one(),
   requestsInFlight: one(),
-  /** The largest number of requests ever in flight for one connection. */
+  /** Largest number of requests ever in flight for one connection. The contract allows 1. */
   inFlightPerConnectionMax: one(),
   ticks: each(TICKS),
-  /** Ticks within each bound but not within the one before, and those beyond the last. */
+  /** Ticks per bucket, not cumulative: one bucket per bound, and one beyond the last. */
   lateness: [...LATENESS_BOUNDS, Number.POSITIVE_INFINITY].map(one),
   latenessSeconds: one(),
 });
 
-/** Bytes before the numbers, for the version. */
+/** Size of the version, which precedes the counters, in bytes. */
 const VERSION_BYTES = 8;
 
 export class Books {
-  /** Share it with the reader. */
+  /** Memory to share with the reader. */
   memory = new SharedArrayBuffer(VERSION_BYTES + size * Float64Array.BYTES_PER_ELEMENT);
   #version = new Int32Array(this.memory, 0, 1);
   #counts = new Float64Array(this.memory, VERSION_BYTES);
@@ -73,7 +74,7 @@ export class Books {
     this.#counts[AT.accepting] = 1;
   }
 
-  /** Makes an entry. All of it becomes visible at once. */
+  /** Changes counters. All changes of one call become visible at once. */
   enter(change: (counts: Float64Array) => void): void {
     Atomics.add(this.#version, 0, 1);
     try {
@@ -83,18 +84,18 @@ export class Books {
     }
   }
 
-  /** Reads one number, in the thread that writes. */
+  /** Reads one counter. Only for the thread that writes. */
   get(at: number): number {
     return this.#counts[at] ?? 0;
   }
 }
 
-/** Adds to one number. */
+/** Adds to one counter. */
 export function add(counts: Float64Array, at: number, amount = 1): void {
   counts[at] = (counts[at] ?? 0) + amount;
 }
 
-/** Notes how late a tick ran. */
+/** Adds a tick to the histogram of lateness. */
 export function addLateness(counts: Float64Array, latenessMs: number): void {
   const seconds = latenessMs / 1000;
   const bucket = LATENESS_BOUNDS.findIndex((bound) => seconds <= bound);
@@ -103,7 +104,7 @@ export function addLateness(counts: Float64Array, latenessMs: number): void {
   add(counts, AT.latenessSeconds, seconds);
 }
 
-/** A consistent reading of books that another thread writes. */
+/** Returns a consistent copy of books that another thread writes. */
 export function read(memory: SharedArrayBuffer): Float64Array {
   const version = new Int32Array(memory, 0, 1);
   for (;;) {
@@ -112,12 +113,12 @@ export function read(memory: SharedArrayBuffer): Float64Array {
       const counts = new Float64Array(memory, VERSION_BYTES).slice();
       if (Atomics.load(version, 0) === before) return counts;
     }
-    // The writer may have lost its CPU in the middle of an entry: let it have this one.
+    // The writer may have been preempted during a write; waiting gives it the CPU.
     Atomics.wait(version, 0, before, 1);
   }
 }
 
-/** Adds readings of several processes up. */
+/** Returns the sum of the readings of several processes. */
 export function sum(readings: ArrayLike<number>[]): Float64Array {
   const total = new Float64Array(size);
   for (const reading of readings) {
@@ -128,7 +129,7 @@ export function sum(readings: ArrayLike<number>[]): Float64Array {
   return total;
 }
 
-/** Audio held, in bytes. */
+/** Audio that is held, waiting or in flight, in bytes. */
 export function bufferedBytes(counts: Float64Array): number {
   return ((counts[AT.waiting] ?? 0) + (counts[AT.inFlight] ?? 0)) * FRAME_BYTES;
 }

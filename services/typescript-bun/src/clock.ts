@@ -1,11 +1,11 @@
-/** Runs the ticks of sessions when they are due, many at once: one timer serves all sessions. */
+/** Runs the ticks of all sessions with a single timer, many ticks per wake-up. */
 
-/** Shortest time between two rounds, in milliseconds: under load one wake-up serves many sessions. */
+/** Shortest time between two rounds, in milliseconds, so that under load one wake-up serves many sessions. */
 const ROUND_MS = 5;
 
-/** What is visited. It must not be in the clock twice. */
+/** An object that the clock visits. It must not be in the clock twice. */
 export interface Visited {
-  /** Acts; returns when the next visit is due, if there is one. */
+  /** Does the work that is due. Returns the time of the next visit, or `undefined` for none. */
   visit(now: number): number | undefined;
 }
 
@@ -15,15 +15,15 @@ interface Entry {
 }
 
 export class Clock {
-  /** A binary heap: no entry is due before the one at half its index. */
+  /** A binary min-heap by due time: no entry is due before its parent. */
   readonly #heap: Entry[] = [];
   #timer: ReturnType<typeof setTimeout> | undefined;
-  /** When the timer fires. */
+  /** When the timer fires; infinite if none is set. */
   #wake = Number.POSITIVE_INFINITY;
-  /** When the last round began. */
+  /** When the last round started. */
   #round = Number.NEGATIVE_INFINITY;
 
-  /** Has `visited` visited at `due`. */
+  /** Schedules a visit of `visited` at `due`. */
   add(due: number, visited: Visited): void {
     this.#push({ due, visited });
     this.#arm();
@@ -64,7 +64,7 @@ export class Clock {
     heap[place] = entry;
   }
 
-  /** Takes the first entry out. */
+  /** Removes the first entry. */
   #pop(): void {
     const heap = this.#heap;
     const last = heap.pop();

@@ -1,6 +1,6 @@
 /**
- * The gateway's settings: flags, and environment variables of the same meaning. Flags win. `services/README.md`
- * ("Gateways") is the contract.
+ * The gateway's settings, from flags and from environment variables of the same meaning, as listed in
+ * `services/README.md` ("Gateways"). A flag overrides its variable.
  */
 
 import { readFileSync } from 'node:fs';
@@ -11,38 +11,38 @@ import { parseArgs } from 'node:util';
 export interface Config {
   /** Address to listen on. */
   host: string;
-  /** Port of the WebSocket; 0 lets the kernel pick. */
+  /** Port for WebSocket clients; 0 lets the kernel pick one. */
   port: number;
-  /** Port of /stats and /metrics; 0 lets the kernel pick. */
+  /** Port of /stats and /metrics; 0 lets the kernel pick one. */
   metricsPort: number;
-  /** Where batches are sent. */
+  /** Address of the inference. */
   inference: { host: string; port: number };
   /** Passes that the inference makes over each batch. */
   cpuPasses: number;
-  /** Echoed in partials, without any other effect. */
+  /** Model delay that partials report; it has no other effect. */
   modelDelayMs: number;
   /** Time between two flush ticks of a session. */
   flushIntervalMs: number;
-  /** A session's ticks are shifted once by a random time of 0 to this. */
+  /** Upper bound of the random offset of a session's ticks, drawn once per session. */
   flushPhaseJitterMs: number;
-  /** Longest time from a tick to the end of the inference's answer. */
+  /** Longest time from a tick to the end of the inference's response. */
   inferenceTimeoutMs: number;
-  /** HTTP/2 connections to the inference, of each process. */
+  /** HTTP/2 connections to the inference per process. */
   inferenceHttpClients: number;
-  /** Processes that serve sessions; at least 1. */
+  /** Number of processes that serve sessions, at least 1. */
   workerThreads: number;
-  /** Frames that may wait in a session, beside the batch in flight. */
+  /** Frames that may wait in a session, besides the batch in flight. */
   maxBufferedFrames: number;
-  /** Connections that may be open; 0: no limit. */
+  /** Connections that may be open at once; 0 means no limit. */
   maxConnections: number;
 }
 
-/** A setting that makes no sense; the message names it. */
+/** An invalid setting; the message names it. */
 export class ConfigError extends Error {}
 
 type Environment = Record<string, string | undefined>;
 
-/** Whole-number settings: flag, default, least and largest value. */
+/** Settings that are whole numbers: flag, default, smallest and largest value. */
 const NUMBERS = {
   port: ['port', 3000, 0, 65_535],
   metricsPort: ['metrics-port', 0, 0, 65_535],
@@ -59,7 +59,7 @@ const NUMBERS = {
 
 const FLAGS = ['host', 'inference-url', ...Object.values(NUMBERS).map(([flag]) => flag)];
 
-/** What `--help` prints. */
+/** The output of `--help`. */
 export const USAGE = `Speech-to-text gateway on Bun
 
 Usage: bun src/main.ts [--FLAG VALUE]…
@@ -67,7 +67,7 @@ Flags, each with an environment variable of the same meaning (--port is PORT):
 ${FLAGS.map((flag) => `  --${flag}`).join('\n')}
   --version, --help`;
 
-/** Reads flags and the environment; throws a {@link ConfigError}. */
+/** Reads flags and the environment. Throws a {@link ConfigError} for an invalid setting. */
 export function parseConfig(args: string[], environment: Environment): Config | 'version' | 'help' {
   const flags = parseFlags(args);
   if (flags.get('version')) return 'version';
@@ -119,15 +119,15 @@ function inferenceUrl(name: string, value: string): { host: string; port: number
   throw new ConfigError(`${name} is "${value}"; it must be http://host:port`);
 }
 
-/** CPUs that this process may use: those of its affinity, and no more than the quota of its cgroup. */
+/** CPUs that this process may use: those of its affinity, limited by its cgroup's quota. */
 function usableCpus(): number {
   let quota = Number.POSITIVE_INFINITY;
   try {
     const [time, period] = readFileSync('/sys/fs/cgroup/cpu.max', 'utf8').split(' ').map(Number);
-    // "max" is no number: no quota.
+    // "max" is not a number and means no quota.
     if (time && period) quota = time / period;
   } catch {
-    // No cgroup of version 2: no quota that could be read.
+    // Without cgroup version 2 there is no quota to read.
   }
   return Math.max(1, Math.min(availableParallelism(), Math.floor(quota)));
 }

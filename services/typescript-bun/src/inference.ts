@@ -1,4 +1,4 @@
-/** Requests to the inference: HTTP/2 with prior knowledge (h2c), over a fixed number of connections that sessions share. */
+/** Requests to the inference, over HTTP/2 with prior knowledge (h2c) and a fixed number of shared connections. */
 
 import http2 from 'node:http2';
 import net from 'node:net';
@@ -6,14 +6,14 @@ import net from 'node:net';
 import type { Config } from './config.ts';
 import { AnswerError, parseRecognition, type Recognition, type RequestFailure } from './protocol.ts';
 
-/** Longest time for a connection to open, and for one that was asked whether it lives to say so, in milliseconds. */
+/** Time limit for opening a connection, and for the reply to a PING, in milliseconds. */
 const PATIENCE_MS = 1000;
-/** An answer is some hundred bytes; what is longer is none. */
+/** Largest response body that is read. A regular one has a few hundred bytes. */
 const MAX_ANSWER_BYTES = 64 * 1024;
-/** What one connection may hold, in MB: with the default of 10 the batches of 300 sessions that flush at once. */
+/** `maxSessionMemory` in MB. The default of 10 is reached by the batches of 300 sessions that flush at once. */
 const MAX_SESSION_MEMORY_MB = 1024;
 
-/** How a request ended. */
+/** The outcome of a request. */
 export type Outcome = { recognition: Recognition; failure?: undefined } | { failure: RequestFailure };
 
 type Settings = Pick<Config, 'inference' | 'inferenceHttpClients' | 'inferenceTimeoutMs' | 'cpuPasses'>;
@@ -21,7 +21,7 @@ type Settings = Pick<Config, 'inference' | 'inferenceHttpClients' | 'inferenceTi
 export class Inference {
   readonly #config: Settings;
   readonly #connections: Connection[];
-  /** Requests so far: they take the connections in turn. */
+  /** Number of requests so far; they take the connections in turn. */
   #turn = 0;
 
   constructor(config: Settings) {
@@ -29,19 +29,19 @@ export class Inference {
     this.#connections = Array.from({ length: config.inferenceHttpClients }, () => new Connection(config.inference));
   }
 
-  /** Has a batch recognised. `done` is called once, later, unless the request is abandoned. */
+  /** Sends a batch. `done` is called once, asynchronously, unless the request is abandoned. */
   recognise(audio: Buffer, frames: number, done: (outcome: Outcome) => void): InferenceRequest {
     this.#turn = (this.#turn + 1) % this.#connections.length;
     return new InferenceRequest(this.#config, this.#connections[this.#turn] as Connection, audio, frames, done);
   }
 
-  /** Ends all connections, and with them what is in flight. */
+  /** Closes all connections, and with them the requests in flight. */
   close(): void {
     for (const connection of this.#connections) connection.close();
   }
 }
 
-/** One HTTP/2 connection, opened when it is needed and replaced when it is gone. */
+/** One HTTP/2 connection, opened when it is needed and replaced when it is closed. */
 class Connection {
   readonly #address: { host: string; port: number };
   #session: http2.ClientHttp2Session | undefined;
@@ -64,12 +64,12 @@ class Connection {
     });
     const timer = setTimeout(() => session.destroy(), PATIENCE_MS);
     session.once('connect', () => clearTimeout(timer)).once('close', () => clearTimeout(timer));
-    // Each request hears of it by itself.
+    // Each request gets the error through its own stream.
     session.on('error', () => {});
     return session;
   }
 
-  /** A request was not answered in time: gives the connection up if it doesn't answer anything. */
+  /** Sends a PING after a request timed out, and closes the connection if there is no reply. */
   probe(): void {
     const session = this.#session;
     if (!session || session.connecting || session.destroyed || this.#isProbed) return;
@@ -91,7 +91,7 @@ class Connection {
   }
 }
 
-/** One batch on its way. */
+/** The request for one batch. */
 export class InferenceRequest {
   readonly #config: Settings;
   readonly #connection: Connection;
@@ -100,7 +100,7 @@ export class InferenceRequest {
   readonly #timer: ReturnType<typeof setTimeout>;
   #done: ((outcome: Outcome) => void) | undefined;
   #stream: http2.ClientHttp2Stream | undefined;
-  /** Whether the connection may be replaced if it turns out to be closed. */
+  /** Whether the request may be sent once more on a new connection if this one turns out to be closed. */
   #mayReplace = true;
   #status = 0;
   readonly #body: Buffer[] = [];
@@ -119,7 +119,7 @@ export class InferenceRequest {
 
   #send(): void {
     const session = this.#connection.session();
-    // What is opened for this request can't have been closed by an inference that was tired of waiting.
+    // A connection that is opened for this request can't have been closed by the inference for being idle.
     if (session.connecting) this.#mayReplace = false;
     try {
       const stream = session.request(
@@ -168,13 +168,13 @@ export class InferenceRequest {
     });
   }
 
-  /** Nobody wants the answer any more. */
+  /** Cancels the request; `done` is not called. */
   abandon(): void {
     this.#release();
     this.#stream?.close(http2.constants.NGHTTP2_CANCEL);
   }
 
-  /** Whether all of the audio has left: its memory may be used again. */
+  /** Whether all audio is sent, so that its memory may be reused. */
   get isSent(): boolean {
     return this.#stream?.writableFinished === true;
   }
@@ -196,7 +196,7 @@ export class InferenceRequest {
   #settle(outcome: Outcome): void {
     const done = this.#done;
     this.#release();
-    // An answer that came before all of the audio had left, or none.
+    // The response arrived before all audio was sent, or there is no response.
     if (this.#stream && !this.#stream.writableFinished) this.#stream.close(http2.constants.NGHTTP2_CANCEL);
     done?.(outcome);
   }
@@ -226,12 +226,12 @@ export class InferenceRequest {
   }
 }
 
-/** Whether the peer broke the rules of HTTP/2, and is no inference. All else is a matter of the connection. */
+/** Whether the peer violated HTTP/2. All other errors are failures of the connection. */
 function isForeign(error: (Error & { code?: string }) | undefined): boolean {
   return error?.code === 'ERR_HTTP2_ERROR';
 }
 
-/** Whether the connection was closed by the peer or on the way, and not given up by us. */
+/** Whether the connection was closed by the peer or the network, not by this gateway. */
 function isGone(error: (Error & { code?: string }) | undefined): boolean {
   return !error || (error.code !== undefined && !isForeign(error));
 }

@@ -2,10 +2,11 @@
 /**
  * Speech-to-text gateway on Bun. `services/README.md` ("Gateways") is its contract.
  *
- * `main` starts it and says where it listens; `workers` does so for several processes. `server` accepts clients, answers
- * HTTP and upgrades; `session` is one client: `clock` runs its ticks, `backlog` holds its audio, `schedule` says when that
- * is due, `inference` has it recognised, `protocol` is what is read and said. `books` are kept in shared memory, `metrics`
- * shows them, from `metrics-thread`. `config` has the settings.
+ * `main` reads the settings (`config`), starts the gateway and prints the ready line; `workers` does so for several
+ * processes. `server` accepts connections, answers HTTP requests and upgrades. `session` serves one client: `backlog`
+ * holds its audio, `clock` runs its ticks, `schedule` computes when they are due, `inference` sends requests,
+ * `protocol` parses and writes the messages. `books` keeps counters in shared memory; `metrics` serves them from
+ * `metrics-thread`.
  */
 
 import { type Config, ConfigError, parseConfig, USAGE } from './config.ts';
@@ -28,7 +29,7 @@ async function main(): Promise<void> {
   else await serve(config);
 }
 
-/** Serves in this process until SIGTERM or SIGINT. */
+/** Serves clients in this process until SIGTERM or SIGINT. */
 async function serve(config: Config): Promise<void> {
   const stop = stopSignal();
   const server = new Server(config);
@@ -39,7 +40,7 @@ async function serve(config: Config): Promise<void> {
   process.exit(0);
 }
 
-/** Starts the thread of the metrics port. */
+/** Starts the thread of the metrics port. Resolves to the bound port. */
 function startMetrics(server: Server, config: Config): Promise<number> {
   const thread = new Worker(new URL('./metrics-thread.ts', import.meta.url), { smol: true });
   thread.postMessage({ memory: server.books.memory, host: config.host, port: config.metricsPort });

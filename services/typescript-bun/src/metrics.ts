@@ -1,6 +1,7 @@
 /**
- * The metrics port: `/healthz`, `/readyz`, `/stats`, `/metrics`. It has a thread of its own and reads the books from shared
- * memory, so it answers while the sessions' thread is busy. `/counts` is for the parent of several processes only.
+ * The metrics port: `/healthz`, `/readyz`, `/stats`, `/metrics`. It has its own thread and reads the books from
+ * shared memory, so it responds while the sessions' thread is busy. `/counts` is only for the parent of several
+ * processes.
  */
 
 import { readFileSync } from 'node:fs';
@@ -9,20 +10,20 @@ import manifest from '../package.json' with { type: 'json' };
 import { AT, bufferedBytes, LABELS, LATENESS_BOUNDS } from './books.ts';
 
 export const NAME = 'typescript-bun';
-/** Of this gateway. */
+/** Version of this gateway, from package.json. */
 export const VERSION = manifest.version;
 
-/** What is shown: numbers of the books, and memory. */
+/** A reading of the books and of the process's memory. */
 export interface Reading {
   counts: Float64Array;
-  /** Unknown where there is no /proc. */
+  /** In bytes; undefined where there is no /proc. */
   residentBytes: number | undefined;
 }
 
 const TEXT = 'text/plain; version=0.0.4; charset=utf-8';
 const PAGE_BYTES = 4096;
 
-/** Memory of this process. */
+/** Resident memory of this process in bytes; undefined where there is no /proc. */
 export function residentBytes(): number | undefined {
   try {
     return Number(readFileSync('/proc/self/statm', 'utf8').split(' ')[1]) * PAGE_BYTES;
@@ -31,7 +32,7 @@ export function residentBytes(): number | undefined {
   }
 }
 
-/** Answers requests to the metrics port. */
+/** Handles a request to the metrics port. */
 export async function show(request: Request, reading: () => Reading | Promise<Reading>): Promise<Response> {
   const { pathname } = new URL(request.url);
   if (pathname === '/healthz') return new Response('ok\n');
@@ -50,13 +51,13 @@ export async function show(request: Request, reading: () => Reading | Promise<Re
   }
 }
 
-/** Numbers by label. */
+/** Returns the counters of a family with their labels. */
 function labelled(counts: Float64Array, family: keyof typeof LABELS): [string, number][] {
   const places: Record<string, number> = AT[family];
   return LABELS[family].map((label) => [label, counts[places[label] ?? -1] ?? 0]);
 }
 
-/** `/stats`. */
+/** Returns the body of `/stats`. */
 export function stats(counts: Float64Array) {
   const of = (at: number) => counts[at] ?? 0;
   const happened = (family: keyof typeof LABELS) =>
@@ -95,7 +96,7 @@ export function stats(counts: Float64Array) {
   };
 }
 
-/** Plain numbers of `/metrics`: name, help, place in the books. */
+/** Metrics without labels: name, help, index in the books or a function of them. */
 const NUMBERS: [name: string, help: string, value: number | ((counts: Float64Array) => number)][] = [
   ['service_messages_received_total', 'Complete data messages taken from sockets', AT.received],
   ['service_messages_consumed_total', 'Messages that the service answered itself', AT.consumed],
@@ -127,7 +128,7 @@ const FAMILIES: [name: string, help: string, label: string, family: keyof typeof
   ['service_flush_ticks_total', 'Flush ticks by what they found', 'outcome', 'ticks'],
 ];
 
-/** `/metrics`. */
+/** Returns the body of `/metrics`, in Prometheus' text format. */
 export function prometheus({ counts, residentBytes }: Reading): string {
   const lines: string[] = [];
   const head = (name: string, help: string, type: string) =>

@@ -1,49 +1,48 @@
 /**
- * What the gateway reads and says: the start message, the inference's answers, and the two messages, partial and error.
- * Pure.
+ * The messages: the start message, the inference's response, and the partials and errors that clients get. No I/O.
  *
- * `JSON.parse` can't tell `7.0` from `7` and takes a key twice, and the contract asks for both to be refused. So a message
- * is first split into its members as they are written, and schemas check that text. What clients get of an answer is the
- * text that it had.
+ * `JSON.parse` can't distinguish `7.0` from `7` and accepts duplicate keys; the contract requires both to be refused.
+ * So a message is first split into its members as text, and schemas check that text. Partials repeat the text of the
+ * response unchanged.
  */
 
 import * as v from 'valibot';
 
-/** Bytes of one frame of audio: 20 ms, 16 kHz, mono, 16 bits. */
+/** Size of one audio frame in bytes: 20 ms of 16 kHz mono PCM with 16-bit samples. */
 export const FRAME_BYTES = 640;
-/** Samples of one frame. */
+/** Samples in one audio frame. */
 const FRAME_SAMPLES = 320;
-/** Time of one frame, in milliseconds. */
+/** Duration of one audio frame, in milliseconds. */
 export const FRAME_MS = 20;
-/** Longest data message that is read at all. */
+/** Largest data message that a client may send, in bytes. */
 export const MAX_MESSAGE_BYTES = 64 * 1024;
 
-/** Kinds of failed requests. */
+/** The kinds with which a request can fail. */
 export const REQUEST_FAILURES = ['timeout', 'connection_reset', 'http_429', 'http_5xx', 'parse_error'] as const;
 
 export type Kind = 'overflow' | (typeof REQUEST_FAILURES)[number];
 
-/** Why a batch got no partial. */
+/** Why a batch gets an error message instead of a partial. */
 export interface Failure {
   kind: Kind;
-  /** Of the inference's answer, if there was one. */
+  /** HTTP status of the inference's response; null if there was none. */
   status: number | null;
-  /** For a reader. */
+  /** Human-readable description. */
   message: string;
 }
 
 /** Why a request failed. */
 export type RequestFailure = Failure & { kind: (typeof REQUEST_FAILURES)[number] };
 
-/** Frames that follow each other: what a message covers. */
+/** A run of consecutive frames, which one message covers. */
 export interface Span {
-  /** Sequence number of the first. */
+  /** Sequence number of the first frame. */
   oldest: number;
-  /** How many; at least one. */
+  /** Number of frames, at least 1. */
   frames: number;
 }
 
-/** An answer of the inference that is none; the message says why. */
+/** An invalid response of the inference; the message says why. */
 export class AnswerError extends Error {}
 
 const STRING = '"(?:[^"\\\\\\u0000-\\u001f]|\\\\(?:["\\\\/bfnrt]|u[\\da-fA-F]{4}))*"';
@@ -54,8 +53,8 @@ const MEMBER = new RegExp(`${SPACE}(${STRING})${SPACE}:${SPACE}(${STRING}|${NUMB
 const CLOSED = new RegExp(`^${SPACE}$`);
 
 /**
- * The members of a JSON object whose values are strings and numbers, as they are written; `undefined` if `text` is none,
- * or has a key twice, or something behind the object.
+ * Splits a JSON object of strings and numbers into its members as text. Returns `undefined` if `text` is not such an
+ * object, has a duplicate key, or has text after the object.
  */
 export function flatObject(text: string): Record<string, string> | undefined {
   const open = OPEN.exec(text);
@@ -86,12 +85,12 @@ const Float = v.pipe(
 
 const Start = v.strictObject({ type: v.pipe(Text, v.literal('start')) });
 
-/** Whether `text` is exactly the object `{"type":"start"}`. */
+/** Whether `text` is the JSON object `{"type":"start"}` without further keys. */
 export function isStart(text: string): boolean {
   return v.is(Start, flatObject(text));
 }
 
-/** The inference's answer to one batch. All but the transcript are JSON numbers as they came. */
+/** The inference's response to one batch. All members except the transcript are the text of JSON numbers. */
 const Recognition = v.strictObject({
   rms: Float,
   zero_crossings: Natural,
@@ -106,7 +105,7 @@ const Recognition = v.strictObject({
 
 export type Recognition = v.InferOutput<typeof Recognition>;
 
-/** Reads the inference's answer about so many frames; throws an {@link AnswerError}. */
+/** Parses the response to a batch of `frames` frames. Throws an {@link AnswerError} if it is invalid. */
 export function parseRecognition(body: Uint8Array, frames: number, cpuPasses: number): Recognition {
   const parsed = v.safeParse(Recognition, flatObject(decode(body)), { abortEarly: true });
   if (!parsed.success) {
@@ -133,13 +132,13 @@ function expectCount(key: string, value: string, expected: number): void {
   if (Number(value) !== expected) throw new AnswerError(`the inference's ${key} is ${value} instead of ${expected}`);
 }
 
-/** Settings that partials repeat. */
+/** Settings that every partial echoes. */
 export interface Echo {
   cpuPasses: number;
   modelDelayMs: number;
 }
 
-/** The partial about `span`, as JSON. */
+/** Returns the partial that covers `span`, as JSON. */
 export function partial(span: Span, answer: Recognition, echo: Echo, flushLatenessMs: number): string {
   return (
     `{"type":"partial","oldest_frame_seq":${span.oldest},"newest_frame_seq":${newest(span)},"frames":${span.frames}` +
@@ -150,21 +149,21 @@ export function partial(span: Span, answer: Recognition, echo: Echo, flushLatene
   );
 }
 
-/** Since when the frames of a span wait, and what waits behind them. */
+/** Times and buffer state that an error message reports. */
 export interface Wait {
-  /** Since the first was read. */
+  /** Time since the first frame was read. */
   oldestAgeMs: number;
-  /** Since the last was read. */
+  /** Time since the last frame was read. */
   newestAgeMs: number;
-  /** Between the tick's due time and its run. */
+  /** Time from the moment the tick was due until it ran. */
   flushLatenessMs: number;
-  /** Since the request began, if there was one. */
+  /** Time since the request began; null if there was no request. */
   inferenceElapsedMs: number | null;
-  /** Frames that wait now. */
+  /** Frames of the session that wait now. */
   bufferedFrames: number;
 }
 
-/** The error about `span`, as JSON. */
+/** Returns the error that covers `span`, as JSON. */
 export function error(span: Span, failure: Failure, wait: Wait): string {
   const { inferenceElapsedMs: elapsed } = wait;
   return (
@@ -193,7 +192,7 @@ function isRetryable({ kind, status }: Failure): boolean {
   return kind === 'timeout' || kind === 'connection_reset' || kind === 'http_429';
 }
 
-/** A number that has a fraction, also where that is 0. */
+/** Formats a number with a decimal point, even if it is whole. */
 function fractional(value: number): string {
   return Number.isInteger(value) ? value.toFixed(1) : String(value);
 }

@@ -1,6 +1,6 @@
-/** When a session's flush ticks are due. Pure: the caller tells the time, in milliseconds. */
+/** When a session's flush ticks are due. No I/O; callers pass the time in milliseconds. */
 
-/** Ticks at multiples of an interval after a first one. It doesn't drift, and lateness doesn't add up. */
+/** Ticks at multiples of an interval after a first one. Absolute: no drift, and lateness doesn't accumulate. */
 export class Schedule {
   #due: number;
   readonly #interval: number;
@@ -15,7 +15,7 @@ export class Schedule {
     return this.#due;
   }
 
-  /** How late the tick is that is due at `now`; `undefined` if none is. The next is the first multiple in the future. */
+  /** Returns the lateness of the tick due at `now`, if one is. The next tick is the first one in the future. */
   tick(now: number): number | undefined {
     const lateness = now - this.#due;
     if (lateness < 0) return undefined;

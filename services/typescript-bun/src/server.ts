@@ -1,4 +1,4 @@
-/** The port of the clients: accepts, answers HTTP, upgrades, and brings everything to an end. */
+/** The client port: accepts connections, answers HTTP requests, upgrades, and shuts down gracefully. */
 
 import { BatchPool } from './backlog.ts';
 import { AT, add, Books, type RejectReason } from './books.ts';
@@ -9,9 +9,9 @@ import { NAME } from './metrics.ts';
 import { FRAME_MS, MAX_MESSAGE_BYTES } from './protocol.ts';
 import { type Gateway, Session, type Socket } from './session.ts';
 
-/** How long sessions may take to end by themselves when the gateway stops, in milliseconds. */
+/** Time limit for the sessions' last batches when the gateway stops, in milliseconds. */
 const DRAIN_MS = 2700;
-/** And how long after they were told, in milliseconds. */
+/** Time limit for the close handshakes after that, in milliseconds. */
 const FAREWELL_MS = 1100;
 
 export class Server {
@@ -31,7 +31,7 @@ export class Server {
     };
   }
 
-  /** Takes connections; the port on which. */
+  /** Starts to accept connections. Returns the bound port. */
   listen(reusePort: boolean): number {
     const { host, port } = this.#gateway.config;
     this.#bun = Bun.serve<Session>({
@@ -92,12 +92,12 @@ export class Server {
     return new Response(`${message}\n`, init);
   }
 
-  /** Takes no more connections, and returns when all sessions have ended. */
+  /** Refuses new connections and drains the sessions. Resolves when all have ended. */
   async drain(): Promise<void> {
     this.books.enter((counts) => {
       counts[AT.accepting] = 0;
     });
-    // Its promise would wait for all connections, idle ones too.
+    // The promise of `stop` is ignored, because it waits for all connections, including idle ones.
     void this.#bun?.stop();
     for (const socket of this.#sockets) socket.data.drain();
     if (!(await this.#isEmptyWithin(DRAIN_MS))) {

@@ -1,4 +1,4 @@
-/** One session, from its upgrade to its last byte. Everything about it happens in one thread. */
+/** One session, from the upgrade to the last byte. All of it runs on one thread. */
 
 import type { ServerWebSocket } from 'bun';
 
@@ -11,16 +11,16 @@ import * as protocol from './protocol.ts';
 import { FRAME_BYTES } from './protocol.ts';
 import { Schedule } from './schedule.ts';
 
-/** Bytes that may wait for a client that doesn't read. */
+/** Bytes that may wait for a client, from the contract. */
 const MAX_UNREAD_BYTES = 64 * 1024;
-/** How long a client may read nothing while something waits for it, in milliseconds. */
+/** Time without progress after which a client counts as slow, in milliseconds; from the contract. */
 const PATIENCE_MS = 10_000;
-/** How long a client has to take the end of the stream, in milliseconds. */
+/** Time limit for the close handshake, in milliseconds. */
 const FAREWELL_MS = 1000;
-/** Bytes of the mask of a client's frame. */
+/** Size of the masking key in a client's frame, in bytes. */
 const MASK_BYTES = 4;
 
-/** What all sessions have in common. */
+/** State that all sessions share. */
 export interface Gateway {
   config: Config;
   books: Books;
@@ -31,7 +31,7 @@ export interface Gateway {
 
 export type Socket = ServerWebSocket<Session>;
 
-/** The request in flight, and what it is about. */
+/** The request in flight, and the frames that it carries. */
 interface Flight {
   request: InferenceRequest;
   audio: Buffer;
@@ -44,13 +44,13 @@ export class Session implements Visited {
   readonly #gateway: Gateway;
   #socket: Socket | undefined;
   #backlog: Backlog;
-  /** Present from the start message on. */
+  /** Undefined before the start message. */
   #schedule: Schedule | undefined;
-  /** At most one request: there is no place for another. */
+  /** The request in flight. A single field enforces the contract's rule of one request. */
   #flight: Flight | undefined;
   #isDraining = false;
   #hasEnded = false;
-  /** What waited when progress was last seen, and when that was; absent while nothing waits. */
+  /** Bytes that waited at the last check, and the time of the last progress; undefined while nothing waits. */
   #stall: { waiting: number; since: number } | undefined;
 
   constructor(gateway: Gateway) {
@@ -58,7 +58,7 @@ export class Session implements Visited {
     this.#backlog = new Backlog(gateway.pool, gateway.config.maxBufferedFrames);
   }
 
-  /** The upgrade is done. */
+  /** Called when the upgrade is complete. */
   open(socket: Socket): void {
     this.#socket = socket;
     this.#gateway.books.enter((counts) => {
@@ -112,7 +112,7 @@ export class Session implements Visited {
     this.#close(code, reason, 'protocol');
   }
 
-  /** A ping, which the library has answered. */
+  /** Counts a ping, to which the library has replied. */
   ping(payload: Buffer): void {
     this.#gateway.books.enter((counts) => {
       add(counts, AT.bytesReceived, onWire(payload.length) + MASK_BYTES);
@@ -121,7 +121,7 @@ export class Session implements Visited {
     this.#checkUnread();
   }
 
-  /** A tick is due. Returns when the next is, if there is one. */
+  /** Runs the tick that is due. Returns when the next one is due, or `undefined` once the session has ended. */
   visit(now: number): number | undefined {
     if (this.#hasEnded || this.#isDraining || !this.#schedule) return undefined;
     const latenessMs = this.#schedule.tick(now);
@@ -139,7 +139,7 @@ export class Session implements Visited {
     if (!this.#flight) this.#flush(latenessMs);
   }
 
-  /** Says which frames were dropped, if any were, and sends all audio that waits, if any does. */
+  /** Reports dropped frames, if any, and sends all waiting audio as one request, if any. */
   #flush(latenessMs: number): void {
     const { config, inference, books } = this.#gateway;
     const overflow = this.#backlog.takeOverflow();
@@ -188,7 +188,7 @@ export class Session implements Visited {
     return flight;
   }
 
-  /** Tells the client why frames got no partial. */
+  /** Sends the client the error message that covers `taken`. */
   #report(taken: Taken, failure: protocol.Failure, flushLatenessMs: number, inferenceElapsedMs: number | null): void {
     const now = performance.now();
     this.#say(
@@ -216,25 +216,25 @@ export class Session implements Visited {
     if ((this.#socket?.getBufferedAmount() ?? 0) > MAX_UNREAD_BYTES) this.#giveUp();
   }
 
-  /** Whether the client has read nothing for too long. */
+  /** Whether bytes wait and the client has read none for {@link PATIENCE_MS}. */
   #isStalled(now: number): boolean {
     const waiting = this.#socket?.getBufferedAmount() ?? 0;
     if (waiting === 0) {
       this.#stall = undefined;
       return false;
     }
-    // What is added makes it grow; only what leaves makes it shrink.
+    // New messages only increase the amount; a decrease means that the client has read.
     if (!this.#stall || waiting < this.#stall.waiting) this.#stall = { waiting, since: now };
     this.#stall.waiting = waiting;
     return now - this.#stall.since >= PATIENCE_MS;
   }
 
-  /** The client doesn't read. */
+  /** Closes the connection of a client that doesn't read. */
   #giveUp(): void {
     this.#close(1013, 'client does not read', 'slow_consumer');
   }
 
-  /** The gateway stops: what the client has sent by now still counts, and nothing after it. */
+  /** Starts the drain when the gateway stops. Frames received by now are still sent, later ones are not. */
   drain(): void {
     if (this.#hasEnded) return;
     this.#isDraining = true;
@@ -246,7 +246,7 @@ export class Session implements Visited {
     if (!this.#flight) this.shutDown();
   }
 
-  /** Tells the client that the gateway stops, whatever there is. */
+  /** Closes the connection with 1001, even if audio or a request is left. */
   shutDown(): void {
     this.#close(1001, 'gateway stops', 'shutdown');
   }
@@ -256,18 +256,18 @@ export class Session implements Visited {
     const socket = this.#socket;
     this.#end(why);
     socket?.close(code, reason);
-    // A client that doesn't read doesn't take the end of the stream either.
+    // A client that doesn't read doesn't complete the close handshake either.
     setTimeout(() => socket?.terminate(), FAREWELL_MS).unref();
   }
 
-  /** The connection is gone; who ended it, the library tells by the code. */
+  /** Called when the connection is closed. The library's code shows which side closed it. */
   closed(code: number): void {
     this.#end(
       code === 1006 ? 'eof' : code === 1009 ? 'too_big' : code === 1002 || code === 1007 ? 'protocol' : 'client',
     );
   }
 
-  /** Closes the books of the session. */
+  /** Moves the session's frames and its connection to their final counters. */
   #end(reason: CloseReason): void {
     if (this.#hasEnded) return;
     this.#hasEnded = true;
@@ -288,7 +288,7 @@ export class Session implements Visited {
   }
 }
 
-/** Bytes of a frame on the wire, without a mask. */
+/** Size of an unmasked frame on the wire, in bytes. */
 function onWire(payload: number): number {
   return payload + (payload < 126 ? 2 : payload < 65_536 ? 4 : 10);
 }

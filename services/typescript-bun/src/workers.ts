@@ -1,6 +1,6 @@
 /**
- * Several processes behind one ready line: each serves sessions on the one port, their parent adds up their books, hands
- * SIGTERM on, and waits for them.
+ * Several processes behind one ready line. Each serves sessions on the same port; their parent adds up their books,
+ * forwards SIGTERM, and waits for them.
  */
 
 import { isIPv6 } from 'node:net';
@@ -9,7 +9,7 @@ import { AT, sum } from './books.ts';
 import type { Config } from './config.ts';
 import { type Reading, residentBytes, show } from './metrics.ts';
 
-/** How long a process may take to tell its numbers, in milliseconds. */
+/** Time limit for reading the counters of one process, in milliseconds. */
 const READING_TIMEOUT_MS = 2000;
 
 interface Ready {
@@ -17,12 +17,12 @@ interface Ready {
   metricsPort: number;
 }
 
-/** Whether this is a process of a gateway that has several. */
+/** Whether this process is one of several that a parent has started. */
 export function isWorker(): boolean {
   return process.send !== undefined;
 }
 
-/** Settles at the first SIGTERM or SIGINT. Call it before the ready line, or a signal may come too early. */
+/** Resolves at the first SIGTERM or SIGINT. Call it before the ready line, so that no signal is missed. */
 export function stopSignal(): Promise<unknown> {
   return new Promise((resolve) => {
     process.on('SIGTERM', resolve);
@@ -30,7 +30,7 @@ export function stopSignal(): Promise<unknown> {
   });
 }
 
-/** Tells where the gateway listens: the reader of standard output, or the parent. */
+/** Prints the ready line, or sends the ports to the parent if this process is a worker. */
 export function announce(host: string, port: number, metricsPort: number): void {
   if (process.send) {
     process.send({ port, metricsPort });
@@ -41,7 +41,7 @@ export function announce(host: string, port: number, metricsPort: number): void 
   process.stdout.write(`${JSON.stringify(line)}\n`);
 }
 
-/** Runs the processes until SIGTERM or SIGINT. */
+/** Runs the worker processes until SIGTERM or SIGINT. */
 export async function runWorkers(config: Config): Promise<void> {
   const stop = stopSignal();
   const [first = 0, ...others] = shares(config);
@@ -57,7 +57,7 @@ export async function runWorkers(config: Config): Promise<void> {
     return worker;
   };
   const workers: ReturnType<typeof fork>[] = [];
-  // The kernel may pick the port of the first; the others share it.
+  // The kernel may pick the port of the first process; the others share it.
   workers.push(start(config.port, first));
   const { port } = await (workers[0] as ReturnType<typeof fork>).ready;
   for (const limit of others) workers.push(start(port, limit));
@@ -80,7 +80,7 @@ function fork(port: number, limit: number) {
   const { promise: ready, resolve } = Promise.withResolvers<Ready>();
   const own = ['--port', `${port}`, '--metrics-port', '0', '--worker-threads', '1', '--max-connections', `${limit}`];
   const child = Bun.spawn({
-    // Of a flag that is given twice the last one wins.
+    // If a flag is given twice, the last one wins.
     cmd: [process.execPath, ...process.execArgv, Bun.main, ...process.argv.slice(2), ...own],
     stdio: ['ignore', 'inherit', 'inherit'],
     ipc: (message: Ready) => resolve(message),
@@ -88,7 +88,7 @@ function fork(port: number, limit: number) {
   return { process: child, ready };
 }
 
-/** How many connections each process may have. There are no more processes than connections. */
+/** Divides the connection limit among the processes. There are at most as many processes as connections. */
 export function shares({ workerThreads, maxConnections }: Pick<Config, 'workerThreads' | 'maxConnections'>): number[] {
   if (maxConnections === 0) return new Array(workerThreads).fill(0);
   const processes = Math.min(workerThreads, maxConnections);

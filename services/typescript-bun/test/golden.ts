@@ -1,4 +1,4 @@
-/** The golden messages of the protocol, which gateways in all languages are tested with. */
+/** The golden messages of the protocol, which are shared by the tests of all gateways. */
 
 import messages from '../../testdata/stt-messages.json' with { type: 'json' };
 

@@ -45,7 +45,7 @@ test('errors are the golden ones byte for byte', () => {
   }
 });
 
-/** The members by name: objects put names that are numbers first. */
+/** Sorts the members by name, because objects list integer-like names first. */
 function sorted<Value>(members: Record<string, Value>, read: (value: Value) => unknown): [string, unknown][] {
   return Object.keys(members)
     .sort()

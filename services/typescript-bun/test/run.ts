@@ -1,4 +1,4 @@
-/** Runs the unit tests and ends with a line that says how many passed. */
+/** Runs the unit tests and prints the number of passed tests as the last line. */
 
 export {};
 

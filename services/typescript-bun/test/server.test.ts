@@ -24,7 +24,7 @@ afterEach(async () => {
   for (const cleanup of cleanups.splice(0)) await cleanup();
 });
 
-/** A gateway before an inference that answers so. */
+/** Starts a gateway in front of an inference that handles each request with `answer`. */
 async function gateway(answer: Answer, environment: Record<string, string> = {}) {
   const inference = http2.createServer();
   inference.on('stream', (stream: http2.ServerHttp2Stream) => {

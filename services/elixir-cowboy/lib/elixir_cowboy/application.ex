@@ -1,18 +1,20 @@
 defmodule ElixirCowboy.Application do
   @moduledoc """
-  The supervision tree: the books and settings, the connections to the inference, and Cowboy's two listeners, under which
-  each connection is a process. SIGTERM stops the application, and `prep_stop/1` is where OTP lets it finish its work.
+  The supervision tree: the books and settings, the connections to the inference, and Cowboy's two listeners, under which each connection is
+  a process. SIGTERM stops the application, and OTP calls `prep_stop/1`,
+  which drains the sessions.
   """
 
   use Application
 
   alias ElixirCowboy.{Gateway, Health, Inference, Metrics, Session}
 
-  # A session's last batch has 2.9 s and its farewell one; then the contract's four are over.
+  # A session's last batch may take 2.9 s and its close handshake 1 s, which is within the contract's 4 s.
   @drain_ms 3_950
-  # Sockets whose handshake is under way; a client that stalls there costs a process.
+  # Time limit of a pending handshake, because a client that stalls in it occupies a process.
   @handshake_timeout_ms 10_000
-  # A reader of metrics keeps its connection for the next reading. It must not be closed just when that comes.
+  # Idle time limit of the metrics port, longer than the time between two readings of a reader that keeps its
+  # connection.
   @metrics_timeout_ms 3_600_000
 
   @impl true
@@ -37,7 +39,7 @@ defmodule ElixirCowboy.Application do
     state
   end
 
-  @doc "Where a listener listens."
+  @doc "Returns the address and port of a listener."
   @spec address(:clients | :metrics) :: String.t()
   def address(listener) do
     {ip, port} = :ranch.get_addr(listener)
@@ -70,7 +72,7 @@ defmodule ElixirCowboy.Application do
       max_keepalive: 1_000_000,
       max_header_value_length: 8192,
       max_headers: 64,
-      # The socket's own buffer says how much is read at once (see socket_options).
+      # The size of the socket's own buffer determines how much is read at once (see socket_options).
       dynamic_buffer: false
     }
 
@@ -84,10 +86,10 @@ defmodule ElixirCowboy.Application do
       port: port,
       backlog: 8192,
       nodelay: true,
-      # What one look at a socket reads at most; a third of a second of audio has 11 KB.
+      # Maximum of bytes that one visit reads from a socket; a third of a second of audio has 11 KB.
       buffer: 65_536,
-      # A session never waits for a client that doesn't read: its messages stay in the socket's queue, which is looked at
-      # once per tick. The marks lie beyond the contract's 64 KiB, and the timeout behind its 10 s.
+      # A session never blocks on a client that doesn't read: its messages stay in the socket's queue, which is
+      # checked once per tick. The watermarks are above the contract's 64 KiB, and the timeout above its 10 s.
       high_watermark: 262_144,
       low_watermark: 131_072,
       send_timeout: 11_000,

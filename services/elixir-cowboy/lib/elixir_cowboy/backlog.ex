@@ -1,15 +1,15 @@
 defmodule ElixirCowboy.Backlog do
   @moduledoc """
-  The audio of one session that waits for its tick, and what is known of frames that were dropped because too many waited.
-  Pure; all times in nanoseconds.
+  The audio of one session that waits for the next tick, and the record of frames that were dropped because too many
+  waited. No I/O; all times are in nanoseconds.
 
-  Frames stay as cowboy unmasked them until they become the body of a request: nothing is copied in between.
+  Frames stay in the binaries that Cowboy unmasked until they become the body of a request; they are not copied.
   """
 
   # reads: newest first, each {when, how many, frames newest first}; covered: the last frame that a message covers or a batch took
   defstruct reads: [], count: 0, covered: 0, dropped: nil
 
-  @typedoc "Frames that follow each other, and when the first and the last of them were read."
+  @typedoc "A run of consecutive frames, and when the first and the last of them were read."
   @type span :: %{
           oldest: pos_integer(),
           newest: pos_integer(),
@@ -25,7 +25,7 @@ defmodule ElixirCowboy.Backlog do
           dropped: nil | {pos_integer(), integer(), integer()}
         }
 
-  @doc "Adds frames, newest first, that were read at `now`; drops the oldest beyond `limit`, and says how many."
+  @doc "Adds frames, newest first, that were read at `now`. Drops the oldest beyond `limit` and returns how many."
   @spec push(t(), [binary()], pos_integer(), integer(), pos_integer()) :: {non_neg_integer(), t()}
   def push(%__MODULE__{reads: reads, count: count} = backlog, frames, added, now, limit) do
     backlog = %{backlog | reads: [{now, added, frames} | reads], count: count + added}
@@ -33,7 +33,7 @@ defmodule ElixirCowboy.Backlog do
     {excess, if(excess > 0, do: drop(backlog, excess), else: backlog)}
   end
 
-  @doc "Takes all that waits: the body of a request, and what it covers. Dropped frames must have been taken before."
+  @doc "Takes all waiting frames as the body of a request, with their span. Take the dropped frames first."
   @spec take(t()) :: {binary(), span(), t()}
   def take(%__MODULE__{reads: [{newest_at, _, _} | _] = reads, count: count, covered: covered, dropped: nil}) do
     {oldest_at, frames} =
@@ -42,7 +42,7 @@ defmodule ElixirCowboy.Backlog do
     {IO.iodata_to_binary(frames), span(covered, count, oldest_at, newest_at), %__MODULE__{covered: covered + count}}
   end
 
-  @doc "Takes what is to be reported of dropped frames, if there are any."
+  @doc "Takes the record of dropped frames that must be reported; `nil` if there are none."
   @spec take_dropped(t()) :: {span() | nil, t()}
   def take_dropped(%__MODULE__{dropped: nil} = backlog), do: {nil, backlog}
 

@@ -1,7 +1,7 @@
 defmodule ElixirCowboy.Books do
   @moduledoc """
-  Everything that the gateway counts, in one row of a table: an entry changes several numbers at once, and a reading sees
-  all of an entry or nothing of it. Sessions make one entry per read of their socket, not one per frame.
+  The gateway's counters, in one row of an ETS table. An update changes several counters atomically, so each reading
+  is consistent. Sessions make one update per read of their socket, not one per frame.
   """
 
   @lateness_bounds [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5]
@@ -32,10 +32,10 @@ defmodule ElixirCowboy.Books do
             for(reason <- @rejected, do: {:rejected, reason}) ++
             for(bucket <- 0..@buckets, do: {:lateness, bucket})
 
-  @typedoc "What is counted; those with a reason are pairs."
+  @typedoc "A counter; those with a reason are pairs of field and reason."
   @type field :: atom() | {atom(), atom() | non_neg_integer()}
 
-  @doc "Makes the table. It belongs to the calling process."
+  @doc "Creates the table, which the calling process owns."
   @spec new() :: :ok
   def new do
     :ets.new(__MODULE__, [:named_table, :public, write_concurrency: false])
@@ -43,14 +43,14 @@ defmodule ElixirCowboy.Books do
     :ok
   end
 
-  @doc "Makes one entry: all of these numbers grow (or shrink) at once."
+  @doc "Adds to several counters atomically; amounts may be negative."
   @spec add([{field(), integer()}]) :: :ok
   def add(entry) do
     :ets.update_counter(__MODULE__, :books, for({field, count} <- entry, do: {position(field), count}))
     :ok
   end
 
-  @doc "Notes that a request of a session began. No session has two: there is no place for a second one in its state."
+  @doc "Counts a request that begins. A session's state can hold only one request."
   @spec begin_request(pos_integer()) :: :ok
   def begin_request(frames) do
     :ets.update_counter(__MODULE__, :books, [
@@ -58,33 +58,33 @@ defmodule ElixirCowboy.Books do
       {position(:requests_in_flight), 1},
       {position(:waiting), -frames},
       {position(:in_flight), frames},
-      # Grows to 1 and no further.
+      # Limited to 1 by the threshold.
       {position(:in_flight_per_connection_max), 1, 1, 1}
     ])
 
     :ok
   end
 
-  @doc "One consistent reading."
+  @doc "Returns a consistent reading of all counters."
   @spec read() :: %{field() => integer()}
   def read do
     [row] = :ets.lookup(__MODULE__, :books)
     @fields |> Enum.zip(tl(Tuple.to_list(row))) |> Map.new()
   end
 
-  @doc "Connections open now."
+  @doc "Returns the number of open connections."
   @spec open() :: non_neg_integer()
   def open, do: :ets.lookup_element(__MODULE__, :books, position(:open))
 
-  @doc "The counter for a tick that ran so late, in nanoseconds."
+  @doc "Returns the histogram counter for a tick with this lateness, in nanoseconds."
   @spec lateness_bucket(non_neg_integer()) :: {:lateness, non_neg_integer()}
   def lateness_bucket(lateness), do: {:lateness, bucket(lateness)}
 
-  @doc "Upper bounds of the buckets of lateness, in seconds; one bucket more has what is beyond."
+  @doc "Returns the upper bounds of the lateness buckets, in seconds. One more bucket counts ticks beyond the last."
   @spec lateness_bounds() :: [float()]
   def lateness_bounds, do: @lateness_bounds
 
-  @doc "All reasons of a field that has reasons."
+  @doc "Returns all reasons of a field that has reasons."
   @spec reasons(atom()) :: [atom()]
   def reasons(:failed), do: @failures
   def reasons(:dropped), do: @dropped

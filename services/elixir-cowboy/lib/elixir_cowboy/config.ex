@@ -1,8 +1,8 @@
 defmodule ElixirCowboy.Config do
   @moduledoc """
-  What the gateway is told when it starts: flags, and environment variables of the same meaning. Flags win.
+  The settings, from flags and from environment variables of the same meaning. A flag overrides its variable.
 
-  `services/README.md` ("Gateways") is the contract. Pure: it reads no environment by itself.
+  `services/README.md` ("Gateways") lists them. No I/O: callers pass the environment.
   """
 
   # name, default, and the integers that make sense
@@ -42,7 +42,7 @@ defmodule ElixirCowboy.Config do
           max_connections: non_neg_integer()
         }
 
-  @doc "Reads flags, and of what they leave open the environment."
+  @doc "Parses flags, and the environment for settings without a flag."
   @spec parse([String.t()], %{String.t() => String.t()}) :: {:ok, t()} | :version | :help | {:error, String.t()}
   def parse(arguments, environment) do
     case flags(arguments, %{}) do
@@ -51,7 +51,7 @@ defmodule ElixirCowboy.Config do
     end
   end
 
-  @doc "All flags, one a line."
+  @doc "Returns all flags, one per line."
   @spec usage() :: String.t()
   def usage do
     texts = for {name, default} <- @texts, do: "  #{flag(name)} TEXT  [env #{variable(name)}, default #{default}]"
@@ -83,7 +83,7 @@ defmodule ElixirCowboy.Config do
       case {flags, environment[variable(name)]} do
         {%{^name => text}, _} -> {flag(name), text}
         {_, nil} -> nil
-        # An empty variable is one that isn't set: that is how a shell or a chart leaves it out.
+        # An empty variable counts as unset, because shells and charts omit values that way.
         {_, ""} -> nil
         {_, text} -> {variable(name), text}
       end

@@ -1,34 +1,36 @@
 defmodule ElixirCowboy.Farewell do
   @moduledoc """
-  The socket of a session, for what Cowboy leaves open: how much a client hasn't read, and an end without a reset.
+  Functions on a session's socket that Cowboy doesn't offer: how many bytes a client hasn't read, and a close
+  without a reset.
 
-  Cowboy's handler isn't told its socket. It is the one port that is linked to the connection's process.
+  Cowboy doesn't pass the socket to its handler. The socket is the only port that is linked to the connection's
+  process.
   """
 
-  # What a client may leave unread, and for how long.
+  # Maximum of unread bytes, and the time limit without progress; both from the contract.
   @unread_bytes 65_536
   @patience 10_000_000_000
-  # How long the close frame may take to reach the client.
+  # Time limit for the close handshake.
   @farewell_ms 1_000
 
-  @typedoc "Bytes received and sent so far, bytes that wait, and when the last of them left."
+  @typedoc "Bytes received and sent so far, bytes that wait, and the time of the last progress."
   @type traffic :: {non_neg_integer(), non_neg_integer(), non_neg_integer(), integer()}
 
-  @doc "The socket of the calling process."
+  @doc "Returns the socket of the calling process."
   @spec socket() :: port()
   def socket do
     {:links, links} = Process.info(self(), :links)
     Enum.find(links, &is_port/1)
   end
 
-  @doc "A session's traffic at its begin: what the handshake took doesn't count."
+  @doc "Returns a session's traffic at its start, so that the bytes of the handshake aren't counted."
   @spec traffic(port()) :: traffic()
   def traffic(socket) do
     {_, _, traffic} = count(socket, {0, 0, 0, 0}, :erlang.monotonic_time(:nanosecond))
     traffic
   end
 
-  @doc "Bytes received and sent since the last count, and the count of now."
+  @doc "Returns the bytes received and sent since the last call, and the new state."
   @spec count(port(), traffic(), integer()) :: {non_neg_integer(), non_neg_integer(), traffic()}
   def count(socket, {received, sent, waited, progress}, now) do
     case :inet.getstat(socket, [:recv_oct, :send_oct, :send_pend]) do
@@ -36,20 +38,20 @@ defmodule ElixirCowboy.Farewell do
         progress = if waiting == 0 or out_all - waiting > sent - waited, do: now, else: progress
         {in_all - received, out_all - sent, {in_all, out_all, waiting, progress}}
 
-      # The socket is gone.
+      # The socket is closed.
       {:error, _} ->
         {0, 0, {received, sent, waited, progress}}
     end
   end
 
-  @doc "Whether the client reads too little of what it gets."
+  @doc "Returns whether the client is a slow consumer."
   @spec stalled?(traffic(), integer()) :: boolean()
   def stalled?({_, _, waiting, progress}, now), do: waiting > @unread_bytes or now - progress > @patience
 
   @doc """
-  The end of a connection whose close frame was sent: the end of our stream behind what waits, and up to a second of
-  throwing away what still comes. Bytes left unread would make the kernel reset the connection, and the close frame might
-  be lost.
+  Closes a connection whose Close frame was sent: shuts down the sending side after the waiting bytes, and discards
+  inbound bytes for up to a second. If bytes were left unread, the kernel would reset the connection, and the Close
+  frame might be lost.
   """
   @spec run(port(), term()) :: :ok
   def run(socket, {:error, reason}) when reason not in [:badframe, :badsize, :badencoding], do: release(socket)
@@ -70,7 +72,7 @@ defmodule ElixirCowboy.Farewell do
     end
   end
 
-  # A port whose owner ends goes on until its queue is empty: that of a client that never reads is thrown away.
+  # A port outlives its owner until its queue is empty, so the queue of a client that never reads is discarded.
   defp release(socket) do
     case :inet.getstat(socket, [:send_pend]) do
       {:ok, [send_pend: waiting]} when waiting > 0 -> :inet.setopts(socket, linger: {true, 0})

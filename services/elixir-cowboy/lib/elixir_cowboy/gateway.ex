@@ -1,7 +1,7 @@
 defmodule ElixirCowboy.Gateway do
   @moduledoc """
-  What all processes of the gateway share beside the books: its settings, the sessions that are open, and whether it
-  stops. Settings never change, so they are a persistent term, which costs nothing to read.
+  State that all processes share besides the books: the settings, the open sessions, and whether the gateway is
+  stopping. Settings never change, so they are a persistent term, which costs nothing to read.
   """
 
   use GenServer
@@ -23,25 +23,25 @@ defmodule ElixirCowboy.Gateway do
     {:ok, config}
   end
 
-  @doc "The settings."
+  @doc "Returns the settings."
   @spec config() :: Config.t()
   def config, do: :persistent_term.get({__MODULE__, :config})
 
-  @doc "The gateway's version."
+  @doc "Returns the gateway's version."
   @spec version() :: String.t()
   def version, do: to_string(Application.spec(:elixir_cowboy, :vsn))
 
-  @doc "Seconds since the start."
+  @doc "Returns the uptime in seconds."
   @spec uptime_seconds() :: float()
   def uptime_seconds do
     (System.monotonic_time(:millisecond) - :persistent_term.get({__MODULE__, :began})) / 1000
   end
 
-  @doc "Whether the gateway stops and takes no more connections."
+  @doc "Returns whether the gateway is stopping and refuses connections."
   @spec draining?() :: boolean()
   def draining?, do: :persistent_term.get({__MODULE__, :draining})
 
-  @doc "Notes that the calling process is a session; one that comes while the gateway stops is told so at once."
+  @doc "Registers the calling process as a session. If the gateway is stopping, the session is notified at once."
   @spec register() :: :ok
   def register do
     :ets.insert(@sessions, {self()})
@@ -49,14 +49,14 @@ defmodule ElixirCowboy.Gateway do
     :ok
   end
 
-  @doc "Notes that the calling process is none any more."
+  @doc "Unregisters the calling process as a session."
   @spec unregister() :: :ok
   def unregister do
     :ets.delete(@sessions, self())
     :ok
   end
 
-  @doc "Tells all sessions to end, and waits until they have, but no longer than so many milliseconds."
+  @doc "Notifies all sessions to end and waits for them, at most this number of milliseconds."
   @spec drain(pos_integer()) :: :ok
   def drain(patience_ms) do
     :persistent_term.put({__MODULE__, :draining}, true)

@@ -1,5 +1,5 @@
 defmodule ElixirCowboy.Health do
-  @moduledoc "`GET /health` on the port of the clients."
+  @moduledoc "The handler of `GET /health` on the client port."
 
   @behaviour :cowboy_handler
 

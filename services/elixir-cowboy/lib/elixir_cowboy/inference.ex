@@ -1,20 +1,21 @@
 defmodule ElixirCowboy.Inference do
   @moduledoc """
-  A client of the inference: one process that sends batches over HTTP/2 without TLS (prior knowledge) and hands each answer
-  to the session that asked. There are `INFERENCE_HTTP_CLIENTS` of them under the supervisor; sessions take them in turn.
+  A client of the inference: one process that sends batches over HTTP/2 with prior knowledge (h2c) and passes each
+  response to the session that sent the request. There are `INFERENCE_HTTP_CLIENTS` of them under the supervisor;
+  sessions take them in turn.
 
-  HTTP/2's state is cowlib's; here are the socket, the requests, and what becomes of them when a connection ends. The time
-  limit is the session's, which cancels a request that took too long.
+  cowlib keeps the HTTP/2 state; this module has the socket, the requests, and their outcome when a connection ends.
+  The session has the timer of a request and cancels it after the time limit.
   """
 
   use GenServer
 
   alias ElixirCowboy.{Config, Link}
 
-  # Within the request's own time limit, which is checked when it is over.
+  # Time limit for connecting. It counts towards the request's own time limit, which is checked when connecting ends.
   @connect_timeout_ms 1_000
 
-  @typedoc "One batch that is to be recognised. `deadline` is monotonic time, in milliseconds."
+  @typedoc "A request for one batch. `deadline` is monotonic time in milliseconds."
   @type request :: %{
           ref: reference(),
           from: pid(),
@@ -23,7 +24,7 @@ defmodule ElixirCowboy.Inference do
           retried: boolean()
         }
 
-  @doc "The clients' children under the supervisor."
+  @doc "Returns the child specifications of all clients."
   @spec child_specs(Config.t()) :: [Supervisor.child_spec()]
   def child_specs(config) do
     :persistent_term.put({__MODULE__, :turn}, :atomics.new(1, signed: false))
@@ -35,7 +36,7 @@ defmodule ElixirCowboy.Inference do
   @spec start_link({Config.t(), pos_integer()}) :: GenServer.on_start()
   def start_link({config, number}), do: GenServer.start_link(__MODULE__, config, name: name(number))
 
-  @doc "The client whose turn it is."
+  @doc "Returns the client for the next session."
   @spec pick(Config.t()) :: atom()
   def pick(config) do
     turn = :atomics.add_get(:persistent_term.get({__MODULE__, :turn}), 1, 1)
@@ -43,8 +44,8 @@ defmodule ElixirCowboy.Inference do
   end
 
   @doc """
-  Sends a batch. One message comes back: `{:answer, ref, status, body}` or `{:failed, ref, kind, message}`; none after
-  `cancel/2`.
+  Sends a batch. The caller receives one message, `{:answer, ref, status, body}` or `{:failed, ref, kind, message}`,
+  and none after `cancel/2`.
   """
   @spec request(atom(), binary(), integer()) :: reference()
   def request(client, body, deadline) do
@@ -53,7 +54,7 @@ defmodule ElixirCowboy.Inference do
     ref
   end
 
-  @doc "Gives a request up."
+  @doc "Cancels a request and resets its stream."
   @spec cancel(atom(), reference()) :: :ok
   def cancel(client, ref), do: GenServer.cast(client, {:cancel, ref})
 
@@ -64,10 +65,10 @@ defmodule ElixirCowboy.Inference do
 
   @impl true
   def init(config) do
-    # All sessions wait for this process, and each send to a socket gives its turn away: at a session's priority, a few
-    # hundred sessions that have something to do at once would let one request pass per round.
+    # All sessions depend on this process, and each send to a socket yields. At a session's priority, a few hundred
+    # runnable sessions would let only one request pass per scheduling round.
     Process.flag(:priority, :high)
-    # Bodies are large and pass through: without full collections they would be kept for long.
+    # Large bodies pass through this process; without full collections they would be kept for a long time.
     Process.flag(:fullsweep_after, 8)
     {:ok, %__MODULE__{config: config}}
   end
@@ -105,7 +106,7 @@ defmodule ElixirCowboy.Inference do
 
   defp begin(state, request) do
     cond do
-      # Its session has reported the timeout, or is about to.
+      # The session has reported the timeout, or is about to.
       now() >= request.deadline -> state
       state.current -> place(state, request)
       true -> connect(state, request)
@@ -122,7 +123,7 @@ defmodule ElixirCowboy.Inference do
     timeout = max(1, min(@connect_timeout_ms, request.deadline - now()))
     family = if :lists.member(?:, host), do: [:inet6], else: []
 
-    # The queue takes what flow control lets through: a client process never waits for the inference to read.
+    # The queue is large enough for what flow control permits, so a client process never blocks on the inference.
     options = [
       :binary,
       active: 100,
@@ -144,7 +145,7 @@ defmodule ElixirCowboy.Inference do
     end
   end
 
-  # Runs an operation of one connection, and does what comes of it.
+  # Runs an operation of one connection and executes the resulting actions.
   defp apply_link(state, socket, operation) do
     case state.links do
       %{^socket => link} ->
@@ -159,7 +160,7 @@ defmodule ElixirCowboy.Inference do
   defp act(state, socket, actions), do: Enum.reduce(actions, state, &action(&1, &2, socket))
 
   defp action({:send, data}, state, socket) do
-    # If it fails, the socket's own message follows and ends the connection.
+    # On failure the socket's own message follows and ends the connection.
     _ = :gen_tcp.send(socket, data)
     state
   end
@@ -175,7 +176,7 @@ defmodule ElixirCowboy.Inference do
     begin(%{state | places: Map.delete(state.places, request.ref)}, %{request | retried: true})
   end
 
-  # No more requests on this connection; it ends with its last one.
+  # Sends no more requests on this connection, which is closed after its last one.
   defp action(:retire, %{current: socket} = state, socket), do: %{state | current: nil}
   defp action(:retire, state, _socket), do: state
 

@@ -1,14 +1,14 @@
 defmodule ElixirCowboy.Link do
   @moduledoc """
-  One HTTP/2 connection to the inference, without its socket: what comes in makes actions, which the client does. cowlib
-  keeps the protocol's state (`cow_http2_machine`); here requests are matched with their answers.
+  One HTTP/2 connection to the inference, without its socket: inbound bytes result in actions, which the client
+  executes. cowlib keeps the protocol's state (`cow_http2_machine`); this module matches responses with requests.
   """
 
   alias ElixirCowboy.Config
 
-  # An answer has some 150 bytes. The contract asks for 16 KiB to be read; what is longer than this is given up.
+  # Largest response body. A regular one has some 150 bytes; the contract requires at least 16 KiB.
   @max_answer_bytes 65_536
-  # Answers of all streams together never wait for a window.
+  # The connection's window is so large that responses never wait for it.
   @window_bytes 16_777_216
   @max_frame_bytes 16_384
 
@@ -26,7 +26,7 @@ defmodule ElixirCowboy.Link do
           | {:forget_later, pos_integer()}
           | :retire
 
-  @doc "A connection that was just opened, and what it sends first."
+  @doc "Creates the state of a new connection, with the bytes that it sends first."
   @spec new(port(), Config.t()) :: {t(), [action()]}
   def new(socket, config) do
     options = %{
@@ -51,7 +51,7 @@ defmodule ElixirCowboy.Link do
     {link, [{:send, preface}]}
   end
 
-  @doc "Sends a request, or lets it wait for the end of another one."
+  @doc "Sends a request, or queues it until another one has ended."
   @spec request(t(), map()) :: {t(), [action()]}
   def request(%__MODULE__{streams: streams, limit: limit} = link, request) when map_size(streams) >= limit do
     {%{link | queue: :queue.in(request, link.queue)}, []}
@@ -78,7 +78,7 @@ defmodule ElixirCowboy.Link do
     {link, [{:send, [:cow_http2.headers(number, :nofin, block) | frames]}]}
   end
 
-  @doc "Gives a request up."
+  @doc "Cancels a request."
   @spec cancel(t(), reference()) :: {t(), [action()]}
   def cancel(link, ref) do
     case Map.pop(link.numbers, ref) do
@@ -86,8 +86,9 @@ defmodule ElixirCowboy.Link do
         {%{link | queue: :queue.filter(&(&1.ref != ref), link.queue)}, []}
 
       {number, numbers} ->
-        # cowlib remembers only the last ten streams that were reset, and takes an answer to another one for a broken
-        # connection. So a stream without bytes to send stays open for it until no answer can come any more.
+        # cowlib remembers only the last ten streams that were reset, and treats a response to another one as a
+        # connection error. So a stream without bytes to send stays open in cowlib until no response can arrive any
+        # more.
         waiting = :cow_http2_machine.get_stream_local_buffer_size(number, link.machine)
         link = %{link | numbers: numbers, streams: Map.delete(link.streams, number)}
         reset = {:send, :cow_http2.rst_stream(number, :cancel)}
@@ -99,11 +100,11 @@ defmodule ElixirCowboy.Link do
     end
   end
 
-  @doc "Forgets a stream that was given up some time ago."
+  @doc "Removes a stream that was cancelled some time ago."
   @spec forget(t(), pos_integer()) :: {t(), [action()]}
   def forget(link, number), do: {forget_stream(link, number), []}
 
-  @doc "Takes bytes that the inference sent."
+  @doc "Parses bytes from the inference. Returns the resulting actions."
   @spec data(t(), binary()) :: {t(), [action()]}
   def data(link, data) do
     link = %{link | bytes: link.bytes + byte_size(data), buffer: join(link.buffer, data)}
@@ -112,12 +113,12 @@ defmodule ElixirCowboy.Link do
     {link, Enum.reverse(actions, more)}
   end
 
-  @doc "What becomes of requests when the connection is gone."
+  @doc "Returns the outcome of all requests when the connection is closed."
   @spec lost(t(), atom(), String.t()) :: [action()]
   def lost(link, kind, message) do
     running =
       for {_, {request, status, _, bytes}} <- link.streams do
-        # A kept-alive connection that was closed before it said a word since: the request can't have been read.
+        # A keep-alive connection was closed before any byte arrived since: the request can't have been read.
         if kind == :connection_reset and status == nil and bytes == link.bytes and link.answered > 0 and
              not request.retried,
            do: {:again, request},
@@ -151,7 +152,7 @@ defmodule ElixirCowboy.Link do
     end
   end
 
-  # Who never sent a frame doesn't speak HTTP/2.
+  # A peer that never sent a frame doesn't speak HTTP/2.
   defp broken(%{heard: false}, _reason), do: {:close, :parse_error, "the inference speaks no HTTP/2"}
   defp broken(_link, reason), do: {:close, :connection_reset, "the inference broke HTTP/2: #{reason}"}
 
@@ -215,7 +216,7 @@ defmodule ElixirCowboy.Link do
           true -> {%{link | streams: %{link.streams | number => stream}}, []}
         end
 
-      # It was given up.
+      # The request was cancelled.
       _ ->
         {link, []}
     end
@@ -228,7 +229,7 @@ defmodule ElixirCowboy.Link do
 
   defp too_long(link, number, request, status) do
     {link, actions} = done(forget_stream(link, number), number, request)
-    # A body that is no JSON.
+    # An invalid body, which is not JSON.
     {link, [{:send, :cow_http2.rst_stream(number, :cancel)}, {:answer, request, status, ""} | actions]}
   end
 
@@ -236,7 +237,7 @@ defmodule ElixirCowboy.Link do
     case link.streams do
       %{^number => {request, status, _, _}} ->
         {link, actions} = done(link, number, request)
-        # Refused means: not read.
+        # REFUSED_STREAM means that the request was not processed.
         again = reason == :refused_stream and status == nil and not request.retried
         {link, [if(again, do: {:again, request}, else: {:fail, request, :connection_reset, message}) | actions]}
 
@@ -254,7 +255,7 @@ defmodule ElixirCowboy.Link do
     next(%{link | streams: Map.delete(link.streams, number), numbers: Map.delete(link.numbers, request.ref)}, [])
   end
 
-  # A stream ended: another request may begin, or it was the last one of a connection that goes away.
+  # A stream ended: a queued request may begin, or it was the last one of a connection that is going away.
   defp next(link, actions) do
     case :queue.out(link.queue) do
       {{:value, request}, queue} when map_size(link.streams) < link.limit ->

@@ -1,9 +1,9 @@
 defmodule ElixirCowboy.Main do
-  @moduledoc "From the command line to a gateway that runs: settings, start, the ready line."
+  @moduledoc "The entry point: parses the settings, starts the application and prints the ready line."
 
   alias ElixirCowboy.{Application, Config}
 
-  @doc "What `erl -s` calls. Arguments are those behind `-extra`."
+  @doc "Called by `erl -s`. The arguments are those after `-extra`."
   @spec start() :: :ok | no_return()
   def start do
     arguments = Enum.map(:init.get_plain_arguments(), &to_string/1)
@@ -16,7 +16,7 @@ defmodule ElixirCowboy.Main do
     end
   end
 
-  @doc "What `--version` prints."
+  @doc "Returns the output of `--version`."
   @spec version() :: String.t()
   def version do
     Elixir.Application.load(:elixir_cowboy)
@@ -40,12 +40,12 @@ defmodule ElixirCowboy.Main do
     end
   end
 
-  # The runtime starts with as many schedulers as CPUs may be used (affinity, the cgroup's quota).
+  # The runtime starts with one scheduler per available CPU (affinity and the cgroup's quota).
   defp limit_schedulers(threads) do
     :erlang.system_flag(:schedulers_online, min(threads, :erlang.system_info(:schedulers)))
   end
 
-  # Code is loaded when it is first called: nobody's first message shall wait for it.
+  # Loads all modules now, because otherwise the first session would wait for the code loader.
   defp preload do
     for application <- [:elixir_cowboy, :cowboy, :cowlib, :ranch], do: load_modules(application)
     :code.ensure_modules_loaded([JSON, :json, :binary, :crypto, :base64, :rand, :maps, :queue, :gen_tcp, :inet_tcp])
@@ -57,7 +57,7 @@ defmodule ElixirCowboy.Main do
   end
 
   defp ready do
-    # Written by hand: the contract's example has this order.
+    # Built as a string to keep the key order of the contract's example.
     address = JSON.encode!(Application.address(:clients))
     metrics = JSON.encode!(Application.address(:metrics))
     ~s({"event":"ready","address":#{address},"metrics_address":#{metrics},"pid":#{System.pid()}})

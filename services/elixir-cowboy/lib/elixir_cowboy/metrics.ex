@@ -2,7 +2,8 @@ defmodule ElixirCowboy.Metrics do
   @moduledoc """
   The metrics port: `/healthz`, `/readyz`, `/stats`, `/metrics`.
 
-  It has a listener of its own, and its requests run at high priority: the scheduler takes them before any session.
+  It has its own listener, and its requests run at high priority, so that the scheduler runs them before any
+  session.
   """
 
   @behaviour :cowboy_handler
@@ -25,7 +26,7 @@ defmodule ElixirCowboy.Metrics do
     if Gateway.draining?(), do: {503, "text/plain", "stopping\n"}, else: {200, "text/plain", "ready\n"}
   end
 
-  @doc "`/stats` of a reading."
+  @doc "Returns the body of `/stats` for a reading."
   @spec stats(map()) :: map()
   def stats(counts) do
     %{
@@ -61,7 +62,7 @@ defmodule ElixirCowboy.Metrics do
     }
   end
 
-  @doc "`/metrics` of a reading, as Prometheus text."
+  @doc "Returns the body of `/metrics` for a reading, in Prometheus' text format."
   @spec exposition(map(), non_neg_integer() | nil) :: iodata()
   def exposition(counts, resident_bytes) do
     [
@@ -125,7 +126,7 @@ defmodule ElixirCowboy.Metrics do
 
   defp head(name, help, type), do: "# HELP #{name} #{help}\n# TYPE #{name} #{type}\n"
 
-  # Pages are 4 KiB on every machine that Debian's Erlang is built for here.
+  # Pages are 4 KiB on all machines for which Debian's Erlang is built here.
   defp resident_bytes do
     with {:ok, text} <- File.read("/proc/self/statm"), [_, pages | _] <- String.split(text) do
       String.to_integer(pages) * 4096

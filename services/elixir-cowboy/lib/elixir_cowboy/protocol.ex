@@ -1,9 +1,10 @@
 defmodule ElixirCowboy.Protocol do
   @moduledoc """
-  What clients and the inference say, and the two messages that the gateway makes of it: partial and error. Pure.
+  The messages: the client's start message, the inference's response, and the partials and errors that clients get.
+  No I/O.
 
-  Frames of the WebSocket are cowboy's. JSON is read by Elixir's own parser, told to keep all pairs of an object: so a key
-  that comes twice is seen.
+  Cowboy handles WebSocket frames. Elixir's own JSON parser is configured to keep all pairs of an object, so that
+  duplicate keys are detected.
   """
 
   @frame_bytes 640
@@ -14,7 +15,7 @@ defmodule ElixirCowboy.Protocol do
   @type answer :: %{String.t() => term()}
   @type failure :: %{kind: kind(), status: nil | pos_integer(), message: String.t()}
 
-  @doc "Bytes of one frame: 20 ms of 16 kHz mono PCM."
+  @doc "Returns the size of one audio frame in bytes: 20 ms of 16 kHz mono PCM."
   defmacro frame_bytes, do: @frame_bytes
 
   @doc "Whether a text is exactly the object `{\"type\":\"start\"}`."
@@ -22,7 +23,7 @@ defmodule ElixirCowboy.Protocol do
   def start?(~s({"type":"start"})), do: true
   def start?(text), do: decode(text) == {:ok, {:object, [{"type", "start"}]}}
 
-  @doc "What an answer of the inference means to a batch of so many frames."
+  @doc "Parses the inference's response to a batch with this number of frames."
   @spec answer(pos_integer(), binary(), pos_integer(), pos_integer()) :: {:ok, answer()} | {:error, failure()}
   def answer(status, body, frames, cpu_passes) when status in 200..299 do
     with {:ok, {:object, pairs}} <- decode(body), {:ok, answer} <- check(pairs, frames, cpu_passes) do
@@ -70,7 +71,7 @@ defmodule ElixirCowboy.Protocol do
     end
   end
 
-  @doc "The partial about a span, as JSON; lateness in nanoseconds."
+  @doc "Returns the partial that covers a span, as JSON; lateness is in nanoseconds."
   @spec partial(map(), answer(), map(), non_neg_integer()) :: iodata()
   def partial(span, answer, config, lateness) do
     [
@@ -103,8 +104,8 @@ defmodule ElixirCowboy.Protocol do
   end
 
   @doc """
-  The error about a span, as JSON. `wait` has, in nanoseconds, `oldest_age`, `newest_age`, `lateness` and `elapsed` (or
-  `nil`), and the frames that wait now as `waiting`.
+  Returns the error that covers a span, as JSON. `wait` has, in nanoseconds, `oldest_age`, `newest_age`, `lateness`
+  and `elapsed` (or `nil`), and the frames that wait now as `waiting`.
   """
   @spec error(map(), failure(), map()) :: iodata()
   def error(span, %{kind: kind, status: status, message: message}, wait) do

@@ -1,12 +1,13 @@
 defmodule ElixirCowboy.Schedule do
   @moduledoc """
-  When a session's flush ticks are due, and when its socket is looked at in between. Pure; all times in nanoseconds.
+  When a session's flush ticks are due, and when its socket is read in between. No I/O; all times are in
+  nanoseconds.
 
-  Looks divide each interval into equal parts, and every last one is a tick. They lie at multiples after a fixed time:
-  nothing drifts, and lateness doesn't add up.
+  A look is a visit of the socket. Looks divide each interval into equal parts, and the last look of an interval is
+  a tick. The schedule is absolute: it doesn't drift, and lateness doesn't accumulate.
   """
 
-  # Longest time between two looks: pings are answered within 500 ms, and that leaves room for lateness.
+  # Longest time between two looks. The contract allows 500 ms for the reply to a ping; the rest is a margin.
   @pause 400_000_000
 
   @enforce_keys [:base, :interval, :looks, :next]
@@ -15,7 +16,7 @@ defmodule ElixirCowboy.Schedule do
   @typedoc "`next` is the number of the look that is waited for: look 0 is at `base`, and each `looks`-th one is a tick."
   @type t :: %__MODULE__{base: integer(), interval: pos_integer(), looks: pos_integer(), next: integer()}
 
-  @doc "The schedule of a session that started at `now`, shifted by `offset`."
+  @doc "Creates the schedule of a session that started at `now`, shifted by `offset`."
   @spec new(integer(), non_neg_integer(), pos_integer()) :: t()
   def new(now, offset, interval) do
     base = now + offset
@@ -23,13 +24,13 @@ defmodule ElixirCowboy.Schedule do
     %__MODULE__{base: base, interval: interval, looks: looks, next: first_after(now, base, interval, looks)}
   end
 
-  @doc "When the next look is due."
+  @doc "Returns when the next look is due."
   @spec due(t()) :: integer()
   def due(%__MODULE__{next: next} = schedule), do: time(schedule, next)
 
   @doc """
-  It is `now`, and the next look is due: whether a tick is among what was due since the last look, how late it is, and the
-  schedule of what comes. Ticks that were missed are one tick, as late as the first of them.
+  Advances the schedule at `now`, when the next look is due. Returns whether a tick was due since the last look, its
+  lateness, and the new schedule. Several missed ticks count as one, with the lateness of the first.
   """
   @spec look(t(), integer()) :: {{:tick, non_neg_integer()} | :no_tick, t()}
   def look(%__MODULE__{base: base, interval: interval, looks: looks, next: next} = schedule, now) do

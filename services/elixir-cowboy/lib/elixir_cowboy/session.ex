@@ -2,12 +2,12 @@ defmodule ElixirCowboy.Session do
   @moduledoc """
   One session: the handler that Cowboy calls in the process of a connection.
 
-  Nobody waits for the socket of a session that runs: a wake-up for each of 50 frames per second costs more than all the
-  rest, and audio is wanted once per interval. So after a read the socket is passive, until the clock says to look at it
-  (`Schedule`): then all that came is one message, which Cowboy takes apart and unmasks.
+  A running session doesn't wait for its socket: a wake-up for each of 50 frames per second costs more than all
+  other work, and audio is needed once per interval. So after a read the socket is passive until the next look is
+  due (`Schedule`). All bytes that have arrived by then are one message, which Cowboy parses and unmasks.
 
-  The handler's state is `{frames, session}`: frames of the read that is going on, newest first, and the rest, so that a
-  frame costs a list cell and a pair. Before the start message `frames` is `:opening`.
+  The handler's state is `{frames, session}`: the frames of the current read, newest first, and all other state, so
+  that a frame costs a list cell and a pair. Before the start message `frames` is `:opening`.
   """
 
   @behaviour :cowboy_websocket
@@ -16,11 +16,11 @@ defmodule ElixirCowboy.Session do
 
   alias ElixirCowboy.{Backlog, Books, Farewell, Gateway, Inference, Protocol, Schedule}
 
-  # A tick takes what the socket has; that long it waits for it to say so.
+  # Time that a tick waits for the read of its socket.
   @read_ms 5
-  # A read of so many frames left more in the socket.
+  # A read with this number of frames has left more bytes in the socket.
   @full_read 95
-  # How long a session may take to end by itself when the gateway stops, without the farewell.
+  # Time limit for a session's last batch when the gateway stops, without the close handshake.
   @drain_ms 2_900
   @frame Protocol.frame_bytes()
 
@@ -46,7 +46,7 @@ defmodule ElixirCowboy.Session do
         refuse(:full, 503, %{}, request)
 
       true ->
-        # Text that is no UTF-8 is no start message, with the code of one: the parser of JSON sees it.
+        # Text that is not UTF-8 fails in the JSON parser and is refused like every other invalid start message.
         options = %{idle_timeout: :infinity, max_frame_size: 65_536, compress: false, validate_utf8: false, active_n: 1}
         {:cowboy_websocket, request, config, Map.put(options, :req_filter, fn _ -> %{} end)}
     end
@@ -59,8 +59,9 @@ defmodule ElixirCowboy.Session do
 
   @impl true
   def websocket_init(config) do
-    # Audio lies outside the heap; a collection about once per second lets go of it, and the heap is small enough for that
-    # to be cheap. Only full ones: what survives one collection would be kept for long.
+    # Audio is in binaries outside the heap. A collection about once per second releases it, which is cheap because
+    # the heap is small. Only full collections are used, because data that survives a minor one would be kept for a
+    # long time.
     Process.flag(:fullsweep_after, 0)
     Process.flag(:min_bin_vheap_size, 8_192)
     Process.flag(:min_heap_size, 610)
@@ -96,7 +97,7 @@ defmodule ElixirCowboy.Session do
   def websocket_handle({:text, _}, {frames, session}),
     do: violate(1002, "expected binary PCM frames after start", frames, session)
 
-  # Cowboy answers pings.
+  # Cowboy has replied to pings already.
   def websocket_handle(_ping_or_pong, state), do: {[], state}
 
   @impl true
@@ -133,13 +134,13 @@ defmodule ElixirCowboy.Session do
   def websocket_info(:drain, {:opening, session}), do: close(1001, "going away", :shutdown, :opening, session)
 
   def websocket_info(:drain, {frames, session}) do
-    # What the client has sent by now still counts: as at a tick, but there is none.
+    # Frames that the client has sent by now are still processed, as at a tick.
     Process.send_after(self(), :drained, @drain_ms)
     await_read(frames, %{session | draining: true}, 0)
   end
 
   def websocket_info(:drained, {frames, session}), do: close(1001, "going away", :shutdown, frames, session)
-  # Of a request, a tick or a look that is no more.
+  # A late message of a request, a tick or a look that no longer exists.
   def websocket_info(_message, state), do: {[], state}
 
   @impl true
@@ -153,7 +154,7 @@ defmodule ElixirCowboy.Session do
     Farewell.run(session.socket, reason)
   end
 
-  # Before the upgrade: Cowboy ends the request's process, not a session.
+  # Called before the upgrade: Cowboy ends the process of the request, which is not a session.
   def terminate(_reason, _request, _config), do: :ok
 
   defp ending(:remote), do: :client
@@ -171,9 +172,9 @@ defmodule ElixirCowboy.Session do
     alarm(%{session | schedule: Schedule.new(now, offset, config.flush_interval_ms * 1_000_000)})
   end
 
-  # The one timer of a session beside that of its request.
+  # The session's only timer, apart from that of its request.
   defp alarm(%{schedule: schedule} = session) do
-    # Up to the next millisecond: a tick is never early.
+    # Rounds up to the next millisecond, so that a tick is never early.
     milliseconds = -Integer.floor_div(-Schedule.due(schedule), 1_000_000)
     :erlang.send_after(milliseconds, self(), :look, abs: true)
     session
@@ -205,9 +206,9 @@ defmodule ElixirCowboy.Session do
     end
   end
 
-  # The socket is asked for what it has; the flush follows that read, or comes when there was nothing to read.
+  # Reads the socket. The flush follows the read, or a timeout if there was nothing to read.
   defp await_read([], %{active: true} = session, lateness) do
-    # It was asked before and had nothing.
+    # The socket was activated before and had no bytes.
     {commands, session} = flush(%{session | tick: %{lateness: lateness, at: now(), timer: nil}})
     {commands, {[], session}}
   end
@@ -217,7 +218,7 @@ defmodule ElixirCowboy.Session do
     {[active: true], {frames, %{session | tick: tick, active: true}}}
   end
 
-  # Books what was read, and drops the oldest frames if too many wait now.
+  # Counts what was read, and drops the oldest frames if too many wait.
   defp settle([], session), do: session
   defp settle(:opening, session), do: session
 
@@ -229,7 +230,7 @@ defmodule ElixirCowboy.Session do
     %{session | backlog: backlog}
   end
 
-  # A tick without a request in flight, once the socket was read.
+  # Handles a tick without a request in flight, after the socket was read.
   defp flush(%{tick: %{lateness: lateness, at: at} = tick, flight: nil} = session) do
     if tick.timer, do: cancel(tick.timer)
     {dropped, backlog} = Backlog.take_dropped(session.backlog)
@@ -250,7 +251,7 @@ defmodule ElixirCowboy.Session do
     end
   end
 
-  # A stop while a request is in flight: what waits follows its answer.
+  # Stops while a request is in flight: the waiting audio is sent after its response.
   defp flush(session), do: {[], %{session | tick: nil}}
 
   defp send_batch(%{config: config} = session, lateness, at) do
@@ -271,11 +272,11 @@ defmodule ElixirCowboy.Session do
     {[{:text, Protocol.error(span, failure, wait(span, session, lateness, nil))}], session}
   end
 
-  # The request in flight failed: its frames get an error.
+  # Handles a failed request: its frames get an error.
   defp crash(frames, %{flight: flight} = session, failure) do
     frames_in_flight = flight.span.frames
     %{kind: kind} = failure
-    # Frames that wait include those of the read that is going on.
+    # The waiting frames include those of the current read.
     session = settle(frames, session)
     text = Protocol.error(flight.span, failure, wait(flight.span, session, flight.lateness, now() - flight.at))
 
@@ -290,7 +291,7 @@ defmodule ElixirCowboy.Session do
     after_flight(if(is_list(frames), do: [], else: frames), session, text)
   end
 
-  # The request in flight was answered.
+  # Handles the response to the request in flight.
   defp land(frames, %{flight: flight} = session, text) do
     count = flight.span.frames
     Books.add(delivered: count, answered: 1, in_flight: -count, requests_in_flight: -1, sent: 1)
@@ -343,7 +344,7 @@ defmodule ElixirCowboy.Session do
     %{session | traffic: traffic}
   end
 
-  # Closes the books of the session.
+  # Moves the session's frames and its connection to their final counters.
   defp account(ending, %{backlog: backlog, flight: flight}) do
     waiting = [waiting: -backlog.count, open: -1] ++ [{{:dropped, :closed}, backlog.count}, {{:closed, ending}, 1}]
 

@@ -1,4 +1,4 @@
-//! One kept-alive connection to the inference, and how far the exchange on it is.
+//! One keep-alive connection to the inference, and the state of the exchange on it.
 
 use std::{
     io::{IoSlice, Write as _},
@@ -19,32 +19,32 @@ use crate::{
     session::Request,
 };
 
-/// One connection.
+/// A connection to the inference.
 pub(super) struct Link {
     socket: OwnedFd,
-    /// Whether an exchange has ended well on it: only then may it be stale.
+    /// Whether an exchange has succeeded on this connection; only then can it be stale.
     is_proven: bool,
     head: Vec<u8>,
-    /// Bytes of head and audio that were written.
+    /// Number of bytes of head and audio that were written.
     sent: usize,
-    /// An answer that didn't come in one piece, so far.
+    /// The received part of an incomplete response.
     answer: Vec<u8>,
 }
 
-/// How far it got.
+/// The state of an exchange after an attempt to advance it.
 pub(super) enum Progress {
-    /// The kernel will say when there is more to do.
+    /// The exchange waits for an event from epoll.
     Waiting,
-    /// The other side had closed the idle connection before it saw the request: another may be tried.
+    /// The peer had closed the idle connection before it read the request; another connection may be tried.
     Stale,
-    /// There will be no answer.
+    /// The exchange failed.
     Failed(Failure),
-    /// The answer's body is at `body` in the buffer.
+    /// The response is complete; its body is at `body` in the buffer.
     Answered { status: u16, body: Range<usize>, reusable: bool },
 }
 
 impl Link {
-    /// Begins to connect, for this request. Events come under `key`, at edges only.
+    /// Starts to connect, for this request. The socket is registered with epoll under `key`, edge-triggered.
     pub(super) fn dial(
         epoll: &OwnedFd,
         key: u64,
@@ -67,7 +67,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Sends a request on an idle connection.
+    /// Starts a request on an idle connection.
     pub(super) fn begin(&mut self, settings: &Settings, request: &Request) -> Progress {
         self.prepare(settings, request);
         match self.send(request.batch.audio()) {
@@ -90,11 +90,11 @@ impl Link {
         .expect("memory takes all bytes");
     }
 
-    /// Sends and receives what can be.
+    /// Sends and receives as much as possible without blocking.
     pub(super) fn advance(&mut self, request: &Request, buffer: &mut [u8]) -> Progress {
         let sending = self.send(request.batch.audio());
         match self.receive(buffer) {
-            // Whatever went wrong with sending: an answer that came before it counts.
+            // A response that arrived before sending failed takes precedence over the failure.
             Ok(Progress::Waiting) => match sending {
                 Ok(()) => Progress::Waiting,
                 Err(error) => self.broken("send to", error),
@@ -104,7 +104,7 @@ impl Link {
         }
     }
 
-    /// Whether an idle connection may be used again: one that says anything says goodbye.
+    /// Whether an idle connection may be reused. If it is readable, the peer has closed it or violates the protocol.
     pub(super) fn is_quiet(&self) -> bool {
         rustix::net::recv(&self.socket, &mut [0_u8; 1], RecvFlags::PEEK) == Err(Errno::AGAIN)
     }
@@ -126,7 +126,7 @@ impl Link {
             let mut nothing = SendAncillaryBuffer::default();
             match rustix::net::sendmsg(&self.socket, &parts, &mut nothing, SendFlags::NOSIGNAL) {
                 Ok(sent) => self.sent += sent,
-                // Not connected yet is the same: an event follows.
+                // A socket that is not connected yet returns the same error; an event follows.
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error),
@@ -157,7 +157,8 @@ impl Link {
     }
 
     fn answered(&mut self, found: response::Response, received: usize) -> Progress {
-        // An answer before the end of the request, or bytes behind the answer, leave the connection in no known state.
+        // After a response before the end of the request, or with bytes behind the response, the connection's state is
+        // unknown.
         let is_clean = received == found.body.end && self.sent > self.head.len();
         self.is_proven = true;
         Progress::Answered { status: found.status, body: found.body, reusable: found.keeps_alive && is_clean }

@@ -1,26 +1,27 @@
-//! An HTTP/1.1 answer with a known length. Pure.
+//! Parser of an HTTP/1.1 response with a `Content-Length`. It does no I/O.
 
 use std::ops::Range;
 
-/// An answer, head and body, is no longer than this; what the inference says takes some 150 bytes.
+/// Largest response in bytes, head and body. A regular one has about 150 bytes.
 pub const MAXIMAL_BYTES: usize = 32 << 10;
 const MAXIMAL_HEADERS: usize = 64;
 
-/// A whole answer.
+/// A complete response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// Its status.
+    /// The HTTP status code.
     pub status: u16,
-    /// Where its body is.
+    /// Position of the body in the parsed bytes.
     pub body: Range<usize>,
-    /// Whether another request may follow on this connection.
+    /// Whether the connection may be used for another request.
     pub keeps_alive: bool,
 }
 
-/// Parses an answer; `None` if `bytes` end within it.
+/// Parses a response; `None` if it is incomplete.
 ///
 /// # Errors
-/// What is wrong, for people: no HTTP/1, no or an unclear length, or more than [`MAXIMAL_BYTES`].
+/// When the bytes are not HTTP/1, the length is missing or ambiguous, or the response exceeds [`MAXIMAL_BYTES`]. The
+/// error is a human-readable message.
 pub fn parse(bytes: &[u8]) -> Result<Option<Response>, String> {
     let mut headers = [httparse::EMPTY_HEADER; MAXIMAL_HEADERS];
     let mut response = httparse::Response::new(&mut headers);

@@ -1,49 +1,49 @@
-//! What comes before the WebSocket: a request, and what answers it (RFC 6455, section 4). Pure.
+//! HTTP before the WebSocket: the request and its response (RFC 6455, section 4). It does no I/O.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use sha1::{Digest, Sha1};
 
-/// A request's line and headers may take this many bytes.
+/// Largest request line and headers together, in bytes.
 pub const MAXIMAL_REQUEST: usize = 16 << 10;
 const MAXIMAL_HEADERS: usize = 96;
-/// What the key is hashed with (RFC 6455, 1.3).
+/// The GUID with which the key is hashed (RFC 6455, 1.3).
 const MAGIC: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/// A key is 16 bytes in base64.
+/// Length of a key, which is 16 bytes in base64.
 const KEY_CHARACTERS: usize = 24;
 
-/// A request that can be answered with success.
+/// A request that succeeds.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Request {
-    /// `GET /ws/stt`: the answer must carry `accept`; WebSocket bytes start at `end`.
+    /// `GET /ws/stt`: a valid upgrade request.
     Upgrade {
-        /// Bytes of the request.
+        /// Length of the request in bytes; WebSocket bytes start here.
         end: usize,
-        /// What proves that we read the key.
+        /// The value of `Sec-WebSocket-Accept` in the response.
         accept: [u8; 28],
     },
-    /// `GET /health`.
+    /// `GET /health`, the health check on the client port.
     Health,
 }
 
-/// Why a request is refused: the status that answers it.
+/// The HTTP status with which a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// No HTTP, too long, or without a usable key.
+    /// 400: not HTTP, too long, or without a valid key.
     BadRequest,
-    /// Another path.
+    /// 404: an unknown path.
     NotFound,
-    /// Not a GET.
+    /// 405: a method other than GET.
     MethodNotAllowed,
-    /// Late.
+    /// 408: the request was not complete in time.
     RequestTimeout,
-    /// No WebSocket, or another version of it.
+    /// 426: not a WebSocket upgrade, or an unsupported version.
     UpgradeRequired,
-    /// No room, or stopping.
+    /// 503: too many connections, or the gateway is stopping.
     ServiceUnavailable,
 }
 
 impl Status {
-    /// The whole answer; the connection is closed behind it.
+    /// The complete response, after which the connection is closed.
     pub fn response(self) -> Vec<u8> {
         let (status, extra) = match self {
             Self::BadRequest => ("400 Bad Request", ""),
@@ -57,12 +57,12 @@ impl Status {
     }
 }
 
-/// The answer to [`Request::Health`]; the connection is closed behind it.
+/// The complete response to [`Request::Health`], after which the connection is closed.
 pub fn health() -> Vec<u8> {
     answer("200 OK", "", "application/json", r#"{"ok":true,"runtime":"rust-sync"}"#)
 }
 
-/// A whole HTTP answer behind which the connection is closed. `extra`: further header lines.
+/// Builds a complete HTTP response with `Connection: close`. `extra` holds further header lines.
 pub fn answer(status: &str, extra: &str, content_type: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!(
@@ -71,10 +71,10 @@ pub fn answer(status: &str, extra: &str, content_type: &str, body: &str) -> Vec<
     .into_bytes()
 }
 
-/// Parses a request; `None` if `bytes` end within it.
+/// Parses a request; `None` if it is incomplete.
 ///
 /// # Errors
-/// The status that answers it.
+/// When the request must be refused; the error is the status of the response.
 pub fn parse(bytes: &[u8]) -> Result<Option<Request>, Status> {
     let mut headers = [httparse::EMPTY_HEADER; MAXIMAL_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
@@ -98,7 +98,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Request>, Status> {
     upgrade.accept().map(|accept| Some(Request::Upgrade { end, accept }))
 }
 
-/// What the headers have said so far.
+/// The upgrade headers that were parsed so far.
 #[derive(Default)]
 struct Upgrade<'a> {
     is_websocket: bool,
@@ -135,7 +135,7 @@ impl<'a> Upgrade<'a> {
     }
 }
 
-/// Whether a comma-separated header holds `token`, in any case.
+/// Whether a comma-separated header contains `token`, in any case.
 fn has_token(value: &[u8], token: &[u8]) -> bool {
     value.split(|byte| *byte == b',').any(|part| part.trim_ascii().eq_ignore_ascii_case(token))
 }
@@ -145,7 +145,7 @@ fn is_key(key: &[u8]) -> bool {
     key.len() == KEY_CHARACTERS && STANDARD.decode_slice(key, &mut decoded) == Ok(16)
 }
 
-/// Appends the answer that makes a WebSocket of the connection.
+/// Appends the response that completes the WebSocket handshake (status 101).
 pub fn put_upgrade(out: &mut Vec<u8>, accept: &[u8; 28]) {
     out.extend_from_slice(
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ",

@@ -1,4 +1,4 @@
-//! The JSON of the protocol: the start, what the inference answers, partials and errors. Pure.
+//! The JSON messages: the start message, the inference's response, partials and errors. No I/O.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use super::FRAME_BYTES;
 
 const FRAME_SAMPLES: u64 = FRAME_BYTES as u64 / 2;
 
-/// Whether `text` is exactly the object `{"type":"start"}`, in any of JSON's spellings.
+/// Whether `text` is the JSON object `{"type":"start"}` without further keys, in any valid JSON notation.
 pub fn is_start(text: &[u8]) -> bool {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -16,34 +16,35 @@ pub fn is_start(text: &[u8]) -> bool {
         #[serde(borrow)]
         r#type: Cow<'a, str>,
     }
-    // serde would read the fields out of an array too.
+    // Without this check, serde would accept an array for a struct.
     let is_object = text.trim_ascii_start().first() == Some(&b'{');
     is_object && serde_json::from_slice::<Start<'_>>(text).is_ok_and(|start| start.r#type == "start")
 }
 
-/// What the inference found in a batch.
+/// The inference's response to one batch. Partials repeat its fields unchanged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recognised {
-    /// Root mean square of the samples.
+    /// Root mean square of the batch's samples.
     pub rms: f64,
-    /// Changes of sign.
+    /// Number of sign changes between samples.
     pub zero_crossings: u64,
-    /// Of all samples of all passes.
+    /// Checksum of the samples of all passes.
     pub checksum: u32,
-    /// Samples of all passes.
+    /// Samples processed in all passes together.
     pub samples: u64,
-    /// What was said.
+    /// The recognised text; never empty.
     pub transcript: String,
-    /// Bytes that it got.
+    /// Size of the batch in bytes.
     pub audio_bytes: u64,
 }
 
 impl Recognised {
-    /// Reads an answer's body.
+    /// Parses a response body and checks its counts.
     ///
     /// # Errors
-    /// What is wrong with it, for people, if it isn't about `frames` frames in `cpu_passes` passes.
+    /// When the body is not the expected object or isn't about `frames` frames in `cpu_passes` passes. The error is a
+    /// human-readable message.
     pub fn parse(body: &[u8], frames: u64, cpu_passes: u32) -> Result<Self, String> {
         if body.trim_ascii_start().first() != Some(&b'{') {
             return Err("the answer is no JSON object".into());
@@ -64,32 +65,32 @@ impl Recognised {
     }
 }
 
-/// Frames that one message covers.
+/// The run of frames that one message covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cover {
-    /// Number of the first frame; a session's first is 1.
+    /// Sequence number of the first frame. A session's first frame is 1.
     pub oldest_frame_seq: u64,
-    /// How many.
+    /// Number of frames, at least 1.
     pub frames: u64,
 }
 
 impl Cover {
-    /// Number of the last frame.
+    /// Sequence number of the last frame.
     pub fn newest_frame_seq(&self) -> u64 {
         self.oldest_frame_seq + self.frames - 1
     }
 }
 
-/// What the gateway adds to a [`Recognised`].
+/// Settings that every partial echoes, in addition to a [`Recognised`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Echo {
-    /// The passes that were asked for.
+    /// Passes that the inference makes over each batch.
     pub cpu_passes: u32,
-    /// The setting of this name.
+    /// Model delay in milliseconds; it is reported only.
     pub model_delay_ms: u64,
 }
 
-/// Appends a partial.
+/// Appends the partial that covers `cover`, as JSON.
 pub fn put_partial(out: &mut Vec<u8>, cover: Cover, found: &Recognised, echo: Echo, flush_lateness_ms: f64) {
     put(out, br#"{"type":"partial","oldest_frame_seq":"#, &cover.oldest_frame_seq);
     put(out, br#","newest_frame_seq":"#, &cover.newest_frame_seq());
@@ -111,59 +112,59 @@ fn put(out: &mut Vec<u8>, key: &[u8], value: &impl Serialize) {
     serde_json::to_writer(out, value).expect("numbers and text always become JSON");
 }
 
-/// Where something failed.
+/// The stage at which a batch failed: the value of `stage` in error messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// Reading from the client.
+    /// Receiving audio from the client.
     WebsocketReceive,
-    /// Getting an answer.
+    /// Sending the request or receiving the response.
     InferenceRequest,
-    /// Understanding it.
+    /// Parsing the response.
     InferenceResponseParse,
 }
 
-/// What failed; each is counted apart.
+/// The kind of a failure: the value of `kind` in error messages, and a label in the books.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Kind {
-    /// No whole answer in time.
+    /// No complete response within `INFERENCE_TIMEOUT_MS`.
     #[serde(rename = "timeout")]
     Timeout,
-    /// Connecting, sending or receiving failed.
+    /// Connecting to the inference, sending or receiving failed.
     #[serde(rename = "connection_reset")]
     ConnectionReset,
-    /// Status 429.
+    /// The inference returned status 429.
     #[serde(rename = "http_429")]
     Http429,
-    /// Any other status that is no success.
+    /// The inference returned another status that is not 2xx.
     #[serde(rename = "http_5xx")]
     Http5xx,
-    /// No HTTP, or not what was asked for.
+    /// The response is not HTTP, or its body is not the expected object.
     #[serde(rename = "parse_error")]
     ParseError,
-    /// More frames waited than may.
+    /// More frames waited than `MAX_BUFFERED_FRAMES`.
     #[serde(rename = "overflow")]
     Overflow,
 }
 
-/// Why frames are covered by an error.
+/// Why frames are covered by an error instead of a partial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What failed.
+    /// The kind, which determines `stage` and `retryable`.
     pub kind: Kind,
-    /// For people.
+    /// Human-readable description.
     pub message: String,
-    /// The status of an HTTP answer.
+    /// HTTP status of the inference's response, if there was one.
     pub inference_status: Option<u16>,
 }
 
 impl Failure {
-    /// A failure without an HTTP answer.
+    /// Creates a failure without an HTTP status.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), inference_status: None }
     }
 
-    /// The failure that a status stands for; `None` for a success.
+    /// Maps an HTTP status to a failure; `None` for 2xx.
     pub fn of_status(status: u16) -> Option<Self> {
         let kind = match status {
             200..=299 => return None,
@@ -174,7 +175,7 @@ impl Failure {
         Some(Self { kind, message, inference_status: Some(status) })
     }
 
-    /// Where it failed.
+    /// The stage at which it failed.
     pub fn stage(&self) -> Stage {
         match self.kind {
             Kind::ParseError => Stage::InferenceResponseParse,
@@ -183,7 +184,7 @@ impl Failure {
         }
     }
 
-    /// Whether the same audio may do better next time.
+    /// Whether a retry may succeed.
     pub fn is_retryable(&self) -> bool {
         match self.kind {
             Kind::Timeout | Kind::ConnectionReset | Kind::Http429 => true,
@@ -193,24 +194,24 @@ impl Failure {
     }
 }
 
-/// Times and counts in an error, beside its failure.
+/// Times and buffer state that an error message reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Circumstances {
     /// Milliseconds since the oldest frame was read from the socket.
     pub oldest_age_ms: f64,
-    /// Milliseconds since the newest frame was.
+    /// Milliseconds since the newest frame was read from the socket.
     pub newest_age_ms: f64,
-    /// Of the tick that sent the batch, or reports the overflow.
+    /// Lateness of the tick that sent the batch or reports the overflow, in milliseconds.
     pub flush_lateness_ms: f64,
-    /// Milliseconds since the tick that sent the batch.
+    /// Milliseconds since the tick that sent the batch; `None` for an overflow.
     pub inference_elapsed_ms: Option<f64>,
-    /// Batches of this session that were in flight.
+    /// Batches of this session that were in flight: 1, or 0 for an overflow.
     pub inflight_gateway_batches: u64,
-    /// Frames that wait now.
+    /// Frames of the session that wait now.
     pub gateway_buffer_frames: u64,
 }
 
-/// Appends an error.
+/// Appends the error that covers `cover`, as JSON.
 pub fn put_error(out: &mut Vec<u8>, cover: Cover, failure: &Failure, circumstances: &Circumstances) {
     #[derive(Serialize)]
     struct Error<'a> {

@@ -4,7 +4,7 @@ use super::*;
 
 const MASK: [u8; 4] = [0x37, 0xFA, 0x21, 0x3D];
 
-/// A frame as a client sends it, with this first byte.
+/// A masked frame in wire format, with this first byte.
 fn wire(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![first];
     match payload.len() {
@@ -90,7 +90,7 @@ fn text_is_framed_with_its_length() {
     assert_eq!((&out[..10], out.len()), (&b"before\x81\x7e\x01\x2c"[..], 310));
 }
 
-/// Anything a client may send: mostly audio, and some of all else.
+/// Generates frames that a client may send: mostly audio, and some of every other kind.
 fn any_frame() -> impl Strategy<Value = Vec<u8>> {
     let first =
         prop_oneof![Just(0x82_u8), Just(0x81), Just(0x02), Just(0x00), Just(0x80), Just(0x89), Just(0x8A), Just(0x88)];

@@ -1,34 +1,34 @@
-//! Audio of consecutive frames, in one piece, and the memory that it is kept in.
+//! Batches: the audio of consecutive frames in one contiguous buffer, and the pool of these buffers.
 
 use std::time::Instant;
 
 use crate::protocol::{FRAME_BYTES, WIRE_BYTES, append_audio, messages::Cover};
 
-/// Buffers in a pool hold this many frames from the start: a second's, and two that come early.
+/// Initial capacity of a buffer in frames: one second of audio, and two frames that arrive early.
 const ROOM_FRAMES: usize = 52;
-/// Spare buffers that are kept at most. More were in flight at once, and will hardly be again.
+/// Maximum of spare buffers. A larger number was in flight only in a peak and is unlikely to be needed again.
 const MAXIMAL_SPARE: usize = 1024;
 
-/// Frames that were read at one time.
+/// A group of frames that were read at the same time.
 #[derive(Clone, Copy, Debug)]
 struct Arrival {
     frames: usize,
     at: Instant,
 }
 
-/// Consecutive frames.
+/// Audio of consecutive frames of one session.
 #[derive(Debug, Default)]
 pub struct Batch {
     audio: Vec<u8>,
-    /// Bytes at the front of `audio` that were dropped.
+    /// Number of dropped bytes at the front of `audio`.
     start: usize,
     oldest_seq: u64,
-    /// Oldest first; a handful, because sockets are read seldom.
+    /// Oldest first. There are few, because sockets are read a few times per second.
     arrivals: Vec<Arrival>,
 }
 
 impl Batch {
-    /// Appends a run of frames as they are on the wire, the first of which has number `seq`.
+    /// Appends a run of frames in wire format; the first has the sequence number `seq`.
     #[inline]
     pub fn append_run(&mut self, run: &[u8], seq: u64, pool: &mut Pool, now: Instant) {
         let frames = run.len() / WIRE_BYTES;
@@ -39,7 +39,7 @@ impl Batch {
         }
     }
 
-    /// Appends one frame's audio.
+    /// Appends the audio of one frame with the sequence number `seq`.
     pub fn append_frame(&mut self, audio: &[u8], seq: u64, pool: &mut Pool, now: Instant) {
         debug_assert_eq!(audio.len(), FRAME_BYTES);
         self.begin(seq, pool);
@@ -67,7 +67,7 @@ impl Batch {
         }
     }
 
-    /// Drops the oldest frames; no more than there are.
+    /// Drops the oldest frames, at most all.
     pub fn drop_oldest(&mut self, frames: usize) {
         self.start += frames * FRAME_BYTES;
         self.oldest_seq += frames as u64;
@@ -78,35 +78,36 @@ impl Batch {
             arrival.frames -= gone;
             arrival.frames > 0
         });
-        // Moved when half is dead, so that memory stays bounded and a move is paid for by as many drops.
+        // Moved when half of the buffer is unused, so that memory stays bounded and a move is amortised over as many
+        // drops.
         if self.start * 2 >= self.audio.len() {
             self.audio.drain(..self.start);
             self.start = 0;
         }
     }
 
-    /// The audio.
+    /// The audio of all frames, oldest first.
     pub fn audio(&self) -> &[u8] {
         &self.audio[self.start..]
     }
 
-    /// How many frames it is.
+    /// Number of frames in the batch.
     #[inline]
     pub fn frames(&self) -> usize {
         (self.audio.len() - self.start) / FRAME_BYTES
     }
 
-    /// Which frames it is; there must be one.
+    /// The sequence numbers of the frames; the batch must not be empty.
     pub fn cover(&self) -> Cover {
         Cover { oldest_frame_seq: self.oldest_seq, frames: self.frames() as u64 }
     }
 
-    /// Number of the oldest frame.
+    /// Sequence number of the oldest frame.
     pub fn oldest_seq(&self) -> u64 {
         self.oldest_seq
     }
 
-    /// When the frame `index` behind the oldest was read from its socket; there must be one.
+    /// When the frame at `index`, counted from the oldest, was read from its socket. The frame must exist.
     pub fn received_at(&self, index: usize) -> Instant {
         let mut before = 0;
         let covers = |arrival: &&Arrival| {
@@ -116,18 +117,18 @@ impl Batch {
         self.arrivals.iter().find(covers).expect("the frame is there").at
     }
 
-    /// When the oldest frame was read from its socket; there must be one.
+    /// When the oldest frame was read from its socket; the batch must not be empty.
     pub fn oldest_at(&self) -> Instant {
         self.arrivals.first().expect("a frame is there").at
     }
 
-    /// When the newest frame was.
+    /// When the newest frame was read from its socket; the batch must not be empty.
     pub fn newest_at(&self) -> Instant {
         self.arrivals.last().expect("a frame is there").at
     }
 }
 
-/// Memory for batches that no session needs now, the last used on top: it is in the cache.
+/// Buffers that no session uses, the most recently used last, because it is probably in the CPU's cache.
 #[derive(Debug, Default)]
 pub struct Pool {
     spare: Vec<Batch>,
@@ -139,9 +140,9 @@ impl Pool {
         self.spare.pop().unwrap_or_else(new)
     }
 
-    /// Gives a batch's memory back.
+    /// Returns a batch's buffer to the pool.
     pub fn give(&mut self, mut batch: Batch) {
-        // A batch that grew in a stall doesn't stay large.
+        // Buffers that grew in a stall are not kept.
         let is_usual = (1..=4 * ROOM_FRAMES * FRAME_BYTES).contains(&batch.audio.capacity());
         if is_usual && self.spare.len() < MAXIMAL_SPARE {
             batch.audio.clear();

@@ -5,7 +5,7 @@ use crate::protocol::FRAME_BYTES;
 
 const INTERVAL: Duration = Duration::from_millis(1000);
 
-/// A run of frames as they are on the wire, unmasked (a mask of zeros), each filled with its number.
+/// A run of frames in wire format with a masking key of zeros, each filled with its number.
 fn run(seqs: std::ops::RangeInclusive<u8>) -> Vec<u8> {
     let frame = |seq: u8| [vec![0x82, 0xFE, 2, 0x80, 0, 0, 0, 0], vec![seq; FRAME_BYTES]].concat();
     seqs.flat_map(frame).collect()
@@ -89,7 +89,7 @@ fn ticks_keep_to_their_schedule_and_missed_ones_are_not_made_up_for() {
     assert_eq!(schedule.take_due(at(999)), None);
     assert_eq!(schedule.take_due(at(1003)), Some(Duration::from_millis(3)));
     assert_eq!(schedule.take_due(at(1999)), None);
-    // Late by 2.5 intervals: once, and then on time again.
+    // One tick is late by 2.5 intervals, and the next one is on time again.
     assert_eq!(schedule.take_due(at(4500)), Some(Duration::from_millis(2500)));
     assert_eq!((schedule.take_due(at(4999)), schedule.take_due(at(5000))), (None, Some(Duration::ZERO)));
 }
@@ -100,7 +100,7 @@ fn visits_divide_the_time_between_ticks_evenly() {
     let schedule = Schedule::new(start, INTERVAL, Duration::from_millis(450));
     let after = |ms| (schedule.next_visit(start + Duration::from_millis(ms)) - start).as_millis();
     assert_eq!((after(0), after(334), after(667), after(990)), (333, 666, 1000, 1000));
-    // A visit that came late doesn't bring the next one right behind it.
+    // A late visit is not followed by the next one at once.
     assert_eq!(after(560), 1000);
 }
 
@@ -136,7 +136,7 @@ proptest! {
                     let cover = request.batch.cover();
                     prop_assert_eq!(cover.oldest_frame_seq, covered + 1);
                     covered = cover.newest_frame_seq();
-                    // Each frame is filled with its number: content and numbers belong together.
+                    // Each frame is filled with its number, so content and sequence numbers must match.
                     for (frame, seq) in request.batch.audio().chunks(FRAME_BYTES).zip(cover.oldest_frame_seq..) {
                         prop_assert!(frame.iter().all(|byte| *byte == seq as u8));
                     }

@@ -1,4 +1,4 @@
-//! A thread's connections, and the keys under which everybody else knows them.
+//! A thread's connections, and the keys by which epoll, the wheel and the inference thread refer to them.
 
 use std::{os::fd::OwnedFd, time::Instant};
 
@@ -6,47 +6,47 @@ use rustix::event::epoll::EventFlags;
 
 use crate::{protocol::Assembly, session::Session};
 
-/// One client.
+/// One client connection.
 pub(super) struct Connection {
     pub(super) key: u64,
     pub(super) socket: OwnedFd,
     pub(super) phase: Phase,
-    /// What was read and isn't whole yet.
+    /// Bytes that were read and don't form a complete frame or request yet.
     pub(super) pending: Vec<u8>,
     pub(super) assembly: Assembly,
-    /// What the kernel hasn't taken yet.
+    /// Bytes that the kernel hasn't taken yet.
     pub(super) unsent: Vec<u8>,
-    /// When the kernel last took some of it.
+    /// When the kernel last took some of these bytes.
     pub(super) progress_at: Instant,
-    /// What epoll was asked to tell of.
+    /// The events that are registered with epoll.
     pub(super) interest: EventFlags,
-    /// When it is visited next. The wheel may hold older entries: those come earlier, and mean nothing.
+    /// When the next visit is due. The wheel may hold older entries, which come earlier and are ignored.
     pub(super) visit_at: Instant,
 }
 
-/// How far a connection is.
+/// The phase of a connection.
 pub(super) enum Phase {
-    /// Its request isn't whole yet.
+    /// The HTTP request is incomplete.
     Asking {
-        /// When it gets 408.
+        /// Deadline of the request; after it, the response is 408.
         until: Instant,
     },
-    /// A WebSocket whose first message isn't whole yet.
+    /// A WebSocket before its start message.
     Open,
-    /// A session.
+    /// A WebSocket with a started session.
     Started(Session),
-    /// Everything was said. What still comes is thrown away, so that no reset overtakes what was said.
+    /// The last bytes are written or queued. Inbound bytes are discarded, so that no reset overtakes the last bytes.
     Ending {
-        /// When the client has had enough time to read it.
+        /// When the connection is closed at the latest.
         until: Instant,
-        /// Whether the client was told that nothing more comes.
+        /// Whether the sending side is shut down.
         is_shut: bool,
     },
-    /// To be forgotten.
+    /// The connection is to be removed.
     Gone,
 }
 
-/// All connections of a thread.
+/// All connections of a thread, in a slab with reusable entries.
 #[derive(Default)]
 pub(super) struct Connections {
     entries: Vec<Entry>,
@@ -55,16 +55,16 @@ pub(super) struct Connections {
 
 #[derive(Default)]
 struct Entry {
-    /// Tells connections apart that had the same entry one after the other.
+    /// Distinguishes connections that used the same entry one after the other.
     generation: u32,
     connection: Option<Box<Connection>>,
 }
 
-/// Generations start over here: keys beyond are no connections'.
+/// Generations wrap around at this value, so that keys beyond it are free for other uses.
 const GENERATIONS: u32 = 1 << 31;
 
 impl Connections {
-    /// Makes room for a connection and puts in what `new` makes of its key.
+    /// Allocates an entry and stores the connection that `new` creates for its key.
     pub(super) fn insert(&mut self, new: impl FnOnce(u64) -> Connection) {
         let index = self.vacant.pop().unwrap_or_else(|| {
             self.entries.push(Entry::default());
@@ -75,13 +75,13 @@ impl Connections {
         entry.connection = Some(Box::new(new(key)));
     }
 
-    /// Takes a connection out, to be put back or forgotten; `None` if it is gone.
+    /// Takes a connection out, to be put back or removed; `None` if it no longer exists.
     pub(super) fn take(&mut self, key: u64) -> Option<Box<Connection>> {
         let entry = self.entries.get_mut(key as u32 as usize)?;
         if u64::from(entry.generation) == key >> 32 { entry.connection.take() } else { None }
     }
 
-    /// Puts a connection back where it was taken.
+    /// Puts a connection back into its entry.
     pub(super) fn put_back(&mut self, connection: Box<Connection>) {
         let index = connection.key as u32 as usize;
         self.entries[index].connection = Some(connection);
@@ -95,7 +95,7 @@ impl Connections {
         self.vacant.push(index);
     }
 
-    /// The keys of all.
+    /// The keys of all connections.
     pub(super) fn keys(&self) -> Vec<u64> {
         self.entries.iter().filter_map(|entry| entry.connection.as_ref()).map(|connection| connection.key).collect()
     }

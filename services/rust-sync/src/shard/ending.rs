@@ -1,4 +1,4 @@
-//! How connections end: each once, with a reason, and with nothing left out of the books.
+//! How connections end: each exactly once and with a reason, so that the books stay complete.
 
 use std::{
     sync::atomic::Ordering,
@@ -19,15 +19,15 @@ use crate::{
     session::Session,
 };
 
-/// Time for a client to read what was said last, and to end the stream.
+/// Time for a client to read the last bytes and to close the connection.
 const LINGER: Duration = Duration::from_secs(1);
-/// Sessions have this long to get what they are owed when the gateway stops.
+/// Time limit for the last batch of all sessions when the gateway stops.
 const STOP_WITHIN: Duration = Duration::from_millis(3500);
-/// Then clients have this long to read it.
+/// Time for clients to read the last bytes after that.
 const LINGER_AT_STOP: Duration = Duration::from_millis(400);
 
 impl Shard {
-    /// Closes a WebSocket for a reason of ours.
+    /// Closes a WebSocket from the gateway's side, with a Close frame.
     pub(super) fn refuse(&mut self, connection: &mut Connection, refusal: Refusal, now: Instant) {
         self.put(connection, now, |out| put_close(out, refusal.code, refusal.reason));
         let reason = match refusal {
@@ -40,7 +40,7 @@ impl Shard {
         self.linger(connection, now);
     }
 
-    /// Answers a client's close frame.
+    /// Replies to a client's Close frame with the same code.
     pub(super) fn close_back(&mut self, connection: &mut Connection, code: Option<u16>, now: Instant) {
         self.put(connection, now, |out| match code {
             Some(code) => put_close(out, code, ""),
@@ -50,13 +50,13 @@ impl Shard {
         self.linger(connection, now);
     }
 
-    /// The other side ended the stream, or the socket failed.
+    /// Handles the end of the stream or a failure of the socket.
     pub(super) fn ended(&mut self, connection: &mut Connection, reason: CloseReason) {
         self.count_end(connection, reason);
         connection.phase = Phase::Gone;
     }
 
-    /// Nothing more is said: the client gets the end of the stream behind it, and a little time.
+    /// Ends the sending side after the last bytes, and gives the client some time to close.
     pub(super) fn linger(&mut self, connection: &mut Connection, now: Instant) {
         if matches!(connection.phase, Phase::Gone) {
             return;
@@ -73,12 +73,12 @@ impl Shard {
             && !*is_shut
         {
             *is_shut = true;
-            // It fails only if the other side is gone, and then reading says so.
+            // Fails only if the peer is disconnected, which reading detects as well.
             let _ = shutdown(&connection.socket, Shutdown::Write);
         }
     }
 
-    /// Books a WebSocket's end, once: afterwards it is none.
+    /// Counts the end of a WebSocket. A second call has no effect.
     fn count_end(&mut self, connection: &mut Connection, reason: CloseReason) {
         if !matches!(connection.phase, Phase::Open | Phase::Started(_)) {
             return;
@@ -94,7 +94,7 @@ impl Shard {
         self.shared.open.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// What a session held is dropped, and nobody waits for what is in flight.
+    /// Counts the audio that a session held as dropped, and its request in flight as abandoned.
     fn count_held(&mut self, session: Session) {
         let counters = &mut self.counters;
         let in_flight = session.requests_in_flight();
@@ -109,7 +109,7 @@ impl Shard {
         self.pool.give(waiting);
     }
 
-    /// Begins to stop as soon as the gateway does.
+    /// Starts the thread's stop once the gateway is stopping.
     pub(super) fn stop_if_told(&mut self) {
         let now = Instant::now();
         match self.stop_by {
@@ -129,7 +129,7 @@ impl Shard {
         }
     }
 
-    /// Whether the gateway stops and nobody is left, or has had enough time.
+    /// Whether the gateway is stopping and no connection is left, or the time limit has passed.
     pub(super) fn has_ended(&self) -> bool {
         let is_late = |stop_by: Instant| Instant::now() >= stop_by + LINGER_AT_STOP;
         self.stop_by.is_some_and(|stop_by| self.connections.is_empty() || is_late(stop_by))
@@ -142,7 +142,7 @@ impl Shard {
                 self.reject(&mut connection, RejectReason::Draining, Status::ServiceUnavailable, now);
             }
             Phase::Open => self.refuse(&mut connection, GOING_AWAY, now),
-            // Reading its socket may take long: one after the other, like any visit.
+            // Reading many sockets takes long, so these visits are spread over rounds like any others.
             Phase::Started(_) => {
                 connection.visit_at = now;
                 self.due.push_back(key);
@@ -160,7 +160,8 @@ impl Shard {
         self.put_back(connection);
     }
 
-    /// A session's last steps: what it holds is sent once more, what is in flight is waited for, and then it is closed.
+    /// Advances the drain of a session: waits for the request in flight, sends the remaining audio as a last request,
+    /// waits for that, and closes.
     pub(super) fn wind_up(&mut self, connection: &mut Connection, now: Instant) {
         if let Phase::Started(session) = &mut connection.phase
             && session.begin_last_flush()

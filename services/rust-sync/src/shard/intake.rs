@@ -1,4 +1,4 @@
-//! What clients send: read in large pieces, nearly all of it runs of audio frames.
+//! Inbound bytes: read in large pieces, which are nearly always runs of audio frames.
 
 use std::time::Instant;
 
@@ -16,11 +16,12 @@ use crate::{
     },
 };
 
-/// One read takes all that a default receive buffer holds; a client that sends faster than it is read is left for later.
+/// Maximum of reads per visit. One read takes all that a default receive buffer holds; a client that sends faster waits
+/// for the next visit.
 const READS_PER_VISIT: usize = 4;
 
 impl Shard {
-    /// Reads what waits in a socket and does what it says.
+    /// Reads available bytes and handles them.
     pub(super) fn read(&mut self, connection: &mut Connection, now: Instant) {
         let mut buffer = std::mem::take(&mut self.buffer);
         for _ in 0..READS_PER_VISIT {
@@ -45,7 +46,7 @@ impl Shard {
         self.buffer = buffer;
     }
 
-    /// The last `read` of these bytes are new. What isn't whole is kept.
+    /// Handles bytes, the last `read` of which are new. An incomplete rest is kept in `pending`.
     fn take_bytes(&mut self, connection: &mut Connection, bytes: &mut [u8], read: usize, now: Instant) {
         if matches!(connection.phase, Phase::Open | Phase::Started(_)) {
             self.counters.bytes_received += read as u64;
@@ -67,13 +68,13 @@ impl Shard {
             }
             at += taken;
         }
-        // Behind a close frame nothing is waited for.
+        // Bytes after a Close frame are not kept.
         if matches!(connection.phase, Phase::Asking { .. } | Phase::Open | Phase::Started(_)) {
             connection.pending.extend_from_slice(&bytes[at..]);
         }
     }
 
-    /// Takes the run of whole audio frames that `bytes` begin with. Returns how many bytes that is.
+    /// Handles the run of complete audio frames at the start of `bytes`. Returns its length in bytes.
     fn take_audio(&mut self, connection: &mut Connection, bytes: &[u8], now: Instant) -> usize {
         let Phase::Started(session) = &mut connection.phase else { return 0 };
         if connection.assembly.is_under_way() {
@@ -92,12 +93,12 @@ impl Shard {
         let counters = &mut self.counters;
         counters.received += frames;
         counters.dropped[DropReason::Overflow as usize] += dropped;
-        // Dropped frames may be those of an earlier visit, so added first.
+        // Dropped frames may be from an earlier visit; adding first avoids an underflow.
         counters.queued = counters.queued + frames - dropped;
         counters.buffered_bytes = counters.buffered_bytes + frames * FRAME_BYTES as u64 - dropped * FRAME_BYTES as u64;
     }
 
-    /// Takes one frame of any kind if it is whole. Returns how many bytes that is.
+    /// Handles one frame of any kind if it is complete. Returns its length in bytes, or 0.
     fn take_frame(&mut self, connection: &mut Connection, bytes: &mut [u8], now: Instant) -> usize {
         let mut assembly = std::mem::take(&mut connection.assembly);
         let taken = match protocol::take_frame(bytes, &mut assembly) {

@@ -1,4 +1,4 @@
-//! From an accepted socket to a session.
+//! From an accepted socket to a session: the HTTP request, the upgrade and the start message.
 
 use std::{
     os::fd::OwnedFd,
@@ -21,11 +21,11 @@ use crate::{
     session::{Schedule, Session},
 };
 
-/// A request must be whole by then.
+/// Time limit for receiving the HTTP request.
 const ASK_WITHIN: Duration = Duration::from_secs(10);
 
 impl Shard {
-    /// Takes a new socket over. Its request is often there already.
+    /// Registers a new socket and reads from it at once, since the request has often arrived already.
     pub(super) fn adopt(&mut self, socket: OwnedFd, now: Instant) {
         if self.stop_by.is_some() {
             return;
@@ -52,7 +52,7 @@ impl Shard {
         }
     }
 
-    /// Answers a request once it is whole. Returns how many of the bytes it was.
+    /// Responds to a request once it is complete. Returns its length in bytes, or 0.
     pub(super) fn ask(&mut self, connection: &mut Connection, bytes: &[u8], now: Instant) -> usize {
         match http::parse(bytes) {
             Ok(None) => 0,
@@ -93,7 +93,7 @@ impl Shard {
         self.write(connection, &response, now);
     }
 
-    /// Answers a request that leads to no WebSocket.
+    /// Refuses a request with an HTTP status and counts it as rejected.
     pub(super) fn reject(&mut self, connection: &mut Connection, reason: RejectReason, status: Status, now: Instant) {
         self.counters.rejected[reason as usize] += 1;
         self.say_last(connection, &status.response(), now);
@@ -104,7 +104,7 @@ impl Shard {
         self.linger(connection, now);
     }
 
-    /// Makes a session of a connection whose first message was the start.
+    /// Starts the session of a connection that has sent the start message.
     pub(super) fn start(&mut self, connection: &mut Connection, now: Instant) {
         let config = &self.shared.config;
         let (interval, visits) = (config.flush_interval(), config.visit_interval());

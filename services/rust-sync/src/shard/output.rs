@@ -1,4 +1,4 @@
-//! What clients get: written at once, and kept where the kernel doesn't take it.
+//! Outbound bytes: written at once; what the kernel doesn't take is kept.
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +14,13 @@ use super::{
 };
 use crate::{metrics::CloseReason, protocol::SLOW_CONSUMER};
 
-/// A client that leaves more than this unread is closed.
+/// Bytes that may wait for a client, from the contract.
 const MAXIMAL_UNSENT: usize = 64 << 10;
-/// And one that reads nothing for this long.
+/// Time without progress after which a client is closed, from the contract.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Shard {
-    /// Writes a message to a WebSocket, and closes it if its client doesn't read.
+    /// Writes a message to a WebSocket, and closes it if too many bytes wait.
     pub(super) fn send(&mut self, connection: &mut Connection, now: Instant, put: impl FnOnce(&mut Vec<u8>)) {
         self.put(connection, now, put);
         let is_open = matches!(connection.phase, Phase::Open | Phase::Started(_));
@@ -29,7 +29,7 @@ impl Shard {
         }
     }
 
-    /// Writes a message to a WebSocket, however much waits there.
+    /// Writes a message to a WebSocket without a check of the limit.
     pub(super) fn put(&mut self, connection: &mut Connection, now: Instant, put: impl FnOnce(&mut Vec<u8>)) {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
@@ -39,7 +39,7 @@ impl Shard {
         self.scratch = scratch;
     }
 
-    /// Writes bytes; those that the kernel doesn't take are kept.
+    /// Writes bytes; those that the kernel doesn't take are kept in `unsent`.
     pub(super) fn write(&mut self, connection: &mut Connection, bytes: &[u8], now: Instant) {
         let mut rest = bytes;
         if connection.unsent.is_empty() {
@@ -53,7 +53,7 @@ impl Shard {
         connection.unsent.extend_from_slice(rest);
     }
 
-    /// Writes what is kept, as far as the kernel takes it.
+    /// Writes kept bytes, as many as the kernel takes.
     pub(super) fn write_on(&mut self, connection: &mut Connection, now: Instant) {
         while !connection.unsent.is_empty() {
             match rustix::net::send(&connection.socket, &connection.unsent, SendFlags::NOSIGNAL) {
@@ -70,14 +70,14 @@ impl Shard {
         self.shut_when_sent(connection);
     }
 
-    /// Closes a client that has read nothing for too long.
+    /// Closes the connection if bytes wait and none was written for [`PATIENCE`].
     pub(super) fn close_if_stalled(&mut self, connection: &mut Connection, now: Instant) {
         if !connection.unsent.is_empty() && now.duration_since(connection.progress_at) > PATIENCE {
             self.refuse(connection, SLOW_CONSUMER, now);
         }
     }
 
-    /// Has epoll tell of what the connection's phase waits for. For a session that is, as a rule, nothing.
+    /// Registers the events that the connection's phase needs. A session usually needs none.
     pub(super) fn update_interest(&self, connection: &mut Connection) {
         let mut wanted = match connection.phase {
             Phase::Asking { .. } | Phase::Open | Phase::Ending { .. } => EventFlags::IN,
@@ -95,7 +95,7 @@ impl Shard {
         } else {
             epoll::modify(&self.epoll, &connection.socket, data, wanted)
         };
-        // The kernel may lack memory for it; the next change, or the visit at the end of its phase, tries again.
+        // The kernel may lack memory for it. The next change, or the visit at the end of the phase, tries again.
         if changed.is_ok() {
             connection.interest = wanted;
         }

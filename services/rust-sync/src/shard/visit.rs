@@ -1,4 +1,4 @@
-//! What the clock brings: visits, flush ticks, and what comes back from the inference.
+//! Visits, flush ticks, and the handling of responses from the inference.
 
 use std::time::{Duration, Instant};
 
@@ -20,11 +20,11 @@ use crate::{
     session::{Tick, milliseconds},
 };
 
-/// The wheel reaches a little further than this.
+/// Longest delay of a wheel entry; slightly less than the wheel's range.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 impl Shard {
-    /// What epoll told.
+    /// Handles an event of epoll.
     pub(super) fn ready(&mut self, key: u64, flags: EventFlags, now: Instant) {
         let Some(mut connection) = self.connections.take(key) else { return };
         if flags.contains(EventFlags::OUT) {
@@ -36,7 +36,7 @@ impl Shard {
         self.put_back(connection);
     }
 
-    /// A connection's time has come.
+    /// Handles a connection that is due. Entries older than `visit_at` are ignored.
     pub(super) fn visit(&mut self, key: u64, now: Instant) {
         let Some(mut connection) = self.connections.take(key) else { return };
         if connection.visit_at <= now {
@@ -72,7 +72,8 @@ impl Shard {
         }
     }
 
-    /// Sends what a session holds. `lateness` is that of its tick; the last flush has none.
+    /// Reports an overflow and sends the waiting audio. `lateness` is that of the tick; the last flush has none and is
+    /// not counted as a tick.
     pub(super) fn flush(&mut self, connection: &mut Connection, now: Instant, lateness: Option<Duration>) {
         let Phase::Started(session) = &mut connection.phase else { return };
         let since_due = lateness.unwrap_or_default();
@@ -99,7 +100,8 @@ impl Shard {
         }
     }
 
-    /// A request has come back.
+    /// Handles a request that has returned: counts it, and sends the partial or the error if the client is still
+    /// connected.
     pub(super) fn answered(&mut self, answer: Answer) {
         let Answer { request, outcome } = answer;
         let cover = request.batch.cover();
@@ -144,7 +146,7 @@ impl Shard {
         self.put_back(connection);
     }
 
-    /// Enters the next visit that the connection's phase wants.
+    /// Schedules the next visit that the connection's phase requires.
     pub(super) fn visit_later(&mut self, connection: &mut Connection, now: Instant) {
         let latest = now + LONGEST_WAIT;
         let wanted = match &connection.phase {
@@ -157,7 +159,7 @@ impl Shard {
         self.wheel.enter(connection.key, connection.visit_at);
     }
 
-    /// Puts a connection back after something was done to it, or forgets it.
+    /// Puts a connection back after it was handled, or removes it if it is `Gone`.
     pub(super) fn put_back(&mut self, mut connection: Box<Connection>) {
         if let Phase::Gone = connection.phase {
             return self.connections.forget(connection.key);

@@ -1,4 +1,4 @@
-//! The gateway as a real process, a client that sends what it is told, and an inference that does as it is told.
+//! Test support: the gateway as a process, a client that sends arbitrary bytes, and a scripted inference.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -17,17 +17,17 @@ use std::{
 use serde_json::Value;
 use service_contract::{ServiceStats, Started};
 
-/// Nothing here takes longer, on however busy a machine.
+/// Time limit of every wait; it is generous for busy machines.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A gateway that ends with the test.
+/// A running gateway process. Dropping it kills the process.
 pub(crate) struct Gateway {
     child: Child,
     pub(crate) started: Started,
 }
 
 impl Gateway {
-    /// Starts the program with these variables beside `PORT`, `METRICS_PORT` and the inference's address.
+    /// Starts the program with these variables in addition to `PORT`, `METRICS_PORT` and `INFERENCE_URL`.
     pub(crate) fn start(inference: &str, variables: &[(&str, &str)]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_rust-sync"))
             .envs([("PORT", "0"), ("METRICS_PORT", "0"), ("WORKER_THREADS", "1"), ("INFERENCE_URL", inference)])
@@ -44,7 +44,7 @@ impl Gateway {
         Client::connect(&self.started.address)
     }
 
-    /// A session that has begun.
+    /// Opens a connection and sends the start message.
     pub(crate) fn session(&self) -> Client {
         let mut client = self.connect();
         client.text(r#"{"type":"start"}"#);
@@ -66,7 +66,7 @@ impl Gateway {
         stats
     }
 
-    /// Reads `/stats` until they are as wanted.
+    /// Polls `/stats` until `wanted` holds.
     pub(crate) fn stats_when(&self, wanted: impl Fn(&ServiceStats) -> bool) -> ServiceStats {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -91,13 +91,13 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // Fails if the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// One HTTP request on a connection of its own.
+/// Sends one HTTP request on a new connection. Returns status and body.
 pub(crate) fn get(address: &str, path: &str) -> (u16, String) {
     exchange(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n"))
 }
@@ -112,7 +112,7 @@ pub(crate) fn exchange(address: &str, request: &str) -> (u16, String) {
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
-/// What a server sends.
+/// A frame from the gateway, or the end of the stream.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Frame {
     Text(String),
@@ -204,7 +204,7 @@ impl Client {
         }
     }
 
-    /// The next message, which must be JSON.
+    /// Reads the next message, which must be JSON.
     pub(crate) fn message(&mut self) -> Value {
         match self.next() {
             Frame::Text(text) => serde_json::from_str(&text).unwrap(),
@@ -213,7 +213,7 @@ impl Client {
     }
 }
 
-/// A masked frame as a client sends it.
+/// A masked frame in wire format, with this first byte.
 pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mask = [0x37, 0xFA, 0x21, 0x3D];
     let mut bytes = vec![first];
@@ -233,33 +233,33 @@ pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A frame's audio, different for each number.
+/// The audio of a frame, different for each sequence number.
 pub(crate) fn audio(seq: u64) -> Vec<u8> {
     (0..320_u64).flat_map(|sample| (((seq * 320 + sample) * 17 % 20_000) as i16 - 10_000).to_le_bytes()).collect()
 }
 
-/// What an inference got.
+/// A request that the inference has received.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
-    /// Which connection it came on, counted from 0.
+    /// Index of its connection, counted from 0.
     pub(crate) connection: usize,
 }
 
-/// What it does about it.
+/// How the inference handles a request.
 pub(crate) enum Act {
-    /// Sends these bytes.
+    /// Sends these bytes as the response.
     Send(Vec<u8>),
     /// Sends these bytes, and then closes the connection.
     SendAndClose(Vec<u8>),
-    /// Closes the connection.
+    /// Closes the connection without a response.
     Close,
-    /// Says nothing, and keeps the connection.
+    /// Sends nothing and keeps the connection open.
     Silence,
 }
 
-/// An inference that does what a function says, each connection on a thread of its own.
+/// An inference that handles each request with a function, with one thread per connection.
 pub(crate) struct Inference {
     pub(crate) url: String,
     pub(crate) asked: Arc<Mutex<Vec<Asked>>>,
@@ -283,7 +283,7 @@ impl Inference {
         Self { url, asked, connections }
     }
 
-    /// One that answers as it should.
+    /// Starts an inference that sends valid responses.
     pub(crate) fn right() -> Self {
         Self::start(|asked| Act::Send(answer(&asked.body)))
     }
@@ -296,7 +296,7 @@ impl Inference {
 fn serve(stream: TcpStream, connection: usize, act: &dyn Fn(&Asked) -> Act, asked: &Mutex<Vec<Asked>>) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut stream = stream;
-    // It ends when the gateway does.
+    // The loop ends when the gateway closes the connection.
     while let Some(request) = read_request(&mut reader, connection) {
         asked.lock().unwrap().push(request.clone());
         let done = match act(&request) {
@@ -327,7 +327,8 @@ fn read_request(reader: &mut impl BufRead, connection: usize) -> Option<Asked> {
     Some(Asked { head, body, connection })
 }
 
-/// The right answer for 4 passes, as far as a gateway can tell: the length decides, the checksum is the first sample's.
+/// A response for 4 passes that a gateway accepts. The counts follow from the body's length; the checksum is that of
+/// the first sample only.
 pub(crate) fn answer(body: &[u8]) -> Vec<u8> {
     let frames = body.len() / 640;
     let checksum = u32::from(u16::from_le_bytes([body[0], body[1]]));
@@ -349,7 +350,7 @@ pub(crate) fn http(status: u16, body: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Metrics by name and labels.
+/// Parses Prometheus text into values by name and labels.
 pub(crate) fn metrics(text: &str) -> BTreeMap<String, f64> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
