@@ -5,8 +5,8 @@ use std::fs;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Maximum number of scans of `/proc` for processes started in the meantime. A stopped process starts no others, so the
-/// scans find fewer each time.
+/// Maximum number of scans of `/proc` for descendants that were started in the meantime. A stopped process starts no
+/// others.
 const LOOKS: usize = 10;
 
 /// Sends a signal to a process and all its descendants. SIGSTOP is also sent to those that were started in the

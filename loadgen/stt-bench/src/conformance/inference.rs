@@ -88,7 +88,7 @@ pub struct Asked {
     /// Sequence numbers of the undamaged frames in its body, in their order there.
     pub sequences: Vec<u32>,
     /// First fault of the body, which should consist of whole frames of one session, byte for byte as sent. None if it
-    /// is correct.
+    /// is correct, or if it does not begin with a marked frame.
     pub damage: Option<String>,
     /// Value of the header `x-cpu-passes`; none if it is missing.
     pub passes: Option<String>,
@@ -169,7 +169,7 @@ impl Inference {
         self.desks().entry(session).or_default().script = replies;
     }
 
-    /// Records of all requests of a session, in the order of arrival.
+    /// Records of all requests of a session, in the order in which their bodies were complete.
     pub fn asked(&self, session: u32) -> Vec<Asked> {
         self.desks().get(&session).map(|desk| desk.asked.clone()).unwrap_or_default()
     }
@@ -217,7 +217,7 @@ impl Inference {
             let (inference, handle) = (self.clone(), handle.clone());
             async move { inference.answer(request, &handle).await }
         });
-        // Errors are expected: a reset, by this server or by the gateway, ends it with one.
+        // Errors are expected: a reset by this server or by the gateway ends the connection with one.
         let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), answer).await;
     }
 

@@ -116,7 +116,7 @@ pub struct Session {
     pub client: Client,
     /// Number of audio frames sent; also the sequence number of the last one.
     pub sent: u32,
-    /// Time just before start was sent; the schedule of ticks counts from it.
+    /// Time just before start was sent; cases count the session's ticks from it.
     pub began: Instant,
     /// Partials and error frames so far, in the order of arrival.
     pub answers: Vec<Answer>,

@@ -153,7 +153,7 @@ pub(super) async fn books_under_load(scene: Scene) -> Verdict {
 /// `/stats`.
 pub(super) async fn metrics(scene: Scene) -> Verdict {
     let port = scene.metrics()?;
-    // One partial failure and one closed session, so that each labelled counter has a sample.
+    // One failed batch and one closed session, so that each labelled counter has a sample.
     let mut failing = scene.session(vec![Reply::now(Says::Status(503))]).await?;
     failing.burst(1).await?;
     failing.covered(scene.patience()).await?;

@@ -60,7 +60,7 @@ pub(super) async fn overflow(scene: Scene) -> Verdict {
 /// the memory of a runtime with garbage collection varies by itself.
 /// A debug build is slow and only checks the self-test's gateways, which have no garbage collection; it sends less.
 const FLOOD_BYTES: u32 = if cfg!(debug_assertions) { 3 << 20 } else { 32 << 20 };
-/// Frames per connection, as a multiple of the frames that may wait on it.
+/// Frames per connection, as a multiple of the frames that may wait on it (or of 50, if that is more).
 const TIMES: u32 = 13;
 /// Maximum duration of the warm-up of [`bounded_memory`].
 const WARMING: Duration = Duration::from_secs(6);
