@@ -1,25 +1,26 @@
-//! Whether a speech-to-text gateway keeps its contract (`services/README.md`, "Gateways"), case by case.
+//! Checks whether a speech-to-text gateway keeps its contract (`services/README.md`, "Gateways"), case by case.
 //!
-//! It starts the gateway with our own scripted inference behind it, plays client and inference at once, and compares what
-//! comes out on each side with what went in on the other. Each case has its own result and never judges what another one
-//! is about, so that a flaw shows under its own name.
+//! The tool starts the gateway with a scripted inference behind it and plays both the client and the inference. It
+//! compares what leaves the gateway on each side with what entered on the other. Each case has its own result and does
+//! not judge what another case is about, so that a flaw shows under one name.
 //!
 //! | file | what |
 //! | --- | --- |
 //! | [`command`] | the command line |
 //! | [`run`] | one gateway: processes, stages, results |
-//! | [`gateway`] | how a gateway is started and told to behave |
-//! | [`inference`] | the inference that is told how to answer |
+//! | [`gateway`] | how a gateway is started and configured |
+//! | [`inference`] | the scripted inference: each session's replies are set in advance |
 //! | [`cases`] | what is checked, a file per subject |
-//! | [`scene`] | what a case finds in front of it: gateway, inference, sessions |
+//! | [`scene`] | what a case gets: gateway, inference, sessions |
 //! | [`client`], [`frames`] | a WebSocket client that can break every rule |
-//! | [`payload`] | audio that says whose it is, and what the inference says to it (pure) |
+//! | [`payload`] | audio that carries its session and frame number, and the inference's result for it (pure) |
 //! | [`answers`] | partials and error frames (pure) |
 //! | [`readings`] | the metrics port |
-//! | [`level`] | how much of the contract is checked, and exceptions from it |
+//! | [`level`], [`scope`] | how much of the contract is checked, exceptions from it, and which cases that selects |
 //! | [`family`] | signals to a gateway of several processes |
-//! | [`stage`], [`finding`] | which process a case runs in front of; what it found |
+//! | [`stage`], [`finding`] | which gateway process a case runs against; what the case found |
 //! | [`case`](mod@case), [`output`] | cases and their results, and how they are printed |
+//! | [`text`] | texts from the wire, shortened for results |
 
 pub mod answers;
 pub mod case;

@@ -1,5 +1,5 @@
-//! What a gateway says to audio: partials and error frames, read leniently for the cases that are about something else,
-//! and checked key by key for those that are about them.
+//! Partials and error frames: a gateway's answers to audio. Parsing is lenient, for cases about something else; the
+//! `check_*` methods check keys and values strictly, for cases about the answers themselves.
 
 use std::{fmt, time::Instant};
 
@@ -11,7 +11,7 @@ use super::{
     text::excerpt,
 };
 
-/// The keys of a partial, in their order.
+/// Keys of a partial, in the contract's order.
 pub const PARTIAL_KEYS: [&str; 14] = [
     "type",
     "oldest_frame_seq",
@@ -29,7 +29,7 @@ pub const PARTIAL_KEYS: [&str; 14] = [
     "inflight_model_jobs",
 ];
 
-/// The keys of an error frame, in their order.
+/// Keys of an error frame, in the contract's order.
 pub const ERROR_KEYS: [&str; 16] = [
     "type",
     "stage",
@@ -49,17 +49,17 @@ pub const ERROR_KEYS: [&str; 16] = [
     "retryable",
 ];
 
-/// A partial or an error frame.
+/// A partial or an error frame, with its JSON members in the order of the wire.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// When it was read.
+    /// Time at which the client read it.
     pub at: Instant,
-    /// As it came.
+    /// The JSON text as received.
     pub text: String,
     members: Vec<(String, Value)>,
 }
 
-/// An object's members in their order, repeated ones included.
+/// Members of a JSON object in their order, including repeated keys.
 struct Members(Vec<(String, Value)>);
 
 impl<'de> Deserialize<'de> for Members {
@@ -85,10 +85,10 @@ impl<'de> Deserialize<'de> for Members {
 }
 
 impl Answer {
-    /// Reads a text message of the gateway.
+    /// Parses a text message of the gateway.
     ///
     /// # Errors
-    /// When it is neither a partial nor an error frame.
+    /// Fails if the text is not a JSON object whose `type` is `partial` or `error`.
     pub fn read(at: Instant, text: String) -> Result<Self, Trouble> {
         let wish = "a partial or an error frame: a JSON object with \"type\"";
         let Ok(Members(members)) = serde_json::from_str(&text) else { return Err(failed(wish, excerpt(&text))) };
@@ -99,42 +99,42 @@ impl Answer {
         }
     }
 
-    /// A member.
+    /// Value of the first member with this key.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.members.iter().find(|(name, _)| name == key).map(|(_, value)| value)
     }
 
-    /// A member that is a number, else 0.
+    /// Value of a member as an unsigned integer; 0 if it is missing or of another type.
     pub fn number(&self, key: &str) -> u64 {
         self.get(key).and_then(Value::as_u64).unwrap_or(0)
     }
 
-    /// A member that is a time in milliseconds, else a negative one.
+    /// Value of a member as a number, usually of milliseconds; -1 if it is missing or not a number.
     pub fn milliseconds(&self, key: &str) -> f64 {
         self.get(key).and_then(Value::as_f64).unwrap_or(-1.0)
     }
 
-    /// A member that is a text, else nothing.
+    /// Value of a member as a string; empty if it is missing or of another type.
     pub fn word(&self, key: &str) -> &str {
         self.get(key).and_then(Value::as_str).unwrap_or("")
     }
 
-    /// Whether it is a partial.
+    /// Whether it is a partial; otherwise it is an error frame.
     pub fn is_partial(&self) -> bool {
         self.word("type") == "partial"
     }
 
-    /// The number of its oldest frame.
+    /// Sequence number of the oldest frame that it covers; 0 if it has none.
     pub fn oldest(&self) -> u64 {
         self.number("oldest_frame_seq")
     }
 
-    /// The number of its newest frame.
+    /// Sequence number of the newest frame that it covers; 0 if it has none.
     pub fn newest(&self) -> u64 {
         self.number("newest_frame_seq")
     }
 
-    /// For people.
+    /// Short description for the evidence of a case: type and covered frames.
     pub fn words(&self) -> String {
         let cover = format!("{} to {}", self.oldest(), self.newest());
         match self.is_partial() {
@@ -143,10 +143,10 @@ impl Answer {
         }
     }
 
-    /// Its keys must be these, in this order.
+    /// Checks that its keys are exactly these, in this order.
     ///
     /// # Errors
-    /// When one is missing, one too many or out of place.
+    /// Fails if a key is missing, surplus, repeated or out of order.
     pub fn check_keys(&self, keys: &[&str]) -> Result<(), Trouble> {
         let seen: Vec<&str> = self.members.iter().map(|(name, _)| name.as_str()).collect();
         let wish = format!("exactly the {} keys of the contract, in its order", keys.len());
@@ -157,10 +157,10 @@ impl Answer {
         ensure(seen == keys, &wish, format!("{seen:?}"))
     }
 
-    /// These must be integers, written as such.
+    /// Checks that the values of these keys are integers of at least 0, written without a decimal point.
     ///
     /// # Errors
-    /// When one is not.
+    /// Fails for the first key whose value is not, or that is missing.
     pub fn check_integers(&self, keys: &[&str]) -> Result<(), Trouble> {
         for key in keys {
             let value = self.get(key).unwrap_or(&Value::Null);
@@ -169,10 +169,10 @@ impl Answer {
         Ok(())
     }
 
-    /// These must be times: finite, not negative.
+    /// Checks that the values of these keys are finite numbers of at least 0.
     ///
     /// # Errors
-    /// When one is not.
+    /// Fails for the first key whose value is not, or that is missing.
     pub fn check_times(&self, keys: &[&str]) -> Result<(), Trouble> {
         for key in keys {
             let value = self.get(key).unwrap_or(&Value::Null);
@@ -182,10 +182,10 @@ impl Answer {
         Ok(())
     }
 
-    /// These must have these values.
+    /// Checks that these keys have these values.
     ///
     /// # Errors
-    /// When one has another one.
+    /// Fails for the first key with another value, or that is missing (unless null is expected).
     pub fn check_values(&self, values: &[(&str, Value)]) -> Result<(), Trouble> {
         for (key, value) in values {
             let seen = self.get(key).unwrap_or(&Value::Null);
@@ -195,10 +195,10 @@ impl Answer {
     }
 }
 
-/// Every frame from 1 to `sent` must be covered exactly once, in order.
+/// Checks that the answers cover every frame from 1 to `sent` exactly once, in order.
 ///
 /// # Errors
-/// The first gap or overlap.
+/// Fails with the first gap or overlap, or if frames at the end are not covered.
 pub fn check_cover(answers: &[Answer], sent: u32) -> Result<(), Trouble> {
     let wish = format!("frames 1 to {sent} are covered exactly once, in their order");
     let mut next = 1;

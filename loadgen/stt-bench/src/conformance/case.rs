@@ -1,4 +1,4 @@
-//! What a check is, and its result.
+//! The definition of a conformance case, and its result after a run.
 
 use std::{future::Future, pin::Pin, time::Duration};
 
@@ -11,69 +11,69 @@ use super::{
     stage::{Need, Stage},
 };
 
-/// One check, with its own result.
+/// One check of the contract, with its own result.
 #[derive(Clone, Copy)]
 pub struct Case {
-    /// Its name, as results and the table of flaws call it.
+    /// Unique name, as results, `--only` and the table of flaws use it.
     pub name: &'static str,
-    /// What a gateway that passes it has shown.
+    /// What a gateway shows by passing the case, as a sentence for the report.
     pub proves: &'static str,
-    /// From which level on it is checked.
+    /// Lowest level at which the case is checked.
     pub level: Level,
-    /// In front of which gateway process it runs.
+    /// Stage, and thereby the gateway process, in which the case runs.
     pub stage: Stage,
-    /// What it can't do without.
+    /// Conditions without which the case is skipped.
     pub needs: &'static [Need],
-    /// How often it may be tried. What is about time is tried thrice: a busy machine is late once, and a gateway that is
-    /// wrong is wrong each time.
+    /// Maximum number of tries. A case about time is tried three times: a busy machine is late once, and a wrong
+    /// gateway is wrong each time.
     pub tries: u32,
-    /// The check itself.
+    /// Starts the check on a scene; called once per try.
     pub run: fn(Scene) -> Running,
 }
 
-/// A check under way.
+/// Future of a check that has started.
 pub type Running = Pin<Box<dyn Future<Output = Verdict> + Send>>;
 
-/// What became of a case.
+/// Outcome of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// As the contract says.
+    /// The gateway behaves as the contract says.
     Passed,
-    /// Not as the contract says.
+    /// The gateway does not behave as the contract says, or an exception is declared for a case that passes.
     Failed,
-    /// Not as the contract says, as was declared.
+    /// The gateway does not behave as the contract says, and an exception declares this.
     Excepted,
-    /// Not run.
+    /// The case was not run: the run lacked something that it needs.
     Skipped,
 }
 
-/// The result of a case.
+/// Result of one case on one gateway, as the JSON file has it.
 #[derive(Clone, Debug, Serialize)]
 pub struct CaseResult {
-    /// The case.
+    /// Name of the case.
     pub name: &'static str,
-    /// What it proves.
+    /// What a gateway shows by passing the case.
     pub proves: &'static str,
-    /// From which level on it is checked.
+    /// Lowest level at which the case is checked.
     pub level: Level,
-    /// What became of it.
+    /// Outcome of the case, after declared exceptions are applied.
     pub status: Status,
-    /// Where the gateway is excepted: what it does instead.
+    /// Declared exception: what the gateway does instead. None if no exception is declared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instead: Option<String>,
-    /// Why it was skipped.
+    /// Why the case was skipped; none if it was run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What was expected and what was seen.
+    /// What was expected and what was observed; none if the case was skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evidence: Option<Evidence>,
-    /// How long it took, in seconds.
+    /// Duration of the case including repeated tries, in seconds.
     pub seconds: f64,
 }
 
 impl CaseResult {
-    /// Of a verdict.
+    /// Creates the result from a verdict, before exceptions are applied.
     pub fn new(case: &Case, verdict: Verdict, took: Duration) -> Self {
         let (status, reason, evidence) = match verdict {
             Ok(evidence) => (Status::Passed, None, Some(evidence)),
@@ -84,7 +84,7 @@ impl CaseResult {
         Self { name, proves, level, status, instead: None, reason, evidence, seconds: took.as_secs_f64() }
     }
 
-    /// The same in the light of what was declared: a failure is as expected, and a pass is none.
+    /// Applies declared exceptions: a declared failure is excepted, and a pass despite a declaration fails.
     pub fn excepted(self, exceptions: &Exceptions) -> Self {
         let Some(instead) = exceptions.get(self.name).cloned() else { return self };
         let (status, evidence) = match self.status {
@@ -96,7 +96,7 @@ impl CaseResult {
     }
 }
 
-/// What is wrong with an exception of a case that passes.
+/// Evidence that the exception of a passing case is not needed.
 fn needless(evidence: &Evidence) -> Evidence {
     let expected = "a failure, as there is an exception".into();
     let seen = format!("it passes ({}): the exception isn't needed any more, remove it", evidence.seen);

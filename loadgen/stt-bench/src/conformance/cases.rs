@@ -1,4 +1,5 @@
-//! All cases, in the order of the report.
+//! All conformance cases, in the order of the report. Each submodule has the checks of one subject; [`CASES`] gives
+//! each check its name, stage, needs and level. Cases do not depend on each other's results.
 
 mod accounts;
 mod covers;
@@ -25,11 +26,11 @@ fn boxed(verdict: impl Future<Output = Verdict> + Send + 'static) -> Running {
     Box::pin(verdict)
 }
 
-/// What is about time is tried so often.
+/// Maximum number of tries of a case about time: a busy machine can be late once.
 const TRIES: u32 = 3;
 
 macro_rules! case {
-    // What a WebSocket or HTTP library does by itself.
+    // Level strict: what a WebSocket or HTTP library does by itself. All other cases have level core.
     (strict $name:literal, $($rest:tt)*) => {
         Case { level: Level::Strict, ..case!($name, $($rest)*) }
     };
@@ -49,7 +50,7 @@ macro_rules! case {
     };
 }
 
-/// Every case there is.
+/// All cases, in the order of the report.
 pub const CASES: &[Case] = &[
     case!("ready", Wire, [], start::ready, "a client is taken, and its Close before start is a normal end"),
     case!("partial", Wire, [FourPasses], start::partial, "a partial has exactly its 14 keys, and the golden values"),

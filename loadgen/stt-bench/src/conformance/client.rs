@@ -1,4 +1,5 @@
-//! A WebSocket client that can break every rule, and sees all that the gateway sends, with the time.
+//! A WebSocket client that can break every rule of the protocol. A task reads all that the gateway sends, and records
+//! each event with its time.
 
 use std::{
     io,
@@ -23,36 +24,36 @@ use super::{
     text::excerpt,
 };
 
-/// Longest that a handshake may take.
+/// Time limit for connecting and the upgrade.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Longest that the gateway may leave a write of ours waiting.
+/// Time limit for one write, which the gateway can block by not reading.
 const WRITE: Duration = Duration::from_secs(10);
-/// Where sessions are.
+/// Path of the gateway's WebSocket.
 const PATH: &str = "/ws/stt";
 
-/// What the gateway sent.
+/// Something that the gateway sent, or the end of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A text message.
+    /// A complete text message.
     Text(String),
-    /// A binary message: a gateway has no reason to send one.
+    /// A complete binary message, with its length in bytes. The contract gives a gateway no reason to send one.
     Binary(usize),
-    /// A ping.
+    /// A ping, whose payload is dropped and which is not answered.
     Ping,
-    /// A pong with its payload.
+    /// A pong, with its payload.
     Pong(Vec<u8>),
-    /// A Close, with its code and reason.
+    /// A Close, with its code (if it has one) and its reason.
     Close(Option<u16>, String),
-    /// The end of the connection, cleanly.
+    /// The gateway ended the TCP connection in order (FIN).
     End,
-    /// The connection broke.
+    /// The TCP connection failed, for this reason; `reset` for ECONNRESET.
     Broken(String),
-    /// Something that RFC 6455 forbids.
+    /// The gateway sent something that RFC 6455 forbids; reading ends here.
     Violation(String),
 }
 
 impl Event {
-    /// For people.
+    /// Description for the evidence of a case.
     pub fn words(&self) -> String {
         match self {
             Event::Text(text) => format!("the text {}", excerpt(text)),
@@ -68,21 +69,21 @@ impl Event {
     }
 }
 
-/// What was sent, and when we read it.
+/// An event, with the time at which it was read.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// When it was read.
+    /// Time at which the client read it.
     pub at: Instant,
-    /// What it was.
+    /// What the gateway sent, or how the connection ended.
     pub event: Event,
 }
 
-/// One connection.
+/// A client's connection to the gateway, after the upgrade.
 pub struct Client {
     write: OwnedWriteHalf,
     events: mpsc::UnboundedReceiver<Seen>,
     reader: JoinHandle<()>,
-    /// A connection whose reader has not begun.
+    /// What the reading task needs, until [`Client::start_reading`] starts it.
     unread: Option<(OwnedReadHalf, Vec<u8>, mpsc::UnboundedSender<Seen>)>,
 }
 
@@ -93,21 +94,21 @@ impl Drop for Client {
 }
 
 impl Client {
-    /// Connects, completes the upgrade, and reads from then on.
+    /// Connects, completes the upgrade and starts to read.
     ///
     /// # Errors
-    /// When the gateway doesn't upgrade the connection.
+    /// Fails if the gateway does not upgrade the connection within 5 seconds.
     pub async fn open(address: &str) -> Result<Self, Trouble> {
         let mut client = Self::open_unread(address, false).await?;
         client.start_reading();
         Ok(client)
     }
 
-    /// Connects and completes the upgrade, but reads nothing. `tiny` asks for the smallest buffers that the kernel has,
-    /// on both sides.
+    /// Connects and completes the upgrade, but does not start to read. `tiny` keeps the socket buffers small on both
+    /// sides: a small receive buffer, and a small segment size that limits the gateway's send buffer.
     ///
     /// # Errors
-    /// When the gateway doesn't upgrade the connection.
+    /// Fails if the gateway does not upgrade the connection within 5 seconds.
     pub async fn open_unread(address: &str, tiny: bool) -> Result<Self, Trouble> {
         let wish = format!("{address}{PATH} upgrades to a WebSocket within {HANDSHAKE:?}");
         let opened = timeout(HANDSHAKE, upgrade(address, tiny)).await;
@@ -121,17 +122,17 @@ impl Client {
         Ok(Self { write, events, reader: tokio::spawn(async {}), unread: Some((read, rest, sender)) })
     }
 
-    /// Begins to read, if it hasn't begun.
+    /// Starts to read, unless reading has started already.
     pub fn start_reading(&mut self) {
         if let Some((read, rest, sender)) = self.unread.take() {
             self.reader = tokio::spawn(follow(read, rest, sender));
         }
     }
 
-    /// Writes bytes as they are.
+    /// Writes bytes to the TCP connection unchanged.
     ///
     /// # Errors
-    /// When the connection is gone, or the gateway leaves us waiting.
+    /// Fails if the connection is broken, or if the write takes longer than 10 seconds.
     pub async fn raw(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
         let wish = "the gateway takes what is sent";
         match timeout(WRITE, self.write.write_all(bytes)).await {
@@ -141,7 +142,7 @@ impl Client {
         }
     }
 
-    /// Sends a frame, right or wrong.
+    /// Sends a frame, valid or not.
     ///
     /// # Errors
     /// As [`Client::raw`].
@@ -151,7 +152,7 @@ impl Client {
         self.raw(&bytes).await
     }
 
-    /// Sends a text message.
+    /// Sends an unfragmented text message.
     ///
     /// # Errors
     /// As [`Client::raw`].
@@ -159,7 +160,7 @@ impl Client {
         self.send(&Outgoing::whole(opcode::TEXT, text.as_bytes())).await
     }
 
-    /// Sends a binary message.
+    /// Sends an unfragmented binary message.
     ///
     /// # Errors
     /// As [`Client::raw`].
@@ -175,20 +176,20 @@ impl Client {
         self.send(&Outgoing::whole(opcode::CLOSE, &1000_u16.to_be_bytes())).await
     }
 
-    /// What comes next, or nothing within that time.
+    /// Waits up to this time for the next event; none if no event comes or the connection has ended before.
     pub async fn next(&mut self, within: Duration) -> Option<Seen> {
         timeout(within, self.events.recv()).await.ok().flatten()
     }
 
-    /// What has come already.
+    /// Returns the next event that has been read already, without waiting.
     pub fn try_next(&mut self) -> Option<Seen> {
         self.events.try_recv().ok()
     }
 
-    /// The next event must be a Close with this code.
+    /// Waits for the next event, which must be a Close with this code.
     ///
     /// # Errors
-    /// When it is another one, or none within that time.
+    /// Fails if it is another event, or if none comes within this time.
     pub async fn refused(&mut self, code: u16, within: Duration) -> Result<Evidence, Trouble> {
         let expected = format!("the next frame is Close {code}, within {within:?}");
         match self.next(within).await {
@@ -200,10 +201,12 @@ impl Client {
         }
     }
 
-    /// Closes, and waits for the gateway's Close and its end of the connection. What it still sends before is read over.
+    /// Sends a Close, and waits for the gateway's Close and the end of the connection. Texts, pings and pongs before it
+    /// are skipped.
     ///
     /// # Errors
-    /// When the Close is not answered within `within`, or the connection stays for two seconds after it.
+    /// Fails if the Close is not answered within `within`, if the connection stays open for two seconds after it, or if
+    /// a binary message, a violation or a broken connection comes instead.
     pub async fn farewell(&mut self, within: Duration) -> Result<Evidence, Trouble> {
         let expected = format!("Close is answered with Close within {within:?}, and the connection ends");
         let begun = Instant::now();
@@ -231,7 +234,7 @@ impl Client {
     }
 }
 
-/// The upgrade, and what came after its answer already.
+/// Connects and sends the upgrade request. Returns the stream, and the bytes that came after the response's head.
 async fn upgrade(address: &str, tiny: bool) -> Result<(TcpStream, Vec<u8>), String> {
     let mut stream = connect(address, tiny).await.map_err(|error| format!("connecting failed: {error}"))?;
     let request = format!(
@@ -254,7 +257,7 @@ async fn upgrade(address: &str, tiny: bool) -> Result<(TcpStream, Vec<u8>), Stri
     if status.split(' ').nth(1) != Some("101") {
         return Err(format!("the upgrade is answered with {status}"));
     }
-    // The answer to the key of RFC 6455, section 1.3.
+    // The `Sec-WebSocket-Accept` for the sample key of RFC 6455, section 1.3.
     if !head.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=") {
         return Err(format!("the upgrade's Sec-WebSocket-Accept is wrong: {}", excerpt(&head)));
     }
@@ -266,7 +269,7 @@ async fn connect(address: &str, tiny: bool) -> io::Result<TcpStream> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     if tiny {
         socket.set_recv_buffer_size(4096)?;
-        // Small segments keep the gateway's send buffer small too: the kernel sizes it by them.
+        // Small segments also keep the gateway's send buffer small: the kernel sizes it by them.
         small_segments(&socket)?;
     }
     let stream = socket.connect(address).await?;
@@ -278,7 +281,8 @@ fn small_segments(socket: &TcpSocket) -> io::Result<()> {
     socket2::SockRef::from(socket).set_tcp_mss(536)
 }
 
-/// Reads until the end.
+/// Reads frames and sends an event for each message and control frame, until the connection ends, a violation comes or
+/// the client is dropped.
 async fn follow(mut read: OwnedReadHalf, mut bytes: Vec<u8>, events: mpsc::UnboundedSender<Seen>) {
     let mut message: Option<(u8, Vec<u8>)> = None;
     loop {
@@ -290,7 +294,7 @@ async fn follow(mut read: OwnedReadHalf, mut bytes: Vec<u8>, events: mpsc::Unbou
             };
             let Some(event) = event else { continue };
             let over = matches!(event, Event::Violation(_));
-            // Nobody listens any more.
+            // A failed send means that the client was dropped.
             if events.send(Seen { at: Instant::now(), event }).is_err() || over {
                 return;
             }
@@ -308,7 +312,7 @@ async fn follow(mut read: OwnedReadHalf, mut bytes: Vec<u8>, events: mpsc::Unbou
     }
 }
 
-/// A frame as an event; nothing while its message has more to come.
+/// Turns a frame into an event; none if its message has further frames. `message` holds the fragments so far.
 fn complete(frame: frames::Incoming, message: &mut Option<(u8, Vec<u8>)>) -> Option<Event> {
     let payload = frame.payload;
     match frame.opcode {

@@ -1,4 +1,5 @@
-//! The command line.
+//! The command line of `stt-conformance`: parses the arguments, runs the cases on each gateway and writes the results.
+//! The exit code is 0, 1 or 2 (see [`Arguments`]).
 
 use std::{fs, net::SocketAddr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
@@ -16,53 +17,53 @@ use super::{
     scope::{Scope, names_of},
 };
 
-/// All passed.
+/// Exit code: at least one case ran, and none failed.
 const PASSED: u8 = 0;
-/// A case failed.
+/// Exit code: at least one case failed.
 const FAILED: u8 = 1;
-/// Nothing could be run, or not what was asked for.
+/// Exit code: bad usage, no case ran, a gateway could not be checked, or the results could not be written.
 const UNUSABLE: u8 = 2;
 
 /// Checks speech-to-text gateways against their contract, case by case.
 ///
-/// Either it starts a gateway itself (--start NAME -- COMMAND ARGUMENTS…) and runs every case, or it checks gateways that
-/// run already (--service NAME=ws://HOST:PORT/ws/stt) with the cases that can be run on them. Exit code 0: no case failed;
-/// 1: one did; 2: bad usage, or nothing could be run.
+/// Either it starts a gateway itself (--start NAME -- COMMAND ARGUMENTS…) and runs every case, or it checks gateways
+/// that run already (--service NAME=ws://HOST:PORT/ws/stt) with the cases that can be run on them. Exit code 0: no case
+/// failed; 1: at least one case failed; 2: bad usage, or a gateway could not be checked, or no case was run.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "stt-conformance", version)]
 pub struct Arguments {
-    /// Start this gateway with the command after `--`, once per stage, each with an environment of its own
+    /// Start this gateway with the command after `--`, once per stage, each process with its own environment
     #[arg(long, value_name = "NAME", requires = "command")]
     start: Option<String>,
-    /// Check a gateway that runs
+    /// Check a gateway that is running already (repeatable)
     #[arg(long, value_name = "NAME=ws://HOST:PORT/ws/stt", value_parser = named)]
     service: Vec<(String, String)>,
-    /// The metrics port of a gateway that runs
+    /// The metrics port of a gateway given with --service (repeatable)
     #[arg(long, value_name = "NAME=http://HOST:PORT", value_parser = named)]
     metrics: Vec<(String, String)>,
-    /// Where the scripted inference listens; gateways that run must have it as INFERENCE_URL
+    /// Address on which the scripted inference listens; running gateways must have it as INFERENCE_URL
     #[arg(long, value_name = "HOST:PORT")]
     inference_listen: Option<SocketAddr>,
-    /// FLUSH_INTERVAL_MS of gateways that run
+    /// FLUSH_INTERVAL_MS of the running gateways
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     flush_interval_ms: u64,
-    /// INFERENCE_TIMEOUT_MS of gateways that run
+    /// INFERENCE_TIMEOUT_MS of the running gateways
     #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
     inference_timeout_ms: u64,
-    /// CPU_PASSES of gateways that run
+    /// CPU_PASSES of the running gateways
     #[arg(long, value_name = "N", default_value_t = 4)]
     cpu_passes: u32,
-    /// MODEL_DELAY_MS of gateways that run
+    /// MODEL_DELAY_MS of the running gateways
     #[arg(long, value_name = "MS", default_value_t = 75)]
     model_delay_ms: u64,
-    /// MAX_BUFFERED_FRAMES of gateways that run
+    /// MAX_BUFFERED_FRAMES of the running gateways
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
     max_buffered_frames: u32,
-    /// How much of the contract is checked: core is what a measurement needs and what an application decides through its
-    /// library; strict is all of it
+    /// How much of the contract is checked: core is what a measurement needs and what an application decides through
+    /// its library; strict is the whole contract
     #[arg(long, value_enum, default_value_t)]
     level: Level,
-    /// The gateway is known to fail this case of level strict, and does that instead (repeatable)
+    /// Declare that the gateway fails this case of level strict, and what it does instead (repeatable)
     #[arg(long, value_name = "CASE=INSTEAD", value_parser = named)]
     except: Vec<(String, String)>,
     /// Run only this case (repeatable)
@@ -74,10 +75,10 @@ pub struct Arguments {
     /// Write all results to this file, as JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// List the cases with their levels, and what each proves
+    /// List the cases with their levels and what each case proves
     #[arg(long)]
     list: bool,
-    /// The command that starts the gateway
+    /// The command that starts the gateway, with its arguments
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -89,7 +90,7 @@ fn named(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// `host:port` of an address with this scheme.
+/// `host:port` of an address. Fails if the address has another scheme, no port, or a path other than `/ws/stt`.
 fn host_and_port(address: &str, scheme: &str) -> anyhow::Result<String> {
     let rest = address.strip_prefix(scheme).and_then(|rest| rest.strip_prefix("://"));
     let rest = rest.with_context(|| format!("\"{address}\" does not begin with {scheme}://"))?;
@@ -101,7 +102,7 @@ fn host_and_port(address: &str, scheme: &str) -> anyhow::Result<String> {
 }
 
 impl Arguments {
-    /// The gateways that were asked for.
+    /// The gateways that the arguments name, each with its name. Fails on contradictory or missing arguments.
     fn origins(&self) -> anyhow::Result<Vec<(String, Origin)>> {
         let mut origins = Vec::new();
         if let Some(name) = &self.start {
@@ -144,7 +145,8 @@ impl Arguments {
         }
     }
 
-    /// What is checked.
+    /// The level, the cases and the exceptions to check. Fails if `--only` names an unknown case or one above the
+    /// level, or if `--except` names a case that is not of level strict or names one twice.
     fn scope(&self) -> anyhow::Result<Scope> {
         for name in &self.only {
             let case = CASES.iter().find(|case| case.name == name);
@@ -167,13 +169,13 @@ impl Arguments {
     }
 }
 
-/// A line per case.
+/// The text of `--list`: a line per case with its name, level and what it proves.
 fn list() -> String {
     let width = CASES.iter().map(|case| case.name.len()).max().unwrap_or(0);
     CASES.iter().map(|case| format!("{:width$}  {:6}  {}\n", case.name, case.level.word(), case.proves)).collect()
 }
 
-/// Runs the command line.
+/// Parses the command line, runs it and returns the process's exit code.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if arguments.list {
@@ -211,7 +213,7 @@ async fn check(arguments: &Arguments) -> anyhow::Result<u8> {
         }
     }
     let report = Report::new(services);
-    // What was found is kept, also when a gateway is missing.
+    // The results of the other gateways are written even if one gateway could not be checked.
     if let Some(path) = &arguments.json {
         write(path, &(serde_json::to_string_pretty(&report)? + "\n"))?;
     }

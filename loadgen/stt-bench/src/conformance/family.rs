@@ -1,21 +1,25 @@
-//! A process and all that it has started, found in `/proc`: signals reach a gateway of several processes as a whole.
+//! Sends signals to a process and all its descendants, found in `/proc`, so that they reach all of a gateway that has
+//! several processes.
 
 use std::fs;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A stopped process starts no other: so often at most the family is looked at again for members that came meanwhile.
+/// Maximum number of scans of `/proc` for descendants that were started in the meantime. A stopped process starts no
+/// others.
 const LOOKS: usize = 10;
 
-/// Sends a signal to a process and to all that descend from it. SIGSTOP goes to those that came meanwhile, too.
+/// Sends a signal to a process and all its descendants. SIGSTOP is also sent to those that were started in the
+/// meantime.
 ///
 /// # Errors
-/// When the process is gone. Descendants may come and go.
+/// Fails if the signal cannot be sent to `root`. Failures for descendants are ignored, since these may start and end at
+/// any time.
 pub fn signal(root: u32, signal: Signal) -> Result<(), String> {
     let mut reached: Vec<u32> = Vec::new();
     for _ in 0..LOOKS {
         let mut fresh: Vec<u32> = family(root).into_iter().filter(|pid| !reached.contains(pid)).collect();
-        // The oldest stops first, and goes on last: none sees a member of its family stand still.
+        // The oldest process stops first and continues last, so that no process observes a stopped descendant.
         if signal != Signal::STOP {
             fresh.reverse();
         }
@@ -34,7 +38,7 @@ pub fn signal(root: u32, signal: Signal) -> Result<(), String> {
     Ok(())
 }
 
-/// The process, its children, their children and so on. Where there is no `/proc` it is alone.
+/// The process and its descendants, parents before children. Without `/proc` it returns only the process.
 fn family(root: u32) -> Vec<u32> {
     let parents: Vec<(u32, u32)> = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(parent).collect();
     let mut family = vec![root];
@@ -48,15 +52,15 @@ fn family(root: u32) -> Vec<u32> {
     family
 }
 
-/// A process in `/proc`, and its parent.
+/// Pid and parent pid of a process from its entry in `/proc`; none for other entries and ended processes.
 fn parent(entry: fs::DirEntry) -> Option<(u32, u32)> {
     let pid = entry.file_name().to_str()?.parse().ok()?;
     let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
     Some((pid, parent_in(&stat)?))
 }
 
-/// The fourth field of `/proc/<pid>/stat` (proc_pid_stat(5)). The second is the program's name in brackets, which may hold
-/// anything.
+/// Parent pid: the fourth field of `/proc/<pid>/stat` (proc_pid_stat(5)). The second field is the program's name in
+/// parentheses, which may contain any character.
 fn parent_in(stat: &str) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
@@ -77,7 +81,7 @@ mod tests {
         assert_eq!(parent_in("12 (sh"), None);
     }
 
-    /// The state letters of these processes, once they are `wanted`.
+    /// Waits up to 10 seconds until all these processes have the state `wanted` (third field of `/proc/<pid>/stat`).
     fn until(pids: &[u32], wanted: char) {
         let state = |pid: &u32| {
             let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

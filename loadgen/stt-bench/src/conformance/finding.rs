@@ -1,47 +1,47 @@
-//! What a case found, or a part of one.
+//! The verdict of a case or of a part of it, and short constructors for it.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// How a check ends when nothing went wrong, or what went wrong.
+/// Result of a check: the evidence of a pass, or why it did not pass.
 pub type Verdict = Result<Evidence, Trouble>;
 
-/// What was expected and what was seen.
+/// What was expected and what was observed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Evidence {
-    /// What the contract asks for.
+    /// What the contract requires, as a sentence for people.
     pub expected: String,
-    /// What came.
+    /// What the gateway did, as text for people.
     pub seen: String,
 }
 
 /// Why a case did not pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// The gateway does something else than the contract says.
+    /// The gateway does not behave as the contract says.
     Failed(Evidence),
-    /// The case could not be run, and why.
+    /// The case could not be run, for this reason.
     Skipped(String),
 }
 
-/// A case that passed.
+/// Returns the verdict of a case that passed.
 ///
 /// # Errors
-/// Never: it is the last expression of a case.
+/// Never: it returns a `Result` so that it can be the last expression of a case.
 pub fn passed(expected: impl Into<String>, seen: impl Into<String>) -> Verdict {
     Ok(Evidence { expected: expected.into(), seen: seen.into() })
 }
 
-/// A case that failed.
+/// Creates the error of a case that failed.
 pub fn failed(expected: impl Into<String>, seen: impl Into<String>) -> Trouble {
     Trouble::Failed(Evidence { expected: expected.into(), seen: seen.into() })
 }
 
-/// Fails unless `holds`.
+/// Checks a condition.
 ///
 /// # Errors
-/// When it doesn't hold.
+/// [`Trouble::Failed`] with this evidence if `holds` is false.
 pub fn ensure(holds: bool, expected: impl Into<String>, seen: impl fmt::Display) -> Result<(), Trouble> {
     if holds { Ok(()) } else { Err(failed(expected, seen.to_string())) }
 }

@@ -1,46 +1,46 @@
-//! WebSocket frames, as a client that may break the rules writes them and as it reads a server's. Pure.
+//! WebSocket frames (RFC 6455, section 5.2): writes a client's frames, valid or not, and parses a server's. Pure.
 
 /// Opcodes of RFC 6455, section 5.2.
 pub mod opcode {
-    /// A further part of a message.
+    /// A continuation of a fragmented message.
     pub const CONTINUATION: u8 = 0;
-    /// Text.
+    /// First or only frame of a text message.
     pub const TEXT: u8 = 1;
-    /// Binary.
+    /// First or only frame of a binary message.
     pub const BINARY: u8 = 2;
-    /// The end.
+    /// Begins or answers the close handshake.
     pub const CLOSE: u8 = 8;
-    /// A question whether the other side lives.
+    /// Asks whether the peer still responds.
     pub const PING: u8 = 9;
-    /// The answer to it.
+    /// Answers a ping with the same payload.
     pub const PONG: u8 = 10;
 }
 
-/// Longest message of a server that is read, in bytes: far more than any answer.
+/// Longest frame of a server that is accepted, in bytes: far longer than any answer.
 const LONGEST_BYTES: u64 = 16 << 20;
 
-/// A frame to be sent, right or wrong.
+/// A frame to send, valid or not.
 #[derive(Clone, Debug)]
 pub struct Outgoing<'a> {
-    /// Whether it ends its message.
+    /// FIN bit: whether this is the last frame of its message.
     pub last: bool,
-    /// The three reserved bits, as a number from 0 to 7.
+    /// The three reserved bits, as a number from 0 to 7; 0 in a valid frame.
     pub reserved: u8,
-    /// What it is.
+    /// Opcode, from 0 to 15; see [`opcode`].
     pub opcode: u8,
-    /// Whether it is masked, as a client's must be.
+    /// Whether the payload is masked, as RFC 6455 requires of a client.
     pub masked: bool,
-    /// What it carries.
+    /// Payload before masking.
     pub payload: &'a [u8],
 }
 
 impl<'a> Outgoing<'a> {
-    /// A whole message by the rules.
+    /// Creates a valid, unfragmented frame.
     pub fn whole(opcode: u8, payload: &'a [u8]) -> Self {
         Self { last: true, reserved: 0, opcode, masked: true, payload }
     }
 
-    /// Its bytes, appended.
+    /// Appends the encoded frame to `bytes`.
     pub fn write_to(&self, bytes: &mut Vec<u8>) {
         bytes.push(u8::from(self.last) << 7 | self.reserved << 4 | self.opcode);
         let mask = u8::from(self.masked) << 7;
@@ -58,28 +58,28 @@ impl<'a> Outgoing<'a> {
         if !self.masked {
             return bytes.extend(self.payload);
         }
-        // The mask need not be secret here; it must not be zero, or a gateway that forgets to unmask goes unseen.
+        // The mask need not be secret here. It must not be zero, or a gateway that does not unmask would pass.
         const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
         bytes.extend(KEY);
         bytes.extend(self.payload.iter().enumerate().map(|(at, byte)| byte ^ KEY[at % 4]));
     }
 }
 
-/// A frame that came.
+/// A frame received from the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incoming {
-    /// Whether it ends its message.
+    /// FIN bit: whether this is the last frame of its message.
     pub last: bool,
-    /// What it is.
+    /// Opcode, from 0 to 15; see [`opcode`].
     pub opcode: u8,
-    /// What it carries.
+    /// Payload as received; a server's frames are not masked.
     pub payload: Vec<u8>,
 }
 
-/// Takes the next whole frame from the front of `bytes`.
+/// Removes the next complete frame from the front of `bytes`. Returns none if it is not complete.
 ///
 /// # Errors
-/// What the server did that RFC 6455 forbids.
+/// Fails if the frame has reserved bits set, is masked, or is longer than 16 MiB. The text describes the frame.
 pub fn take(bytes: &mut Vec<u8>) -> Result<Option<Incoming>, String> {
     let (Some(&first), Some(&second)) = (bytes.first(), bytes.get(1)) else { return Ok(None) };
     if first & 0x70 != 0 {

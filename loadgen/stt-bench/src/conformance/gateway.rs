@@ -1,4 +1,6 @@
-//! The gateway under test: one that we start, once per stage with an environment of its own, or one that runs already.
+//! The gateway under test and its process. This program starts it once per stage, each process with its own
+//! environment, or it runs already. A started gateway prints a ready line; its last lines of standard error are kept
+//! for reports.
 
 use std::{
     collections::VecDeque,
@@ -17,28 +19,28 @@ use tokio::{
 
 use super::{family, readings::Readings, stage::Stage};
 
-/// Longest that a gateway may take to print its ready line.
+/// Time limit for a started gateway to print its ready line.
 const READY: Duration = Duration::from_secs(30);
-/// Lines of its standard error that are kept to be shown.
+/// Number of last lines of standard error that are kept for reports.
 const LAST_WORDS: usize = 12;
 
-/// How the gateway was told to behave.
+/// Settings of a gateway, from its environment variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// `FLUSH_INTERVAL_MS`
+    /// `FLUSH_INTERVAL_MS`: interval between two ticks of a session.
     pub interval: Duration,
-    /// `INFERENCE_TIMEOUT_MS`
+    /// `INFERENCE_TIMEOUT_MS`: time limit of a request to the inference.
     pub timeout: Duration,
-    /// `CPU_PASSES`
+    /// `CPU_PASSES`: passes over the audio that the gateway requests of the inference.
     pub passes: u32,
-    /// `MODEL_DELAY_MS`
+    /// `MODEL_DELAY_MS`, in milliseconds: each partial repeats it, and it has no other effect.
     pub model_delay_ms: u64,
-    /// `MAX_BUFFERED_FRAMES`
+    /// `MAX_BUFFERED_FRAMES`: frames that may wait per session, beside the batch in flight.
     pub buffered_frames: u32,
 }
 
 impl Settings {
-    /// The product's defaults.
+    /// Defaults of the product.
     pub const DEFAULT: Settings = Settings {
         interval: Duration::from_millis(1000),
         timeout: Duration::from_millis(2000),
@@ -47,7 +49,8 @@ impl Settings {
         buffered_frames: 200,
     };
 
-    /// Those of a stage. Unlike the defaults wherever a case can do without: so it shows that they are heeded.
+    /// Settings of a stage. They differ from the defaults where the cases permit it, which shows that the gateway uses
+    /// its settings.
     pub fn of(stage: Stage) -> Self {
         let milliseconds = Duration::from_millis;
         let short = Self { passes: 2, model_delay_ms: 33, ..Self::DEFAULT };
@@ -76,37 +79,40 @@ impl Settings {
     }
 }
 
-/// A gateway, as cases see it.
+/// A running gateway, as cases use it.
 #[derive(Debug)]
 pub struct Gateway {
     /// `host:port` of the WebSocket.
     pub address: String,
-    /// Its metrics port.
+    /// Client of its metrics port; none if the address is not known.
     pub metrics: Option<Readings>,
-    /// How it was told to behave.
+    /// Settings with which it runs.
     pub settings: Settings,
-    /// Whether it asks our scripted inference.
+    /// Whether it sends its inference requests to our scripted inference.
     pub scripted: bool,
-    /// Where we started it.
+    /// Its process, if this program started it.
     pub process: Option<Process>,
 }
 
-/// A command to start a gateway with.
+/// Command that starts a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// The program.
+    /// Name or path of the executable.
     pub program: String,
-    /// Its arguments.
+    /// Command-line arguments, without the program's name.
     pub arguments: Vec<String>,
-    /// Added to our own environment.
+    /// Environment variables in addition to those inherited from this program. A stage's settings and `INFERENCE_URL`
+    /// override them.
     pub environment: Vec<(String, String)>,
 }
 
 impl Gateway {
-    /// Starts one for a stage, and waits for its ready line.
+    /// Starts a gateway with the settings of a stage, and waits up to 30 seconds for its ready line. `inference` is the
+    /// value of `INFERENCE_URL`.
     ///
     /// # Errors
-    /// Why there is no gateway, with its last words.
+    /// Fails if the process cannot be started, ends early, or prints no valid ready line in time. The text has its last
+    /// lines of standard error.
     pub async fn start(command: &Launch, stage: Stage, inference: &str) -> Result<Self, String> {
         let settings = Settings::of(stage);
         let mut child = Command::new(&command.program)
@@ -134,12 +140,12 @@ impl Gateway {
         let started = match started {
             Ok(started) => started,
             Err(why) => {
-                // Its words come with its end.
+                // The wait for its end lets the rest of its standard error arrive.
                 let _ = child.kill().await;
                 return Err(with_last_words(why, &words));
             }
         };
-        // What it prints later must not block it.
+        // Standard output is read on, so that a full pipe does not block the gateway.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         Ok(Self {
             address: started.address,
@@ -156,12 +162,12 @@ impl Gateway {
     }
 }
 
-/// A process that we started.
+/// Process of a gateway that this program started.
 #[derive(Debug)]
 pub struct Process {
-    /// The one of the ready line.
+    /// Pid of the ready line. It may differ from `root`, since a gateway may have several processes.
     pid: u32,
-    /// The one that we started.
+    /// Pid of the process that this program spawned.
     root: u32,
     child: tokio::sync::Mutex<Child>,
     words: Words,
@@ -170,40 +176,41 @@ pub struct Process {
 type Words = Arc<Mutex<VecDeque<String>>>;
 
 impl Process {
-    /// Sends it a signal.
+    /// Sends a signal to the process of the ready line only.
     ///
     /// # Errors
-    /// When it is gone.
+    /// Fails if the pid is not valid, or the process has ended.
     pub fn signal(&self, signal: Signal) -> Result<(), String> {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw).ok_or("the ready line names no process")?;
         kill_process(pid, signal).map_err(|error| format!("failed to send {signal:?} to process {pid:?}: {error}"))
     }
 
-    /// Sends a signal to it, to what we started, and to all that they have started: a gateway may be several processes.
+    /// Sends a signal to the spawned process, the process of the ready line and all their descendants: a gateway may
+    /// have several processes.
     ///
     /// # Errors
-    /// When it is gone.
+    /// Fails if one of the two processes has ended.
     pub fn signal_all(&self, signal: Signal) -> Result<(), String> {
         family::signal(self.root, signal)?;
         if self.pid == self.root { Ok(()) } else { family::signal(self.pid, signal) }
     }
 
-    /// How it ended, if it did within that time.
+    /// Waits up to this time for the spawned process to end; none if it still runs.
     pub async fn ended(&self, within: Duration) -> Option<ExitStatus> {
         timeout(within, async { self.child.lock().await.wait().await }).await.ok()?.ok()
     }
 
-    /// A reason, with what it last wrote to standard error.
+    /// Appends its last lines of standard error to a reason.
     pub fn with_last_words(&self, why: String) -> String {
         with_last_words(why, &self.words)
     }
 
-    /// Ends it, with all that it has started.
+    /// Kills the process and all its descendants, and waits for its end. Does nothing if it has ended.
     pub async fn kill(&self) {
         let mut child = self.child.lock().await;
-        // Once it was waited for, its number may be another process's.
+        // After the wait for a process, its pid may belong to another process.
         if matches!(child.try_wait(), Ok(None)) {
-            // What stands still can't start anew what has died. A stopped process dies of this too.
+            // Stopped first, so that a supervisor cannot restart killed workers. SIGKILL also ends stopped processes.
             let _ = self.signal_all(Signal::STOP);
             let _ = self.signal_all(Signal::KILL);
             let _ = child.kill().await;
@@ -219,7 +226,7 @@ fn with_last_words(why: String, words: &Words) -> String {
     }
 }
 
-/// Keeps the last lines of a stream.
+/// Reads a stream in a task, and keeps its last lines.
 fn listen(stream: impl AsyncRead + Unpin + Send + 'static) -> Words {
     let words = Words::default();
     let kept = words.clone();

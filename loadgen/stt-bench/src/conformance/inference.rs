@@ -1,5 +1,6 @@
-//! The inference that we script: HTTP/1.1 and HTTP/2 on one port, told per session how to answer each batch, and
-//! keeping a record of all that it got.
+//! The scripted inference: an HTTP/1.1 and HTTP/2 server on one port. A script per session sets the reply to each
+//! batch; the session is read from the frames in the request's body. The server records every request, for cases to
+//! check.
 
 use std::{
     collections::HashMap,
@@ -28,88 +29,90 @@ use super::{
     payload::{self, FRAME_BYTES},
 };
 
-/// Longest body that is read, as the reference's.
+/// Limit of a request's body in bytes, as in the reference inference.
 const BODY_BYTES: usize = 2 << 20;
 
-/// How one batch is answered.
+/// How the inference answers one batch.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// How long after its arrival.
+    /// Delay of the response, counted from the arrival of the request's head.
     pub after: Duration,
-    /// Not before this is `true`.
+    /// If given, the response waits until this is `true`; if its sender is dropped before, it waits forever.
     pub gate: Option<watch::Receiver<bool>>,
-    /// With what.
+    /// What the response is.
     pub answer: Answer,
 }
 
-/// What a batch is answered with.
+/// Response to a batch, correct or faulty.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// What the definition says.
+    /// 200 and the correct result.
     Right,
-    /// This status, with a text.
+    /// This status, with a short text as the body.
     Status(u16),
-    /// 200 and this body.
+    /// 200 and this body, unchanged.
     Body(String),
-    /// 200 and what this makes of the right body.
+    /// 200 and the correct body as edited by this function.
     Edited(fn(&str) -> String),
-    /// The connection is reset, or over HTTP/2 the stream.
+    /// No response: the connection is reset, or over HTTP/2 the stream.
     Reset,
-    /// Nothing, ever.
+    /// No response: the request stays open.
     Never,
 }
 
 impl Reply {
-    /// At once.
+    /// Creates a reply without delay.
     pub fn now(answer: Answer) -> Self {
         Self { after: Duration::ZERO, gate: None, answer }
     }
 
-    /// Rightly, after a while.
+    /// Creates a reply with the correct result after this delay.
     pub fn late(after: Duration) -> Self {
         Self { after, gate: None, answer: Answer::Right }
     }
 
-    /// Rightly, once the gate is open.
+    /// Creates a reply with the correct result once the gate is `true`.
     pub fn gated(gate: &watch::Receiver<bool>) -> Self {
         Self { after: Duration::ZERO, gate: Some(gate.clone()), answer: Answer::Right }
     }
 }
 
-/// A request that came.
+/// Record of a request from the gateway.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// When its head was read.
+    /// Time at which its head was read.
     pub arrived: Instant,
-    /// When it was answered; never, if the gateway went away before.
+    /// Time just before its response was sent; none before that, or if the gateway ended the request or the script
+    /// gives no response.
     pub answered: Option<Instant>,
-    /// The numbers of the frames in its body, in their order there.
+    /// Sequence numbers of the undamaged frames in its body, in their order there.
     pub sequences: Vec<u32>,
-    /// What is wrong with the body: it should be whole frames of one session, each as it was sent.
+    /// First fault of the body, which should consist of whole frames of one session, byte for byte as sent. None if it
+    /// is correct, or if it does not begin with a marked frame.
     pub damage: Option<String>,
-    /// `x-cpu-passes`, as it came.
+    /// Value of the header `x-cpu-passes`; none if it is missing.
     pub passes: Option<String>,
-    /// Content-Length, as it came.
+    /// Value of the header Content-Length; none if it is missing.
     pub length: Option<String>,
-    /// Bytes of the body.
+    /// Length of the body in bytes.
     pub bytes: usize,
-    /// Method and path.
+    /// Method and path, separated by a space.
     pub target: String,
-    /// Of HTTP.
+    /// HTTP version of the request.
     pub version: Version,
 }
 
 #[derive(Default)]
 struct Desk {
     script: Vec<Reply>,
-    /// Batches so far, a repeated one after a reset counted once.
+    /// Number of batches so far. A request that repeats a reset one is not counted again.
     batches: usize,
     asked: Vec<Asked>,
     in_flight: usize,
     most_in_flight: usize,
 }
 
-/// The scripted inference.
+/// The scripted inference: a server, with a script and a record per session.
 pub struct Inference {
     address: SocketAddr,
     desks: Arc<Mutex<HashMap<u32, Desk>>>,
@@ -126,10 +129,10 @@ impl Drop for Inference {
 }
 
 impl Inference {
-    /// Listens.
+    /// Binds the address and serves connections in a task until the last reference is dropped.
     ///
     /// # Errors
-    /// When the address can't be bound.
+    /// Fails if the address cannot be bound.
     pub async fn start(address: SocketAddr) -> std::io::Result<Arc<Self>> {
         let listener = TcpListener::bind(address).await?;
         let inference = Arc::new(Self {
@@ -138,7 +141,7 @@ impl Inference {
             arrivals: watch::Sender::new(0),
             accepting: Mutex::new(None),
         });
-        // Weak, or the task would keep alive what aborts it.
+        // A weak reference: with a strong one the task would keep alive the object whose drop aborts it.
         let weak = Arc::downgrade(&inference);
         let task = tokio::spawn(async move {
             loop {
@@ -155,30 +158,31 @@ impl Inference {
         Ok(inference)
     }
 
-    /// Where gateways reach it.
+    /// Base URL, the value of `INFERENCE_URL` for gateways.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// How batches of a session are answered, in order; the last reply repeats. Without a script: rightly, at once.
+    /// Sets the replies to the batches of a session, in order; the last one repeats. Without a script every batch gets
+    /// the correct result at once.
     pub fn script(&self, session: u32, replies: Vec<Reply>) {
         self.desks().entry(session).or_default().script = replies;
     }
 
-    /// All requests of a session.
+    /// Records of all requests of a session, in the order in which their bodies were complete.
     pub fn asked(&self, session: u32) -> Vec<Asked> {
         self.desks().get(&session).map(|desk| desk.asked.clone()).unwrap_or_default()
     }
 
-    /// The most requests of a session that were in flight at once.
+    /// Largest number of requests of a session that were in flight at the same time.
     pub fn most_in_flight(&self, session: u32) -> usize {
         self.desks().get(&session).map_or(0, |desk| desk.most_in_flight)
     }
 
-    /// Waits until a session has made that many requests.
+    /// Waits until a session has made this number of requests, and returns their records.
     ///
     /// # Errors
-    /// When it hasn't within that time.
+    /// Fails if it has made fewer within this time.
     pub async fn wait(&self, session: u32, requests: usize, within: Duration) -> Result<Vec<Asked>, Trouble> {
         let mut arrivals = self.arrivals.subscribe();
         let enough = async {
@@ -205,7 +209,7 @@ impl Inference {
 
     async fn serve(self: Arc<Self>, stream: TcpStream) {
         let _ = stream.set_nodelay(true);
-        // A second handle, so that a reset can be a real one: linger 0 makes the last close of both send RST.
+        // A second handle of the socket sets linger 0 for a reset: the last close of the two then sends RST.
         let Ok(stream) = stream.into_std() else { return };
         let Ok(handle) = stream.try_clone().map(Arc::new) else { return };
         let Ok(stream) = TcpStream::from_std(stream) else { return };
@@ -213,7 +217,7 @@ impl Inference {
             let (inference, handle) = (self.clone(), handle.clone());
             async move { inference.answer(request, &handle).await }
         });
-        // It fails when we reset it or the gateway does: both are what the cases are about.
+        // Errors are expected: a reset by this server or by the gateway ends the connection with one.
         let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), answer).await;
     }
 
@@ -253,7 +257,7 @@ impl Inference {
         };
         let (ticket, reply) = self.take(session, asked);
         if let Some(mut gate) = reply.gate {
-            // A gate that is gone stays shut.
+            // If the gate's sender was dropped, the request stays open.
             if gate.wait_for(|open| *open).await.is_err() {
                 std::future::pending::<Infallible>().await;
             }
@@ -284,13 +288,14 @@ impl Inference {
         Ok(response)
     }
 
-    /// Notes a request, and finds out how to answer it.
+    /// Records a request and selects its reply.
     fn take(&self, session: u32, asked: Asked) -> (Ticket<'_>, Reply) {
         let mut desks = self.desks();
         let desk = desks.entry(session).or_default();
         let reply_to =
             |batch: usize| desk.script.get(batch).or(desk.script.last()).cloned().unwrap_or(Reply::now(Answer::Right));
-        // A client may send a request again that was reset on a connection that it had used before. It gets the same.
+        // An HTTP client may repeat a request that was reset on a reused connection. The repeated request gets the same
+        // reply.
         let repeats = desk.batches > 0
             && matches!(reply_to(desk.batches - 1).answer, Answer::Reset)
             && desk.asked.last().is_some_and(|last| last.sequences.first() == asked.sequences.first());
@@ -307,7 +312,7 @@ impl Inference {
     }
 }
 
-/// A request in flight.
+/// A request in flight; dropping it ends its count as in flight.
 struct Ticket<'a> {
     inference: &'a Inference,
     session: u32,
@@ -315,8 +320,8 @@ struct Ticket<'a> {
 }
 
 impl Ticket<'_> {
-    /// It is about to be answered. From here on it is not in flight any more: the gateway may act on the answer before
-    /// we are told that it was written.
+    /// Records that the response is about to be sent. From here on the request does not count as in flight: the gateway
+    /// may act on the response before this server learns that it was written.
     fn answered(self) {
         if let Some(desk) = self.inference.desks().get_mut(&self.session) {
             desk.asked[self.index].answered = Some(Instant::now());
@@ -332,7 +337,8 @@ impl Drop for Ticket<'_> {
     }
 }
 
-/// Whose frames a body holds, which, and what is wrong with it. Session 0 is whoever sent none of ours.
+/// Session of the frames in a body, their sequence numbers, and the first fault. Session 0 stands for bodies that do
+/// not begin with a marked frame.
 fn read(body: &[u8]) -> (u32, Vec<u32>, Option<String>) {
     let Some((session, _)) = payload::mark(body) else { return (0, Vec::new(), None) };
     let (mut sequences, mut damage) = (Vec::new(), None);
@@ -355,7 +361,7 @@ fn read(body: &[u8]) -> (u32, Vec<u32>, Option<String>) {
     (session, sequences, damage)
 }
 
-/// Ends a connection, or over HTTP/2 a stream.
+/// Service error that ends the connection, or over HTTP/2 the stream, without a response.
 #[derive(Debug, thiserror::Error)]
 #[error("as the script says")]
 struct Interrupted;

@@ -1,4 +1,4 @@
-//! How much of the contract is checked, and where a gateway is excepted from it.
+//! The levels of the contract, and the declared exceptions of a gateway.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,15 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// What a measurement needs, and what an application decides through its library.
+    /// What a measurement needs, and what an application decides through its library
     Core,
-    /// All of it: what a WebSocket or HTTP library does by itself, too.
+    /// The whole contract, including what a WebSocket or HTTP library does by itself
     #[default]
     Strict,
 }
 
 impl Level {
-    /// As the command line has it.
+    /// Spelling on the command line and in reports.
     pub fn word(self) -> &'static str {
         match self {
             Self::Core => "core",

@@ -1,4 +1,4 @@
-//! Results as a table, as JSON and as JUnit XML. Pure.
+//! Formats results as a table, as JSON and as JUnit XML. Pure: the caller writes the files.
 
 use std::fmt::Write;
 
@@ -10,27 +10,27 @@ use super::{
     text::excerpt,
 };
 
-/// The version of the JSON.
+/// Version of the JSON form.
 const SCHEMA: u32 = 2;
-/// From here on our own lateness is worth a word, in milliseconds.
+/// Lateness of this program from which the table mentions it, in milliseconds.
 const LATE_MS: u64 = 50;
 
 /// All results of a run, as written to the JSON file.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The version of this form.
+    /// Version of this form, at present 2.
     pub schema: u32,
-    /// One entry per gateway.
+    /// One entry per gateway that could be checked, in the order of the command line.
     pub services: Vec<ServiceResult>,
 }
 
 impl Report {
-    /// Of these gateways.
+    /// Creates the report of these gateways, with the current version.
     pub fn new(services: Vec<ServiceResult>) -> Self {
         Self { schema: SCHEMA, services }
     }
 
-    /// How many cases of all gateways ended like this.
+    /// Number of cases with this status, over all gateways.
     pub fn count(&self, status: Status) -> usize {
         self.services.iter().map(|service| service.count(status)).sum()
     }
@@ -45,7 +45,7 @@ fn word(status: Status) -> &'static str {
     }
 }
 
-/// One gateway's cases: a line each, and what was expected and seen below those that failed.
+/// Formats one gateway's results: a line per case, with the evidence below failed and excepted cases, and a summary.
 pub fn table(result: &ServiceResult) -> String {
     let width = result.cases.iter().map(|case| case.name.len()).max().unwrap_or(0);
     let mut text = format!("{} ({})\n", result.service, result.level.word());
@@ -87,7 +87,7 @@ pub fn table(result: &ServiceResult) -> String {
     text
 }
 
-/// As JUnit XML: a suite per gateway.
+/// Formats a report as JUnit XML: a test suite per gateway, a test case per case.
 pub fn junit(report: &Report) -> String {
     let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
     for service in &report.services {
@@ -107,7 +107,7 @@ pub fn junit(report: &Report) -> String {
     xml + "</testsuites>\n"
 }
 
-/// The level and the exceptions of a suite.
+/// JUnit properties of a suite: the level and the declared exceptions.
 fn properties(service: &ServiceResult) -> String {
     let property =
         |name: &str, value: &str| format!("<property name=\"{}\" value=\"{}\"/>", escape(name), escape(value));
@@ -121,7 +121,7 @@ fn test_case(service: &str, case: &CaseResult) -> String {
     let (expected, seen) = evidence.unwrap_or_default();
     let inside = match case.status {
         Status::Passed => format!("<system-out>expected: {expected}\nseen: {seen}</system-out>"),
-        // It counts as no failure, and who wants to know finds what was seen.
+        // An excepted case does not count as a failure; its evidence is still reported.
         Status::Excepted => {
             let instead = escape(case.instead.as_deref().unwrap_or_default());
             format!("<system-out>excepted: {instead}\nexpected: {expected}\nseen: {seen}</system-out>")
@@ -140,7 +140,8 @@ fn test_case(service: &str, case: &CaseResult) -> String {
     )
 }
 
-/// What XML can hold: its own signs escaped, and control characters, which no XML may contain, replaced.
+/// Escapes a text for XML. Line feeds and tabs become spaces; other control characters, which XML may not contain,
+/// become U+FFFD.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,23 +1,25 @@
-//! The audio that is sent, and what the inference says to it. Pure.
+//! The audio that the client sends, and the inference's correct result for it. Pure.
 //!
-//! Each frame carries its session and its number in its first bytes, so that whoever sees a batch knows whose frames are
-//! in it and in which order. The golden frame is the one exception: its bytes are given.
+//! Each frame carries its session and its sequence number in its first bytes, so that the frames of a batch and their
+//! order can be identified. The golden frame is the only exception: its bytes are fixed by the golden vectors.
 
 use std::fmt::Write;
 
 pub use crate::audio::{FRAME_BYTES, FRAME_SAMPLES};
 use crate::expected::WORDS;
 
-/// What each frame of ours begins with.
+/// First bytes of each frame except the golden one.
 const MARK: [u8; 4] = *b"ladd";
 
-/// Frame `sequence` (from 1) of a session.
+/// Builds frame `sequence` (from 1) of a session: mark, session and sequence number (little-endian), then pseudo-random
+/// bytes.
 pub fn frame(session: u32, sequence: u32) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(FRAME_BYTES);
     bytes.extend(MARK);
     bytes.extend(session.to_le_bytes());
     bytes.extend(sequence.to_le_bytes());
-    // Knuth's multiplicative hash, stepped: no two frames alike, whatever the session.
+    // Seeded with Knuth's multiplicative hash and advanced by a linear congruential generator, so that frames differ
+    // from each other in all sessions.
     let mut state = session.wrapping_mul(2_654_435_761) ^ sequence.wrapping_mul(0x9e37_79b9);
     while bytes.len() < FRAME_BYTES {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -26,40 +28,40 @@ pub fn frame(session: u32, sequence: u32) -> Vec<u8> {
     bytes
 }
 
-/// Frames `first..=last` of a session, as one batch.
+/// Builds frames `first..=last` of a session, as one batch.
 pub fn frames(session: u32, first: u32, last: u32) -> Vec<u8> {
     (first..=last).flat_map(|sequence| frame(session, sequence)).collect()
 }
 
-/// The frame of the golden vectors: session 0, number 1.
+/// Builds the frame of the golden vectors: session 0, sequence number 1.
 pub fn golden_frame() -> Vec<u8> {
     (0..FRAME_SAMPLES).flat_map(|sample| ((((320 + sample) * 17) % 20_000) as i16 - 10_000).to_le_bytes()).collect()
 }
 
-/// Whose frame this is, and which: what its mark says.
+/// Session and sequence number of a frame; none if it does not begin with the mark.
 pub fn mark(frame: &[u8]) -> Option<(u32, u32)> {
     let number = |at: usize| Some(u32::from_le_bytes(frame.get(at..at + 4)?.try_into().ok()?));
     frame.starts_with(&MARK).then(|| Some((number(4)?, number(8)?))).flatten()
 }
 
-/// What the inference answers to audio.
+/// The inference's result for a batch of audio.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inferred {
-    /// Root mean square of the samples.
+    /// Root mean square of the samples, over all passes.
     pub rms: f64,
-    /// Changes of sign.
+    /// Changes of sign between adjacent samples, also from one pass to the next.
     pub zero_crossings: u64,
-    /// A hash of the samples.
+    /// FNV-1a hash (32 bits) over the samples, each offset by 32768 and its pass, modulo 65536.
     pub checksum: u32,
-    /// Samples that were looked at: those sent, times the passes.
+    /// Number of samples processed: samples sent, times the passes.
     pub samples: u64,
-    /// One word.
+    /// One word of `WORDS`, selected by the checksum.
     pub transcript: &'static str,
-    /// Bytes of audio.
+    /// Length of the batch in bytes; passes do not multiply it.
     pub audio_bytes: u64,
 }
 
-/// What the inference says to `audio` in `passes` passes, by the definition: plain, and slow.
+/// Computes the correct result for `audio` in `passes` passes. It follows the definition literally and is slow.
 pub fn infer(audio: &[u8], passes: u32) -> Inferred {
     let (mut checksum, mut zero_crossings, mut squares, mut samples, mut previous) =
         (2_166_136_261_u32, 0, 0_u128, 0, 0);
@@ -79,7 +81,7 @@ pub fn infer(audio: &[u8], passes: u32) -> Inferred {
 }
 
 impl Inferred {
-    /// As the inference writes it: six keys, in this order, without spaces.
+    /// JSON as the inference writes it: six keys, in this order, without spaces.
     pub fn to_json(&self) -> String {
         let mut json = String::new();
         let Self { rms, zero_crossings, checksum, samples, transcript, audio_bytes } = self;

@@ -1,4 +1,4 @@
-//! What the gateway says of itself on its metrics port.
+//! Reads the gateway's metrics port (`/stats`, `/metrics`) and checks whether its books balance.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,12 @@ use super::{
     text::excerpt,
 };
 
-/// Longest that a reading may take.
+/// Time limit of one HTTP request to the metrics port.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two readings of something that is awaited.
+/// Interval between two readings while a condition is awaited.
 const POLL: Duration = Duration::from_millis(15);
 
-/// A metrics port.
+/// HTTP client of one gateway's metrics port.
 #[derive(Clone, Debug)]
 pub struct Readings {
     url: String,
@@ -24,16 +24,16 @@ pub struct Readings {
 }
 
 impl Readings {
-    /// At `http://host:port`.
+    /// Creates a client for the port at `http://host:port`; sends no request yet.
     pub fn new(url: &str) -> Self {
         let client = Client::builder().timeout(PATIENCE).no_proxy().build().expect("a client without TLS has no needs");
         Self { url: url.trim_end_matches('/').to_owned(), client }
     }
 
-    /// Status and body of a path.
+    /// Requests a path with GET, and returns the status and the body.
     ///
     /// # Errors
-    /// When nothing answers.
+    /// Fails if the request fails or takes too long. Any status is a success.
     pub async fn get(&self, path: &str) -> Result<(StatusCode, String), Trouble> {
         let wish = || format!("{}{path} answers", self.url);
         let answer = self.client.get(format!("{}{path}", self.url)).send().await;
@@ -43,10 +43,10 @@ impl Readings {
         Ok((status, text))
     }
 
-    /// `/stats`.
+    /// Reads and parses `/stats`.
     ///
     /// # Errors
-    /// When it can't be read.
+    /// Fails if the request fails, the status is not 200, or the body does not fit the schema.
     pub async fn stats(&self) -> Result<ServiceStats, Trouble> {
         let (status, text) = self.get("/stats").await?;
         ensure(status == StatusCode::OK, "/stats answers 200", status)?;
@@ -55,19 +55,19 @@ impl Readings {
         })
     }
 
-    /// One value of `/metrics`, summed over its labels.
+    /// Reads a metric from `/metrics`, summed over its labels; none if the text has no sample of it.
     ///
     /// # Errors
-    /// When it can't be read.
+    /// Fails if the request fails.
     pub async fn metric(&self, name: &str) -> Result<Option<f64>, Trouble> {
         let (_, text) = self.get("/metrics").await?;
         Ok(metric(&text, name))
     }
 
-    /// Reads `/stats` until it is as wished, and checks the books at each reading. The last reading.
+    /// Reads `/stats` until `holds` is true of it, and returns that last reading.
     ///
     /// # Errors
-    /// When it isn't within that time, or a reading's books don't balance.
+    /// Fails if a reading fails, or if the condition does not hold within this time. `wish` describes the condition.
     pub async fn until(
         &self,
         wish: &str,
@@ -88,14 +88,14 @@ impl Readings {
     }
 }
 
-/// Whether a reading's books balance.
+/// Whether a reading's books balance: received = consumed + delivered + dropped + queued.
 pub fn balances(stats: &ServiceStats) -> bool {
     let messages = &stats.messages;
     let dropped: u64 = messages.dropped.values().sum();
     messages.received == messages.consumed + messages.delivered + dropped + messages.queued
 }
 
-/// A reading, for people.
+/// Formats a reading for the evidence of a case.
 pub fn words(stats: &ServiceStats) -> String {
     let (messages, connections) = (&stats.messages, &stats.connections);
     let mut words = format!(
@@ -123,7 +123,7 @@ pub fn words(stats: &ServiceStats) -> String {
     words
 }
 
-/// The sum of all samples of a name in Prometheus text; nothing if there is none.
+/// Sum of all samples of a metric in the Prometheus text format; none if it has no sample.
 pub fn metric(text: &str, name: &str) -> Option<f64> {
     let values = text.lines().filter_map(|line| {
         let rest = line.strip_prefix(name)?;

@@ -1,4 +1,6 @@
-//! One gateway, all cases: processes are started, stages run side by side, results are put in order.
+//! Runs the cases of a scope on one gateway: starts its processes, runs the stages and returns the results in the order
+//! of the report. The stages of a gateway that this program starts run side by side, each on its own process. On a
+//! gateway that runs already they run one after another.
 
 use std::{
     collections::BTreeMap,
@@ -26,29 +28,29 @@ use super::{
     stage::Stage,
 };
 
-/// Longest that a try of a case may take.
+/// Time limit of one try of a case.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Longest that a gateway's first session may take.
+/// Time limit of the session that warms up a gateway before its cases.
 const FIRST_SESSION: Duration = Duration::from_secs(3);
 
-/// Between two looks at our own lateness.
+/// Interval between two measurements of this program's own lateness.
 const WATCH: Duration = Duration::from_millis(10);
 
-/// Where a gateway comes from.
+/// Whether this program starts the gateway, or the gateway runs already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// We start it.
+    /// This program starts it with this command, once per stage.
     Started(Launch),
-    /// It runs.
+    /// It runs already; this program cannot signal it.
     Running {
         /// `host:port` of its WebSocket.
         address: String,
-        /// `http://host:port` of its metrics port.
+        /// `http://host:port` of its metrics port. None if the user did not give it: cases that need it are skipped.
         metrics: Option<String>,
-        /// How it was told to behave.
+        /// Its settings, as the command line gives them.
         settings: Settings,
-        /// Whether it asks our scripted inference.
+        /// Whether it sends its inference requests to our scripted inference.
         scripted: bool,
     },
 }
@@ -56,27 +58,28 @@ pub enum Origin {
 /// The results of one gateway.
 #[derive(Clone, Debug, Serialize)]
 pub struct ServiceResult {
-    /// Its name.
+    /// Name of the gateway, as given on the command line.
     pub service: String,
     /// How much of the contract was checked.
     pub level: Level,
-    /// How long all of it took, in seconds.
+    /// Duration of the whole run, in seconds.
     pub seconds: f64,
-    /// The longest that the machine kept this program itself waiting, in milliseconds: cases about time are worth less then.
+    /// Longest delay of this program by the machine, in milliseconds. If it is long, results of cases about time are
+    /// less reliable.
     pub late_ms: u64,
-    /// What was declared: what it does instead, by the case that it fails.
+    /// Declared exceptions: what the gateway does instead, by the name of the case that it fails.
     pub exceptions: Exceptions,
-    /// One entry per case.
+    /// One entry per case that was selected, in the order of the report.
     pub cases: Vec<CaseResult>,
 }
 
 impl ServiceResult {
-    /// How many cases ended like this.
+    /// Number of cases with this status.
     pub fn count(&self, status: Status) -> usize {
         self.cases.iter().filter(|case| case.status == status).count()
     }
 
-    /// The names of the cases that failed.
+    /// Names of the cases that failed; excepted cases are not among them.
     pub fn failed(&self) -> Vec<&'static str> {
         self.cases.iter().filter(|case| case.status == Status::Failed).map(|case| case.name).collect()
     }
@@ -85,7 +88,8 @@ impl ServiceResult {
 /// Runs the cases of a scope on one gateway.
 ///
 /// # Errors
-/// Why nothing could be run.
+/// Fails if a process of the gateway cannot be started or, for a gateway that runs already, if no WebSocket can be
+/// opened. The text is the reason.
 pub async fn run(
     service: &str,
     origin: &Origin,
@@ -129,7 +133,7 @@ pub async fn run(
     })
 }
 
-/// Sleeps, and notes how much too long it took.
+/// Sleeps in a loop and records the largest lateness of a wake-up, in milliseconds.
 async fn watch(late_ms: Arc<AtomicU64>) {
     loop {
         let due = Instant::now() + WATCH;
@@ -138,7 +142,7 @@ async fn watch(late_ms: Arc<AtomicU64>) {
     }
 }
 
-/// One gateway per stage that has something to run.
+/// Starts a gateway for each stage that has cases to run, or opens the running one for all of them.
 async fn open(
     origin: &Origin,
     inference: &Arc<Inference>,
@@ -147,7 +151,7 @@ async fn open(
     let has_cases = |stage: &Stage| wanted.iter().any(|case| case.stage == *stage);
     let mut stages: Vec<Stage> = Stage::PROCESSES.into_iter().filter(has_cases).collect();
     if stages.is_empty() {
-        // The last cases alone: they need a process to look at.
+        // Only cases of the last stage are selected: they still need a process.
         stages.push(Stage::Wire);
     }
     match origin {
@@ -174,7 +178,7 @@ async fn open(
     }
 }
 
-/// The cases of one stage.
+/// Runs the cases of one stage, side by side or one by one.
 async fn perform(
     stage: Stage,
     gateway: &Arc<Gateway>,
@@ -196,8 +200,8 @@ async fn perform(
     results
 }
 
-/// A session that nothing is concluded from. A runtime that loads its code when it is first used is late then, by more
-/// than cases about time allow, and the contract says nothing of how soon a gateway is fast.
+/// Runs a session and ignores its result. A runtime that loads its code on first use is late in that session, by more
+/// than cases about time allow. The contract does not limit the time that a gateway takes to warm up.
 async fn first_session(scene: &Scene) {
     let session = async {
         let mut session = scene.session(Vec::new()).await?;
@@ -205,11 +209,11 @@ async fn first_session(scene: &Scene) {
         session.answer(FIRST_SESSION).await?;
         session.client.close().await
     };
-    // What is wrong with it is for the cases to find.
+    // Errors of this session are ignored: the cases find them.
     let _ = timeout(FIRST_SESSION, session).await;
 }
 
-/// The cases after all others, on the processes that still run.
+/// Runs the cases of the last stage on all processes except the drained one.
 async fn conclude(
     gateways: &BTreeMap<Stage, Arc<Gateway>>,
     inference: &Arc<Inference>,
@@ -225,14 +229,16 @@ async fn conclude(
     results
 }
 
-/// Sessions so far in this process: their numbers are in the payloads, and the inference tells them apart by these.
+/// Number of sessions so far in this process. The payload of each frame carries its session's number, by which the
+/// inference distinguishes sessions.
 static SESSIONS: std::sync::LazyLock<Arc<AtomicU32>> = std::sync::LazyLock::new(Arc::default);
 
 fn scene(gateway: &Arc<Gateway>, all: Vec<Arc<Gateway>>, inference: &Arc<Inference>) -> Scene {
     Scene { gateway: gateway.clone(), all, inference: inference.clone(), sessions: SESSIONS.clone() }
 }
 
-/// One case, timed, tried as often as it may be, and ended if it takes too long.
+/// Runs one case and times it. A failed case is tried again, up to its number of tries; a try that exceeds the time
+/// limit fails.
 async fn one(case: &Case, scene: Scene) -> CaseResult {
     let begun = Instant::now();
     let verdict = match scene.lacks(case.needs) {

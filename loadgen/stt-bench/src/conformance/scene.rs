@@ -1,4 +1,5 @@
-//! What a case finds in front of it: the gateway, the inference, and sessions.
+//! What a case gets to work with: the gateway, the scripted inference, and sessions. Cases open connections and start
+//! sessions through [`Scene`], so that each session has its own number and its own script.
 
 use std::{
     sync::{
@@ -21,33 +22,33 @@ use super::{
     stage::Need,
 };
 
-/// From one frame to the next.
+/// Interval between two frames of a stream, as in real-time audio.
 pub const FRAME: Duration = Duration::from_millis(20);
-/// What a client says first.
+/// First message of a session: the start.
 pub const START: &str = r#"{"type":"start"}"#;
-/// How soon a violation must be answered with Close, and Close with Close.
+/// Time limit for the Close after a violation, and for the Close that answers a Close.
 pub const PROMPT: Duration = Duration::from_secs(1);
 
-/// What a case finds in front of it.
+/// What a case gets: the gateway of its stage, the inference and a counter of sessions.
 #[derive(Clone)]
 pub struct Scene {
-    /// The gateway of its stage.
+    /// The gateway process on which the case runs.
     pub gateway: Arc<Gateway>,
-    /// All processes of this gateway that are left: what the last cases look at.
+    /// For the cases of the last stage: all processes of this gateway that were not drained. Empty for other cases.
     pub all: Vec<Arc<Gateway>>,
-    /// The scripted inference.
+    /// The scripted inference, shared by all cases.
     pub inference: Arc<Inference>,
-    /// Sessions so far, over all cases.
+    /// Number of sessions so far, over all cases; the last session's number.
     pub sessions: Arc<AtomicU32>,
 }
 
 impl Scene {
-    /// How the gateway was told to behave.
+    /// Settings with which the gateway runs.
     pub fn settings(&self) -> Settings {
         self.gateway.settings
     }
 
-    /// Why a case with these needs can't be run here.
+    /// Reason why a case with these needs cannot be run here; none if all of them are met.
     pub fn lacks(&self, needs: &[Need]) -> Option<&'static str> {
         needs.iter().find_map(|need| match need {
             Need::Script if !self.gateway.scripted => {
@@ -64,35 +65,35 @@ impl Scene {
         })
     }
 
-    /// The metrics port.
+    /// The gateway's metrics port.
     ///
     /// # Errors
-    /// When it is not known.
+    /// [`Trouble::Skipped`] if its address is not known.
     pub fn metrics(&self) -> Result<&Readings, Trouble> {
         self.gateway.metrics.as_ref().ok_or_else(|| Trouble::Skipped("the metrics port is not known".into()))
     }
 
-    /// A connection that has said nothing yet.
+    /// Opens a WebSocket on which nothing has been sent.
     ///
     /// # Errors
-    /// When the gateway doesn't take it.
+    /// Fails if the gateway does not upgrade the connection.
     pub async fn connect(&self) -> Result<Client, Trouble> {
         Client::open(&self.gateway.address).await
     }
 
-    /// A started session whose batches are answered like this.
+    /// Opens a connection and starts a session whose batches the inference answers according to `script`.
     ///
     /// # Errors
-    /// When the gateway doesn't take it.
+    /// Fails if the gateway does not upgrade the connection or does not read the start.
     pub async fn session(&self, script: Vec<Reply>) -> Result<Session, Trouble> {
         let client = self.connect().await?;
         self.begin(client, script).await
     }
 
-    /// Starts a session on a connection.
+    /// Starts a session with a new number on an open connection.
     ///
     /// # Errors
-    /// When the gateway doesn't take it.
+    /// Fails if the start cannot be written.
     pub async fn begin(&self, client: Client, script: Vec<Reply>) -> Result<Session, Trouble> {
         let id = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
         self.inference.script(id, script);
@@ -101,31 +102,31 @@ impl Scene {
         Ok(session)
     }
 
-    /// Longest that an answer may take: ticks and the request's own end, and time for a busy machine.
+    /// Time limit for an answer: three intervals, the inference timeout, and two seconds for a busy machine.
     pub fn patience(&self) -> Duration {
         self.settings().interval * 3 + self.settings().timeout + Duration::from_secs(2)
     }
 }
 
-/// A session under way.
+/// A started session, with a record of what was sent and answered.
 pub struct Session {
-    /// Its number in our payloads.
+    /// Number of the session, which the payload of each of its frames carries; from 1.
     pub id: u32,
-    /// Its connection.
+    /// WebSocket of the session, open for cases that send or read on it directly.
     pub client: Client,
-    /// Frames sent.
+    /// Number of audio frames sent; also the sequence number of the last one.
     pub sent: u32,
-    /// When start was sent.
+    /// Time just before start was sent; cases count the session's ticks from it.
     pub began: Instant,
-    /// What was answered so far.
+    /// Partials and error frames so far, in the order of arrival.
     pub answers: Vec<Answer>,
 }
 
 impl Session {
-    /// Sends that many frames at once.
+    /// Sends this number of frames at once.
     ///
     /// # Errors
-    /// When the gateway doesn't take them.
+    /// Fails if the connection is broken, or if the gateway does not read.
     pub async fn burst(&mut self, frames: u32) -> Result<(), Trouble> {
         for _ in 0..frames {
             self.sent += 1;
@@ -134,10 +135,10 @@ impl Session {
         Ok(())
     }
 
-    /// Sends a frame every 20 ms for as long as told.
+    /// Sends a frame every 20 ms, on an absolute schedule, for this duration.
     ///
     /// # Errors
-    /// When the gateway doesn't take them.
+    /// Fails if the connection is broken, or if the gateway does not read.
     pub async fn stream(&mut self, lasting: Duration) -> Result<(), Trouble> {
         let begun = Instant::now();
         for due in (0..).map(|frame| FRAME * frame).take_while(|due| *due < lasting) {
@@ -147,10 +148,10 @@ impl Session {
         Ok(())
     }
 
-    /// The next partial or error frame.
+    /// Waits for the next partial or error frame, and records it. Pings and pongs are skipped.
     ///
     /// # Errors
-    /// When something else comes, or nothing within that time.
+    /// Fails if another event comes, or no answer comes within this time.
     pub async fn answer(&mut self, within: Duration) -> Result<Answer, Trouble> {
         let begun = Instant::now();
         let wish = || format!("a partial or an error frame within {within:?}");
@@ -170,10 +171,10 @@ impl Session {
         }
     }
 
-    /// Waits until an answer covers the newest frame that was sent; an answer per `each` at least.
+    /// Waits until an answer covers the newest frame that was sent. `each` limits the wait for each answer.
     ///
     /// # Errors
-    /// When the answers end before.
+    /// Fails if no answer comes within `each`, or if another event comes.
     pub async fn covered(&mut self, each: Duration) -> Result<(), Trouble> {
         let sent = u64::from(self.sent);
         while self.answers.last().is_none_or(|answer| answer.newest() < sent) {
@@ -182,19 +183,19 @@ impl Session {
         Ok(())
     }
 
-    /// The next answer, which must be an error frame.
+    /// Waits for the next answer, which must be an error frame.
     ///
     /// # Errors
-    /// When it is none.
+    /// Fails if it is a partial, or for a reason of [`Session::answer`].
     pub async fn error(&mut self, within: Duration) -> Result<Answer, Trouble> {
         let answer = self.answer(within).await?;
         if answer.is_partial() { Err(failed("an error frame", answer.words())) } else { Ok(answer) }
     }
 
-    /// The next answer, which must be a partial.
+    /// Waits for the next answer, which must be a partial.
     ///
     /// # Errors
-    /// When it is none.
+    /// Fails if it is an error frame, or for a reason of [`Session::answer`].
     pub async fn partial(&mut self, within: Duration) -> Result<Answer, Trouble> {
         let answer = self.answer(within).await?;
         if answer.is_partial() { Ok(answer) } else { Err(failed("a partial", answer.words())) }

@@ -1,4 +1,4 @@
-//! Which cases are checked.
+//! Selects the cases to check from the level and the names that the user gave.
 
 use super::{
     case::Case,
@@ -6,26 +6,26 @@ use super::{
     level::{Exceptions, Level},
 };
 
-/// What of the contract is checked.
+/// Selection of cases, and exceptions for them.
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
-    /// How much of it.
+    /// Cases above this level are left out.
     pub level: Level,
-    /// Only these cases; empty means all of the level.
+    /// Names of the cases to check; empty means all cases of the level.
     pub only: Vec<String>,
-    /// Only of cases that may have one.
+    /// Declared exceptions. The command line allows them only for cases of level strict.
     pub exceptions: Exceptions,
 }
 
 impl Scope {
-    /// Its cases, in the order of the report.
+    /// Selected cases, in the order of the report.
     pub fn cases(&self) -> impl Iterator<Item = &'static Case> + '_ {
         let asked = |case: &&Case| self.only.is_empty() || self.only.iter().any(|name| name == case.name);
         CASES.iter().filter(|case| case.level <= self.level).filter(asked)
     }
 }
 
-/// The names of the cases that only a level has.
+/// Names of the cases whose level is exactly this one.
 pub fn names_of(level: Level) -> Vec<&'static str> {
     CASES.iter().filter(|case| case.level == level).map(|case| case.name).collect()
 }

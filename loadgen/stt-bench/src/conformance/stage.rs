@@ -1,45 +1,45 @@
-//! In front of what a case runs: which gateway process, and what it can't do without.
+//! Against which gateway process a case runs, and what it needs there.
 
-/// Cases that share a gateway process. Where the tool starts the gateway, each stage is a process with an environment of
-/// its own, and all of them run side by side.
+/// Group of cases that share a gateway process. If the tool starts the gateway, each stage except the last has its own
+/// process and environment, and the stages run side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// The intervals of the product: what a client alone can see.
+    /// Default settings of the product: what a client alone can observe.
     Wire,
-    /// Short intervals, a scripted inference.
+    /// Short intervals, and a scripted inference.
     Scripted,
-    /// Counters are read before and after, so that cases run one by one.
+    /// Cases compare counters before and after, and therefore run one by one.
     Accounts,
-    /// One client does not read.
+    /// A client does not read what the gateway sends.
     Slow,
-    /// The process is stopped and continued.
+    /// The gateway is stopped with SIGSTOP and continued.
     Stall,
-    /// The process is told to end.
+    /// The gateway is ended with SIGTERM.
     Drain,
-    /// After all others, on all processes.
+    /// Runs after all other stages and looks at all processes; it has no process of its own.
     Last,
 }
 
 impl Stage {
-    /// Those that have a process of their own.
+    /// Stages that have a process of their own.
     pub const PROCESSES: [Stage; 6] =
         [Stage::Wire, Stage::Scripted, Stage::Accounts, Stage::Slow, Stage::Stall, Stage::Drain];
 
-    /// Whether its cases may run side by side.
+    /// Whether the cases of this stage may run side by side.
     pub fn is_concurrent(self) -> bool {
         matches!(self, Stage::Wire | Stage::Scripted)
     }
 }
 
-/// What a case can't do without.
+/// Condition without which a case is skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// The gateway asks our scripted inference.
+    /// The gateway sends its inference requests to our scripted inference.
     Script,
-    /// The gateway's metrics port.
+    /// The address of the gateway's metrics port is known.
     Metrics,
-    /// We started the process, and may signal it.
+    /// This program started the gateway's process, and may signal it.
     Process,
-    /// The golden vectors hold for four passes only.
+    /// The gateway has `CPU_PASSES` 4, for which the golden vectors hold.
     FourPasses,
 }

@@ -1,6 +1,6 @@
-//! Text from the wire, as results show it.
+//! Shortens texts from the wire for display in results.
 
-/// At most 300 characters of a text.
+/// Returns the first 300 characters of a text, with an ellipsis if it is longer.
 pub fn excerpt(text: &str) -> String {
     match text.char_indices().nth(300) {
         Some((end, _)) => format!("{}…", &text[..end]),

@@ -1,4 +1,5 @@
-//! What the gateway says of itself: its books, its metrics port, and that it lets go of what it need not keep.
+//! Cases about the gateway's books and its metrics port: counters agree with known traffic, balance at every reading,
+//! and return to rest when sessions end.
 
 use std::time::Duration;
 
@@ -12,10 +13,10 @@ use crate::conformance::{
     scene::{PROMPT, START, Scene, Session},
 };
 
-/// How long counters may take to show what has happened.
+/// Time limit for counters to show an event that has happened.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// What the contract names, without labels.
+/// Metrics that the contract lists; a name with a label requires a sample with that label.
 const METRICS: [&str; 24] = [
     "service_messages_received_total",
     "service_messages_consumed_total",
@@ -43,14 +44,15 @@ const METRICS: [&str; 24] = [
     "service_process_resident_bytes",
 ];
 
-/// Waits until the gateway has received that many messages more than in an earlier reading.
+/// Waits until the gateway has received `more` messages since the reading `before`, and returns the new reading.
 async fn received(scene: &Scene, before: &ServiceStats, more: u64) -> Result<ServiceStats, Trouble> {
     let wanted = before.messages.received + more;
     let wish = format!("messages.received reaches {wanted}");
     scene.metrics()?.until(&wish, SETTLE, |stats| stats.messages.received >= wanted).await
 }
 
-/// A session with one frame in flight that is never answered, and `waiting` frames behind it.
+/// Starts a session with one frame in flight that is never answered, and `waiting` frames queued behind it. Returns
+/// once the gateway has received all of them.
 async fn stuck(scene: &Scene, waiting: u32) -> Result<Session, Trouble> {
     let before = scene.metrics()?.stats().await?;
     let mut session = scene.session(vec![Reply::now(Says::Never)]).await?;
@@ -65,7 +67,7 @@ fn dropped(stats: &ServiceStats, reason: &str) -> u64 {
     stats.messages.dropped.get(reason).copied().unwrap_or(0)
 }
 
-/// Traffic of which every message's fate is known, and the books about it.
+/// Case `books`: sends traffic with a known outcome for each message, and compares the growth of each counter.
 pub(super) async fn books(scene: Scene) -> Verdict {
     let metrics = scene.metrics()?;
     let before = metrics.until("no session is open", SETTLE, |stats| stats.connections.open == 0).await?;
@@ -79,7 +81,7 @@ pub(super) async fn books(scene: Scene) -> Verdict {
     refused.covered(scene.patience()).await?;
     let mut stranger = scene.connect().await?;
     stranger.text("not-json").await?;
-    // What it is told is another case's business; that it ends is ours.
+    // Another case checks the Close code. This one only needs the connection to end.
     let _ = stranger.next(PROMPT).await;
     drop(stranger);
     let (sent, partials, errors) = {
@@ -116,7 +118,7 @@ fn sum(counts: &std::collections::BTreeMap<String, u64>) -> u64 {
     counts.values().sum()
 }
 
-/// The books balance at any moment, not only at rest.
+/// Case `books-under-load`: the books balance at every reading while two sessions stream, not only at rest.
 pub(super) async fn books_under_load(scene: Scene) -> Verdict {
     let metrics = scene.metrics()?;
     let script =
@@ -147,10 +149,11 @@ pub(super) async fn books_under_load(scene: Scene) -> Verdict {
     passed("the books balance at every reading", format!("{readings} readings, {with_queue} while frames waited"))
 }
 
-/// The metrics port has what the contract lists, and its two forms agree.
+/// Case `metrics`: the metrics port has the paths and metrics that the contract lists, and `/metrics` agrees with
+/// `/stats`.
 pub(super) async fn metrics(scene: Scene) -> Verdict {
     let port = scene.metrics()?;
-    // Something of everything, so that each labelled counter has a sample.
+    // One failed batch and one closed session, so that each labelled counter has a sample.
     let mut failing = scene.session(vec![Reply::now(Says::Status(503))]).await?;
     failing.burst(1).await?;
     failing.covered(scene.patience()).await?;
@@ -182,7 +185,7 @@ pub(super) async fn metrics(scene: Scene) -> Verdict {
     passed("the paths and names of the contract, with the values of /stats", format!("{} names", METRICS.len()))
 }
 
-/// Whether Prometheus text has a sample of this name (with these labels, if the name has some).
+/// Whether a text in the Prometheus format has a sample of this metric, with this label if the name has one.
 fn has(text: &str, name: &str) -> bool {
     match name.split_once('{') {
         None => metric(text, name).is_some(),
@@ -193,21 +196,22 @@ fn has(text: &str, name: &str) -> bool {
     }
 }
 
-/// A client that leaves while its audio is at the inference: the request is given up, and nothing is left of it.
+/// Case `close-during-inference`: two clients leave while their audio is in flight, one with Close and one without. The
+/// requests are abandoned, and no messages, connections or bytes remain in the gauges.
 pub(super) async fn close_during_inference(scene: Scene) -> Verdict {
     let metrics = scene.metrics()?;
     let before = metrics.until("no session is open", SETTLE, |stats| stats.connections.open == 0).await?;
     let mut session = stuck(&scene, 9).await?;
-    // Ticks pass, and leave what waits where it is.
+    // Ticks in this time find a request in flight, and must leave the queued audio where it is.
     tokio::time::sleep(scene.settings().interval * 3).await;
     session.client.farewell(PROMPT).await?;
-    // The second one goes without a word.
+    // The second client ends its connection without a Close.
     drop(stuck(&scene, 9).await?);
     let gone = "both connections are gone, and nothing of them is in flight or queued";
     let in_flight = |stats: &ServiceStats| stats.inference.as_ref().map_or(0, |inference| inference.in_flight);
     let left = |stats: &ServiceStats| stats.connections.open + stats.messages.queued + in_flight(stats);
     metrics.until(gone, SETTLE, |stats| left(stats) == 0).await?;
-    // A gateway that can't take a request back holds its audio until it times out.
+    // A gateway that cannot abort a request holds its audio until the request times out.
     let let_go = "nothing of them is held in memory after the request's timeout";
     let held = |stats: &ServiceStats| stats.inference.as_ref().map_or(0, |inference| inference.buffered_bytes);
     let after = metrics.until(let_go, scene.settings().timeout + SETTLE, |stats| held(stats) == 0).await?;
@@ -219,7 +223,8 @@ pub(super) async fn close_during_inference(scene: Scene) -> Verdict {
     passed(gone, words(&after))
 }
 
-/// The balance of each process when all is over.
+/// Case `at-rest`: at the end of the run each process has no open session, nothing queued or in flight, and books that
+/// balance.
 pub(super) async fn at_rest(scene: Scene) -> Verdict {
     let wish = "at the end: no session open, nothing queued or in flight, the books balance";
     let mut seen = Vec::new();
@@ -239,7 +244,7 @@ pub(super) async fn at_rest(scene: Scene) -> Verdict {
     passed(wish, seen.join("; "))
 }
 
-/// No process ended before it was told to.
+/// Case `survives`: no process of the gateway has ended by itself.
 pub(super) async fn survives(scene: Scene) -> Verdict {
     let wish = "no process of the gateway ends before it is told to";
     for gateway in &scene.all {
@@ -251,7 +256,7 @@ pub(super) async fn survives(scene: Scene) -> Verdict {
     passed(wish, format!("{} processes live", scene.all.len()))
 }
 
-/// Before start too, a session is in the books: opened and ended connections are all counted.
+/// Case `connections`: connections are counted when they open and when they end, also those on which no start was sent.
 pub(super) async fn connections(scene: Scene) -> Verdict {
     let metrics = scene.metrics()?;
     let before = metrics.until("no session is open", SETTLE, |stats| stats.connections.open == 0).await?;

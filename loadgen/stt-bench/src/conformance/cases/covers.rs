@@ -1,4 +1,5 @@
-//! What becomes of frames that are sent: covered once, in order, byte for byte, at the right pace.
+//! Cases about the frames of a session: answers cover each frame once and in order, the inference gets them byte for
+//! byte, and partials come once per interval.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::conformance::{
     scene::{PROMPT, Scene, Session},
 };
 
-/// How long a session streams to be judged as a whole: three intervals of the product, and frames in plenty.
+/// Duration of a stream that is checked as a whole: two and a half of the product's default intervals, 125 frames.
 const STREAM: Duration = Duration::from_millis(2500);
 
 async fn streamed(scene: &Scene, lasting: Duration) -> Result<Session, Trouble> {
@@ -22,7 +23,8 @@ async fn streamed(scene: &Scene, lasting: Duration) -> Result<Session, Trouble> 
     Ok(session)
 }
 
-/// Sequence numbers go on, every frame is covered once, and what partials count is what they cover.
+/// Case `coverage`: answers cover every frame exactly once, and `frames`, `audio_bytes` and `samples` of a partial fit
+/// the frames that it covers.
 pub(super) async fn coverage(scene: Scene) -> Verdict {
     let session = streamed(&scene, STREAM).await?;
     check_cover(&session.answers, session.sent)?;
@@ -39,7 +41,7 @@ pub(super) async fn coverage(scene: Scene) -> Verdict {
     passed(wish, format!("{} frames in {} partials", session.sent, session.answers.len()))
 }
 
-/// What a partial says is what the inference says to exactly the bytes of the frames that it covers.
+/// Case `contents`: the values of a partial are the inference's result for exactly the frames that it covers.
 pub(super) async fn contents(scene: Scene) -> Verdict {
     let session = streamed(&scene, STREAM).await?;
     for answer in session.answers.iter().filter(|answer| answer.is_partial()) {
@@ -58,7 +60,7 @@ pub(super) async fn contents(scene: Scene) -> Verdict {
     )
 }
 
-/// What the inference gets is what was sent: nothing lost, doubled or out of order, and nothing twice.
+/// Case `batches`: the inference gets exactly the bytes that were sent: none lost, doubled or out of order.
 pub(super) async fn batches(scene: Scene) -> Verdict {
     let session = streamed(&scene, STREAM).await?;
     let asked = scene.inference.asked(session.id);
@@ -74,7 +76,7 @@ pub(super) async fn batches(scene: Scene) -> Verdict {
     passed(wish, format!("{} batches", asked.len()))
 }
 
-/// The request itself.
+/// Case `request`: the gateway sends `POST /infer` with `x-cpu-passes` and Content-Length.
 pub(super) async fn request(scene: Scene) -> Verdict {
     let mut session = scene.session(Vec::new()).await?;
     session.burst(7).await?;
@@ -87,7 +89,7 @@ pub(super) async fn request(scene: Scene) -> Verdict {
     passed("POST /infer with x-cpu-passes and Content-Length", format!("{:?}, {bytes} bytes", asked[0].version))
 }
 
-/// What a partial says of the gateway's own settings.
+/// Case `echo`: a partial reports the gateway's own `CPU_PASSES` and `MODEL_DELAY_MS`.
 pub(super) async fn echo(scene: Scene) -> Verdict {
     let mut session = scene.session(Vec::new()).await?;
     session.burst(1).await?;
@@ -98,7 +100,7 @@ pub(super) async fn echo(scene: Scene) -> Verdict {
     passed("cpu_passes and model_delay_ms are CPU_PASSES and MODEL_DELAY_MS", answer.text)
 }
 
-/// The answer's own values come through, also unusual ones.
+/// Case `pass-through`: the inference's values reach the client unchanged, including unusual ones.
 pub(super) async fn pass_through(scene: Scene) -> Verdict {
     fn unusual(right: &str) -> String {
         let mut value: serde_json::Value = serde_json::from_str(right).expect("our own answer");
@@ -120,7 +122,7 @@ pub(super) async fn pass_through(scene: Scene) -> Verdict {
     passed("rms, checksum, zero_crossings and transcript as the inference said them", answer.text)
 }
 
-/// Partials come once per interval.
+/// Case `cadence`: the gap between partials is 0.75 to 1.5 intervals.
 pub(super) async fn cadence(scene: Scene) -> Verdict {
     let mut session = scene.session(Vec::new()).await?;
     let interval = scene.settings().interval;
@@ -138,14 +140,14 @@ pub(super) async fn cadence(scene: Scene) -> Verdict {
     passed(wish, seen)
 }
 
-/// After a Close: an answer, and the end.
+/// Case `close`: a Close in a session is answered with Close within a second, and the connection ends.
 pub(super) async fn close(scene: Scene) -> Verdict {
     let mut session = scene.session(Vec::new()).await?;
     session.burst(1).await?;
     session.client.farewell(PROMPT).await
 }
 
-/// Several answers as words, for evidence.
+/// Formats answers for the evidence of a case.
 pub(super) fn words(answers: &[Answer]) -> String {
     answers.iter().map(Answer::words).collect::<Vec<_>>().join(", ")
 }

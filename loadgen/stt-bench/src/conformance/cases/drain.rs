@@ -1,4 +1,5 @@
-//! SIGTERM: what is held is flushed once more, what is in flight is awaited, and every client is told.
+//! The case about SIGTERM: the gateway flushes the audio that it holds once more, waits for requests in flight, and
+//! closes every session with 1001.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +13,10 @@ use crate::conformance::{
     scene::{Scene, Session},
 };
 
-/// The contract's limit for a process to end.
+/// Time limit of this case for the process to end after SIGTERM.
 const END: Duration = Duration::from_secs(5);
 
-/// What comes until the end: answers, then Close 1001, then the end.
+/// Reads a session until Close 1001. All its frames must have been covered by partials before.
 async fn drained(mut session: Session) -> Result<Session, Trouble> {
     let wish = "all that was held is answered, then Close 1001";
     loop {
@@ -34,7 +35,8 @@ async fn drained(mut session: Session) -> Result<Session, Trouble> {
     Ok(session)
 }
 
-/// A session that holds audio, one whose audio is at the inference, and one that has just begun.
+/// Case `drain`: SIGTERM arrives while one session has audio queued, one has a request in flight and one has only
+/// started. All are drained, new connections are refused, and the process ends with exit code 0.
 pub(super) async fn drain(scene: Scene) -> Verdict {
     let process = scene.gateway.process.as_ref().ok_or_else(|| Trouble::Skipped("the process is not ours".into()))?;
     let script = vec![Reply::late(Duration::from_millis(800)), Reply::now(Says::Right)];
@@ -52,7 +54,7 @@ pub(super) async fn drain(scene: Scene) -> Verdict {
     process.signal(Signal::TERM).map_err(|why| failed("the process takes SIGTERM", why))?;
     let begun = Instant::now();
     let refused = async {
-        // The listener may take a moment to go.
+        // The listener may take a moment to close.
         let wish = "no new connection is upgraded after SIGTERM";
         for _ in 0..50 {
             if Client::open(&scene.gateway.address).await.is_err() {

@@ -1,4 +1,4 @@
-//! An inference that fails: each way of failing has its error frame, and the session goes on.
+//! Cases about a failing inference: each kind of failure has its error frame, and the session continues.
 
 use std::time::Instant;
 
@@ -12,17 +12,17 @@ use crate::conformance::{
     scene::Scene,
 };
 
-/// Frames of the batch that fails.
+/// Number of frames in the batch that fails.
 const FRAMES: u32 = 5;
 
-/// The error frame that a batch gets when the inference says this.
+/// Starts a session whose first batch gets this response of the inference, and returns the error frame.
 async fn provoke(scene: &Scene, says: Says) -> Result<Answer, Trouble> {
     let mut session = scene.session(vec![Reply::now(says), Reply::now(Says::Right)]).await?;
     session.burst(FRAMES).await?;
     session.error(scene.patience()).await
 }
 
-/// What an error frame says of its cause.
+/// Members of an error frame that describe its cause.
 fn cause<'a>(stage: &str, kind: &str, status: Option<u16>, retryable: bool) -> [(&'a str, Value); 4] {
     [
         ("stage", json!(stage)),
@@ -43,24 +43,25 @@ async fn status(scene: Scene, status: u16, kind: &str, retryable: bool) -> Verdi
     passed(wish("inference_request", kind, Some(status), retryable), answer.text)
 }
 
-/// 500 and 503.
+/// Case `http-5xx`: status 500 and 503 give `http_5xx`, retryable.
 pub(super) async fn server_error(scene: Scene) -> Verdict {
     status(scene.clone(), 500, "http_5xx", true).await?;
     status(scene, 503, "http_5xx", true).await
 }
 
-/// 429.
+/// Case `http-429`: status 429 gives `http_429`, retryable.
 pub(super) async fn too_many_requests(scene: Scene) -> Verdict {
     status(scene, 429, "http_429", true).await
 }
 
-/// 400 and 404.
+/// Case `http-4xx`: status 400 and 404 give `http_5xx`, not retryable.
 pub(super) async fn client_error(scene: Scene) -> Verdict {
     status(scene.clone(), 400, "http_5xx", false).await?;
     status(scene, 404, "http_5xx", false).await
 }
 
-/// No answer in time.
+/// Case `timeout`: an inference that does not respond gives `timeout`, from 0.8 of the configured timeout to one second
+/// after it.
 pub(super) async fn timeout(scene: Scene) -> Verdict {
     let mut session = scene.session(vec![Reply::now(Says::Never), Reply::now(Says::Right)]).await?;
     session.burst(FRAMES).await?;
@@ -75,17 +76,17 @@ pub(super) async fn timeout(scene: Scene) -> Verdict {
     passed(format!("{}, {when}", wish("inference_request", "timeout", None, true)), answer.text)
 }
 
-/// The connection to the inference breaks.
+/// Case `reset`: a reset connection to the inference gives `connection_reset`, retryable.
 pub(super) async fn reset(scene: Scene) -> Verdict {
     let answer = provoke(&scene, Says::Reset).await?;
     answer.check_values(&cause("inference_request", "connection_reset", None, true))?;
     passed(wish("inference_request", "connection_reset", None, true), answer.text)
 }
 
-/// What is wrong with an answer, and how it gets wrong.
+/// Description of a faulty response, and the function that makes it from the correct one.
 type Edit<'a> = (&'a str, fn(&str) -> String);
 
-/// 200, but not what the interface says.
+/// Checks that each edited response with status 200 gives a `parse_error`.
 async fn unreadable(scene: &Scene, edits: &[Edit<'_>]) -> Verdict {
     for (what, edit) in edits {
         let answer = provoke(scene, Says::Edited(*edit)).await?;
@@ -101,7 +102,7 @@ async fn unreadable(scene: &Scene, edits: &[Edit<'_>]) -> Verdict {
     passed(wish("inference_response_parse", "parse_error", Some(200), false), format!("for an answer that {what}"))
 }
 
-/// A body that is no JSON, or no object.
+/// Case `garbage`: a body that is not a JSON object gives a `parse_error`.
 pub(super) async fn garbage(scene: Scene) -> Verdict {
     unreadable(
         &scene,
@@ -115,7 +116,7 @@ pub(super) async fn garbage(scene: Scene) -> Verdict {
     .await
 }
 
-/// A body with other keys than the six.
+/// Case `unknown-field`: a body with a surplus or a missing key gives a `parse_error`.
 pub(super) async fn unknown_field(scene: Scene) -> Verdict {
     unreadable(
         &scene,
@@ -131,7 +132,7 @@ pub(super) async fn unknown_field(scene: Scene) -> Verdict {
     .await
 }
 
-/// A body whose counts are not those of the batch.
+/// Case `wrong-counts`: a body whose `samples` or `audio_bytes` do not fit the batch gives a `parse_error`.
 pub(super) async fn wrong_counts(scene: Scene) -> Verdict {
     fn with(right: &str, key: &str, value: u64) -> String {
         let mut edited: Value = serde_json::from_str(right).expect("our own answer");
@@ -148,17 +149,17 @@ pub(super) async fn wrong_counts(scene: Scene) -> Verdict {
     .await
 }
 
-/// The error frame itself: its keys, its numbers.
+/// Case `error-frame`: an error frame has the 16 keys of the contract, and the numbers of its batch.
 pub(super) async fn error_schema(scene: Scene) -> Verdict {
     let answer = provoke(&scene, Says::Status(503)).await?;
     answer.check_keys(&ERROR_KEYS)?;
     answer.check_integers(&["gateway_buffer_frames", "inference_status"])?;
     answer.check_times(&["oldest_age_ms", "newest_age_ms", "flush_lateness_ms", "inference_elapsed_ms"])?;
     let (oldest, newest) = (answer.milliseconds("oldest_age_ms"), answer.milliseconds("newest_age_ms"));
-    // Two readings of the clock may lie between them.
+    // The gateway may read its clock once for each of the two ages.
     ensure(oldest >= newest - 1.0, "oldest_age_ms is at least newest_age_ms", format!("{oldest} and {newest}"))?;
     ensure(!answer.word("message").is_empty(), "a message", "none")?;
-    // A burst may be read in two parts, and then the tick may fall between them.
+    // The gateway may read the burst in two parts, with the tick between them.
     let frames = answer.newest() + 1 - answer.oldest().max(1);
     answer.check_values(&[
         ("oldest_frame_seq", json!(1)),
@@ -169,7 +170,7 @@ pub(super) async fn error_schema(scene: Scene) -> Verdict {
     passed("the 16 keys, in order, with the numbers of the batch", answer.text)
 }
 
-/// After an error frame the connection stays open, and the next batch is answered.
+/// Case `recovery`: after an error frame the connection stays open, and the next batch is answered.
 pub(super) async fn recovery(scene: Scene) -> Verdict {
     let script = vec![Reply::now(Says::Status(503)), Reply::now(Says::Reset), Reply::now(Says::Right)];
     let mut session = scene.session(script).await?;

@@ -1,4 +1,4 @@
-//! One request in flight per connection, and what a tick does that finds one.
+//! Cases about requests in flight: a connection has at most one, and a tick that finds one in flight is skipped.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use crate::conformance::{
     scene::{Scene, Session},
 };
 
-/// Sessions that are watched at once. Each is a try of its own: a race that happens to one session in three is missed once
-/// in eleven million times, (2/3)^40.
+/// Number of sessions that run at once, each an independent try. A race that occurs in one session in three is missed
+/// with probability (2/3)^40, about one in eleven million.
 const SESSIONS: u32 = 40;
-/// How many intervals each of them lasts.
+/// Duration of each session in intervals.
 const TICKS: u32 = 9;
-/// From one frame of them to the next, in parts of an interval: enough for each tick to find something, and cheap.
+/// Frames per interval: enough for each tick to find audio, and cheap.
 const FRAMES_PER_TICK: u32 = 4;
-/// After how many intervals the inference answers, batch after batch: between two ticks, and at one.
+/// Delays of the inference in intervals, batch after batch: some end between two ticks, some at a tick.
 const ANSWERS: [f64; 5] = [1.5, 1.0, 2.25, 2.0, 0.75];
-/// What falls at a tick falls a little before it or after it, by this many milliseconds.
+/// Offsets in milliseconds that move a response slightly before or after the tick.
 const AROUND: [f64; 5] = [0.0, -3.0, 1.0, -1.0, 3.0];
 
-/// A session with a frame every now and then, answered after `intervals` each time.
+/// Runs a session that streams for ten intervals and whose batches are each answered after `intervals` intervals.
 async fn slow(scene: &Scene, intervals: f64) -> Result<Session, Trouble> {
     let answer_after = scene.settings().interval.mul_f64(intervals);
     let mut session = scene.session(vec![Reply::late(answer_after)]).await?;
@@ -30,7 +30,7 @@ async fn slow(scene: &Scene, intervals: f64) -> Result<Session, Trouble> {
     Ok(session)
 }
 
-/// What the inference does to a session of [`one_in_flight`]: each begins at another place of the list.
+/// Replies for a session of [`one_in_flight`]. Each session begins at another place of the lists.
 fn script(session: u32, interval: Duration) -> Vec<Reply> {
     let reply = |batch: usize| {
         let place = batch + session as usize;
@@ -41,7 +41,7 @@ fn script(session: u32, interval: Duration) -> Vec<Reply> {
     (0..TICKS as usize).map(reply).collect()
 }
 
-/// One of the sessions of [`one_in_flight`]: its ticks are spread over the interval, as those of users are.
+/// Runs one session of [`one_in_flight`]. Sessions begin at different times within an interval, as users' sessions do.
 async fn watched(scene: &Scene, number: u32) -> Result<Session, Trouble> {
     let interval = scene.settings().interval;
     tokio::time::sleep(interval * number / SESSIONS).await;
@@ -53,13 +53,13 @@ async fn watched(scene: &Scene, number: u32) -> Result<Session, Trouble> {
     Ok(session)
 }
 
-/// Ticks that came while these requests were in flight, at least: one for each whole interval of a request.
+/// Lower bound of the ticks that came while these requests were in flight: one for each whole interval of a request.
 fn busy_ticks(asked: &[Asked], interval: Duration) -> u128 {
     let took = asked.iter().filter_map(|asked| Some(asked.answered?.saturating_duration_since(asked.arrived)));
     took.map(|took| took.as_nanos() / interval.as_nanos()).sum()
 }
 
-/// The inference never sees two requests of a connection at once, whenever it answers.
+/// Case `one-in-flight`: the inference never has two requests of a connection at once, at any delay of its responses.
 pub(super) async fn one_in_flight(scene: Scene) -> Verdict {
     let interval = scene.settings().interval;
     let (mut most, mut requests, mut least) = (0, 0, u128::MAX);
@@ -76,7 +76,8 @@ pub(super) async fn one_in_flight(scene: Scene) -> Verdict {
     passed(wish, format!("one, in {requests} requests; on each connection {least} ticks came meanwhile, or more"))
 }
 
-/// A tick that finds a request in flight leaves the audio where it is; the next batch has all of it, and goes at a tick.
+/// Case `skip-tick`: a tick that finds a request in flight leaves the audio queued. The next batch has all of it, and
+/// is sent at a tick.
 pub(super) async fn skip_tick(scene: Scene) -> Verdict {
     let session = slow(&scene, 2.25).await?;
     let asked = scene.inference.asked(session.id);
@@ -86,7 +87,7 @@ pub(super) async fn skip_tick(scene: Scene) -> Verdict {
         let (last, first) = (pair[0].sequences.last().copied().unwrap_or(0), pair[1].sequences.first().copied());
         ensure(first == Some(last + 1), wish, format!("frame {first:?} after frame {last}"))?;
     }
-    // Nearly three intervals of audio: those of the ticks that were skipped too.
+    // A batch has the audio of nearly three intervals, including the skipped ticks; two are required.
     let interval = scene.settings().interval;
     let least = (interval.as_millis() * 2 / 20) as usize;
     let counts: Vec<_> = asked[1..].iter().map(|asked| asked.sequences.len()).collect();
@@ -96,7 +97,7 @@ pub(super) async fn skip_tick(scene: Scene) -> Verdict {
         asked.windows(2).map(|pair| Some(pair[1].arrived.saturating_duration_since(pair[0].answered?))).collect();
     let Some(waits) = waits else { return Err(failed("each request is awaited to its end", "one was given up")) };
     let words = format!("{:?} ms", waits.iter().map(Duration::as_millis).collect::<Vec<_>>());
-    // The answer comes a quarter of an interval after a tick, so the next tick is three quarters away.
+    // The response comes a quarter of an interval after a tick, so the next tick is three quarters away.
     let patient = waits.iter().filter(|wait| **wait >= interval.mul_f64(0.3)).count() * 2 >= waits.len();
     ensure(patient, "the next batch waits for its tick", format!("requests {words} after the answer before"))?;
     passed(format!("{wish}; it waits for its tick"), format!("{counts:?} frames, {words} after the answer before"))
@@ -114,7 +115,7 @@ mod tests {
             let after: Vec<f64> = script.iter().map(|reply| reply.after.as_secs_f64() * 1e3 % 200.0).collect();
             let at_a_tick = |after: &&f64| **after <= 3.5 || **after >= 196.5;
             assert!(after.iter().filter(at_a_tick).count() >= 2 && after.iter().any(|after| !at_a_tick(&after)));
-            // Else no second request could come.
+            // Otherwise no second request could overlap the first.
             assert!(script[..2].iter().any(|reply| reply.after > interval), "{session}");
         }
     }

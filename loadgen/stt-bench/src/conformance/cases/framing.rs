@@ -1,4 +1,4 @@
-//! WebSocket itself: masks, reserved bits, control frames, fragments, sizes.
+//! Cases about the WebSocket protocol: masks, reserved bits, control frames, fragments, message sizes and pings.
 
 use crate::conformance::{
     client::Event,
@@ -8,15 +8,15 @@ use crate::conformance::{
     scene::{PROMPT, START, Scene},
 };
 
-/// More than a message may have, in bytes.
+/// Length in bytes of a message above the limit of 64 KiB.
 const TOO_LONG: usize = (64 << 10) + 5000;
 
-/// Sends frames in a started session; the answer must be a Close with this code.
+/// Sends frames in a started session; the gateway must answer with a Close with this code.
 async fn refused(scene: &Scene, code: u16, frames: &[Outgoing<'_>]) -> Verdict {
     let mut session = scene.session(Vec::new()).await?;
     let mut bytes = Vec::new();
     frames.iter().for_each(|frame| frame.write_to(&mut bytes));
-    // A gateway may have closed before it took all of it.
+    // The write may fail because the gateway has closed before it read everything.
     let written = session.client.raw(&bytes).await;
     match session.client.refused(code, PROMPT).await {
         Ok(evidence) => Ok(evidence),
@@ -24,13 +24,13 @@ async fn refused(scene: &Scene, code: u16, frames: &[Outgoing<'_>]) -> Verdict {
     }
 }
 
-/// A client's frame without a mask.
+/// Case `unmasked`: a client's frame without a mask is refused with 1002.
 pub(super) async fn unmasked(scene: Scene) -> Verdict {
     let frame = golden_frame();
     refused(&scene, 1002, &[Outgoing { masked: false, ..Outgoing::whole(opcode::BINARY, &frame) }]).await
 }
 
-/// Reserved bits without an extension that defines them, and opcodes that nothing defines.
+/// Case `reserved`: reserved bits without an extension that defines them, and undefined opcodes, are refused with 1002.
 pub(super) async fn reserved(scene: Scene) -> Verdict {
     let frame = golden_frame();
     for reserved in [4, 2, 1] {
@@ -42,7 +42,8 @@ pub(super) async fn reserved(scene: Scene) -> Verdict {
     passed("Close 1002 to each reserved bit and to opcodes 3 and 11", "Close 1002 to each")
 }
 
-/// Control frames that are too long or in parts, and a continuation of nothing.
+/// Case `bad-control`: a control frame that is too long or fragmented, and a continuation without a message, are
+/// refused with 1002.
 pub(super) async fn bad_control(scene: Scene) -> Verdict {
     let long = [0; 126];
     refused(&scene, 1002, &[Outgoing::whole(opcode::PING, &long)]).await?;
@@ -52,12 +53,13 @@ pub(super) async fn bad_control(scene: Scene) -> Verdict {
     passed(wish, "Close 1002 to each")
 }
 
-/// A message that is too long.
+/// Case `oversized`: a message in one frame above the limit is refused with 1009.
 pub(super) async fn oversized(scene: Scene) -> Verdict {
     refused(&scene, 1009, &[Outgoing::whole(opcode::BINARY, &vec![0; TOO_LONG])]).await
 }
 
-/// The same in parts, each of them short enough.
+/// Case `oversized-fragments`: a message above the limit is refused with 1009, though each of its fragments is below
+/// it.
 pub(super) async fn oversized_fragments(scene: Scene) -> Verdict {
     let part = vec![0; TOO_LONG / 4 + 1];
     let frame = |opcode, last| Outgoing { last, ..Outgoing::whole(opcode, &part) };
@@ -66,7 +68,8 @@ pub(super) async fn oversized_fragments(scene: Scene) -> Verdict {
     refused(&scene, 1009, &frames).await
 }
 
-/// Start and audio in parts, with a ping between them.
+/// Case `fragmentation`: a fragmented start and a fragmented frame of audio, with a ping between fragments, are
+/// accepted.
 pub(super) async fn fragmentation(scene: Scene) -> Verdict {
     let wish = "start and a frame in parts are put together: a partial with the golden checksum";
     let mut client = scene.connect().await?;
@@ -89,7 +92,7 @@ pub(super) async fn fragmentation(scene: Scene) -> Verdict {
     }
 }
 
-/// Sends a ping; its pong must come within half a second.
+/// Sends a ping, whose pong must come within 500 ms. Returns the time that it took, in milliseconds.
 async fn ping(client: &mut crate::conformance::client::Client, payload: &[u8]) -> Result<u128, Trouble> {
     let wish = || format!("a ping of {} bytes is answered with its payload within 500 ms", payload.len());
     let begun = std::time::Instant::now();
@@ -105,7 +108,8 @@ async fn ping(client: &mut crate::conformance::client::Client, payload: &[u8]) -
     }
 }
 
-/// Pings before start are answered and pongs are no violation; start is still taken after them.
+/// Case `ping-before-start`: a ping before start is answered, an unsolicited pong is accepted, and so is the start
+/// after them.
 pub(super) async fn ping_before_start(scene: Scene) -> Verdict {
     let mut client = scene.connect().await?;
     let took = ping(&mut client, b"early").await?;
@@ -115,7 +119,7 @@ pub(super) async fn ping_before_start(scene: Scene) -> Verdict {
     passed("pongs within 500 ms before start, and start is taken after them", format!("after {took} ms and {after} ms"))
 }
 
-/// Pings in a session are answered, whatever their length, also while audio comes.
+/// Case `ping-after-start`: pings in a session are answered for payloads of 0 to 125 bytes, also while audio comes.
 pub(super) async fn ping_after_start(scene: Scene) -> Verdict {
     let mut session = scene.session(Vec::new()).await?;
     let mut slowest = 0;

@@ -1,4 +1,4 @@
-//! What the port of the WebSocket answers to plain HTTP.
+//! Cases about plain HTTP requests to the WebSocket's port.
 
 use reqwest::{Client, Method, StatusCode, header::HeaderMap};
 use serde_json::Value;
@@ -28,7 +28,7 @@ async fn ask(
     Ok((status, answer.text().await.unwrap_or_default()))
 }
 
-/// `/health`.
+/// Case `health`: `GET /health` returns `ok` and the name of the runtime.
 pub(super) async fn health(scene: Scene) -> Verdict {
     let wish = r#"200 {"ok":true,"runtime":"<name>"}"#;
     let (status, text) = ask(&scene, Method::GET, "/health", &[]).await?;
@@ -38,14 +38,14 @@ pub(super) async fn health(scene: Scene) -> Verdict {
     passed(wish, text)
 }
 
-/// A path that isn't there.
+/// Case `unknown-path`: an unknown path returns 404.
 pub(super) async fn unknown_path(scene: Scene) -> Verdict {
     let (status, _) = ask(&scene, Method::GET, "/no-such-path", &[]).await?;
     ensure(status == StatusCode::NOT_FOUND, "GET /no-such-path: 404", status)?;
     passed("404", status.to_string())
 }
 
-/// A method that isn't there.
+/// Case `wrong-method`: POST to a known path returns 405.
 pub(super) async fn wrong_method(scene: Scene) -> Verdict {
     for path in ["/ws/stt", "/health"] {
         let (status, _) = ask(&scene, Method::POST, path, &[]).await?;
@@ -54,7 +54,8 @@ pub(super) async fn wrong_method(scene: Scene) -> Verdict {
     passed("405 to POST /ws/stt and POST /health", "405 to both")
 }
 
-/// What is no upgrade, or one of another version.
+/// Case `bad-upgrade`: a request that is not an upgrade, has no key or has another WebSocket version returns 400 or
+/// 426.
 pub(super) async fn bad_upgrade(scene: Scene) -> Verdict {
     const WITHOUT_KEY: [(&str, &str); 3] =
         [("connection", "Upgrade"), ("upgrade", "websocket"), ("sec-websocket-version", "13")];

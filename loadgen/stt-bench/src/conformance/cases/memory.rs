@@ -1,4 +1,4 @@
-//! What a gateway holds is bounded, whatever the inference and the clients do.
+//! Cases about memory: what a gateway holds is bounded, also if the inference stalls or a client does not read.
 
 use std::time::{Duration, Instant};
 
@@ -16,10 +16,11 @@ use crate::conformance::{
     scene::{FRAME, Scene, Session},
 };
 
-/// How long a gateway may take to read what it was sent at once.
+/// Time limit for the gateway to read a burst.
 const READING: Duration = Duration::from_secs(8);
 
-/// More frames than are kept while a request is in flight: the oldest are dropped, and an error frame says which.
+/// Case `overflow`: more frames come than may wait while a request is in flight. The oldest are dropped, and one error
+/// frame reports them.
 pub(super) async fn overflow(scene: Scene) -> Verdict {
     let metrics = scene.metrics()?;
     let kept = scene.settings().buffered_frames;
@@ -33,7 +34,7 @@ pub(super) async fn overflow(scene: Scene) -> Verdict {
     let wanted = before + u64::from(kept + surplus);
     let wish = format!("messages.received reaches {wanted}: the gateway reads on while a request is in flight");
     metrics.until(&wish, READING, |stats| stats.messages.received >= wanted).await?;
-    // Ticks pass, and leave what waits where it is.
+    // Ticks in this time find a request in flight, and must leave the queued audio where it is.
     tokio::time::sleep(scene.settings().interval * 3).await;
     let _ = open.send(true);
     session.covered(scene.patience()).await?;
@@ -55,17 +56,17 @@ pub(super) async fn overflow(scene: Scene) -> Verdict {
     passed(wish, super::covers::words(&session.answers))
 }
 
-/// How much [`bounded_memory`] sends, whatever the settings: far more than the 3 to 14 MiB by which the memory of a runtime that
-/// collects garbage goes up and down by itself.
-/// A debug build is slow, and checks only the self-test's gateways, which collect nothing.
+/// Number of bytes that [`bounded_memory`] sends at least, with any settings: far more than the 3 to 14 MiB by which
+/// the memory of a runtime with garbage collection varies by itself.
+/// A debug build is slow and only checks the self-test's gateways, which have no garbage collection; it sends less.
 const FLOOD_BYTES: u32 = if cfg!(debug_assertions) { 3 << 20 } else { 32 << 20 };
-/// So many times what may wait comes on each of its connections.
+/// Frames per connection, as a multiple of the frames that may wait on it (or of 50, if that is more).
 const TIMES: u32 = 13;
-/// Longest that the warm-up of [`bounded_memory`] takes.
+/// Maximum duration of the warm-up of [`bounded_memory`].
 const WARMING: Duration = Duration::from_secs(6);
 
-/// The same traffic as the flood, at a pace that nothing has to wait, and answered: what the runtime keeps of it (grown
-/// heaps, compiled code) is no sign of an unbounded buffer.
+/// Sends as many frames as the flood if time permits, but slowly enough that all are answered. Memory that the runtime
+/// keeps after it (grown heaps, compiled code) is then no sign of an unbounded buffer.
 async fn warm(scene: &Scene, session: &mut Session, frames: u32) -> Result<(), Trouble> {
     let (half, begun) = (scene.settings().interval / 2, Instant::now());
     let portion = (scene.settings().buffered_frames * 2 / 5).max(1);
@@ -77,7 +78,7 @@ async fn warm(scene: &Scene, session: &mut Session, frames: u32) -> Result<(), T
     session.covered(scene.patience()).await
 }
 
-/// A session that has been warmed up, of which one frame is in flight and never answered.
+/// Puts one frame of a warmed-up session in flight that is never answered.
 async fn stuck(scene: &Scene, session: &mut Session) -> Result<(), Trouble> {
     scene.inference.script(session.id, vec![Reply::now(Says::Never)]);
     let before = scene.inference.asked(session.id).len();
@@ -85,7 +86,8 @@ async fn stuck(scene: &Scene, session: &mut Session) -> Result<(), Trouble> {
     scene.inference.wait(session.id, before + 1, scene.patience()).await.map(drop)
 }
 
-/// An inference that stalls while clients go on: what the gateway holds stays small.
+/// Case `bounded-memory`: clients continue to send while the inference stalls; the gateway's buffers and its resident
+/// memory stay bounded.
 pub(super) async fn bounded_memory(scene: Scene) -> Verdict {
     let frames = scene.settings().buffered_frames.max(50) * TIMES;
     let sessions = u64::from((FLOOD_BYTES / FRAME_BYTES as u32).div_ceil(frames));
@@ -98,7 +100,8 @@ pub(super) async fn bounded_memory(scene: Scene) -> Verdict {
     let pause = scene.settings().interval * 3;
     let wanted = before.messages.received + sessions * (u64::from(frames) + 1);
     let load = async {
-        // Ticks come between the halves and after them: each finds a request in flight, and must not take what waits.
+        // Ticks come between the halves and after them. Each finds a request in flight, and must not take the queued
+        // frames.
         for half in [frames / 2, frames - frames / 2] {
             try_join_all(open.iter_mut().map(|session| session.burst(half))).await?;
             tokio::time::sleep(pause).await;
@@ -120,7 +123,7 @@ pub(super) async fn bounded_memory(scene: Scene) -> Verdict {
     }
 
     let sent = sessions * u64::from(frames) * FRAME_BYTES as u64;
-    // One frame is in flight, and as many wait as may: a second batch in flight would be as much again.
+    // One frame is in flight, and up to `MAX_BUFFERED_FRAMES` wait. A second batch in flight would exceed this limit.
     let limit = sessions * (u64::from(scene.settings().buffered_frames) * 3 / 2 + 1) * FRAME_BYTES as u64;
     let wish = format!("service_buffered_bytes stays at or below {limit} while {sent} bytes come");
     ensure(most > 0 && most <= limit, &wish, format!("{most} bytes at the most"))?;
@@ -133,7 +136,7 @@ pub(super) async fn bounded_memory(scene: Scene) -> Verdict {
     passed(wish, format!("{most} bytes at the most; the process grew by {:.1} MiB", grown / f64::from(1 << 20)))
 }
 
-/// A client that does not read is cut off, and others don't notice.
+/// Case `slow-consumer`: a client that does not read is closed, and another session is not disturbed.
 pub(super) async fn slow_consumer(scene: Scene) -> Verdict {
     fn long(right: &str) -> String {
         let mut value: serde_json::Value = serde_json::from_str(right).expect("our own answer");

@@ -1,4 +1,5 @@
-//! When ticks come: an absolute schedule from start on, which a stall delays but does not shift.
+//! Cases about ticks: they follow an absolute schedule from the start of the session. A stall delays a tick but does
+//! not move the schedule.
 
 use std::time::{Duration, Instant};
 
@@ -11,21 +12,23 @@ use crate::conformance::{
     scene::Scene,
 };
 
-/// Ticks that are watched for drift.
+/// Number of ticks that are observed for drift.
 const TICKS: u32 = 26;
-/// How long the inference takes: a gateway whose interval begins with the answer drifts by it at each tick.
+/// Delay of the inference. A gateway that counts its interval from the response drifts by this at each tick.
 const ANSWER: Duration = Duration::from_millis(15);
-/// Of how many ticks the earliest counts: a busy machine delays some, and none is early.
+/// Number of ticks at each end of the stream, of which the earliest counts: a busy machine delays some ticks, and makes
+/// none early.
 const AMONG: usize = 8;
-/// How far the schedule may seem to move between the first and the last ticks, in milliseconds.
+/// Maximum difference between the first and the last ticks, in milliseconds.
 const DRIFT_MS: f64 = 20.0;
 
 fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-/// How late each request came after `began` and a whole number of intervals, in milliseconds: as near zero as can be for
-/// the first, and counted on from there. What comes before half an interval has passed is no tick, and not our business.
+/// Lateness of each request in milliseconds, relative to `began` plus a whole number of intervals. The first request is
+/// assigned to the nearest tick, and the others are counted from there. A request less than half an interval after the
+/// previous one is not a tick and is skipped.
 fn lateness(asked: &[Asked], began: Instant, interval: Duration) -> Vec<f64> {
     let interval = milliseconds(interval);
     let mut lateness = Vec::new();
@@ -47,7 +50,7 @@ fn least(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
-/// Over many ticks the schedule does not move.
+/// Case `schedule`: over many ticks the schedule does not drift.
 pub(super) async fn schedule(scene: Scene) -> Verdict {
     let interval = scene.settings().interval;
     let mut session = scene.session(vec![Reply::late(ANSWER)]).await?;
@@ -62,7 +65,7 @@ pub(super) async fn schedule(scene: Scene) -> Verdict {
     passed(wish, seen)
 }
 
-/// The first tick is one interval after start, however long the connection was open before.
+/// Case `first-tick`: the schedule begins with start, not with the connection.
 pub(super) async fn first_tick(scene: Scene) -> Verdict {
     let interval = scene.settings().interval;
     let client = scene.connect().await?;
@@ -79,7 +82,8 @@ pub(super) async fn first_tick(scene: Scene) -> Verdict {
     passed(wish, seen)
 }
 
-/// A gateway that was stopped says so once; afterwards it is as punctual as before, on the same schedule.
+/// Case `stall`: a stopped and continued gateway reports the lateness once. Later ticks are punctual, on the same
+/// schedule as before.
 pub(super) async fn stall(scene: Scene) -> Verdict {
     let interval = scene.settings().interval;
     let frozen = interval * 7 / 2;

@@ -1,4 +1,4 @@
-//! The first message, and what may not come instead of it or after it.
+//! Cases about the start of a session: the first message, and messages that may not come instead of it or after it.
 
 use serde_json::json;
 
@@ -10,12 +10,12 @@ use crate::conformance::{
     scene::{PROMPT, START, Scene},
 };
 
-/// A connection is upgraded; a Close before start is a normal end.
+/// Case `ready`: a connection is upgraded, and a Close before start is a normal end.
 pub(super) async fn ready(scene: Scene) -> Verdict {
     scene.connect().await?.farewell(PROMPT).await
 }
 
-/// Golden frame in, golden partial out.
+/// Case `partial`: the golden frame gives a partial with exactly the contract's keys and the golden values.
 pub(super) async fn partial(scene: Scene) -> Verdict {
     let mut session = scene.session(Vec::new()).await?;
     session.client.binary(&golden_frame()).await?;
@@ -50,7 +50,7 @@ pub(super) async fn partial(scene: Scene) -> Verdict {
     passed("the 14 keys with the golden values of frame 1 of session 0", answer.text)
 }
 
-/// Sends texts as first messages, each on a connection of its own; each must be refused.
+/// Sends each text as the first message of its own connection; each must be refused with 1002.
 async fn refused_first(scene: &Scene, texts: &[&str]) -> Verdict {
     let mut seen = Vec::new();
     for text in texts {
@@ -64,7 +64,7 @@ async fn refused_first(scene: &Scene, texts: &[&str]) -> Verdict {
     passed(format!("Close 1002 to each of {}", texts.join(", ")), seen.join(", "))
 }
 
-/// A failure, with what was sent.
+/// Adds what was sent to the evidence of a failure.
 fn about(trouble: crate::conformance::finding::Trouble, sent: &str) -> crate::conformance::finding::Trouble {
     use crate::conformance::finding::Trouble::{Failed, Skipped};
     match trouble {
@@ -73,24 +73,24 @@ fn about(trouble: crate::conformance::finding::Trouble, sent: &str) -> crate::co
     }
 }
 
-/// Text that is no start.
+/// Case `invalid-start`: a text that is not a start is refused with 1002.
 pub(super) async fn invalid_start(scene: Scene) -> Verdict {
     refused_first(&scene, &["not-json", "{}", r#"{"type":"stop"}"#, r#""start""#, "[]"]).await
 }
 
-/// A start that says more than start.
+/// Case `extra-key`: a start with a further key is refused with 1002.
 pub(super) async fn extra_key(scene: Scene) -> Verdict {
     refused_first(&scene, &[r#"{"type":"start","language":"en"}"#]).await
 }
 
-/// Audio before start.
+/// Case `binary-first`: audio before start is refused with 1002.
 pub(super) async fn binary_first(scene: Scene) -> Verdict {
     let mut client = scene.connect().await?;
     client.binary(&golden_frame()).await?;
     client.refused(1002, PROMPT).await
 }
 
-/// White space is no part of what JSON says.
+/// Case `spaced-start`: white space in the JSON of a start is accepted.
 pub(super) async fn spaced_start(scene: Scene) -> Verdict {
     let mut client = scene.connect().await?;
     client.text(" {\r\n\t\"type\" : \"start\" } \n").await?;
@@ -103,14 +103,14 @@ pub(super) async fn spaced_start(scene: Scene) -> Verdict {
     }
 }
 
-/// Text where audio must come.
+/// Case `text-after-start`: a text after start is refused with 1002.
 pub(super) async fn text_after_start(scene: Scene) -> Verdict {
     let mut session = scene.session(Vec::new()).await?;
     session.client.text(START).await?;
     session.client.refused(1002, PROMPT).await
 }
 
-/// Audio of another length.
+/// Case `invalid-frame`: audio of another length than 640 bytes is refused with 1003.
 pub(super) async fn invalid_frame(scene: Scene) -> Verdict {
     let mut seen = Vec::new();
     const LENGTHS: [usize; 5] = [10, 0, 639, 641, 1280];
