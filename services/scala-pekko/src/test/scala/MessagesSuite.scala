@@ -2,7 +2,7 @@ package wsladder.gateway
 
 import org.apache.pekko.NotUsed
 import org.apache.pekko.actor.ActorSystem
-import org.apache.pekko.http.wsladder.{Frames, Framing}
+import org.apache.pekko.http.wsladder.Framing
 import org.apache.pekko.stream.scaladsl.{Sink, Source}
 import org.apache.pekko.util.ByteString
 import scala.concurrent.Await

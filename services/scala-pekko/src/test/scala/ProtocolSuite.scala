@@ -1,11 +1,10 @@
 package wsladder.gateway
 
-import com.github.plokhotnyuk.jsoniter_scala.core.*
 import wsladder.gateway.Protocol.{Covered, Failure, Kind}
 
 /** The golden messages, and what must not be taken. */
 class ProtocolSuite extends munit.FunSuite:
-  private def answer(body: String, frames: Int = 1, passes: Int = 4) = Protocol.parse(body.getBytes, 200, frames, passes)
+  private def answer(body: String, frames: Int, passes: Int) = Protocol.parse(body.getBytes, 200, frames, passes)
 
   Golden.client.filter(_.text.nonEmpty).filter(_.state == "first").foreach: entry =>
     test(s"a first message: ${entry.name}"):
