@@ -6,6 +6,7 @@ import org.apache.pekko.actor.ActorSystem
 import org.apache.pekko.http.scaladsl.Http
 import org.apache.pekko.http.scaladsl.model.headers.RawHeader
 import org.apache.pekko.http.scaladsl.model.*
+import org.apache.pekko.http.scaladsl.settings.ClientConnectionSettings
 import org.apache.pekko.stream.scaladsl.{Keep, Sink, Source}
 import org.apache.pekko.stream.{BoundedSourceQueue, QueueOfferResult, StreamTcpException}
 import scala.concurrent.duration.*
@@ -35,18 +36,22 @@ final class Inference(config: Config)(using system: ActorSystem):
 
   private def understand(response: HttpResponse, batch: Batch): Future[Either[Failure, Recognition]] =
     val status = response.status.intValue
-    Protocol.failureOf(status) match
-      case Some(failure) =>
-        response.discardEntityBytes()
-        Future.successful(Left(failure))
-      case None =>
-        response.entity
-          .toStrict(config.inferenceTimeoutMs.millis, Inference.MaxAnswerBytes)
-          .map(body => Protocol.parse(body.data.toArrayUnsafe(), status, batch.frames, config.cpuPasses))
+    if Resets.saysReset(response) then Future.successful(Left(Inference.reset))
+    else
+      Protocol.failureOf(status) match
+        case Some(failure) =>
+          response.discardEntityBytes()
+          Future.successful(Left(failure))
+        case None =>
+          response.entity
+            .toStrict(config.inferenceTimeoutMs.millis, Inference.MaxAnswerBytes)
+            .map(body => Protocol.parse(body.data.toArrayUnsafe(), status, batch.frames, config.cpuPasses))
 
 object Inference:
   /** An answer is some hundred bytes; what is longer is none. */
   private val MaxAnswerBytes = 64L * 1024
+
+  private val reset = Failure(Kind.ConnectionReset, "the inference reset the request")
 
   /** A peer that breaks the rules of HTTP/2 is no inference; all else is about the connection. */
   private def failure(error: Throwable): Failure = error match
@@ -87,7 +92,13 @@ object Lane:
     private val queue: BoundedSourceQueue[HttpRequest] =
       val (queue, end) = Source
         .queue[HttpRequest](WaitingRequests)
-        .viaMat(Http().connectionTo(address.host).toPort(address.port).http2WithPriorKnowledge())(Keep.left)
+        .via(
+          Http()
+            .connectionTo(address.host)
+            .toPort(address.port)
+            .withClientConnectionSettings(ClientConnectionSettings(system).withTransport(Resets.transport))
+            .http2WithPriorKnowledge()
+        )
         .toMat(Sink.foreach(answer))(Keep.both)
         .run()
       end.onComplete:

@@ -27,7 +27,7 @@ object Main:
     val out = System.out
     System.setOut(System.err)
     if arguments.contains("--version") then
-      out.println(s"$Name $Version (Scala ${util.Properties.versionNumberString}, Java ${Runtime.version})")
+      out.println(s"$Name $Version (Scala $scalaVersion, Java ${Runtime.version})")
     else if arguments.contains("--help") then out.print(Config.help)
     else
       Config.parse(arguments.toList, sys.env) match
@@ -35,6 +35,10 @@ object Main:
           System.err.println(s"$Name: $wrong")
           sys.exit(BadUsage)
         case Right(config) => out.println(start(config))
+
+  /** Scala 3's, as its library's manifest says; `util.Properties` has that of Scala 2's library below it. */
+  private def scalaVersion: String =
+    Option(classOf[scala.deriving.Mirror].getPackage.getImplementationVersion).getOrElse("3")
 
   /** Serves until SIGTERM; the ready line. */
   private def start(config: Config): String =
