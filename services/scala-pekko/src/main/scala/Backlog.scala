@@ -2,7 +2,7 @@ package wsladder.gateway
 
 import org.apache.pekko.util.ByteString
 import scala.collection.mutable
-import wsladder.gateway.Protocol.{Covered, milliseconds}
+import wsladder.gateway.Protocol.{milliseconds, Covered}
 
 /** The audio of one request, with when its oldest and newest frame were read. Times are `System.nanoTime`'s. */
 final case class Batch(audio: ByteString, oldest: Long, frames: Int, oldestAt: Long, newestAt: Long):

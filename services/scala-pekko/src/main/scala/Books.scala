@@ -44,7 +44,7 @@ final class Books:
       else None
     refused match
       case Some(reason) => rejected.add(reason)
-      case None =>
+      case None         =>
         accepted += 1
         open += 1
     refused

@@ -62,14 +62,14 @@ object Config:
   @annotation.tailrec
   private def flagsOf(arguments: List[String], found: Map[String, String]): Either[String, Map[String, String]] =
     arguments match
-      case Nil => Right(found)
+      case Nil              => Right(found)
       case argument :: rest =>
         val (flag, attached) = argument.span(_ != '=')
         (settings.find(_.flag == flag), attached.drop(1), rest) match
-          case (None, _, _)                                      => Left(s"unknown flag $flag; --help lists them")
-          case (Some(setting), value, _) if attached.nonEmpty    => flagsOf(rest, found.updated(setting.name, value))
-          case (Some(setting), _, value :: more)                 => flagsOf(more, found.updated(setting.name, value))
-          case (Some(_), _, Nil)                                 => Left(s"$flag needs a value")
+          case (None, _, _)                                   => Left(s"unknown flag $flag; --help lists them")
+          case (Some(setting), value, _) if attached.nonEmpty => flagsOf(rest, found.updated(setting.name, value))
+          case (Some(setting), _, value :: more)              => flagsOf(more, found.updated(setting.name, value))
+          case (Some(_), _, Nil)                              => Left(s"$flag needs a value")
 
   private def of(text: String => String): Either[String, Config] =
     def number(name: String): Either[String, Int] =

@@ -1,16 +1,23 @@
 package org.apache.pekko.http.wsladder
 
 import org.apache.pekko.NotUsed
-import org.apache.pekko.http.impl.engine.ws.{FrameEvent, FrameEventParser, FrameStart, Protocol, UpgradeToWebSocketLowLevel}
+import org.apache.pekko.http.impl.engine.ws.{
+  FrameEvent,
+  FrameEventParser,
+  FrameStart,
+  Protocol,
+  UpgradeToWebSocketLowLevel
+}
 import org.apache.pekko.http.scaladsl.model.HttpResponse
 import org.apache.pekko.http.scaladsl.model.ws.WebSocketUpgrade
 import org.apache.pekko.stream.scaladsl.Flow
 import org.apache.pekko.util.ByteString
 
-/** Pekko HTTP's frames. Its flow of messages says nothing of a client's close code and can send none, and the contract
-  * has close codes; below it lies a flow of frames, which is Pekko's own and so only seen from its package. Framing is the
-  * library's all the same: it reads and writes every header, and masks.
-  */
+/**
+ * Pekko HTTP's frames. Its flow of messages says nothing of a client's close code and can send none, and the contract
+ * has close codes; below it lies a flow of frames, which is Pekko's own and so only seen from its package. Framing is
+ * the library's all the same: it reads and writes every header, and masks.
+ */
 object Frames:
   type Event = FrameEvent
   type Start = FrameStart

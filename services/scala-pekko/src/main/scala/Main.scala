@@ -7,13 +7,15 @@ import scala.concurrent.Await
 import scala.concurrent.duration.*
 import scala.util.control.NonFatal
 
-/** Speech-to-text gateway on Pekko: HTTP, streams, and HTTP/2 to the inference. services/README.md ("Gateways") is its
-  * contract.
-  *
-  * `Main` starts it and prints where it listens; `Server` answers HTTP and upgrades; `Session` is one client, a stage of a
-  * stream: `Messages` puts together what it hears, `Backlog` keeps its audio, `Inference` has it recognised, `Protocol` is
-  * what is said. `Books` counts, and shows what was counted. `Frames` reaches Pekko's own WebSocket frames.
-  */
+/**
+ * Speech-to-text gateway on Pekko: HTTP, streams, and HTTP/2 to the inference. services/README.md ("Gateways") is its
+ * contract.
+ *
+ * `Main` starts it and prints where it listens; `Server` answers HTTP and upgrades; `Session` is one client, a stage of
+ * a stream: `Messages` puts together what it hears, `Backlog` keeps its audio, `Inference` has it recognised,
+ * `Protocol` is what is said. `Books` counts, and shows what was counted. `Frames` reaches Pekko's own WebSocket
+ * frames.
+ */
 object Main:
   val Name = "scala-pekko"
   val Version = "0.1.0"

@@ -4,7 +4,9 @@ import org.apache.pekko.http.wsladder.Frames
 import org.apache.pekko.http.wsladder.Frames.{Header, Kind}
 import org.apache.pekko.util.ByteString
 
-/** Puts messages together from frames and parts of frames, and says what breaks the rules. Pure but for what it holds. */
+/**
+ * Puts messages together from frames and parts of frames, and says what breaks the rules. Pure but for what it holds.
+ */
 final class Messages:
   import Messages.*
 
@@ -53,7 +55,7 @@ final class Messages:
       case Kind.Ping  => Some(Ping(payload))
       case Kind.Pong  => Some(Pong)
       case Kind.Close => Some(closeOf(payload))
-      case kind =>
+      case kind       =>
         message = if message.isEmpty then payload else message ++ payload
         val first = fragmented.getOrElse(kind)
         if ended.isLast then

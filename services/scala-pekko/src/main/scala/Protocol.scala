@@ -78,12 +78,13 @@ object Protocol:
       try Option(readFromArray[Recognition](body))
       catch case NonFatal(_) => None
     read match
-      case None => wrong("is not JSON of exactly the six keys")
+      case None         => wrong("is not JSON of exactly the six keys")
       case Some(answer) =>
         val counted = List(answer.zero_crossings, answer.checksum, answer.samples, answer.audio_bytes)
         if counted.exists(_ < 0) || answer.checksum >= (1L << 32) then wrong("has a number out of its range")
         else if answer.transcript == null || answer.transcript.isEmpty then wrong("has no transcript")
-        else if answer.samples != cpuPasses.toLong * FrameSamples * frames then wrong(s"counts ${answer.samples} samples")
+        else if answer.samples != cpuPasses.toLong * FrameSamples * frames then
+          wrong(s"counts ${answer.samples} samples")
         else if answer.audio_bytes != FrameBytes.toLong * frames then wrong(s"counts ${answer.audio_bytes} bytes")
         else Right(answer)
 
@@ -91,9 +92,9 @@ object Protocol:
   def failureOf(status: Int): Option[Failure] =
     def failed(kind: Kind) = Some(Failure(kind, s"the inference answered $status", Some(status)))
     status match
-      case 429                          => failed(Kind.Http429)
-      case _ if status / 100 == 2       => None
-      case _                            => failed(Kind.Http5xx)
+      case 429                    => failed(Kind.Http429)
+      case _ if status / 100 == 2 => None
+      case _                      => failed(Kind.Http5xx)
 
   private final case class Partial(
       `type`: String,

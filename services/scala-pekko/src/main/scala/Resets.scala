@@ -10,11 +10,12 @@ import org.apache.pekko.util.ByteString
 import scala.collection.mutable
 import scala.concurrent.Future
 
-/** Turns a reset of a stream that has no answer yet into an answer that says so.
-  *
-  * Pekko HTTP's client takes such a reset for a broken protocol and ends the connection with all that is in flight on it
-  * (apache/pekko-http#614), or answers nothing. So a `HEADERS` frame goes in front of the `RST_STREAM`.
-  */
+/**
+ * Turns a reset of a stream that has no answer yet into an answer that says so.
+ *
+ * Pekko HTTP's client takes such a reset for a broken protocol and ends the connection with all that is in flight on it
+ * (apache/pekko-http#614), or answers nothing. So a `HEADERS` frame goes in front of the `RST_STREAM`.
+ */
 final class Resets:
   import Resets.*
 
@@ -68,8 +69,9 @@ object Resets:
 
   private def length(all: ByteString, at: Int): Int = number(all, at, LengthBytes)
 
-  private def number(all: ByteString, at: Int, bytes: Int): Int =
-    (at until at + bytes).foldLeft(0)((number, place) => (number << 8) | (all(place) & 0xff))
+  private def number(all: ByteString, at: Int, bytes: Int): Int = (at until at + bytes).foldLeft(0)((number, place) =>
+    (number << 8) | (all(place) & 0xff)
+  )
 
   private def answer(stream: ByteString): ByteString =
     ByteString(0, 0, Block.size, Headers, EndStream | EndHeaders) ++ stream ++ Block

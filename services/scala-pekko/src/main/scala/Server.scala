@@ -15,7 +15,9 @@ final class Server(gateway: Gateway)(using system: ActorSystem):
 
   /** Listens for clients. */
   def clients(): Future[Http.ServerBinding] =
-    Http().newServerAt(host, gateway.config.port).bindSync(of { case "/ws/stt" => upgrade; case "/health" => _ => health })
+    Http().newServerAt(host, gateway.config.port).bindSync(of {
+      case "/ws/stt" => upgrade; case "/health" => _ => health
+    })
 
   /** Listens for whoever reads the books. */
   def metrics(): Future[Http.ServerBinding] =
@@ -23,7 +25,7 @@ final class Server(gateway: Gateway)(using system: ActorSystem):
       .newServerAt(host, gateway.config.metricsPort)
       .bindSync(of {
         case "/healthz" => _ => text("ok\n")
-        case "/readyz" =>
+        case "/readyz"  =>
           _ => if gateway.isAccepting then text("ready\n") else text("stopping\n", StatusCodes.ServiceUnavailable)
         case "/stats"   => _ => HttpResponse(entity = HttpEntity(ContentTypes.`application/json`, gateway.books.stats))
         case "/metrics" => _ => HttpResponse(entity = HttpEntity(Server.Prometheus, gateway.books.metrics.getBytes))
@@ -35,7 +37,7 @@ final class Server(gateway: Gateway)(using system: ActorSystem):
   private def of(pages: PartialFunction[String, Page])(request: HttpRequest): HttpResponse =
     request.discardEntityBytes()
     pages.lift(request.uri.path.toString) match
-      case None                              => text("not found\n", StatusCodes.NotFound)
+      case None                             => text("not found\n", StatusCodes.NotFound)
       case Some(_) if request.method != GET =>
         text("GET only\n", StatusCodes.MethodNotAllowed).withHeaders(Allow(GET))
       case Some(page) => page(request)
@@ -51,7 +53,7 @@ final class Server(gateway: Gateway)(using system: ActorSystem):
       case Some(asked) =>
         gateway.books.admit(gateway.isAccepting, gateway.config.maxConnections) match
           case Some(reason) => text(s"$reason\n", StatusCodes.ServiceUnavailable)
-          case None =>
+          case None         =>
             Frames
               .handle(asked, Flow.fromGraph(Session(gateway)))
               .getOrElse(text("no frames\n", StatusCodes.InternalServerError))

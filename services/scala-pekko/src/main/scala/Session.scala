@@ -8,14 +8,15 @@ import org.apache.pekko.util.ByteString
 import scala.collection.mutable
 import scala.concurrent.ExecutionContext
 import scala.concurrent.duration.*
-import wsladder.gateway.Protocol.{Failure, Kind, Recognition, milliseconds}
+import wsladder.gateway.Protocol.{milliseconds, Failure, Kind, Recognition}
 
-/** One session as a stage of a stream: frames come in, frames go out, and one thing happens at a time.
-  *
-  * It asks for frames only now and then. Each packet that is asked for wakes the selector, the connection's actor and this
-  * stage; so audio waits in the kernel for up to a third of a second, and one wake-up takes some 17 frames. While it
-  * *reads*, it asks for the next frame as soon as it has one; while it *rests*, it does not.
-  */
+/**
+ * One session as a stage of a stream: frames come in, frames go out, and one thing happens at a time.
+ *
+ * It asks for frames only now and then. Each packet that is asked for wakes the selector, the connection's actor and
+ * this stage; so audio waits in the kernel for up to a third of a second, and one wake-up takes some 17 frames. While
+ * it *reads*, it asks for the next frame as soon as it has one; while it *rests*, it does not.
+ */
 final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event, Frames.Event]]:
   private val in = Inlet[Frames.Event]("session.in")
   private val out = Outlet[Frames.Event]("session.out")
@@ -83,12 +84,12 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
       cancelStage(cause)
 
     private def heard(whole: Messages.Whole): Unit = whole match
-      case Messages.Ping(payload)  => push(Frames.pong(payload), payload.size)
-      case Messages.Pong           => ()
-      case Messages.Broken         => close(End.Broken)
-      case Messages.TooBig         => close(End.TooBig)
-      case Messages.Close(payload) => answerClose(payload)
-      case Messages.Text(payload)  => text(payload)
+      case Messages.Ping(payload)   => push(Frames.pong(payload), payload.size)
+      case Messages.Pong            => ()
+      case Messages.Broken          => close(End.Broken)
+      case Messages.TooBig          => close(End.TooBig)
+      case Messages.Close(payload)  => answerClose(payload)
+      case Messages.Text(payload)   => text(payload)
       case Messages.Binary(payload) =>
         if !isStarted then refuse(End.NoStart)
         else if payload.size != Protocol.FrameBytes then refuse(End.NoFrame)
@@ -146,9 +147,10 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
         val until = if dueAt - now < 2 * WindowNanos then dueAt else now + WindowNanos
         schedule(Step, until - now)
 
-    /** Asks for nothing until the next visit. The last one before a tick begins a little before it; the others are evenly
-      * spread.
-      */
+    /**
+     * Asks for nothing until the next visit. The last one before a tick begins a little before it; the others are
+     * evenly spread.
+     */
     private def rest(now: Long): Unit =
       isReading = false
       val left = math.max(0L, dueAt - WindowNanos - now)
@@ -179,7 +181,9 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
           books.waiting -= batch.frames
           books.flying += batch.frames
         scheduleOnce(Timeout, config.inferenceTimeoutMs.millis)
-        gateway.inference.ask(lane, batch).foreach(answer => landed.invoke((begun, answer)))(using ExecutionContext.parasitic)
+        gateway.inference.ask(lane, batch).foreach(answer => landed.invoke((begun, answer)))(using
+          ExecutionContext.parasitic
+        )
 
     private def timedOut = Failure(Kind.Timeout, s"no answer within ${config.inferenceTimeoutMs} ms")
 

@@ -16,7 +16,9 @@ class MessagesSuite extends munit.FunSuite:
     Await.result(system.terminate(), 10.seconds)
     ()
 
-  /** What is heard of these bytes when they come in parts of so many; a rule that the library itself checks is broken. */
+  /**
+   * What is heard of these bytes when they come in parts of so many; a rule that the library itself checks is broken.
+   */
   private def heard(wire: String, part: Int): List[Messages.Whole] =
     val bytes = ByteString(wire.grouped(2).map(Integer.parseInt(_, 16).toByte).toArray)
     val source: Source[ByteString, NotUsed] = Source(bytes.grouped(part).toList)
@@ -40,7 +42,8 @@ class MessagesSuite extends munit.FunSuite:
         case "pong" => assertEquals(first, Some(Messages.Ping(payload(entry.hex.get))))
         case _      => assert(first.exists(_ != Messages.Broken), first)
 
-  private def payload(hex: String) = ByteString(hex.grouped(2).filter(_.nonEmpty).map(Integer.parseInt(_, 16).toByte).toArray)
+  private def payload(hex: String) =
+    ByteString(hex.grouped(2).filter(_.nonEmpty).map(Integer.parseInt(_, 16).toByte).toArray)
 
 /** What the library takes although the contract refuses it: declared in the registry. */
 object Library:

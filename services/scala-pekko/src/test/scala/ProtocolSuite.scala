@@ -16,7 +16,7 @@ class ProtocolSuite extends munit.FunSuite:
         case Some(failure) => Left(failure)
         case None          => Protocol.parse(entry.body.getBytes, entry.status, entry.frames, entry.cpu_passes)
       outcome match
-        case Right(_) => assertEquals(entry.means, "partial")
+        case Right(_)      => assertEquals(entry.means, "partial")
         case Left(failure) =>
           assertEquals(entry.means, "error")
           assertEquals(Some(failure.kind.word), entry.kind)

@@ -9,9 +9,10 @@ import org.apache.pekko.actor.ActorSystem
 import scala.concurrent.Await
 import scala.concurrent.duration.*
 
-/** A short run of the built gateway under load, for its ahead-of-time cache: `build` makes it. The gateway notes what it
-  * loads and which methods are hot, and writes that down when it ends.
-  */
+/**
+ * A short run of the built gateway under load, for its ahead-of-time cache: `build` makes it. The gateway notes what it
+ * loads and which methods are hot, and writes that down when it ends.
+ */
 object Training:
   private val Sessions = 40
   private val Rounds = 60
