@@ -20,7 +20,7 @@ final class Books:
   val dropped: Counts = Counts()
   val closed: Counts = Counts()
   val rejected: Counts = Counts()
-  val failed: Counts = Counts(Kind.values.filter(_ != Kind.Overflow).map(_.word)*)
+  val failed: Counts = Counts(Kind.values.filter(_ != Kind.Overflow).map(_.name)*)
   val ticks: Counts = Counts("flushed", "skipped", "empty")
   private val lateness = new Array[Long](Books.LatenessBounds.length + 1)
   private var latenessSum = 0.0
@@ -62,7 +62,7 @@ final class Books:
 
   private def bufferedBytes: Long = (waiting + flying) * FrameBytes
 
-  // Names are words of ours: nothing in them has to be escaped.
+  // Names are constants of this program: nothing in them has to be escaped.
   private def json(counts: Counts): String =
     counts.toMap.map((name, count) => s"\"$name\":$count").mkString("{", ",", "}")
 

@@ -20,7 +20,7 @@ final case class Config(
     maxConnections: Int
 )
 
-/** Where somebody listens. */
+/** Where a server listens. */
 final case class Address(host: String, port: Int):
   override def toString: String = if host.contains(':') then s"[$host]:$port" else s"$host:$port"
 
@@ -51,7 +51,7 @@ object Config:
       f"  ${setting.flag}%-26s ${setting.name}%-24s ${setting.meaning} (${setting.default})"
     s"Usage: scala-pekko [--version] [--help] [FLAG VALUE]...\n\nFlags win over variables.\n\n${lines.mkString("\n")}\n"
 
-  /** Reads flags and variables; `Left` says what is wrong with which of them. */
+  /** Reads flags and variables; `Left` is what is wrong, with the name of the setting. */
   def parse(arguments: List[String], environment: Map[String, String]): Either[String, Config] =
     for
       flags <- flagsOf(arguments, Map.empty)

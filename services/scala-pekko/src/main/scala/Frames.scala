@@ -14,9 +14,9 @@ import org.apache.pekko.stream.scaladsl.Flow
 import org.apache.pekko.util.ByteString
 
 /**
- * Pekko HTTP's frames. Its flow of messages says nothing of a client's close code and can send none, and the contract
- * has close codes; below it lies a flow of frames, which is Pekko's own and so only seen from its package. Framing is
- * the library's all the same: it reads and writes every header, and masks.
+ * Pekko HTTP's frames. Its flow of messages hides a client's close code and can send none, and the contract has close
+ * codes; below it lies a flow of frames, which is Pekko's own and so only seen from its package. Framing is the
+ * library's all the same: it reads and writes every header, and masks.
  */
 object Frames:
   type Event = FrameEvent
@@ -31,7 +31,7 @@ object Frames:
   enum Kind:
     case Continuation, Text, Binary, Close, Ping, Pong, Unknown
 
-  /** What a frame's header says. */
+  /** A frame's header. */
   final case class Header(kind: Kind, mask: Option[Int], length: Long, isLast: Boolean, hasReserved: Boolean):
     def isControl: Boolean = kind == Kind.Close || kind == Kind.Ping || kind == Kind.Pong
 

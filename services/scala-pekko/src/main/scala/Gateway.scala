@@ -4,14 +4,14 @@ import java.util.concurrent.ConcurrentHashMap
 
 /** What sessions have in common. */
 final class Gateway(val config: Config, val books: Books, val inference: Inference):
-  /** What tells each session that runs to stop. */
+  /** For each session that runs, the call that stops it. */
   val sessions: java.util.Set[() => Unit] = ConcurrentHashMap.newKeySet()
   @volatile private var accepting = true
 
   /** Whether sessions may come. */
   def isAccepting: Boolean = accepting
 
-  /** Takes no more sessions and tells those that run; returns when they are gone, or after `millis`. */
+  /** Takes no more sessions and stops those that run; returns when they are gone, or after `millis`. */
   def drain(millis: Long): Unit =
     accepting = false
     sessions.forEach(_())

@@ -115,7 +115,7 @@ object Lane:
       queue.offer(request.addAttribute(Number, RequestNumber(number))) match
         case QueueOfferResult.Enqueued => ()
         case _                         => fail(number, Ended("it takes no more requests"))
-      // It may have ended before the promise was there to be told.
+      // It may have ended before the promise was there.
       ended.foreach(fail(number, _))
       promise.future
 

@@ -12,9 +12,12 @@ import scala.util.control.NonFatal
  * contract.
  *
  * `Main` starts it and prints where it listens; `Server` answers HTTP and upgrades; `Session` is one client, a stage of
- * a stream: `Messages` puts together what it hears, `Backlog` keeps its audio, `Inference` has it recognised,
- * `Protocol` is what is said. `Books` counts, and shows what was counted. `Frames` reaches Pekko's own WebSocket
- * frames.
+ * a stream: `Messages` puts together what it receives, `Backlog` keeps its audio, `Inference` has it recognised,
+ * `Protocol` reads and writes messages. `Books` counts, and shows what was counted. `Gateway` is what all sessions
+ * share, `Config` the settings.
+ *
+ * Two files are there for what Pekko HTTP lacks: `Frames` reaches its WebSocket frames, because its messages carry no
+ * close codes; `Resets` keeps the HTTP/2 connection to the inference alive when one request on it is reset.
  */
 object Main:
   val Name = "scala-pekko"
@@ -25,7 +28,7 @@ object Main:
   private val DrainMillis = 3_900L
 
   def main(arguments: Array[String]): Unit =
-    // The ready line is alone on standard output, whatever a library prints.
+    // The ready line is alone on standard output, also where a library prints there.
     val out = System.out
     System.setOut(System.err)
     if arguments.contains("--version") then
@@ -38,7 +41,7 @@ object Main:
           sys.exit(BadUsage)
         case Right(config) => out.println(start(config))
 
-  /** Scala 3's, as its library's manifest says; `util.Properties` has that of Scala 2's library below it. */
+  /** Scala 3's, from its library's manifest; `util.Properties` has that of Scala 2's library below it. */
   private def scalaVersion: String =
     Option(classOf[scala.deriving.Mirror].getPackage.getImplementationVersion).getOrElse("3")
 

@@ -5,12 +5,12 @@ import org.apache.pekko.http.wsladder.Frames.{Header, Kind}
 import org.apache.pekko.util.ByteString
 
 /**
- * Puts messages together from frames and parts of frames, and says what breaks the rules. Pure but for what it holds.
+ * Puts messages together from frames and parts of frames, and finds what breaks the rules. Pure but for what it holds.
  */
 final class Messages:
   import Messages.*
 
-  // Of the frame that is being read: what its header says, what is still to come, the mask for that, and its payload.
+  // Of the frame that is being read: its header, what is still to come, the mask for that, and its payload.
   private var header: Option[Header] = None
   private var missing = 0L
   private var mask = 0
@@ -70,7 +70,7 @@ final class Messages:
 object Messages:
   private val MaxControlBytes = 125
 
-  /** What a client said, or how it broke the rules. */
+  /** What a client sent, or how it broke the rules. */
   sealed trait Whole
   final case class Text(payload: ByteString) extends Whole
   final case class Binary(payload: ByteString) extends Whole

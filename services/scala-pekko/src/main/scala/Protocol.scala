@@ -5,7 +5,7 @@ import com.github.plokhotnyuk.jsoniter_scala.macros.*
 import org.apache.pekko.util.ByteString
 import scala.util.control.NonFatal
 
-/** What is said on the wire: the client's start, the inference's answers, partials and errors. Pure. */
+/** The messages on the wire: the client's start, the inference's answers, partials and errors. Pure. */
 object Protocol:
   val FrameBytes = 640
   val FrameSamples = 320
@@ -21,15 +21,17 @@ object Protocol:
 
   private given JsonValueCodec[Written] with
     def decodeValue(in: JsonReader, default: Written): Written =
-      val text = String(in.readRawValAsBytes(), java.nio.charset.StandardCharsets.US_ASCII)
+      // It may come with white space around it.
+      val text = String(in.readRawValAsBytes(), java.nio.charset.StandardCharsets.US_ASCII).trim
       if !readsAsFinite(text) then in.decodeError("no finite number")
       Written(text)
     def encodeValue(written: Written, out: JsonWriter): Unit = out.writeRawVal(written.text.getBytes)
     def nullValue: Written = Written("null")
 
-  /** Whether JSON's text of a value is that of a finite number. */
-  private def readsAsFinite(text: String): Boolean =
-    text.headOption.exists(first => first == '-' || first.isDigit) && text.toDoubleOption.exists(_.isFinite)
+  /** A number as JSON writes it (RFC 8259, 6): the reader takes `01` and `1.` for raw values, too. */
+  private val Number = """-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?""".r
+
+  private def readsAsFinite(text: String): Boolean = Number.matches(text) && text.toDouble.isFinite
 
   private final case class Start(`type`: String)
 
@@ -63,7 +65,7 @@ object Protocol:
       case Kind.Overflow | Kind.ParseError                    => false
 
   /** The kinds of failure, each with where it happens. */
-  enum Kind(val word: String, val stage: String):
+  enum Kind(val name: String, val stage: String):
     case Overflow extends Kind("overflow", "websocket_receive")
     case Timeout extends Kind("timeout", "inference_request")
     case ConnectionReset extends Kind("connection_reset", "inference_request")
@@ -73,7 +75,7 @@ object Protocol:
 
   /** Reads an answer about so many frames. */
   def parse(body: Array[Byte], status: Int, frames: Int, cpuPasses: Int): Either[Failure, Recognition] =
-    def wrong(words: String) = Left(Failure(Kind.ParseError, s"the inference's answer $words", Some(status)))
+    def wrong(reason: String) = Left(Failure(Kind.ParseError, s"the inference's answer $reason", Some(status)))
     val read =
       try Option(readFromArray[Recognition](body))
       catch case NonFatal(_) => None
@@ -177,7 +179,7 @@ object Protocol:
     val message = ErrorFrame(
       "error",
       failure.kind.stage,
-      failure.kind.word,
+      failure.kind.name,
       failure.message,
       covered.oldest,
       covered.oldest + covered.frames - 1,

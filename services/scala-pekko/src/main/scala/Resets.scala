@@ -11,7 +11,7 @@ import scala.collection.mutable
 import scala.concurrent.Future
 
 /**
- * Turns a reset of a stream that has no answer yet into an answer that says so.
+ * Turns a reset of a stream that has no answer yet into an answer that marks it as reset.
  *
  * Pekko HTTP's client takes such a reset for a broken protocol and ends the connection with all that is in flight on it
  * (apache/pekko-http#614), or answers nothing. So a `HEADERS` frame goes in front of the `RST_STREAM`.

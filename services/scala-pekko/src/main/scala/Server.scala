@@ -19,7 +19,7 @@ final class Server(gateway: Gateway)(using system: ActorSystem):
       case "/ws/stt" => upgrade; case "/health" => _ => health
     })
 
-  /** Listens for whoever reads the books. */
+  /** Listens on the metrics port. */
   def metrics(): Future[Http.ServerBinding] =
     Http()
       .newServerAt(host, gateway.config.metricsPort)
@@ -58,8 +58,8 @@ final class Server(gateway: Gateway)(using system: ActorSystem):
               .handle(asked, Flow.fromGraph(Session(gateway)))
               .getOrElse(text("no frames\n", StatusCodes.InternalServerError))
 
-  private def text(words: String, status: StatusCode = StatusCodes.OK): HttpResponse =
-    HttpResponse(status, entity = HttpEntity(ContentTypes.`text/plain(UTF-8)`, words))
+  private def text(body: String, status: StatusCode = StatusCodes.OK): HttpResponse =
+    HttpResponse(status, entity = HttpEntity(ContentTypes.`text/plain(UTF-8)`, body))
 
 object Server:
   private val Prometheus =

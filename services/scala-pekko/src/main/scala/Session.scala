@@ -13,9 +13,10 @@ import wsladder.gateway.Protocol.{milliseconds, Failure, Kind, Recognition}
 /**
  * One session as a stage of a stream: frames come in, frames go out, and one thing happens at a time.
  *
- * It asks for frames only now and then. Each packet that is asked for wakes the selector, the connection's actor and
- * this stage; so audio waits in the kernel for up to a third of a second, and one wake-up takes some 17 frames. While
- * it *reads*, it asks for the next frame as soon as it has one; while it *rests*, it does not.
+ * Once it has started, it asks for frames only during visits. Each packet that is asked for wakes the selector, the
+ * connection's actor and this stage; so audio waits in the kernel for up to a third of a second, and one wake-up takes
+ * some 17 frames. The last visit before a tick begins early enough for the selector to deliver what has arrived, and
+ * lasts until the tick.
  */
 final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event, Frames.Event]]:
   private val in = Inlet[Frames.Event]("session.in")
@@ -35,9 +36,11 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
     private val backlog = Backlog()
     // The one batch in flight: there is no place for another.
     private var flight: Option[Flight] = None
-    private var isStarted, isReading, isDraining, isDeaf = false
+    private var isStarted, isDraining, isDeaf = false
     private var end: Option[End] = None
-    private var dueAt = 0L
+    // When the next tick is due, and until when the visit asks for frames. The last visit ends with the tick.
+    private var dueAt, visitEndsAt = 0L
+    private var isLastVisit = false
     private val outbox = mutable.Queue.empty[Frames.Event]
     private var outboxBytes = 0
     private var progressAt = 0L
@@ -50,7 +53,6 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
 
     override def preStart(): Unit =
       gateway.sessions.add(member)
-      isReading = true
       pull(in)
       // It may have come while the gateway began to stop.
       if !gateway.isAccepting then drain()
@@ -66,8 +68,8 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
 
     override def onPush(): Unit =
       val event = grab(in)
-      if end.isEmpty && !isDeaf then messages.take(event).foreach(heard)
-      if isReading || end.nonEmpty then readOn()
+      if end.isEmpty && !isDeaf then messages.take(event).foreach(receive)
+      if !isStarted || isDraining || end.nonEmpty || System.nanoTime < visitEndsAt then readOn()
 
     private def readOn(): Unit = if !hasBeenPulled(in) && !isClosed(in) then pull(in)
 
@@ -83,7 +85,7 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
       finish(End.Eof)
       cancelStage(cause)
 
-    private def heard(whole: Messages.Whole): Unit = whole match
+    private def receive(whole: Messages.Whole): Unit = whole match
       case Messages.Ping(payload)   => push(Frames.pong(payload), payload.size)
       case Messages.Pong            => ()
       case Messages.Broken          => close(End.Broken)
@@ -134,27 +136,24 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
       case Deadline => close(End.Shutdown)
       case _        => completeStage()
 
+    /** Begins a visit, or ends the last one with its tick. */
     private def step(): Unit =
       val now = System.nanoTime
       if isStalled(now) then close(End.SlowConsumer)
-      else if isReading then
-        if now >= dueAt then tick(now)
+      else if isLastVisit then
+        isLastVisit = false
+        tick(now)
         rest(now)
       else
-        isReading = true
+        isLastVisit = dueAt - now <= LeadNanos
+        visitEndsAt = if isLastVisit then math.max(dueAt, now + VisitNanos) else now + VisitNanos
         readOn()
-        // The visit before a tick lasts until it is due.
-        val until = if dueAt - now < 2 * WindowNanos then dueAt else now + WindowNanos
-        schedule(Step, until - now)
+        if isLastVisit then schedule(Step, visitEndsAt - now) else rest(now)
 
-    /**
-     * Asks for nothing until the next visit. The last one before a tick begins a little before it; the others are
-     * evenly spread.
-     */
+    /** Waits for the next visit. The last one begins `LeadNanos` before the tick; the others are evenly spread. */
     private def rest(now: Long): Unit =
-      isReading = false
-      val left = math.max(0L, dueAt - WindowNanos - now)
-      val visits = math.max(1L, (left + VisitNanos - 1) / VisitNanos)
+      val left = math.max(0L, dueAt - LeadNanos - now)
+      val visits = math.max(1L, (left + RestNanos - 1) / RestNanos)
       schedule(Step, left / visits)
 
     private def schedule(key: Any, nanos: Long): Unit = scheduleOnce(key, math.max(0L, nanos).nanos)
@@ -170,7 +169,7 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
     private def flush(now: Long, lateness: Long): Unit =
       backlog.takeLost(now).foreach: lost =>
         val failure = Failure(Kind.Overflow, s"more than ${config.maxBufferedFrames} frames waited")
-        say(Protocol.error(failure, lost, milliseconds(lateness), None, backlog.frames))
+        send(Protocol.error(failure, lost, milliseconds(lateness), None, backlog.frames))
       backlog.take().filter(_ => end.isEmpty).foreach: batch =>
         val begun = Flight(batch, now, milliseconds(lateness))
         flight = Some(begun)
@@ -202,9 +201,9 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
               books.answered += 1
               books.delivered += batch.frames
             case Left(failure) =>
-              books.failed.add(failure.kind.word)
-              books.dropped.add(failure.kind.word, batch.frames)
-        say(message(landing, answer))
+              books.failed.add(failure.kind.name)
+              books.dropped.add(failure.kind.name, batch.frames)
+        send(message(landing, answer))
         if isDraining && isDeaf then continueDrain()
 
     private def message(landing: Flight, answer: Either[Failure, Recognition]): ByteString =
@@ -220,7 +219,7 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
 
     // What goes out.
 
-    private def say(message: ByteString): Unit = push(Frames.text(message), message.size, isMessage = true)
+    private def send(message: ByteString): Unit = push(Frames.text(message), message.size, isMessage = true)
 
     private def push(frame: Frames.Event, bytes: Int, isMessage: Boolean = false): Unit =
       if end.isEmpty then
@@ -255,18 +254,18 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
     private def answerClose(payload: ByteString): Unit =
       finish(End.Client)
       put(Frames.close(payload))
-      farewell()
+      linger()
 
-    /** Ends the session and tells the client, behind what waits for it. */
+    /** Ends the session with a close frame behind what waits for the client. */
     private def close(how: End): Unit =
       if end.isEmpty then
         finish(how)
         put(Frames.close(how.code, how.text))
-        farewell()
+        linger()
 
     /** The close frame gets a second to leave; what the client still sends is read and thrown away meanwhile. */
-    private def farewell(): Unit =
-      scheduleOnce(Farewell, FarewellTime)
+    private def linger(): Unit =
+      scheduleOnce(Lingered, CloseTime)
       readOn()
 
     /** The session is over, unless it was: its books are closed, and what it still waits for is given up. */
@@ -292,9 +291,8 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
         isDraining = true
         if !isStarted then close(End.Shutdown)
         else
-          isReading = true
           readOn()
-          schedule(Drained, 2 * WindowNanos)
+          scheduleOnce(Drained, LastReadTime)
           scheduleOnce(Deadline, DrainTime)
 
     private def hasDrained(): Unit =
@@ -307,12 +305,20 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
         if flight.isEmpty then close(End.Shutdown)
 
 object Session:
-  /** How long a visit lasts: packets that come within it wake the stage one by one. */
-  private val WindowNanos = 10_000_000L
-  private val VisitNanos = 340_000_000L
+  /** How long a visit asks for frames, at least: the selector needs a few milliseconds to deliver what has arrived. */
+  private val VisitNanos = 5_000_000L
+
+  /** How long before a tick its visit begins. The scheduler's clock may be 10 ms late, which still leaves a visit. */
+  private val LeadNanos = 15_000_000L
+
+  /** The longest time between two visits: a ping is to be answered within 500 ms. */
+  private val RestNanos = 340_000_000L
+
+  /** How long audio that the client has sent by now may take to arrive when the gateway stops. */
+  private val LastReadTime = 20.millis
   private val OutboxBytes = 64 * 1024
   private val StallNanos = 10_000_000_000L
-  private val FarewellTime = 1.second
+  private val CloseTime = 1.second
   private val DrainTime = 2900.millis
   // A frame of audio, and most messages to a client, have as much: header and mask, or header and long length.
   private val HeaderBytes = 8
@@ -321,12 +327,12 @@ object Session:
   private case object Timeout
   private case object Drained
   private case object Deadline
-  private case object Farewell
+  private case object Lingered
 
   /** A batch that was sent and when, with how late its tick was. */
   private final class Flight(val batch: Batch, val began: Long, val latenessMs: Double)
 
-/** Why a session ends, and the close frame that says so. */
+/** Why a session ends, and the close frame of that end. */
 final case class End(reason: String, code: Int, text: String)
 
 object End:

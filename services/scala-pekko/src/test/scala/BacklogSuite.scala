@@ -17,7 +17,7 @@ class BacklogSuite extends munit.FunSuite:
     backlog.add(frame(4), 0)
     assertEquals(backlog.take().map(_.oldest), Some(4L))
 
-  test("what is beyond the limit is dropped from the front, and told once"):
+  test("what is beyond the limit is dropped from the front, and reported once"):
     val backlog = Backlog()
     (1 to 5).foreach(number => backlog.add(frame(number), number * 1_000_000L))
     assert(backlog.dropExcess(3))

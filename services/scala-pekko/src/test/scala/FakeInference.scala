@@ -9,7 +9,7 @@ import scala.concurrent.{ExecutionContext, Future}
 
 /** An inference that answers every batch at once and rightly, over HTTP/2 with prior knowledge. */
 object FakeInference:
-  /** What Pekko needs to be told for it. */
+  /** The settings of Pekko that it needs. */
   val settings: Settings = ConfigFactory.parseString("pekko.http.server.enable-http2 = on")
 
   /** Serves from now on; where. */

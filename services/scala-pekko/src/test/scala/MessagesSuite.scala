@@ -17,9 +17,9 @@ class MessagesSuite extends munit.FunSuite:
     ()
 
   /**
-   * What is heard of these bytes when they come in parts of so many; a rule that the library itself checks is broken.
+   * The messages of these bytes when they come in parts of so many; a rule that the library itself checks is broken.
    */
-  private def heard(wire: String, part: Int): List[Messages.Whole] =
+  private def received(wire: String, part: Int): List[Messages.Whole] =
     val bytes = ByteString(wire.grouped(2).map(Integer.parseInt(_, 16).toByte).toArray)
     val source: Source[ByteString, NotUsed] = Source(bytes.grouped(part).toList)
     val messages = Messages()
@@ -34,7 +34,7 @@ class MessagesSuite extends munit.FunSuite:
     part <- List(1, 7, 100_000)
   do
     test(s"${entry.name}, in parts of $part bytes"):
-      val first = heard(entry.wire.get, part).headOption
+      val first = received(entry.wire.get, part).headOption
       entry.means match
         case "close" if entry.code.contains(1009) => assertEquals(first, Some(Messages.TooBig))
         case "close" if entry.code.contains(1002) && entry.reason.isEmpty && !Library.takes(entry.name) =>

@@ -19,7 +19,7 @@ class ProtocolSuite extends munit.FunSuite:
         case Right(_)      => assertEquals(entry.means, "partial")
         case Left(failure) =>
           assertEquals(entry.means, "error")
-          assertEquals(Some(failure.kind.word), entry.kind)
+          assertEquals(Some(failure.kind.name), entry.kind)
           assertEquals(Some(failure.kind.stage), entry.stage)
           assertEquals(failure.status, entry.inference_status)
           assertEquals(Some(failure.isRetryable), entry.retryable)
@@ -36,7 +36,7 @@ class ProtocolSuite extends munit.FunSuite:
   Golden.error.foreach: entry =>
     test(s"an error: ${entry.name}"):
       val of = entry.of
-      val kind = Kind.values.find(_.word == of.kind).get
+      val kind = Kind.values.find(_.name == of.kind).get
       val failure = Failure(kind, of.message, of.inference_status)
       val covered = Covered(of.oldest_frame_seq, of.frames, of.oldest_age_ms, of.newest_age_ms)
       val text = Protocol
