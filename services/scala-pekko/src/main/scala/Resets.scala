@@ -19,7 +19,7 @@ import scala.concurrent.Future
 final class Resets:
   import Resets.*
 
-  // What has come of a frame that is not whole yet.
+  // The part so far of a frame that is not whole yet.
   private var rest = ByteString.empty
   // Streams whose answer has begun: their resets are Pekko's to understand.
   private val begun = mutable.HashSet.empty[Int]
