@@ -22,6 +22,7 @@ MODELS = {
     "node": "node-ws",
     "python": "python-fastapi",
     "rust": "rust-axum-plain",
+    "scala": "scala-pekko",
     "typescript": "typescript-bun",
 }
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")

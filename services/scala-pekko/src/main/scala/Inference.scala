@@ -1,0 +1,129 @@
+package wsladder.gateway
+
+import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.atomic.{AtomicInteger, AtomicReference}
+import org.apache.pekko.actor.ActorSystem
+import org.apache.pekko.http.scaladsl.Http
+import org.apache.pekko.http.scaladsl.model.headers.RawHeader
+import org.apache.pekko.http.scaladsl.model.*
+import org.apache.pekko.http.scaladsl.settings.ClientConnectionSettings
+import org.apache.pekko.stream.scaladsl.{Keep, Sink, Source}
+import org.apache.pekko.stream.{BoundedSourceQueue, QueueOfferResult, StreamTcpException}
+import scala.concurrent.duration.*
+import scala.concurrent.{ExecutionContext, Future, Promise}
+import scala.util.{Failure as Broken, Success}
+import wsladder.gateway.Protocol.{Failure, Kind, Recognition}
+
+/** Requests to the inference: Pekko HTTP's client, HTTP/2 with prior knowledge, over a fixed number of connections. */
+final class Inference(config: Config)(using system: ActorSystem):
+  private given ExecutionContext = system.dispatcher
+
+  private val uri = Uri(s"http://${config.inference}/infer")
+  private val passes = List(RawHeader("x-cpu-passes", config.cpuPasses.toString))
+  private val lanes = Vector.fill(config.inferenceHttpClients)(Lane(config.inference))
+  private val sessions = AtomicInteger()
+
+  /** A session's way to the inference: it keeps to one connection. */
+  def lane(): Lane = lanes(Math.floorMod(sessions.getAndIncrement(), lanes.size))
+
+  /** What becomes of a batch. It never fails; that it takes too long is for the session to find. */
+  def ask(lane: Lane, batch: Batch): Future[Either[Failure, Recognition]] =
+    val entity = HttpEntity(ContentTypes.`application/octet-stream`, batch.audio)
+    lane
+      .send(HttpRequest(HttpMethods.POST, uri, passes, entity))
+      .flatMap(understand(_, batch))
+      .recover(error => Left(Inference.failure(error)))
+
+  private def understand(response: HttpResponse, batch: Batch): Future[Either[Failure, Recognition]] =
+    val status = response.status.intValue
+    if Resets.saysReset(response) then Future.successful(Left(Inference.reset))
+    else
+      Protocol.failureOf(status) match
+        case Some(failure) =>
+          response.discardEntityBytes()
+          Future.successful(Left(failure))
+        case None =>
+          response.entity
+            .toStrict(config.inferenceTimeoutMs.millis, Inference.MaxAnswerBytes)
+            .map(body => Protocol.parse(body.data.toArrayUnsafe(), status, batch.frames, config.cpuPasses))
+
+object Inference:
+  /** An answer is some hundred bytes; what is longer is none. */
+  private val MaxAnswerBytes = 64L * 1024
+
+  private val reset = Failure(Kind.ConnectionReset, "the inference reset the request")
+
+  /** A peer that breaks the rules of HTTP/2 is no inference; all else is about the connection. */
+  private def failure(error: Throwable): Failure = error match
+    case _: EntityStreamSizeException => Failure(Kind.ParseError, "the inference's answer is too long", Some(200))
+    case ended: Lane.Ended            => Failure(Kind.ConnectionReset, s"the connection failed: ${ended.getMessage}")
+    case _: StreamTcpException        => Failure(Kind.ConnectionReset, s"the connection failed: ${error.getMessage}")
+    case _                            => Failure(Kind.ConnectionReset, s"the request failed: ${error.getMessage}")
+
+/** One connection to the inference, made anew when it has ended. */
+final class Lane(address: Address)(using system: ActorSystem):
+  private given ExecutionContext = system.dispatcher
+
+  private val current = AtomicReference[Option[Lane.Connection]](None)
+
+  /** Sends a request; fails when the connection ends before its answer. */
+  def send(request: HttpRequest): Future[HttpResponse] = connection().send(request)
+
+  private def connection(): Lane.Connection = synchronized:
+    current.get.filterNot(_.hasEnded).getOrElse:
+      val made = Lane.Connection(address)
+      current.set(Some(made))
+      made
+
+object Lane:
+  private val WaitingRequests = 100_000
+  private val Number = AttributeKey[RequestNumber]("request-number")
+
+  /** The connection ended with requests unanswered. */
+  final class Ended(reason: String) extends Exception(reason)
+
+  private final case class RequestNumber(number: Int) extends RequestResponseAssociation
+
+  private final class Connection(address: Address)(using system: ActorSystem, context: ExecutionContext):
+    private val numbers = AtomicInteger()
+    private val pending = ConcurrentHashMap[Int, Promise[HttpResponse]]()
+    @volatile private var ended: Option[Throwable] = None
+
+    private val queue: BoundedSourceQueue[HttpRequest] =
+      val (queue, end) = Source
+        .queue[HttpRequest](WaitingRequests)
+        .via(
+          Http()
+            .connectionTo(address.host)
+            .toPort(address.port)
+            .withClientConnectionSettings(ClientConnectionSettings(system).withTransport(Resets.transport))
+            .http2WithPriorKnowledge()
+        )
+        .toMat(Sink.foreach(answer))(Keep.both)
+        .run()
+      end.onComplete:
+        case Success(_)     => finish(Ended("the inference closed it"))
+        case Broken(reason) => finish(reason)
+      queue
+
+    def hasEnded: Boolean = ended.isDefined
+
+    def send(request: HttpRequest): Future[HttpResponse] =
+      val number = numbers.incrementAndGet()
+      val promise = Promise[HttpResponse]()
+      pending.put(number, promise)
+      queue.offer(request.addAttribute(Number, RequestNumber(number))) match
+        case QueueOfferResult.Enqueued => ()
+        case _                         => fail(number, Ended("it takes no more requests"))
+      // It may have ended before the promise was there.
+      ended.foreach(fail(number, _))
+      promise.future
+
+    private def answer(response: HttpResponse): Unit =
+      response.attribute(Number).flatMap(found => Option(pending.remove(found.number))).foreach(_.success(response))
+
+    private def fail(number: Int, reason: Throwable): Unit = Option(pending.remove(number)).foreach(_.failure(reason))
+
+    private def finish(reason: Throwable): Unit =
+      ended = Some(reason)
+      pending.keySet.forEach(fail(_, reason))

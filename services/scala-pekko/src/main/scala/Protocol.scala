@@ -1,0 +1,200 @@
+package wsladder.gateway
+
+import com.github.plokhotnyuk.jsoniter_scala.core.*
+import com.github.plokhotnyuk.jsoniter_scala.macros.*
+import org.apache.pekko.util.ByteString
+import scala.util.control.NonFatal
+
+/** The messages on the wire: the client's start, the inference's answers, partials and errors. Pure. */
+object Protocol:
+  val FrameBytes = 640
+  val FrameSamples = 320
+  val MaxMessageBytes: Int = 64 * 1024
+
+  val FirstMustBeStart = "first message must be start"
+  val ExpectedAudio = "expected binary PCM frames after start"
+  val ExpectedFrame = "expected 640 byte PCM frame"
+  val TooBig = "message too big"
+
+  /** A number as it was written, so that it goes on unchanged. */
+  final case class Written(text: String)
+
+  private given JsonValueCodec[Written] with
+    def decodeValue(in: JsonReader, default: Written): Written =
+      // It may come with white space around it.
+      val text = String(in.readRawValAsBytes(), java.nio.charset.StandardCharsets.US_ASCII).trim
+      if !readsAsFinite(text) then in.decodeError("no finite number")
+      Written(text)
+    def encodeValue(written: Written, out: JsonWriter): Unit = out.writeRawVal(written.text.getBytes)
+    def nullValue: Written = Written("null")
+
+  /** A number as JSON writes it (RFC 8259, 6): the reader takes `01` and `1.` for raw values, too. */
+  private val Number = """-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?""".r
+
+  private def readsAsFinite(text: String): Boolean = Number.matches(text) && text.toDouble.isFinite
+
+  private final case class Start(`type`: String)
+
+  private inline def strict = CodecMakerConfig.withSkipUnexpectedFields(false).withTransientDefault(false)
+    .withTransientEmpty(false).withTransientNone(false).withRequireDefaultFields(true)
+
+  private given startCodec: JsonValueCodec[Start] = JsonCodecMaker.make(strict)
+
+  /** Whether a text is exactly the object `{"type":"start"}`. */
+  def isStart(text: Array[Byte]): Boolean =
+    try Option(readFromArray[Start](text)).exists(_.`type` == "start")
+    catch case NonFatal(_) => false
+
+  /** The inference's answer to one batch. */
+  final case class Recognition(
+      rms: Written,
+      zero_crossings: Long,
+      checksum: Long,
+      samples: Long,
+      transcript: String,
+      audio_bytes: Long
+  )
+
+  private given recognitionCodec: JsonValueCodec[Recognition] = JsonCodecMaker.make(strict)
+
+  /** Why frames got no partial. */
+  final case class Failure(kind: Kind, message: String, status: Option[Int] = None):
+    def isRetryable: Boolean = kind match
+      case Kind.Timeout | Kind.ConnectionReset | Kind.Http429 => true
+      case Kind.Http5xx                                       => status.exists(code => code >= 500 && code < 600)
+      case Kind.Overflow | Kind.ParseError                    => false
+
+  /** The kinds of failure, each with where it happens. */
+  enum Kind(val name: String, val stage: String):
+    case Overflow extends Kind("overflow", "websocket_receive")
+    case Timeout extends Kind("timeout", "inference_request")
+    case ConnectionReset extends Kind("connection_reset", "inference_request")
+    case Http429 extends Kind("http_429", "inference_request")
+    case Http5xx extends Kind("http_5xx", "inference_request")
+    case ParseError extends Kind("parse_error", "inference_response_parse")
+
+  /** Reads an answer about so many frames. */
+  def parse(body: Array[Byte], status: Int, frames: Int, cpuPasses: Int): Either[Failure, Recognition] =
+    def wrong(reason: String) = Left(Failure(Kind.ParseError, s"the inference's answer $reason", Some(status)))
+    val read =
+      try Option(readFromArray[Recognition](body))
+      catch case NonFatal(_) => None
+    read match
+      case None         => wrong("is not JSON of exactly the six keys")
+      case Some(answer) =>
+        val counted = List(answer.zero_crossings, answer.checksum, answer.samples, answer.audio_bytes)
+        if counted.exists(_ < 0) || answer.checksum >= (1L << 32) then wrong("has a number out of its range")
+        else if answer.transcript == null || answer.transcript.isEmpty then wrong("has no transcript")
+        else if answer.samples != cpuPasses.toLong * FrameSamples * frames then
+          wrong(s"counts ${answer.samples} samples")
+        else if answer.audio_bytes != FrameBytes.toLong * frames then wrong(s"counts ${answer.audio_bytes} bytes")
+        else Right(answer)
+
+  /** What a status of the inference means; `None` for success. */
+  def failureOf(status: Int): Option[Failure] =
+    def failed(kind: Kind) = Some(Failure(kind, s"the inference answered $status", Some(status)))
+    status match
+      case 429                    => failed(Kind.Http429)
+      case _ if status / 100 == 2 => None
+      case _                      => failed(Kind.Http5xx)
+
+  private final case class Partial(
+      `type`: String,
+      oldest_frame_seq: Long,
+      newest_frame_seq: Long,
+      frames: Int,
+      rms: Written,
+      zero_crossings: Long,
+      checksum: Long,
+      samples: Long,
+      transcript: String,
+      audio_bytes: Long,
+      cpu_passes: Int,
+      model_delay_ms: Int,
+      flush_lateness_ms: Double,
+      inflight_model_jobs: Int
+  )
+
+  private given partialCodec: JsonValueCodec[Partial] = JsonCodecMaker.make(strict)
+
+  /** The partial about `frames` frames from number `oldest` on. */
+  def partial(
+      oldest: Long,
+      frames: Int,
+      answer: Recognition,
+      cpuPasses: Int,
+      modelDelayMs: Int,
+      flushLatenessMs: Double
+  ): ByteString =
+    val message = Partial(
+      "partial",
+      oldest,
+      oldest + frames - 1,
+      frames,
+      answer.rms,
+      answer.zero_crossings,
+      answer.checksum,
+      answer.samples,
+      answer.transcript,
+      answer.audio_bytes,
+      cpuPasses,
+      modelDelayMs,
+      flushLatenessMs,
+      0
+    )
+    ByteString.fromArrayUnsafe(writeToArray(message))
+
+  /** The frames that an error is about: their numbers, and how long ago they were read, in milliseconds. */
+  final case class Covered(oldest: Long, frames: Int, oldestAgeMs: Double, newestAgeMs: Double)
+
+  private final case class ErrorFrame(
+      `type`: String,
+      stage: String,
+      kind: String,
+      message: String,
+      oldest_frame_seq: Long,
+      newest_frame_seq: Long,
+      frames: Int,
+      audio_bytes: Long,
+      oldest_age_ms: Double,
+      newest_age_ms: Double,
+      flush_lateness_ms: Double,
+      inference_elapsed_ms: Option[Double],
+      inflight_gateway_batches: Int,
+      gateway_buffer_frames: Int,
+      inference_status: Option[Int],
+      retryable: Boolean
+  )
+
+  private given errorCodec: JsonValueCodec[ErrorFrame] = JsonCodecMaker.make(strict)
+
+  /** The error about these frames. */
+  def error(
+      failure: Failure,
+      covered: Covered,
+      flushLatenessMs: Double,
+      inferenceElapsedMs: Option[Double],
+      waitingFrames: Int
+  ): ByteString =
+    val message = ErrorFrame(
+      "error",
+      failure.kind.stage,
+      failure.kind.name,
+      failure.message,
+      covered.oldest,
+      covered.oldest + covered.frames - 1,
+      covered.frames,
+      covered.frames.toLong * FrameBytes,
+      covered.oldestAgeMs,
+      covered.newestAgeMs,
+      flushLatenessMs,
+      inferenceElapsedMs,
+      if failure.kind == Kind.Overflow then 0 else 1,
+      waitingFrames,
+      failure.status,
+      failure.isRetryable
+    )
+    ByteString.fromArrayUnsafe(writeToArray(message))
+
+  /** Nanoseconds as milliseconds, never negative. */
+  def milliseconds(nanos: Long): Double = math.max(0L, nanos) / 1e6

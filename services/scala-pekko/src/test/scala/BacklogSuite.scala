@@ -1,0 +1,27 @@
+package wsladder.gateway
+
+import org.apache.pekko.util.ByteString
+import wsladder.gateway.Protocol.Covered
+
+class BacklogSuite extends munit.FunSuite:
+  private def frame(filled: Int) = ByteString(Array.fill(Protocol.FrameBytes)(filled.toByte))
+
+  test("a batch has all frames that wait, in order, and the next begins behind it"):
+    val backlog = Backlog()
+    (1 to 3).foreach(number => backlog.add(frame(number), number * 1_000_000L))
+    val batch = backlog.take().get
+    assertEquals((batch.oldest, batch.frames, batch.audio.size), (1L, 3, 3 * Protocol.FrameBytes))
+    assertEquals(batch.audio(Protocol.FrameBytes).toInt, 2)
+    assertEquals(batch.covered(4_000_000L), Covered(1, 3, 3.0, 1.0))
+    assertEquals(backlog.take(), None)
+    backlog.add(frame(4), 0)
+    assertEquals(backlog.take().map(_.oldest), Some(4L))
+
+  test("what is beyond the limit is dropped from the front, and reported once"):
+    val backlog = Backlog()
+    (1 to 5).foreach(number => backlog.add(frame(number), number * 1_000_000L))
+    assert(backlog.dropExcess(3))
+    assert(!backlog.dropExcess(3))
+    assertEquals(backlog.takeLost(6_000_000L), Some(Covered(1, 2, 5.0, 4.0)))
+    assertEquals(backlog.takeLost(6_000_000L), None)
+    assertEquals(backlog.take().map(batch => (batch.oldest, batch.frames)), Some((3L, 3)))
