@@ -14,7 +14,7 @@ pub struct Report {
     pub duration_secs: u64,
     /// Largest number of requests in flight.
     pub concurrency: u64,
-    /// Number of clients (`--clients`); with HTTP/2 each has one connection.
+    /// Number of HTTP/2 connections, which requests use in turn (`--clients`).
     pub clients: u64,
     /// Requested rate, in requests per second; `null` in a closed loop.
     pub target_rps: Option<f64>,
