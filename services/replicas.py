@@ -139,7 +139,7 @@ class Metrics(ThreadingHTTPServer):
 
 
 def stop(replicas: Sequence[Replica]) -> int:
-    """Ends all replicas and returns the first exit status that isn't 0, else 0. Kills those that outlast the patience."""
+    """Ends all replicas, with SIGKILL after `PATIENCE_SECONDS`. Returns the first exit status that isn't 0, else 0."""
     for replica in replicas:
         if replica.process.poll() is None:
             replica.process.terminate()

@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def arguments(words: str | None) -> argparse.ArgumentParser:
-    """The parser of the command line: ports and the limit of connections. PORT and METRICS_PORT replace missing flags."""
+    """The parser of the command line. PORT and METRICS_PORT of the environment are the defaults of their flags."""
     parser = argparse.ArgumentParser(description=words)
     parser.add_argument("--port", type=int, default=int(os.environ.get("PORT", "5006")), help="0 lets the kernel pick")
     metrics = os.environ.get("METRICS_PORT")
@@ -63,7 +63,7 @@ def told_metrics_port(options: argparse.Namespace) -> int:
 
 
 def free_port() -> int:
-    """A port that was free a moment ago. The server doesn't support port 0, because it doesn't report where it listens."""
+    """A port that was free a moment ago: the server takes 0 literally and doesn't report where it listens."""
     with socket.create_server((HOST, 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
@@ -116,7 +116,7 @@ class Service:
         """A hook for subclasses: the server listens, and the ready line is not yet printed."""
 
     def _before_stop(self) -> None:
-        """A hook for subclasses: the application has stopped delivering, and the server still runs."""
+        """A hook for subclasses: the delivery loop has ended, and the server still runs."""
 
     def _stop(self, _signal: int, _frame: FrameType | None) -> None:
         self.stopping = True
@@ -149,11 +149,11 @@ class Service:
         return len(events)
 
     def _events_lost(self, delivered: int, accepted: int, closed: int) -> int:
-        """Number of connects and disconnects that a full queue dropped. The reference's count of drops includes them."""
+        """Number of connects and disconnects that a full queue dropped; the server's count of drops includes them."""
         return max(0, accepted + closed - (self.drained - delivered))
 
     def stats(self) -> dict[str, object]:
-        """The content of `/stats`, from the server's counters. They are read one after another, so it balances at rest."""
+        """The content of `/stats`. The server's counters are read one after another, so it balances only at rest."""
         # The application is read first and `received` last, so that `delivered` never exceeds it.
         delivered, sequence_sum, unnumbered = self.books.totals()
         queued, dropped = self.server.inbound_queue_depth(), self.server.inbound_dropped_count()
