@@ -1,11 +1,11 @@
-"""Several processes of a service behind one ready line, as replicas behind a load balancer would be: `ladder` starts it
-for a ladder with `replicas` in its plan.
+"""Starts several processes of a service and presents them as one service, as replicas behind a load balancer would be.
+`ladder` starts this program for a ladder with `replicas` in its plan.
 
 Usage: replicas.py COUNT COMMAND [ARGUMENT...]
 
-Each process has a port of its own and an equal part of this process's CPUs. The ready line names all their addresses,
-with commas between them; `/stats` on the metrics port adds up what they count. When one ends, all end. Nothing but
-Python's own library.
+Each process has its own port and an equal part of this process's CPUs. The ready line lists all addresses, separated
+by commas. `/stats` on the metrics port sums the counters of all processes. When one process ends, this program ends the
+others. It uses only Python's standard library.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
-# A service gets five seconds to end (services/README.md); then it is told again, and not asked.
+# A service gets five seconds to end after SIGTERM (services/README.md); then it gets SIGKILL.
 PATIENCE_SECONDS = 5.5
 READ_SECONDS = 10
 
@@ -36,20 +36,23 @@ class Replica:
 
     def __init__(self, command: Sequence[str], cpus: set[int]) -> None:
         def prepare() -> None:
-            # The kernel ends it with this process, however that ends.
+            # The kernel sends SIGTERM to the replica when this process ends, for any reason.
             _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
             os.sched_setaffinity(0, cpus)
             signal.pthread_sigmask(signal.SIG_SETMASK, set())
 
-        # Only this process's own ports are chosen by whoever started it.
+        # PORT and METRICS_PORT of the environment are meant for this process; the kernel chooses each replica's ports.
         environment = os.environ | {"PORT": "0", "METRICS_PORT": "0"}
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, preexec_fn=prepare)
         self.ready: dict[str, Any] = {}
 
     def until_ready(self) -> None:
-        """Reads its ready line; what it prints after that is nobody's."""
+        """Waits for the ready line on standard output. Later output is read and discarded, so that the pipe can't fill.
+
+        Exits if the process ends before it prints the line.
+        """
         assert self.process.stdout is not None
-        # A banner before it is nobody's.
+        # Lines before the ready line, such as a banner, are skipped.
         line = next((line for line in self.process.stdout if line.startswith("{")), "")
         if not line:
             sys.exit(f"replicas: {self.process.args!r} ended with status {self.process.wait()} before it was ready")
@@ -57,7 +60,7 @@ class Replica:
         threading.Thread(target=self.process.stdout.read, daemon=True).start()
 
     def get(self, path: str) -> bytes:
-        """A page of its metrics port."""
+        """The body of a page of the replica's metrics port; raises an OSError if the request fails."""
         with urllib.request.urlopen(f"http://{self.ready['metrics_address']}{path}", timeout=READ_SECONDS) as answer:
             page: bytes = answer.read()
         return page
@@ -72,7 +75,7 @@ def parts(cpus: Sequence[int], count: int) -> list[set[int]]:
 
 
 def add(first: Any, second: Any) -> Any:
-    """The sum of two readings: numbers are added, whatever else there is (names, versions) is the first's."""
+    """The sum of two readings: numbers are added; other values, such as names and versions, are those of the first."""
     if isinstance(first, dict) and isinstance(second, dict):
         both = [*first, *(key for key in second if key not in first)]
         return {
@@ -85,22 +88,22 @@ def add(first: Any, second: Any) -> Any:
 
 
 def stats(replicas: Sequence[Replica], began: float) -> dict[str, Any]:
-    """What all of them counted, as one service tells it."""
+    """The counters of all replicas, summed, in the form of one service's `/stats`."""
     readings = [json.loads(replica.get("/stats")) for replica in replicas]
     total: dict[str, Any] = reduce(add, readings)
-    # They end together, so it is this process's age that says whether one was restarted.
+    # All replicas end together, so a restart of one is a restart of this process, whose age is reported.
     return total | {"uptime_seconds": time.monotonic() - began}
 
 
 class Handler(BaseHTTPRequestHandler):
-    """The metrics port: whether all are ready, and the sum of what they counted."""
+    """Handles requests to the metrics port: readiness of all replicas, and the sum of their counters."""
 
     protocol_version = "HTTP/1.1"
     timeout = 30
     server: Metrics
 
     def do_GET(self) -> None:
-        """Answers with what all replicas say; one that doesn't answer is an error."""
+        """Responds with the page of all replicas together, or with status 503 if one of them doesn't respond."""
         try:
             status, page = self.server.page(self.path)
         except (OSError, ValueError) as error:
@@ -112,11 +115,11 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(page)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Nobody reads a line per request."""
+        """Logs nothing: a line for each request has no reader."""
 
 
 class Metrics(ThreadingHTTPServer):
-    """The metrics port of all replicas together."""
+    """The HTTP server of the common metrics port; it serves in a thread of its own."""
 
     daemon_threads = True
 
@@ -127,7 +130,7 @@ class Metrics(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def page(self, path: str) -> tuple[int, bytes]:
-        """Status and body of a path."""
+        """HTTP status and body of the page at a path."""
         if path in ("/healthz", "/readyz"):
             return 200, b"".join({replica.get(path) for replica in self._replicas})
         if path == "/stats":
@@ -136,7 +139,7 @@ class Metrics(ThreadingHTTPServer):
 
 
 def stop(replicas: Sequence[Replica]) -> int:
-    """Ends all of them; the first status that isn't 0, else 0."""
+    """Ends all replicas, with SIGKILL after `PATIENCE_SECONDS`. Returns the first exit status that isn't 0, else 0."""
     for replica in replicas:
         if replica.process.poll() is None:
             replica.process.terminate()
@@ -151,8 +154,8 @@ def stop(replicas: Sequence[Replica]) -> int:
 
 
 def main() -> int:
-    """Starts the replicas and serves their sum until SIGTERM, or until one of them ends."""
-    # Waited for below; until then they wait themselves.
+    """Starts the replicas and serves their sum until SIGTERM or SIGINT, or until one of them ends."""
+    # `sigwait` takes these signals below. Until then they stay pending.
     awaited = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     count, command = int(sys.argv[1]), sys.argv[2:]
@@ -168,7 +171,7 @@ def main() -> int:
         "pid": os.getpid(),
     }
     print(json.dumps(ready), flush=True)
-    # A stopped replica that goes on is news, too, and no end.
+    # SIGCHLD also arrives when a replica is stopped or continued, which is not its end.
     while signal.sigwait(awaited) == signal.SIGCHLD and all(replica.process.poll() is None for replica in replicas):
         pass
     return stop(replicas)

@@ -110,7 +110,7 @@ class PriorityMessageQueue:
         return batch
 
     def clear(self) -> None:
-        """Removes all messages."""
+        """Removes all messages from all levels."""
         for queue in self._levels.values():
             queue.clear()
         self.size = 0

@@ -70,7 +70,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class Rules:
-    """plain_words.toml."""
+    """The rules of plain_words.toml: the checked paths, the house words with their terms, and the exceptions."""
 
     checked: tuple[str, ...]
     short_docstrings: int

@@ -76,7 +76,7 @@ _PERCENT = "datum.value <= 1 ? '0 %' : format(100 - 100 / datum.value, '.6~f') +
 
 @dataclass(frozen=True)
 class Chart:
-    """A rendered chart."""
+    """A rendered chart with its name, title and description."""
 
     # File name without extension.
     name: str

@@ -60,7 +60,7 @@ impl<'a> Audio<'a> {
         self.samples
     }
 
-    /// Number of samples.
+    /// The number of 16-bit samples in the body.
     pub fn len(self) -> usize {
         self.samples.len()
     }

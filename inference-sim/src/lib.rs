@@ -38,7 +38,7 @@ pub use crate::{
     latency::Model,
 };
 
-/// How long requests in flight may take after the simulator was told to stop.
+/// Longest time that requests in flight may take after the signal to stop.
 const GRACE: Duration = Duration::from_secs(4);
 
 /// The simulator's routes as a router, for callers that serve it in another way.

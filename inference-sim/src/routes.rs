@@ -45,7 +45,7 @@ pub(crate) struct Simulator {
     permits: Semaphore,
     next_number: AtomicU64,
     gatherer: Gatherer,
-    /// Counters for `/metrics`.
+    /// Counters and histograms of the requests, which `/metrics` shows.
     pub(crate) metrics: Metrics,
     /// Whether new connections are accepted; `/readyz` reports it.
     pub(crate) accepting: AtomicBool,

@@ -19,7 +19,7 @@ pub const SELF_TEST: &str = "self-test-";
 pub enum Level {
     /// What a measurement needs, and what an application decides through its library.
     Core,
-    /// The whole contract.
+    /// All rules of the contract.
     #[default]
     Strict,
 }

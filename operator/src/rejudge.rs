@@ -43,7 +43,7 @@ pub enum Error {
     Parse {
         /// The file that can't be parsed.
         path: PathBuf,
-        /// The parser's error.
+        /// The error of the JSON parser.
         reason: serde_json::Error,
     },
     /// A newer program wrote a file.
@@ -59,7 +59,7 @@ pub enum Error {
     Histogram {
         /// Path of the trial's folder.
         path: PathBuf,
-        /// The decoder's error.
+        /// The error of the histogram's decoder.
         reason: histogram::Error,
     },
     /// The bundle can't be opened or written.

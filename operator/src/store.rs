@@ -53,7 +53,7 @@ pub enum Error {
     Parse {
         /// The file that can't be parsed.
         path: PathBuf,
-        /// The parser's error.
+        /// The error of the JSON parser.
         source: serde_json::Error,
     },
     /// A newer program wrote the file.
@@ -121,7 +121,7 @@ impl<F: Files> Store<F> {
         self.folder.join("trials").join(trial.to_string())
     }
 
-    /// Writes `run.json`.
+    /// Writes the run to `run.json` in the bundle's folder.
     ///
     /// # Errors
     /// When it can't be written; the previous file is then still there.

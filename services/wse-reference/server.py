@@ -1,6 +1,8 @@
-"""PyPI `wse-server` 2.5.1 as a service of ours, with its drain mode really on. Why, and what it cannot say: README.md.
+"""Runs PyPI `wse-server` 2.5.1, the reference, under our service contract, with its drain mode on. README.md has the
+reasons and lists what the reference can't report.
 
-It counts with our own servers' application (`../wse-server/bench_application.py`): the comparison is between servers.
+The application that counts messages is that of our own servers (`../wse-server/bench_application.py`), so that only the
+servers differ in a comparison.
 """
 
 import argparse
@@ -28,13 +30,13 @@ from bench_server import AUDIENCE, ISSUER, METRICS_OFFSET, SECRET
 HOST = "127.0.0.1"
 DRAIN_MESSAGES = 1024
 DRAIN_MS = 50
-# What was taken from the queue is counted sooner than this.
+# Messages that were taken from the queue are counted within this time.
 REST_SECONDS = 2 * DRAIN_MS / 1000
 START_SECONDS = 10.0
 
 
 def main() -> None:
-    """Run the service until SIGTERM or SIGINT."""
+    """Runs the service until SIGTERM or SIGINT."""
     parser = arguments(__doc__)
     parser.add_argument("--discard", action="store_true", help="leave drain mode off: messages are parsed and dropped")
     options = parser.parse_args()
@@ -42,7 +44,7 @@ def main() -> None:
 
 
 def arguments(words: str | None) -> argparse.ArgumentParser:
-    """A command line that says where to listen; PORT and METRICS_PORT are read where a flag is missing."""
+    """The parser of the command line. PORT and METRICS_PORT of the environment are the defaults of their flags."""
     parser = argparse.ArgumentParser(description=words)
     parser.add_argument("--port", type=int, default=int(os.environ.get("PORT", "5006")), help="0 lets the kernel pick")
     metrics = os.environ.get("METRICS_PORT")
@@ -54,27 +56,27 @@ def arguments(words: str | None) -> argparse.ArgumentParser:
 
 
 def told_metrics_port(options: argparse.Namespace) -> int:
-    """Where metrics are served: as told, else 1000 above the port."""
+    """The metrics port: the configured one, else 1000 above the port, or 0 if the kernel chooses the port."""
     if options.metrics_port is not None:
         return int(options.metrics_port)
     return int(options.port) + METRICS_OFFSET if options.port else 0
 
 
 def free_port() -> int:
-    """A port that was free just now: the server takes 0 literally and does not say where it listens."""
+    """A port that was free a moment ago: the server takes 0 literally and doesn't report where it listens."""
     with socket.create_server((HOST, 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
 
 
 class Service:
-    """The server, its application, and its books as our contract wants them."""
+    """The reference server, the application that reads from it, and its books in the form of our contract."""
 
     def __init__(self, port: int, metrics_port: int, max_connections: int, *, discard: bool) -> None:
         self.port = port or free_port()
         self.discard = discard
         self.books = Books()
-        # Everything drained, the events of connections' lives included.
+        # Number of all drained events, connects and disconnects included.
         self.drained = 0
         # See `_left_over`.
         self.resting = threading.Lock()
@@ -88,7 +90,7 @@ class Service:
         self.http = ThreadingHTTPServer((HOST, metrics_port), handler(self))
 
     def run(self) -> None:
-        """Start, announce, deliver until a signal, stop."""
+        """Starts the server, prints the ready line, delivers messages until a signal arrives, and stops the server."""
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -111,16 +113,16 @@ class Service:
         self.http.shutdown()
 
     def _started(self) -> None:
-        """The server listens; nobody was told yet. For services that do more than deliver."""
+        """A hook for subclasses: the server listens, and the ready line is not yet printed."""
 
     def _before_stop(self) -> None:
-        """The server is about to say goodbye. For services that do more than deliver."""
+        """A hook for subclasses: the delivery loop has ended, and the server still runs."""
 
     def _stop(self, _signal: int, _frame: FrameType | None) -> None:
         self.stopping = True
 
     def _wait_until_it_listens(self) -> None:
-        """Its `start()` neither waits nor fails."""
+        """Connects until the server accepts, because its `start()` neither waits nor reports an error."""
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:
@@ -147,23 +149,23 @@ class Service:
         return len(events)
 
     def _events_lost(self, delivered: int, accepted: int, closed: int) -> int:
-        """Connects and disconnects that a full queue swallowed: its count of drops has them among the messages."""
+        """Number of connects and disconnects that a full queue dropped; the server's count of drops includes them."""
         return max(0, accepted + closed - (self.drained - delivered))
 
     def stats(self) -> dict[str, object]:
-        """`/stats`, from what the server counts; it balances at rest, for the parts are read one after another."""
-        # The application first and what was received last, so that nothing is delivered that was not received.
+        """The content of `/stats`. The server's counters are read one after another, so it balances only at rest."""
+        # The application is read first and `received` last, so that `delivered` never exceeds it.
         delivered, sequence_sum, unnumbered = self.books.totals()
         queued, dropped = self.server.inbound_queue_depth(), self.server.inbound_dropped_count()
         counted = self.counters()
         received, is_open = counted["wse_messages_received_total"], counted["wse_connections"]
         accepted = counted["wse_connections_accepted_total"]
         if queued == 0:
-            # Only at rest is it known that what is missing is lost and not on its way.
+            # With an empty queue, missing events are lost and not on their way.
             dropped -= min(dropped, self._events_lost(delivered, accepted, accepted - is_open))
         messages: dict[str, object] = {"received": received, "malformed": 0, "sent": counted["wse_messages_sent_total"]}
         if self.discard:
-            # It tells neither what it answered itself nor what it dropped: all of it was discarded.
+            # The reference reports neither what it answered nor what it dropped here; all counts as discarded.
             messages |= {"consumed": 0, "delivered": 0, "dropped": {"discarded": received}, "queued": 0}
         else:
             consumed, queued = self._left_over(received, delivered, dropped, queued)
@@ -182,7 +184,7 @@ class Service:
             "connections": {
                 "accepted": accepted,
                 "open": is_open,
-                # It gives no reasons.
+                # The reference reports no reasons.
                 "closed": {"error": accepted - is_open} if accepted > is_open else {},
                 "rejected": {
                     "full": counted["wse_connections_rejected_total"],
@@ -195,10 +197,10 @@ class Service:
         }
 
     def _left_over(self, received: int, delivered: int, dropped: int, queued: int) -> tuple[int, int]:
-        """Of messages neither delivered nor dropped: how many it answered itself, and how many are on their way.
+        """Of the messages neither delivered nor dropped: how many the server answered itself, and how many are queued.
 
-        It doesn't count what it answers. While anything moves, what left the queue may be about to be counted, so it is
-        said to be queued; only what is left over at rest was answered.
+        The server doesn't count what it answers. While counters change, messages that left the queue may not be counted
+        yet, so they are reported as queued. The rest is taken as answered once nothing has changed for `REST_SECONDS`.
         """
         counts, left = (received, delivered, dropped), received - delivered - dropped
         with self.resting:
@@ -209,20 +211,20 @@ class Service:
             return self.answered, max(0, left - self.answered)
 
     def counters(self) -> dict[str, int]:
-        """Its own counters without labels, by name."""
+        """The server's own Prometheus counters that have no labels, by name."""
         lines = (line.split(" ") for line in self.server.prometheus_metrics().splitlines() if not line.startswith("#"))
         return {name: int(float(value)) for name, value in lines if "{" not in name}
 
     def metrics(self) -> str:
-        """`/metrics`: the contract's names for what there is, then its own text."""
+        """The content of `/metrics`: counters under the contract's names, then the server's own text."""
         text = [f"{name} {value}" for name, value in contract_metrics(self.stats())]
         return "\n".join(text) + "\n" + self.server.prometheus_metrics()
 
     def pages(self) -> dict[str, Callable[[], str]]:
-        """What the metrics port shows, by path.
+        """The functions that return the pages of the metrics port, by path.
 
-        There is no `/stats/connections`: it counts nothing per connection on receipt that the application's books could
-        be held against.
+        There is no `/stats/connections`: the reference doesn't count received messages per connection, so there is
+        nothing to compare with the application's books.
         """
         return {
             "/healthz": lambda: "ok\n",
@@ -233,7 +235,7 @@ class Service:
 
 
 def contract_metrics(stats: dict[str, object], prefix: str = "service") -> list[tuple[str, object]]:
-    """The counters of `/stats` as the contract's metrics."""
+    """The counters of `/stats` as Prometheus metrics: names from the contract, with their values."""
     rows: list[tuple[str, object]] = []
     for group in ("messages", "connections", "bytes"):
         counters = stats[group]
@@ -253,11 +255,11 @@ def contract_metrics(stats: dict[str, object], prefix: str = "service") -> list[
 
 
 def handler(service: Service) -> type[BaseHTTPRequestHandler]:
-    """The metrics port's routes."""
+    """The request handler of the metrics port, bound to this service."""
     pages = service.pages()
 
     class Handler(BaseHTTPRequestHandler):
-        """Answers GET."""
+        """Responds to GET with a page, and with 503 at `/readyz` while the service stops."""
 
         def do_GET(self) -> None:
             page = pages.get(self.path.partition("?")[0])
@@ -272,7 +274,7 @@ def handler(service: Service) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            """Scrapes are not news."""
+            """Logs nothing: scrapes are frequent and expected."""
 
     return Handler
 

@@ -153,7 +153,7 @@ class Others:
         return sum(one["subscribers"] for one in self._look())
 
     def close(self) -> None:
-        """Closes all connections."""
+        """Closes the connections to all other instances."""
         for other in self._others:
             other.close()
 
@@ -182,7 +182,7 @@ class Interest:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops polling."""
+        """Stops polling and waits for the thread, at most a second."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(1)

@@ -155,7 +155,7 @@ class SubscriberBooks(Books):
 
 
 class Options(NamedTuple):
-    """The publisher's options."""
+    """The options of the publisher: its pace, its messages and its backlog."""
 
     rate: float | None
     """Messages per second; None: a flood."""

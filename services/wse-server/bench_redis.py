@@ -51,7 +51,7 @@ class PrivateRedis:
         return f"redis://:{self._password}@127.0.0.1:{self._port}"
 
     def stop(self) -> None:
-        """Stops the server."""
+        """Stops the Redis server and waits until its process has ended."""
         end(self.process, STOP_SECONDS)
 
     def remove(self) -> None:

@@ -68,7 +68,7 @@ impl Service {
         panic!("the program doesn't end");
     }
 
-    /// Opens a connection.
+    /// Opens a TCP connection to the program and starts HTTP of this version on it.
     pub(crate) async fn connect(&self, version: Version) -> Connection {
         let stream = TokioIo::new(TcpStream::connect(&self.address).await.expect("it listens"));
         match version {
@@ -119,13 +119,13 @@ pub(crate) enum Version {
 
 pub(crate) const VERSIONS: [Version; 2] = [Version::Http1, Version::Http2];
 
-/// A client connection.
+/// A client connection, by the version of HTTP that it speaks.
 pub(crate) enum Connection {
     Http1(http1::SendRequest<Full<Bytes>>),
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
-/// A complete response.
+/// A response that was read to its end.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,

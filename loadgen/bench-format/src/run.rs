@@ -67,7 +67,7 @@ pub struct Outside {
     pub evidence_address: Option<String>,
 }
 
-/// State of a run.
+/// The state of a run, as `run.json` records it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunState {
@@ -192,7 +192,7 @@ pub enum Edge {
     Errors,
 }
 
-/// State of a trial.
+/// The state of a trial, from pending to its end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum TrialState {

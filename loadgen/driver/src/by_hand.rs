@@ -52,10 +52,10 @@ pub enum Error {
     /// A worker process can't be started.
     #[error("failed to start a worker from this program's own file")]
     Worker(#[source] io::Error),
-    /// Workers didn't register.
+    /// A worker ended before it registered, or not all workers registered before the deadline.
     #[error("the workers did not register within {seconds} s: {words}", seconds = REGISTER_DEADLINE.as_secs())]
     Register {
-        /// What happened to them.
+        /// How a worker ended, or how many workers registered.
         words: String,
     },
     /// The trial has no result.
@@ -152,8 +152,9 @@ impl ByHand {
             }
             processes.room = processes.service.as_ref().and_then(ServiceProcess::room);
             if plan.keeping != BookKeeping::None {
-                // A reading during a first connection's greeting would show a message as received and not yet consumed.
-                // A service that never accounts for all that it received makes this wait time out after a second.
+                // A reading during the handshake of a first connection would show a message as received and not yet
+                // consumed. A service that never accounts for all that it received makes this wait time out after a
+                // second.
                 wait_while(client, REST, is_placing).await;
             }
             Ok(measure(processes, coordinator, client, plan).await?)

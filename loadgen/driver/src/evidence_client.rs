@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 #[error("failed to get {url} from the evidence container: {reason}")]
 pub struct Error {
-    /// The requested URL.
+    /// The URL of the request that failed.
     pub url: String,
     /// What failed, or the status and text of the response.
     pub reason: String,

@@ -76,7 +76,7 @@ pub enum Error {
 pub struct Measured {
     /// The conditions of the trial and the terms on which it is judged.
     pub trial: TrialFile,
-    /// The workers' results.
+    /// The results that the workers uploaded.
     pub uploads: Vec<Upload>,
     /// Readings and books of the service.
     pub service: ServiceFile,
@@ -93,7 +93,7 @@ impl Measured {
     }
 }
 
-/// Measures one trial.
+/// Measures one trial on this stage and returns the data that the judge needs.
 ///
 /// # Errors
 /// An [`Error`] if there is nothing to judge. The trial is then cancelled for its workers, too.
@@ -142,9 +142,9 @@ struct Trial<'a, S> {
 enum Watched<T> {
     /// The awaited answer of the barrier.
     Answer(T),
-    /// The deadline passed.
+    /// The deadline passed before the barrier answered.
     Deadline,
-    /// A process ended.
+    /// A process of the trial ended before the barrier answered.
     Ended(Ended),
 }
 

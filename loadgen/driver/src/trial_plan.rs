@@ -32,7 +32,7 @@ pub struct TrialPlan {
     pub keeping: BookKeeping,
     /// Number of connections over all workers.
     pub connections: u32,
-    /// Number of workers.
+    /// Number of workers that share the connections.
     pub workers: u32,
     /// Largest number of CPUs that each worker gets.
     pub worker_cpus: f64,

@@ -56,7 +56,7 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Number of workers.
+    /// The number of worker processes that were started.
     pub(crate) fn count(&self) -> u32 {
         self.0.len() as u32
     }

@@ -28,16 +28,16 @@ pub enum Load {
 /// Settings of [`Load::Flood`].
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 pub struct Flood {
-    /// Number of connections.
+    /// Number of connections, from 1 to 100000.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub connections: u32,
     /// Length of a message on the wire, in bytes.
     #[arg(long, default_value_t = 183, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub size: u32,
-    /// Messages per write.
+    /// Number of messages in each write.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub per_write: u32,
-    /// Warm-up and window.
+    /// Durations of the warm-up and of the measured window.
     #[command(flatten)]
     pub timing: Timing,
 }
@@ -45,7 +45,7 @@ pub struct Flood {
 /// Settings of [`Load::Echo`].
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 pub struct Echo {
-    /// Number of connections.
+    /// Number of connections, from 1 to 100000.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub connections: u32,
     /// Length of a message on the wire, in bytes.
@@ -54,7 +54,7 @@ pub struct Echo {
     /// Messages per second over all connections, evenly spaced. Without it, each connection waits for its reply.
     #[arg(long, value_parser = rate)]
     pub rate: Option<f64>,
-    /// Warm-up and window.
+    /// Durations of the warm-up and of the measured window.
     #[command(flatten)]
     pub timing: Timing,
 }
@@ -85,7 +85,7 @@ pub struct Handshake {
 /// Settings of [`Load::Idle`].
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 pub struct Idle {
-    /// Number of connections.
+    /// Number of open connections, from 1 to 100000.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub connections: u32,
     /// Time that the kernel gets to free and allocate memory before each reading, in seconds.
@@ -96,7 +96,7 @@ pub struct Idle {
 /// Settings of [`Load::Fanout`].
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 pub struct Fanout {
-    /// Number of subscribers.
+    /// Number of subscribers, each with its own connection, from 1 to 100000.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub connections: u32,
     /// Length of a message without its frame's header, in bytes.
@@ -109,7 +109,7 @@ pub struct Fanout {
     /// accept.
     #[arg(long, value_parser = rate)]
     pub rate: Option<f64>,
-    /// Warm-up and window.
+    /// Durations of the warm-up and of the measured window.
     #[command(flatten)]
     pub timing: Timing,
 }

@@ -230,7 +230,7 @@ impl Target {
             .with_context(|| format!("failed to begin connection {index}"))
     }
 
-    /// Opens `count` connections.
+    /// Opens `count` connections, with at most [`IN_FLIGHT`] attempts in flight, and returns their sockets.
     ///
     /// # Errors
     /// An error if a connection can't be opened within [`PATIENCE_NS`].

@@ -24,11 +24,11 @@ pub struct Reading {
     pub duration_ns: u64,
     /// CPU time of the process in user and kernel mode, in nanoseconds.
     pub cpu_ns: u64,
-    /// See [`Counters::calls`].
+    /// Read or write system calls that moved bytes inside the window; see [`Counters::calls`].
     pub calls: u64,
-    /// See [`Counters::bytes`].
+    /// Bytes read or written inside the window; see [`Counters::bytes`].
     pub bytes: u64,
-    /// See [`Counters::units`].
+    /// Complete messages or handshakes inside the window; see [`Counters::units`].
     pub units: u64,
     /// Time from a message's due time, or the start of a connection, to its reply or response, in nanoseconds.
     pub response: Option<Histogram>,

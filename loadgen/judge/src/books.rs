@@ -438,7 +438,7 @@ mod tests {
         assert_eq!((counts.delivered, counts.dropped["inbound_overflow"], counts.lost), (6, 3, 1));
     }
 
-    /// A receiver of 100 published messages, and a service with books of each connection that also counts a greeting.
+    /// A receiver of 100 published messages, and a service whose books of each connection also count a first message.
     fn publisher() -> (Merged, ServiceDelta, Vec<ConnectionBook>) {
         let mut merged = Merged::default();
         (merged.connections.attempted, merged.connections.open) = (1, 1);

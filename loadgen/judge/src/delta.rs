@@ -7,7 +7,7 @@ use bench_format::service::{ApplicationStats, ServiceStats};
 /// What a service counted between two readings.
 #[derive(Clone, Debug, Default)]
 pub struct ServiceDelta {
-    /// Connections accepted.
+    /// Connections that the service accepted.
     pub accepted: u64,
     /// Messages read from sockets.
     pub received: u64,

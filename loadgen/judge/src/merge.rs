@@ -17,9 +17,9 @@ const OWN_LATENESS: &str = "lateness";
 /// The results of all workers of a trial, summed.
 #[derive(Clone, Debug, Default)]
 pub struct Merged {
-    /// Connection counts, summed.
+    /// Connection counts, summed over the workers.
     pub connections: ConnectionCounts,
-    /// Message counts, summed.
+    /// Message counts, summed over the workers.
     pub messages: MessageCounts,
     /// Counts of the window, summed; the duration is the longest.
     pub window: WindowCounts,

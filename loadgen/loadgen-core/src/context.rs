@@ -30,7 +30,7 @@ pub(crate) struct Tally {
     pub(crate) replies: u64,
     /// First replies that came after the objective's time.
     pub(crate) late: u64,
-    /// Wrong replies.
+    /// Replies whose content is wrong.
     pub(crate) wrong: u64,
     /// Replies that came twice or that belong to no message.
     pub(crate) duplicates: u64,
@@ -40,7 +40,7 @@ pub(crate) struct Tally {
     pub(crate) writes: u64,
     pub(crate) bytes_sent: u64,
     pub(crate) bytes_received: u64,
-    /// Published messages received.
+    /// Published messages received, inside and outside the window.
     pub(crate) deliveries: u64,
     /// Published messages read inside the window.
     pub(crate) window_deliveries: u64,
@@ -77,7 +77,7 @@ pub(crate) struct Context<W: Workload> {
     pub(crate) pattern: Pattern,
     /// Size of each socket's receive buffer in bytes; absent if the kernel chooses.
     pub(crate) receive_buffer: Option<usize>,
-    /// Messages per write.
+    /// Number of messages in each write.
     pub(crate) coalesce: u64,
     /// Wall clock minus monotonic clock, in nanoseconds.
     pub(crate) wall_offset_ns: i64,

@@ -87,7 +87,7 @@ impl Coordinator {
         self
     }
 
-    /// Registers this worker.
+    /// Registers this worker with the coordinator.
     ///
     /// # Errors
     /// [`Error::Coordinator`] or [`Error::Refused`] if the request still fails when patience ends, or fails in a way
@@ -154,7 +154,7 @@ impl Coordinator {
         self.ask("upload the samples", Method::PUT, &path, Body::Zstd(zstd.into())).map(|_| ())
     }
 
-    /// Uploads the result.
+    /// Uploads the result of this worker's trial.
     ///
     /// # Errors
     /// As [`Self::register`].

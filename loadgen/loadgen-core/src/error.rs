@@ -10,7 +10,7 @@ pub enum Error {
     Resolve {
         /// The address as given.
         address: String,
-        /// The resolver's error.
+        /// The error that the resolver returned for the address.
         source: io::Error,
     },
     /// The kernel refused a request that the worker depends on.
@@ -18,7 +18,7 @@ pub enum Error {
     Kernel {
         /// The operation that failed.
         what: &'static str,
-        /// The kernel's error.
+        /// The kernel's error, as the operation returned it.
         source: io::Error,
     },
     /// No connection could be opened.
@@ -34,7 +34,7 @@ pub enum Error {
     /// The coordinator cancelled the trial.
     #[error("the trial was abandoned: {reason}")]
     Abandoned {
-        /// The coordinator's reason.
+        /// The reason that the coordinator gave.
         reason: String,
     },
     /// The assignment can't be run; contains the reason.

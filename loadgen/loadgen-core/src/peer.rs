@@ -50,7 +50,7 @@ pub enum Refusal {
     Connect {
         /// Address of the service.
         target: SocketAddr,
-        /// The kernel's error.
+        /// The kernel's error, as the socket returned it.
         source: io::Error,
     },
     /// The stream ended before the response to the upgrade.
@@ -67,7 +67,7 @@ pub enum Silence {
     /// No frame came before the deadline.
     #[error("nothing came")]
     Nothing,
-    /// The stream ended.
+    /// The stream ended before a frame was complete.
     #[error("the stream ended")]
     Ended,
     /// The bytes are not a valid frame.

@@ -18,7 +18,7 @@ pub struct StartAt {
 pub struct Phases {
     /// Start of the load.
     pub start_ns: u64,
-    /// Start of the window.
+    /// When the window begins, after the warm-up.
     pub window_start_ns: u64,
     /// End of the window and of new load.
     pub window_end_ns: u64,

@@ -61,14 +61,14 @@ pub trait Workload: Send + Sync + 'static {
 /// The kind of a message on a connection that receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// A published message.
+    /// A published message with its number and due time.
     Published {
         /// Sequence number; numbers increase by one from message to message.
         sequence: u64,
         /// Due time of the publication, in microseconds since the Unix epoch.
         due_unix_us: u64,
     },
-    /// A message of another kind: a greeting, a ping.
+    /// A message of another kind, such as a first message or a ping.
     Other,
     /// A published message without a sequence number or due time.
     Wrong,

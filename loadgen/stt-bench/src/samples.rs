@@ -35,7 +35,7 @@ pub struct Row {
     pub newest: u64,
     /// Frames in the batch.
     pub frames: u64,
-    /// The transcript.
+    /// The transcript of the batch, from the partial.
     pub transcript: Cow<'static, str>,
     /// Bytes of audio in the batch.
     pub audio_bytes: u64,

@@ -26,7 +26,7 @@ const NORMAL: [u8; 2] = 1000_u16.to_be_bytes();
 /// State of a session, in the order in which it passes through them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
-    /// TCP connects.
+    /// The TCP connection is being opened.
     Connecting,
     /// The upgrade request is sent or queued; the response is awaited.
     Upgrading,
@@ -99,7 +99,7 @@ pub(crate) struct Session {
     ended_early: bool,
 }
 
-/// What `out` holds.
+/// The kind of data that `out` holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Out {
     Start,

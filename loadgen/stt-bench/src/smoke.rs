@@ -66,7 +66,7 @@ pub(crate) fn enter(result: &mut WorkerResult, before: Smoke, after: Smoke) {
     result.conformance = Some(check);
 }
 
-/// Performs the check.
+/// Checks the gateway's protocol on a connection of the check's own.
 pub(crate) fn check(
     target: SocketAddr,
     upgrade: &UpgradeRequest,

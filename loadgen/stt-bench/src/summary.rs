@@ -51,7 +51,7 @@ pub struct Asked {
 /// The rest of the command line, and the machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Circumstances {
-    /// Program and version.
+    /// Name and version of the program that measured.
     pub program: &'static str,
     /// Start of the load, in nanoseconds since the Unix epoch.
     pub started_at_unix_ns: u64,

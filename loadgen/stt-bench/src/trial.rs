@@ -78,7 +78,7 @@ impl Default for Settings {
 
 /// The outcome of a trial.
 pub struct Done {
-    /// The worker's result.
+    /// The result that the worker uploads.
     pub result: WorkerResult,
     /// A sample of the error frames.
     pub errors: ErrorSamples,

@@ -143,14 +143,14 @@ pub enum Output {
     Text,
     /// One JSON list of results.
     Json,
-    /// Tables in Markdown.
+    /// The same tables in Markdown, for a document.
     Markdown,
 }
 
 /// Spacing of messages at a rate: the flag for [`Arrivals`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ArrivalsFlag {
-    /// Evenly spaced.
+    /// With equal gaps between messages.
     Constant,
     /// With exponentially distributed gaps.
     Poisson,
@@ -168,7 +168,7 @@ impl From<ArrivalsFlag> for Arrivals {
 /// Encoding of throughput messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FormatFlag {
-    /// JSON text.
+    /// JSON in text messages.
     Json,
     /// MessagePack after the prefix `M:`.
     Msgpack,

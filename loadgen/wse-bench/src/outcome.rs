@@ -31,7 +31,7 @@ pub struct Asked {
     pub test: Test,
     /// The workload of the load generator.
     pub workload: Workload,
-    /// Number of connections.
+    /// Number of connections that the tier opens.
     pub tier: u32,
     /// How load is offered.
     pub load: Load,
@@ -48,7 +48,7 @@ pub struct Asked {
 pub struct Outcome {
     /// Version of the format: [`bench_format::SCHEMA`].
     pub schema: u32,
-    /// What was requested.
+    /// The requested test, tier, load and messages.
     #[serde(flatten)]
     pub asked: Asked,
     /// Why this is not a clean result; empty when it is one.

@@ -32,7 +32,7 @@ impl Printer {
         Self { output, with_service, outcomes: Vec::new() }
     }
 
-    /// Shows one outcome.
+    /// Prints one outcome, or keeps it for the list if the output is JSON.
     pub fn show(&mut self, outcome: Outcome) {
         if self.output != Output::Json {
             if self.test_before() != Some(outcome.asked.test) {

@@ -39,7 +39,7 @@ pub struct Smoke {
     pub books: Vec<WorkerBook>,
 }
 
-/// Performs the check.
+/// Checks the protocol of the service at this address on connections of the check's own.
 ///
 /// # Errors
 /// When the address can't be resolved, or no token can be signed. What the service does wrong is a finding.

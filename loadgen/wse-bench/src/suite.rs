@@ -34,7 +34,7 @@ const LONGEST_WORK: Duration = Duration::from_secs(300);
 /// When the measured window ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
-    /// After this duration.
+    /// The window ends after this duration.
     Fixed(Duration),
     /// When all of the requested work is done.
     UntilDone,
@@ -57,7 +57,7 @@ pub struct Step {
     pub test: Test,
     /// The workload of the load generator.
     pub workload: Workload,
-    /// Number of connections.
+    /// Number of connections that the tier opens.
     pub tier: u32,
     /// How load is offered.
     pub load: Load,
@@ -65,7 +65,7 @@ pub struct Step {
     pub message: Message,
     /// Duration of the load before the window.
     pub warmup: Duration,
-    /// The measured window.
+    /// When the window, which follows the warm-up, ends.
     pub window: Window,
 }
 

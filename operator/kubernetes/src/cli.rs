@@ -49,13 +49,13 @@ struct Serve {
     /// Address on which all ports listen.
     #[arg(long, default_value = "127.0.0.1")]
     host: String,
-    /// Port for workers.
+    /// Port on which the coordinator listens for workers.
     #[arg(long, default_value_t = 8080)]
     coordinator_port: u16,
     /// Port for the live page, probes, status, fetch and assert.
     #[arg(long, default_value_t = 8081)]
     web_port: u16,
-    /// Port for Prometheus.
+    /// Port of the operator's metrics, which Prometheus scrapes.
     #[arg(long, default_value_t = 9090)]
     metrics_port: u16,
     /// Longest wait for a pod to run or become ready, including image pulls.
@@ -64,7 +64,7 @@ struct Serve {
     /// Bearer token that workers must send; without one, every worker is accepted.
     #[arg(long, env = "COORDINATOR_TOKEN", hide_env_values = true)]
     coordinator_token: Option<String>,
-    /// Name of this pod.
+    /// Name of the pod in which the operator runs.
     #[arg(long, env = "POD_NAME")]
     pod_name: Option<String>,
     /// Unique id of this pod; Kubernetes Events refer to it.

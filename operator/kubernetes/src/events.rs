@@ -46,12 +46,12 @@ const LONGEST_NOTE: usize = 1024;
 pub enum Happening {
     /// A run is climbed from now on: from its beginning, or from where it was interrupted.
     RunBegan {
-        /// The run's id.
+        /// Id of the run that began.
         run: String,
     },
     /// A run has ended.
     RunEnded {
-        /// The run's id.
+        /// Id of the run that ended.
         run: String,
         /// The standing of the run.
         standing: Standing,

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 /// The response of `/api/status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// Version of ws-ladder.
+    /// Version of ws-ladder that the operator runs.
     pub version: String,
     /// Whether the plan and the cluster file are valid, the results can be written and the coordinator listens.
     pub ready: bool,
@@ -135,7 +135,7 @@ impl Live {
         self.lock().status.clone()
     }
 
-    /// Changes the status.
+    /// Changes the status while its lock is held.
     pub fn change(&self, change: impl FnOnce(&mut Status)) {
         change(&mut self.lock().status);
     }

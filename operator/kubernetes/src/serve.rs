@@ -52,11 +52,11 @@ pub struct Options {
     pub results: PathBuf,
     /// The address on which all ports listen.
     pub host: String,
-    /// Port for workers.
+    /// Port on which the coordinator listens for workers.
     pub coordinator_port: u16,
     /// Port for the live page, probes and `ladder status|fetch|assert`.
     pub web_port: u16,
-    /// Port for Prometheus.
+    /// Port of the operator's metrics, which Prometheus scrapes.
     pub metrics_port: u16,
     /// Longest wait for a pod to run or become ready.
     pub start_deadline: Duration,

@@ -52,10 +52,10 @@ pub struct Image {
 /// A platform that images are released for, as image indexes name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum Platform {
-    /// x86-64.
+    /// Linux on x86-64 processors.
     #[serde(rename = "linux/amd64")]
     Amd64,
-    /// 64-bit Arm.
+    /// Linux on 64-bit Arm processors.
     #[serde(rename = "linux/arm64")]
     Arm64,
 }

@@ -28,7 +28,7 @@ pub enum Error {
         path: PathBuf,
         /// Name of the service.
         service: String,
-        /// The unknown protocol.
+        /// The protocol that the service names.
         protocol: String,
         /// Names of the known protocols.
         known: String,

@@ -41,7 +41,7 @@ pub struct Ended {
 /// The next step of the search.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Measure this trial.
+    /// Measure this trial; the search needs its result.
     Measure(Box<TrialEntry>),
     /// The search is finished.
     Found(Box<SearchFound>),

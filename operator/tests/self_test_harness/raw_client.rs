@@ -36,7 +36,7 @@ pub(crate) fn frame(first_byte: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A text frame.
+/// A final text frame with this payload, as a client sends it.
 pub(crate) fn text(payload: &str) -> Vec<u8> {
     frame(0x81, payload.as_bytes())
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Started {
-    /// Always `ready`.
+    /// Name of the event: always `ready`.
     pub event: String,
     /// Address for clients, `host:port`; one per process, separated by commas.
     pub address: String,

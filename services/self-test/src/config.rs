@@ -17,7 +17,7 @@ pub struct Config {
     /// Port of /stats and /metrics; 0 lets the kernel choose
     #[arg(long, env = "METRICS_PORT", default_value_t = 0)]
     pub metrics_port: u16,
-    /// The service's flaw
+    /// The way in which the service breaks its contract
     #[arg(long, value_enum, default_value_t = Flaw::None)]
     pub flaw: Flaw,
     /// The k of flaws that affect one message in k
@@ -43,7 +43,7 @@ pub struct Config {
     pub evidence: Option<PathBuf>,
 }
 
-/// The service's flaw.
+/// The way in which the service breaks its contract, if it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Flaw {
     /// None: every message reaches the application, and every ping is answered at once.

@@ -19,7 +19,7 @@ impl Delays {
         Self { shortest, tail_mean, state }
     }
 
-    /// Delays of zero.
+    /// Delays that are always zero.
     pub fn none() -> Self {
         Self::new(Duration::ZERO, Duration::ZERO, 0, 0)
     }
@@ -48,7 +48,7 @@ fn fraction(bits: u64) -> f64 {
 /// The increment of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// SplitMix64's output function.
+/// The output function of the generator SplitMix64.
 fn mix(state: u64) -> u64 {
     let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

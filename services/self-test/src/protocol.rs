@@ -20,7 +20,7 @@ pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
 pub enum Kind {
     /// `ping`: its reply repeats the timestamp, which is 0 when the ping has no integer.
     Ping {
-        /// Repeated as `client_timestamp`.
+        /// The ping's timestamp, which the reply repeats as `client_timestamp`.
         timestamp: i64,
     },
     /// `client_hello`: the reply is `server_hello`.

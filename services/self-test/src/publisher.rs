@@ -30,7 +30,7 @@ const LATE_US: u64 = 1000;
 /// What a connection does with a publication.
 #[derive(Clone, Debug)]
 pub(crate) enum Publication {
-    /// Send this text.
+    /// Send this text to the client.
     Send(Utf8Bytes),
     /// Send nothing, but count it as sent.
     Pretend,

@@ -45,7 +45,7 @@ const FAREWELL: Duration = Duration::from_secs(3);
 /// Pause after a failed accept, which usually means that no descriptor is left.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A running service.
+/// A service that listens on its two ports.
 pub struct Service {
     shared: Arc<Shared>,
     address: SocketAddr,

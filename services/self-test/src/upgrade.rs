@@ -86,7 +86,7 @@ pub(crate) enum Admission {
     Denied,
 }
 
-/// Completes the handshake.
+/// Completes the WebSocket handshake and decides whether the client is admitted.
 ///
 /// # Errors
 /// The reason by which the rejection is counted: `timeout` or `handshake`.

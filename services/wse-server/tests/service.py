@@ -71,6 +71,6 @@ class Service:
         return self.process.wait(5)
 
     def end(self) -> None:
-        """Kills the service."""
+        """Kills the service with SIGKILL and waits until it has ended."""
         self.process.kill()
         self.process.communicate()

@@ -24,7 +24,7 @@ class Fanout(Service):
     program = PROGRAM
 
     def publisher(self) -> dict[str, Any]:
-        """The publisher's books."""
+        """The publisher's books, from `/stats/publisher`."""
         stats: dict[str, Any] = self.get("/stats/publisher")
         return stats
 

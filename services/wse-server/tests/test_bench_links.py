@@ -86,7 +86,7 @@ class Peers:
         return self.count
 
     def connect_cluster(self, peers: list[str], **told: Any) -> None:
-        """Records the arguments."""
+        """Records the arguments in `told`."""
         self.told = told | {"peers": peers}
 
 

@@ -57,7 +57,7 @@ pub struct WorkerResult {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConnectionCounts {
-    /// Connection attempts.
+    /// Attempts to open a connection, successful or not.
     pub attempted: u64,
     /// Connections that reached the protocol's ready state.
     pub open: u64,

@@ -12,7 +12,7 @@ pub const LARGEST: usize = 256 * 1024 * 1024;
 pub struct Upload {
     /// The uploaded bytes, which the bundle keeps unchanged.
     pub bytes: Vec<u8>,
-    /// The parsed result.
+    /// The result that was parsed from `bytes`.
     pub result: WorkerResult,
     /// Hash of the bytes. It distinguishes a repeated upload from a different one.
     pub digest: u64,

@@ -16,7 +16,7 @@ use crate::{
 
 /// The output of one trial of a worker.
 pub struct Done {
-    /// The worker's result.
+    /// The result that is uploaded to the coordinator.
     pub result: WorkerResult,
     /// Raw rows, compressed with zstd; absent unless the assignment asked for them.
     pub samples: Option<Vec<u8>>,

@@ -22,9 +22,9 @@ pub trait Gate {
 /// The start or the end of the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edge {
-    /// The window starts.
+    /// The edge at which the window starts.
     Start,
-    /// The window ends.
+    /// The edge at which the window ends.
     End,
 }
 

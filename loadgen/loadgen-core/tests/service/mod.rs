@@ -45,7 +45,7 @@ use tokio_tungstenite::{
 pub enum Manner {
     /// Replies to each message once.
     Polite,
-    /// Doesn't reply.
+    /// Replies to no message.
     Silent,
     /// Replies to each message twice.
     Twice,

@@ -14,7 +14,7 @@ pub struct Report {
     pub duration_secs: u64,
     /// Largest number of requests in flight.
     pub concurrency: u64,
-    /// HTTP/2 connections.
+    /// Number of HTTP/2 connections, which requests use in turn (`--clients`).
     pub clients: u64,
     /// Requested rate, in requests per second; `null` in a closed loop.
     pub target_rps: Option<f64>,
@@ -89,15 +89,15 @@ impl ErrorCounts {
 /// A distribution, in milliseconds; all values are 0 when it is empty.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Latencies {
-    /// Median.
+    /// 50th percentile (the median), in milliseconds.
     pub p50_ms: f64,
-    /// 95th percentile.
+    /// 95th percentile, in milliseconds.
     pub p95_ms: f64,
-    /// 99th percentile.
+    /// 99th percentile, in milliseconds.
     pub p99_ms: f64,
-    /// 99.9th percentile.
+    /// 99.9th percentile, in milliseconds.
     pub p999_ms: f64,
-    /// Largest value.
+    /// Largest latency, in milliseconds.
     pub max_ms: f64,
 }
 

@@ -31,7 +31,7 @@ fn name(figure: &Figure) -> String {
 /// Whether the objective was met, and by which conditions.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verdict {
-    /// `pass` or `fail`.
+    /// The verdict against the objective: `pass` or `fail`.
     pub verdict: &'static str,
     /// Each condition of the objective.
     pub gates: Vec<Gate>,

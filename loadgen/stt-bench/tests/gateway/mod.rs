@@ -33,7 +33,7 @@ use tokio_tungstenite::{
 const FLUSH: Duration = Duration::from_millis(100);
 const PASSES: u32 = 4;
 
-/// The gateway's flaw.
+/// The way in which the gateway of a test breaks the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     None,

@@ -21,7 +21,7 @@ pub(super) struct Search {
 /// The most connections that can be offered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Most {
-    /// Number of connections.
+    /// The largest number of connections that the bounds allow.
     pub(super) connections: u32,
     /// Which bound allows no more.
     pub(super) ended_by: EndedBy,

@@ -47,7 +47,7 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// All workloads.
+    /// All workloads, in the order of their declaration.
     pub const ALL: [Self; 6] = [
         Self::ConnectionStorm,
         Self::PingLatency,

@@ -65,7 +65,7 @@ struct Shared {
 }
 
 impl Publisher {
-    /// Starts one instance.
+    /// Starts one instance, which has no link to another.
     pub fn alone(pace: Pace) -> Self {
         Self::start("broadcast", pace)
     }

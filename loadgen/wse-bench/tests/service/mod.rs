@@ -32,7 +32,7 @@ use tokio_tungstenite::{
 /// Signs the tokens that are accepted.
 pub const SECRET: &str = "a-secret-of-this-test-and-no-other";
 
-/// The service's flaw.
+/// The way in which the service of a test breaks the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     None,

@@ -36,7 +36,7 @@ const ANSWERS: Duration = Duration::from_secs(20);
 /// A Deployment whose single pod is started for a trial.
 struct Place<'a> {
     role: Role,
-    /// Name in messages.
+    /// Name of the service in error messages and versions.
     name: &'a str,
     deployment: &'a str,
     replicas: i32,

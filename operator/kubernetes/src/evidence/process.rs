@@ -27,7 +27,7 @@ pub enum Error {
     Read {
         /// What was read: CPU time or memory.
         what: &'static str,
-        /// The process id.
+        /// Id of the process that can't be read.
         pid: u32,
         /// The operating system's error.
         source: io::Error,

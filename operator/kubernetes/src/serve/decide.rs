@@ -10,7 +10,7 @@ use bench_format::{
 pub(super) enum Decision {
     /// No run is requested.
     Idle,
-    /// Begin the run.
+    /// Begin the requested run with its plan.
     Begin,
     /// Resume the run, with the plan that it began with.
     Resume,

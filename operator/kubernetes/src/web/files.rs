@@ -55,12 +55,12 @@ pub struct RunLine {
     pub ended: usize,
 }
 
-/// A file of a bundle.
+/// A file that a bundle contains, with its length and digest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BundleFile {
     /// Path in the bundle, with `/` as the separator.
     pub path: String,
-    /// Length in bytes.
+    /// Length of the file in bytes.
     pub bytes: u64,
     /// SHA-256 digest, in hexadecimal.
     pub sha256: String,

@@ -16,10 +16,10 @@ use service_contract::{
 /// Upper bounds of the lateness histogram, in seconds.
 const BOUNDS: [f64; 8] = [0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0];
 
-/// All counters.
+/// All counters of the gateway.
 #[derive(Debug, Default)]
 pub struct Book {
-    /// Connections by outcome.
+    /// Connections, counted by outcome.
     pub connections: ConnectionStats,
     /// Frames and messages by outcome.
     pub messages: MessageStats,
@@ -69,7 +69,7 @@ impl Books {
         Self { service, started: Instant::now(), book: Mutex::default() }
     }
 
-    /// Locks the book.
+    /// Locks the book and returns it for reading and counting.
     pub fn open(&self) -> MutexGuard<'_, Book> {
         self.book.lock().expect("no holder of this lock can panic")
     }

@@ -43,7 +43,7 @@ pub struct Config {
     /// Largest number of frames that wait for their tick
     #[arg(long, env = "MAX_BUFFERED_FRAMES", default_value = "200")]
     pub max_buffered_frames: NonZeroU32,
-    /// The gateway's flaw
+    /// The way in which the gateway breaks its contract
     #[arg(long, value_enum, default_value_t = Flaw::None)]
     pub flaw: Flaw,
     /// The k of flaws that affect one frame in k
@@ -99,7 +99,7 @@ fn address(text: &str) -> Result<String, String> {
 /// checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Flaw {
-    /// Nothing.
+    /// No flaw: the gateway keeps its contract.
     None,
     /// Each partial waits for a seeded delay, and the gateway records how old its frames were when it left.
     Delay,
@@ -131,7 +131,7 @@ pub enum Flaw {
     ExtraKey,
     /// Frames without a mask are taken.
     Unmasked,
-    /// Fragments are refused.
+    /// Fragmented messages are refused.
     NoFragments,
     /// Pings are not answered.
     NoPong,

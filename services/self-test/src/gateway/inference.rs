@@ -18,7 +18,7 @@ pub struct Inferred {
     pub zero_crossings: u64,
     /// Checksum of the samples.
     pub checksum: u32,
-    /// Samples times passes.
+    /// Number of samples multiplied by the number of passes over them.
     pub samples: u64,
     /// The transcript; never empty.
     pub transcript: String,
@@ -31,9 +31,9 @@ pub struct Inferred {
 pub enum Kind {
     /// No response arrived in time.
     Timeout,
-    /// The connection failed.
+    /// The connection to inference failed.
     ConnectionReset,
-    /// HTTP status 429.
+    /// Inference responded with HTTP status 429.
     Http429,
     /// Another HTTP status than 2xx and 429.
     Http5xx,

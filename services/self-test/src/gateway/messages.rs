@@ -15,7 +15,7 @@ pub struct Cover {
     pub oldest: u64,
     /// Number of the newest frame.
     pub newest: u64,
-    /// Number of frames.
+    /// Number of frames that the message covers.
     pub frames: u64,
 }
 

@@ -90,7 +90,7 @@ impl Shared {
     }
 }
 
-/// A running gateway.
+/// A gateway that listens on its two ports.
 pub struct Gateway {
     shared: Arc<Shared>,
     address: SocketAddr,

@@ -15,7 +15,7 @@ const READ_BYTES: usize = 16 << 10;
 pub enum Message {
     /// A text message, whose UTF-8 isn't checked.
     Text(Vec<u8>),
-    /// A binary message.
+    /// A binary message with its payload.
     Binary(Vec<u8>),
     /// A Ping, with the payload that the Pong must repeat.
     Ping(Vec<u8>),
@@ -191,7 +191,7 @@ fn frame(opcode: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A text frame.
+/// A text frame with this payload.
 pub fn text(text: &str) -> Vec<u8> {
     frame(1, text.as_bytes())
 }

@@ -26,7 +26,7 @@ pub(crate) async fn service(flags: &[&str]) -> Service {
     Service::start(Config::parse_from(["self-test-service"].iter().chain(flags))).await.unwrap()
 }
 
-/// An open connection.
+/// An open connection to the service.
 pub(crate) struct Client {
     pub(crate) socket: WebSocketStream<TcpStream>,
     /// The id from `server_ready`.

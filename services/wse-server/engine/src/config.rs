@@ -188,9 +188,9 @@ pub enum ConfigError {
     /// The idle timeout would expire before the first ping can be answered.
     #[error("ping_interval ({ping_interval:?}) must be shorter than idle_timeout ({idle_timeout:?})")]
     PingNotBeforeIdle {
-        /// The configured `ping_interval`.
+        /// The value of `ping_interval` that was configured.
         ping_interval: Duration,
-        /// The configured `idle_timeout`.
+        /// The value of `idle_timeout` that was configured.
         idle_timeout: Duration,
     },
     /// The keys that verify tokens are unusable.
@@ -199,15 +199,15 @@ pub enum ConfigError {
     /// A size, count or duration that must not be 0 is 0.
     #[error("{name} must be greater than 0")]
     Zero {
-        /// The setting's name.
+        /// Name of the setting that is 0.
         name: &'static str,
     },
     /// A value of the rate limit is not finite or too small.
     #[error("{name} is {value}: it must be a number, and at least {least}")]
     Rate {
-        /// The setting's name.
+        /// Name of the setting in the rate limit.
         name: &'static str,
-        /// The configured value.
+        /// The value that was configured.
         value: f64,
         /// The smallest value that is accepted.
         least: f64,
@@ -215,9 +215,9 @@ pub enum ConfigError {
     /// A value is larger than the engine supports.
     #[error("{name} is {value}, more than {limit}")]
     TooLarge {
-        /// The setting's name.
+        /// Name of the setting that is too large.
         name: &'static str,
-        /// The configured value.
+        /// The value that was configured.
         value: usize,
         /// The largest value that is accepted.
         limit: usize,

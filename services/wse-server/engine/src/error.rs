@@ -13,9 +13,9 @@ pub enum StartError {
     /// The address can't be bound.
     #[error("failed to listen on {address}")]
     Listen {
-        /// The configured address.
+        /// The address that was configured for the server.
         address: SocketAddr,
-        /// The kernel's error.
+        /// The kernel's error, as it refused the address.
         source: std::io::Error,
     },
     /// The kernel refused another resource, for example a thread.
@@ -23,7 +23,7 @@ pub enum StartError {
     Resource {
         /// What the server was doing, as the message continues after "failed to".
         step: &'static str,
-        /// The kernel's error.
+        /// The kernel's error, as it refused the resource.
         source: std::io::Error,
     },
 }

@@ -53,7 +53,7 @@ pub(crate) enum Command {
     Presence(Kind, String),
     /// Change a connection's subscriptions.
     Change(ConnectionKey, Change),
-    /// Close a connection.
+    /// Close the connection with this key.
     Disconnect(ConnectionKey),
     /// Reply with the books of all connections, and forget those of closed ones.
     Books(SyncSender<Vec<Book>>),

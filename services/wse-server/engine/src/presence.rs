@@ -47,7 +47,7 @@ pub enum PresenceError {
     /// The data is not valid JSON.
     #[error("presence data must be JSON: {why}")]
     NoJson {
-        /// The parser's message.
+        /// The message of the JSON parser.
         why: String,
     },
     /// The data is longer than `max_data_size`; every subscriber of the topic would get it.

@@ -27,7 +27,7 @@ pub enum Step {
     },
     /// A message of one frame, unmasked in place.
     Whole {
-        /// The message's type.
+        /// Whether the message is text or binary.
         kind: DataKind,
         /// Where the payload is in the buffer.
         payload: Range<usize>,
@@ -36,9 +36,9 @@ pub enum Step {
     },
     /// A message of several frames, joined.
     Joined {
-        /// The message's type.
+        /// Whether the message is text or binary.
         kind: DataKind,
-        /// The whole message.
+        /// The joined payload of all frames.
         payload: Vec<u8>,
         /// Where the next frame starts.
         next: usize,
@@ -230,7 +230,7 @@ pub fn messages_of<'a>(chunks: impl IntoIterator<Item = &'a [u8]>, limit: usize)
 /// One result of a client's bytes, for [`messages_of`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A whole message.
+    /// A complete message with its payload.
     Message(DataKind, Vec<u8>),
     /// A ping with its payload.
     Ping(Vec<u8>),

@@ -68,7 +68,7 @@ pub enum TopicError {
     TooManySubscriptions {
         /// The number of subscriptions with the requested ones.
         wanted: usize,
-        /// The limit.
+        /// The most subscriptions that a connection may have.
         most: usize,
     },
     /// There are more rules than can be compared with each subscription.
@@ -76,7 +76,7 @@ pub enum TopicError {
     TooManyRules {
         /// The number of rules that were given.
         rules: usize,
-        /// The limit.
+        /// The most rules that a connection's topics may have.
         most: usize,
     },
 }

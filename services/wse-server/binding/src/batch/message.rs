@@ -108,6 +108,8 @@ impl Message {
         format!("<Message {} of {} bytes>", kind_name(py, message.kind), message.data.len())
     }
 
+    /// Fills in a read-only view of the message's bytes (Python's buffer protocol); refuses a writable one.
+    ///
     /// # Safety
     /// Python calls this with a `Py_buffer` to fill in, or with null.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {

@@ -117,7 +117,7 @@ pub enum TlsError {
     File {
         /// The argument that names the file.
         argument: &'static str,
-        /// The file's path.
+        /// Path of the file that is refused.
         path: PathBuf,
         /// What is wrong with it.
         why: String,
@@ -129,9 +129,9 @@ pub enum TlsError {
         "tls_cert ({certificate}) and tls_key ({key}) are refused together: {why}; give the key that the certificate was made for"
     )]
     Pair {
-        /// The certificate's path.
+        /// Path of the certificate's file.
         certificate: PathBuf,
-        /// The key's path.
+        /// Path of the key's file.
         key: PathBuf,
         /// What is wrong with them.
         why: String,
@@ -183,9 +183,9 @@ pub enum ClusterError {
     /// The cluster port can't be bound.
     #[error("failed to listen on {address}, the cluster port: {source}")]
     Listen {
-        /// The configured address.
+        /// The address that was configured for the cluster port.
         address: SocketAddr,
-        /// The kernel's error.
+        /// The kernel's error, as it refused the address.
         source: std::io::Error,
     },
     /// The kernel refused another resource, for example a thread.
@@ -193,7 +193,7 @@ pub enum ClusterError {
     Resource {
         /// What the cluster was doing, as the message continues after "failed to".
         step: &'static str,
-        /// The kernel's error.
+        /// The kernel's error, as it refused the resource.
         source: std::io::Error,
     },
 }

@@ -15,7 +15,7 @@ pub(super) const LONGEST: usize = 1024;
 pub(super) const ROUTING: u32 = 1;
 /// Capability: reads payloads in zstd.
 pub(super) const COMPRESSION: u32 = 2;
-/// Capability: exchanges presence.
+/// Capability: exchanges the presence of users.
 pub(super) const PRESENCE: u32 = 4;
 /// Capability: reads stamps after payloads.
 pub(super) const RECOVERY: u32 = 8;

@@ -72,9 +72,9 @@ pub(super) struct Link {
 /// The side that dialled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// This instance dialled.
+    /// This instance dialled the peer.
     Ours,
-    /// The peer dialled.
+    /// The peer dialled this instance.
     Theirs,
 }
 

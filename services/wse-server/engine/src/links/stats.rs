@@ -9,7 +9,7 @@ use serde::Serialize;
 pub struct LinkStats {
     /// Publications over the cluster's links.
     pub cluster: Option<ClusterStats>,
-    /// Publications through Redis.
+    /// Publications to and from other instances through Redis.
     pub redis: Option<RedisStats>,
 }
 

@@ -2,7 +2,7 @@
 //! the instance that published it.
 //!
 //! A log is continued only while nothing is missing: after a gap in the offsets it starts anew, and it is forgotten
-//! when something may be missing. So a client is never told that it got everything when it did not.
+//! when something may be missing. So a client never gets a report that it received everything when it did not.
 
 use std::{
     collections::HashMap,

@@ -40,7 +40,7 @@ reasons! {
         QueueFull = "queue_full",
         /// Redis replied with an error.
         Refused = "refused",
-        /// The server stopped.
+        /// The server stopped before Redis took the publication.
         Stopped = "stopped",
         TooBig = "too_big",
         /// There was no connection to Redis for as long as a publication waits, or too many were lost.
@@ -94,7 +94,7 @@ impl Batch {
         (topic, payload)
     }
 
-    /// Counts one reply.
+    /// Counts one reply of Redis to these commands.
     pub(super) fn advance(&mut self) {
         self.answered += 1;
     }

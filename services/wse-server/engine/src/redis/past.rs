@@ -40,7 +40,7 @@ impl Past {
         self.forget(shared);
     }
 
-    /// Publications may be missing from now on, so all logs are forgotten: no client may be told that it got
+    /// Publications may be missing from now on, so all logs are forgotten: no client may get a report that it received
     /// everything.
     pub(super) fn forget(&mut self, shared: &Hub) {
         for name in std::mem::take(&mut self.names).into_values() {

@@ -49,7 +49,7 @@ pub(super) enum Ask {
 /// Commands on the connection that wait for replies.
 enum Task {
     Publish(Batch),
-    /// Dead letters to store: the commands (three per letter), how many replies are still to come, and the letters.
+    /// Dead letters to store: the commands (three per dead letter), how many replies are outstanding, the dead letters.
     Save(Vec<u8>, u32, Vec<Arc<Letter>>),
     Audience(Vec<u8>, u64, SyncSender<usize>),
     Letters(Vec<u8>, String, SyncSender<Result<usize, String>>),

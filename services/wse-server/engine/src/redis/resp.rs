@@ -13,7 +13,7 @@ const DEEPEST: usize = 4;
 /// The most characters of a number, with its sign.
 const LONGEST_NUMBER: usize = 20;
 
-/// A reply.
+/// A reply of Redis in RESP2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
     /// A status, such as `OK`.
@@ -35,7 +35,7 @@ pub struct Message<'a> {
     pub pattern: Option<&'a [u8]>,
     /// The channel it was published to.
     pub channel: &'a [u8],
-    /// Its content.
+    /// The bytes that were published.
     pub payload: &'a [u8],
 }
 
@@ -44,7 +44,7 @@ pub struct Message<'a> {
 pub enum Incoming<'a> {
     /// A message of a subscribed channel or pattern.
     Message(Message<'a>),
-    /// Any other reply.
+    /// Any reply that is not such a message.
     Answer(Answer<'a>),
 }
 

@@ -29,7 +29,7 @@ pub(super) enum Progress {
     Gone(CloseReason),
 }
 
-/// Why parsing stopped.
+/// The reason why parsing stopped.
 enum Stop {
     /// The frame is incomplete; the number is its length in bytes, if its header has arrived.
     Incomplete(Option<usize>),

@@ -249,8 +249,8 @@ impl Shard {
         closed.chain(open.map(|connection| connection.book(true))).collect()
     }
 
-    /// Closes all open connections with the farewell's deadline. In a repeated drain, those that are closing keep their
-    /// deadline.
+    /// Closes all open connections, each with a deadline of `farewell.patience` from now. In a repeated drain, those that
+    /// are closing keep their deadline.
     fn drain(&mut self, farewell: &Farewell) {
         let deadline = self.core.now_millis + farewell.patience.as_millis() as u64;
         for slot in 0..self.table.slots() {

@@ -10,7 +10,7 @@ use crate::{
 /// The server's health under the field names of the reference.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HealthSnapshot {
-    /// Open connections.
+    /// Number of open connections.
     pub connections: u64,
     /// Messages and events that wait for the application.
     pub inbound_queue_depth: u64,
@@ -34,7 +34,7 @@ pub struct HealthSnapshot {
     pub recovery_total_bytes: usize,
     /// Whether presence is on.
     pub presence_enabled: bool,
-    /// Topics with users.
+    /// Number of topics that have users.
     pub presence_topics: usize,
     /// Users of all topics; a user in two topics counts twice.
     pub presence_total_users: usize,
