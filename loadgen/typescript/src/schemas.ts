@@ -51,7 +51,7 @@ export type ReasonKind =
   | "conformance"
   | "isolation";
 
-/** State of a run. */
+/** The state of a run, as `run.json` records it. */
 export type RunState = "running" | "finished" | "failed" | "superseded";
 
 /** The quantity that a search varies. */
@@ -234,7 +234,7 @@ export interface ConnectionCheck {
  * Connection counts of a whole trial. `attempted = open + sum(failed)`; `closed_early` counts some of the open ones.
  */
 export interface ConnectionCounts {
-  /** Connection attempts. */
+  /** Attempts to open a connection, successful or not. */
   attempted: number;
   /** Connections that reached the protocol's ready state. */
   open: number;
@@ -1467,7 +1467,7 @@ export type Figure = FigurePercentileMs | PlainFigure;
 /** How load is offered. */
 export type Load = LoadOpen | LoadClosed | LoadSessions;
 
-/** State of a trial. */
+/** The state of a trial, from pending to its end. */
 export type TrialState = TrialStatePending | TrialStateStarted | TrialStateFinished | TrialStateFailed;
 
 /** Whether the result of a trial may be used. */

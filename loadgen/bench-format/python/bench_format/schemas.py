@@ -139,7 +139,7 @@ class ReasonKind(StrEnum):
 
 
 class RunState(StrEnum):
-    """State of a run."""
+    """The state of a run, as `run.json` records it."""
 
     # The run is under way, or was interrupted.
     RUNNING = "running"
@@ -376,7 +376,7 @@ class ConnectionCounts:
     ones.
     """
 
-    # Connection attempts.
+    # Attempts to open a connection, successful or not.
     attempted: int
     # Connections that reached the protocol's ready state.
     open: int
@@ -1731,7 +1731,7 @@ Figure = FigurePercentileMs | PlainFigure
 # How load is offered.
 Load = LoadOpen | LoadClosed | LoadSessions
 
-# State of a trial.
+# The state of a trial, from pending to its end.
 TrialState = TrialStatePending | TrialStateStarted | TrialStateFinished | TrialStateFailed
 
 # Whether the result of a trial may be used.
