@@ -3,7 +3,7 @@
 Each time a Rust thread touches Python objects, it gets a new thread state with its own heaps, and these heaps remain
 afterwards. Memory grows, and searching the abandoned heaps takes longer than the actual work. So each such thread is
 held: it acquires its thread state once and never releases it. The thread itself must do this, in Python code that it
-runs anyway: the event loop's `call_soon_threadsafe` for pyreqwest's thread, and a log handler for Granian's server
+runs anyway: the event loop's `call_soon_threadsafe` for pyreqwest's threads, and a log handler for Granian's server
 thread, which gets an invalid request so that it logs.
 
 When another thread drops the last reference to an object of such a thread, the object is freed only when its own thread

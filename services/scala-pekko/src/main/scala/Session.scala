@@ -335,7 +335,9 @@ object Session:
   /** A batch in flight, the time at which it was sent, and the lateness of its tick. */
   private final class Flight(val batch: Batch, val began: Long, val latenessMs: Double)
 
-/** Why a session ends: its close reason in the books, and the code and the reason of its Close frame. */
+/**
+ * Why a session ends: its close reason in the books, and the code and the reason of the Close frame that `close` sends.
+ */
 final case class End(reason: String, code: Int, text: String)
 
 object End:

@@ -8,8 +8,8 @@ import java.util.function.Consumer;
 import wsladder.gateway.Protocol.Kind;
 
 /**
- * All counters, behind one lock, so that each reading balances. A session takes the lock once per
- * read of its socket, not once per frame.
+ * All counters, behind one lock, so that each reading balances. A session counts all frames of a
+ * read of its socket together, not one by one.
  */
 final class Books {
   /** Upper bounds of the flush lateness histogram, in seconds. */

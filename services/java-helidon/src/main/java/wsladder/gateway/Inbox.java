@@ -138,7 +138,7 @@ final class Inbox {
     return batch;
   }
 
-  /** Returns the memory of a batch, so that a later batch uses it. */
+  /** Takes back the memory of a batch, for a later batch, unless it is larger than usual. */
   void recycle(byte[] memory) {
     // A burst's larger array must not stay in memory for the rest of the session.
     if (memory.length > usualBytes) {

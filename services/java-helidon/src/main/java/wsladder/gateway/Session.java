@@ -98,8 +98,8 @@ final class Session implements ServerConnection, Clock.Sleeper {
   }
 
   /**
-   * Runs the session on the calling thread, which becomes its reader. Returns when all is sent and
-   * read.
+   * Runs the session on the calling thread, which becomes its reader. Returns when {@link
+   * #farewell} is done.
    */
   @Override
   public void handle(Limit limit) {
