@@ -98,8 +98,8 @@ final class Session implements ServerConnection, Clock.Sleeper {
   }
 
   /**
-   * Runs the session on the calling thread, which becomes its reader. Returns when {@link
-   * #farewell} is done.
+   * Runs the session on the calling thread, which becomes its reader. Returns when the Close frame
+   * is written and the client has ended the stream, or when the time for that is over.
    */
   @Override
   public void handle(Limit limit) {
