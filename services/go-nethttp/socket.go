@@ -24,7 +24,7 @@ const (
 	// contract.
 	maxOutboxBytes = 64 << 10
 	patience       = 10 * time.Second
-	// farewell is the time limit for writing the Close frame and for the client to close the connection.
+	// The close handshake has this time limit: writing the Close frame, and waiting until the client closes the connection.
 	farewell = time.Second
 	// visitReads is the maximum of reads per visit, of 4 KiB each, so that a client that floods does not delay its own ticks.
 	visitReads = 64

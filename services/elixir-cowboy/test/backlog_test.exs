@@ -3,7 +3,7 @@ defmodule ElixirCowboy.BacklogTest do
 
   alias ElixirCowboy.Backlog
 
-  # Frames by their numbers, as a session hands them over: newest first.
+  # Frames that contain their numbers, in the order in which a session passes them: newest first.
   defp push(backlog, numbers, at, limit) do
     frames = for number <- Enum.reverse(numbers), do: <<number::16>>
     Backlog.push(backlog, frames, length(frames), at, limit)

@@ -1,5 +1,5 @@
 defmodule ElixirCowboy.BooksTest do
-  # The books are one table of the whole program.
+  # The books are one table of the whole runtime, so these tests don't run concurrently.
   use ExUnit.Case, async: false
 
   alias ElixirCowboy.{Books, Metrics}

@@ -68,7 +68,7 @@ defmodule ElixirCowboy.ProtocolTest do
     end
   end
 
-  # Elixir writes the digits of an escape in capitals.
+  # Elixir writes the hexadecimal digits of an escape in upper case.
   defp lower(text), do: Regex.replace(~r/\\u[0-9a-fA-F]{4}/, text, &String.downcase/1)
 
   defp span(oldest, frames), do: %{oldest: oldest, newest: oldest + frames - 1, frames: frames}

@@ -5,7 +5,7 @@ defmodule ElixirCowboy.ScheduleTest do
 
   @ms 1_000_000
 
-  # All ticks of a schedule that is looked at exactly when it is due, up to a time.
+  # All ticks up to `until`, of a schedule that is evaluated exactly at each due time.
   defp ticks(schedule, until), do: ticks(schedule, until, [])
 
   defp ticks(schedule, until, found) do

@@ -72,7 +72,7 @@ defmodule ElixirCowboy.SessionsTest do
     :ok
   end
 
-  # Of what is taken without an answer: the session is still there, and answers a ping (or the frame, with an error).
+  # For a message without a reply: the session still exists, and replies to a ping (or to the frame, with an error).
   defp expect(_means, message, socket, rest) do
     :ok = :gen_tcp.send(socket, frame({:ping, "still there?"}))
     {{opcode, _}, _} = receive_frame(socket, rest)
@@ -80,7 +80,7 @@ defmodule ElixirCowboy.SessionsTest do
     :ok
   end
 
-  # Cowboy adds up fragments when their bytes are there, not from their headers (README.md, "Decisions").
+  # Cowboy adds up the sizes of fragments when their bytes arrive, not from their headers (README.md, "Decisions").
   defp bytes(%{"name" => "fragments beyond 64 KiB", "wire" => hex}),
     do: Base.decode16!(hex, case: :lower) <> :binary.copy(<<0>>, 65_530)
 

@@ -1,4 +1,4 @@
-"""The audio that waits, and the wheel that says when it is taken."""
+"""Tests of the backlog, and of the timer wheel that schedules the visits."""
 
 import asyncio
 import time
@@ -87,7 +87,7 @@ def test_an_entry_for_the_next_round_never_runs_in_the_same_turn() -> None:
 
         def first() -> None:
             turn.append(True)
-            time.sleep(4 * ROUND_SECONDS)  # A stall: several rounds are due at once.
+            time.sleep(4 * ROUND_SECONDS)  # A stall, after which several rounds are due at once.
             rounds.soon(lambda: done.set_result(bool(turn)))
             asyncio.get_running_loop().call_soon(turn.clear)
 

@@ -1,4 +1,4 @@
-"""Flags and environment variables."""
+"""Tests of the flags and environment variables."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The whole gateway as a process, through sockets, in front of an inference that does what the test says."""
+"""Tests of the whole gateway: a process that is reached through sockets, and whose inference refuses connections."""
 
 import asyncio
 import json
@@ -20,8 +20,8 @@ FRAME = bytes(640)
 
 @asynccontextmanager
 async def gateway(**settings: str) -> AsyncIterator[tuple[str, str, asyncio.subprocess.Process]]:
-    """Starts a gateway; gives the address of its WebSocket, that of its metrics, and the process."""
-    # Nothing listens at the inference's address: each request fails at once, as the test wants.
+    """Starts a gateway. Yields the URL of its WebSocket, the URL of its metrics port, and the process."""
+    # Nothing listens at the inference's address, so each request fails at once.
     environment = {"PORT": "0", "WORKER_THREADS": "1", "FLUSH_INTERVAL_MS": "50", "INFERENCE_URL": "http://127.0.0.1:1"}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "python_fastapi", env=os.environ | environment | settings, stdout=asyncio.subprocess.PIPE

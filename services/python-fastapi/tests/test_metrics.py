@@ -1,4 +1,4 @@
-"""The books and what is shown of them."""
+"""Tests of the books and of the metrics that show them."""
 
 from python_fastapi.metrics import Books, add, prometheus, stats
 

@@ -1,4 +1,4 @@
-"""The messages, against the golden ones and against what hypothesis thinks of."""
+"""Tests of the messages, with the golden messages and with values that Hypothesis generates."""
 
 import json
 from typing import Any
@@ -22,7 +22,7 @@ def named(entries: list[Any]) -> list[Any]:
 
 
 def message(entry: dict[str, Any]) -> dict[str, Any] | None:
-    """What the server makes of a golden message; `None` where it is about single frames."""
+    """Returns a golden message as the ASGI message that the server makes of it; `None` if the entry is raw frames."""
     if "text" in entry:
         return {"type": "websocket.receive", "text": entry["text"]}
     if "binary" in entry:

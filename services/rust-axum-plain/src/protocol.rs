@@ -164,7 +164,7 @@ pub(crate) struct Failure {
     pub(crate) kind: Kind,
     /// HTTP status of the inference's response, if there was one.
     pub(crate) status: Option<u16>,
-    /// Human-readable description.
+    /// Human-readable description: the `message` of the error message.
     pub(crate) message: String,
 }
 

@@ -17,7 +17,7 @@ struct Mark {
 /// Frames that left the backlog, and when they were read from the socket.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Taken {
-    /// The sequence numbers.
+    /// The sequence numbers of these frames.
     pub(crate) span: Span,
     /// When the first frame was read.
     pub(crate) oldest_read: Instant,

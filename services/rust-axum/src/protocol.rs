@@ -45,7 +45,7 @@ pub(crate) fn put_frame(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
 pub(crate) struct Close {
     /// The close code; `None` in the reply to a Close frame without a code.
     pub(crate) code: Option<u16>,
-    /// Human-readable reason.
+    /// Human-readable reason of the close; may be empty.
     pub(crate) reason: &'static str,
 }
 
@@ -246,7 +246,7 @@ pub(crate) struct Failure {
     pub(crate) kind: Kind,
     /// HTTP status of the inference's response, if there was one.
     pub(crate) status: Option<u16>,
-    /// Human-readable description.
+    /// Human-readable description: the `message` of the error message.
     pub(crate) message: String,
 }
 

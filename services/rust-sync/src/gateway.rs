@@ -27,7 +27,7 @@ const BACKLOG: i32 = 65_535;
 /// Time between two resolutions of the inference's host name. Open connections are not affected.
 const RESOLVE_EVERY: Duration = Duration::from_secs(10);
 
-/// A running gateway.
+/// A running gateway: its bound addresses and its threads.
 #[derive(Debug)]
 pub struct Gateway {
     shared: Arc<Shared>,

@@ -31,7 +31,7 @@ impl Door {
 /// State that all threads share.
 #[derive(Debug)]
 pub struct Shared {
-    /// The gateway's settings.
+    /// The gateway's settings, unchanged after the start.
     pub config: Config,
     /// When the gateway started; uptime counts from here.
     pub started_at: Instant,

@@ -1,4 +1,4 @@
-"""`python -m python_fastapi`."""
+"""The entry point of `python -m python_fastapi`."""
 
 from python_fastapi.main import main
 

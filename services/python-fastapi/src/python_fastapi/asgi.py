@@ -1,4 +1,4 @@
-"""The ASGI callables of a connection, as Granian makes them."""
+"""Types of the ASGI callables that Granian passes to the application for each connection."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
@@ -8,7 +8,7 @@ type Send = Callable[[Message], Awaitable[None]]
 
 
 class Reception(Protocol):
-    """What Granian's `receive()` returns: a message to come. The server works on it without being awaited."""
+    """The return value of Granian's `receive()`: a future message. The server works on it before it is awaited."""
 
     def done(self) -> bool: ...
     def result(self) -> Message: ...

@@ -1,4 +1,4 @@
-"""The audio that waits in a session, and what leaves it: batches, and frames that were too many."""
+"""The audio that waits in a session, and how it leaves: in batches, or dropped because the limit was exceeded."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from python_fastapi.protocol import Covered
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The audio of one request."""
+    """The audio of one request. `oldest` is a frame number; the times are those of `time.monotonic`."""
 
     audio: bytes
     oldest: int
@@ -18,31 +18,31 @@ class Batch:
 
 
 def covered(oldest: int, frames: int, oldest_at: float, newest_at: float, now: float) -> Covered:
-    """Frames that a message at `now` is about."""
+    """Describes the frames that a message covers, with their ages at `now`."""
     return Covered(oldest, frames, protocol.milliseconds(now - oldest_at), protocol.milliseconds(now - newest_at))
 
 
 class Backlog:
-    """The audio that waits, as the frames came, with their numbers and the times at which they were read."""
+    """The audio that waits, in order of arrival, with the numbers of its frames and the times of their reads."""
 
     __slots__ = ("_lost", "_lost_newest_at", "_lost_oldest_at", "_oldest", "_reads", "frames")
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
         self._oldest = 1
-        """Number of the oldest frame that is not covered by a message."""
+        """Number of the oldest frame that no message covers yet; the first frame is number 1."""
         self._reads: list[tuple[int, float]] = []
-        """How many frames of `frames` each visit read, and when."""
+        """For each visit: how many frames of `frames` it read, and when."""
         self._lost = 0
         self._lost_oldest_at = self._lost_newest_at = 0.0
 
     def add(self, frames: list[bytes], now: float) -> None:
-        """Frames read at `now`."""
+        """Appends frames that were read at `now`."""
         self.frames += frames
         self._reads.append((len(frames), now))
 
     def drop_oldest(self, limit: int) -> int:
-        """Drops what is beyond `limit` frames; returns how many. They stay noted until `take_lost`."""
+        """Drops the oldest frames beyond `limit` and returns their number. `take_lost` reports them later."""
         excess = len(self.frames) - limit
         if excess <= 0:
             return 0
@@ -63,7 +63,7 @@ class Backlog:
         return excess
 
     def take_lost(self, now: float) -> Covered | None:
-        """The frames dropped since the last call."""
+        """Returns the frames that were dropped since the last call; `None` if there were none."""
         if not self._lost:
             return None
         lost = covered(self._oldest, self._lost, self._lost_oldest_at, self._lost_newest_at, now)
@@ -72,7 +72,7 @@ class Backlog:
         return lost
 
     def take(self) -> Batch:
-        """All that waits; there must be something."""
+        """Removes all frames and returns them as one batch. At least one frame must be there."""
         frames = len(self.frames)
         batch = Batch(b"".join(self.frames), self._oldest, frames, self._reads[0][1], self._reads[-1][1])
         self._oldest += frames

@@ -1,6 +1,6 @@
 """The gateway's settings: flags, and environment variables of the same meaning. Flags win.
 
-A value that makes no sense ends the program with status 2 and a message that names it.
+An invalid value ends the program with status 2 and a message that names the flag or the variable.
 """
 
 import argparse
@@ -18,7 +18,7 @@ _INFERENCE_URL = re.compile(r"http://(\[[0-9A-Fa-f:.]+\]|[^\[\]:/?#@\s]+):(\d{1,
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Checked settings; times in milliseconds."""
+    """Validated settings. Times are in milliseconds; services/README.md, "Settings", describes each setting."""
 
     host: str
     port: int
@@ -35,12 +35,12 @@ class Config:
     max_connections: int
 
     def workers(self) -> int:
-        """Processes or threads that serve sessions: as many as asked for, else as CPUs may be used."""
+        """Returns the number of processes or threads that serve sessions: one per usable CPU if the setting is 0."""
         return self.worker_threads or usable_cpus()
 
 
 def usable_cpus() -> int:
-    """CPUs that this process may use, by affinity and by the quota of its cgroup; at least one."""
+    """Returns the number of CPUs that the affinity and the cgroup's quota allow this process to use; at least one."""
     cpus = len(os.sched_getaffinity(0))
     try:
         with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:  # noqa: PTH123
@@ -74,7 +74,7 @@ def _inference_url(text: str) -> str:
 
 
 _PORT = _integer(0, 65_535)
-# Name, default, what reads it, help.
+# Name, default, parser, help text.
 _SETTINGS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
     ("host", "127.0.0.1", _address, "address to listen on"),
     ("port", "3000", _PORT, "port of the WebSocket; 0: the kernel picks"),
@@ -93,13 +93,14 @@ _SETTINGS: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
 
 
 def parse(arguments: Sequence[str], environment: Mapping[str, str], version: str) -> Config:
-    """Returns the settings, or ends the program: with status 2 if one makes no sense."""
+    """Returns the settings. Ends the program after `--version` or `--help`, and with status 2 if a value is invalid."""
     parser = argparse.ArgumentParser(
         prog=NAME, description="Speech-to-text gateway on FastAPI and Granian", allow_abbrev=False
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     for name, default, read, text in _SETTINGS:
-        # argparse runs a default that is a string through `type`, but names the flag only; so it is read here.
+        # argparse would parse a default that is a string, too, but its error would name the flag and not the variable.
+        # So variables and defaults are parsed below.
         parser.add_argument(f"--{name.replace('_', '-')}", type=read, help=f"{text} [{name.upper()}, {default}]")
     values = vars(parser.parse_args(arguments))
     if values.pop("version"):

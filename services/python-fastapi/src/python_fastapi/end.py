@@ -1,4 +1,4 @@
-"""Why a session ends, and how its client is told."""
+"""Why a session ends, and which Close frame its client gets."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -10,25 +10,25 @@ from python_fastapi.protocol import FRAME_BYTES, MAX_MESSAGE_BYTES
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Why a session ends, and the close frame that says so; no code where there is nobody to tell."""
+    """Why a session ends, and the code and the reason of its Close frame. Without a code no Close frame is sent."""
 
     reason: str
     code: int | None = None
     text: str = ""
     refused: bool = False
-    """Whether a whole message was refused."""
+    """Whether a complete message was refused; it is then counted as received and as dropped."""
 
 
 EOF: Final = End("eof")
 SHUTDOWN: Final = End("shutdown", 1001, "the gateway stops")
 SLOW_CONSUMER: Final = End("slow_consumer", 1013, "the client does not read")
-# Granian reports a broken frame like a close frame without a code. What answers both is this: after a close
-# frame it has answered already, and sends no second one.
+# Granian reports a broken frame in the same way as a Close frame without a code. This end is right for both: Granian
+# has already replied to a real Close frame, and then it doesn't send a second one.
 BROKEN: Final = End("client", 1002, "protocol error")
 
 
 def refusal(message: Message, *, started: bool) -> End | None:
-    """What ends a session because of this message; `None` if it is the start, or a frame after it."""
+    """Returns why this message ends the session; `None` if it is a valid start message, or a valid frame after it."""
     if message["type"] == "websocket.disconnect":
         code = message.get("code", 1005)
         return BROKEN if code == 1005 else End("client", code)

@@ -1,4 +1,4 @@
-"""What all sessions share, and the stop of all of them."""
+"""The state that all sessions of an event loop share, and how the gateway stops them."""
 
 import asyncio
 import time
@@ -10,19 +10,19 @@ from python_fastapi.metrics import Books
 from python_fastapi.rounds import ROUND_SECONDS, Rounds
 
 FAREWELL_SECONDS: Final = 1.0
-"""How long a close frame may take to leave."""
+"""How long sending a Close frame may take."""
 DRAIN_SECONDS: Final = 2.9
-"""How long a session may take to end by itself when the gateway stops, without the farewell."""
+"""How long a session may go on when the gateway stops, before its Close frame is sent."""
 
 
 class Drainable(Protocol):
-    """A session."""
+    """The part of a session that the gateway uses; a protocol, so that this module doesn't import `session`."""
 
     def drain(self) -> None: ...
 
 
 class Gateway:
-    """What all sessions share."""
+    """The shared state: settings, books, connections to the inference, timer wheel, and the sets of sessions."""
 
     def __init__(self, config: Config, books: Books, inference: Inference, rounds: Rounds) -> None:
         self.config = config
@@ -34,7 +34,7 @@ class Gateway:
         self.accepting = True
 
     async def drain(self) -> None:
-        """Takes no more connections, and returns when all sessions have ended, or should have."""
+        """Stops accepting sessions and returns when all sessions have ended or the time for it is over."""
         self.accepting = False
         deadline = time.monotonic() + DRAIN_SECONDS + FAREWELL_SECONDS
         for task in tuple(self.opening):

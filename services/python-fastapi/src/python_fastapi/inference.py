@@ -10,13 +10,13 @@ from pyreqwest.exceptions import PyreqwestError, RequestTimeoutError
 from python_fastapi.config import Config
 from python_fastapi.protocol import Failure, InvalidAnswerError, Recognition, failure_of_status
 
-# Requests of 32 KB and answers of 200 bytes: the receive windows only have to hold many small answers.
+# Requests have 32 KB and responses 200 bytes: the receive windows only need room for many small responses.
 _WINDOW_BYTES = 1 << 20
 _CONNECT_TIMEOUT = timedelta(seconds=1)
 
 
 class Inference:
-    """Connections to the inference, one per client; batches take them in turn."""
+    """The HTTP/2 connections to the inference, one per client. Batches are sent on them in turn."""
 
     def __init__(self, config: Config) -> None:
         self._url = f"{config.inference_url}/infer"
@@ -27,7 +27,7 @@ class Inference:
         self._next = cycle(self._clients).__next__
 
     async def recognise(self, audio: bytes, frames: int) -> Recognition | Failure:
-        """Sends a batch; what became of it. It never raises for what the inference does."""
+        """Sends a batch and returns its outcome. It doesn't raise for errors of the inference or of the connection."""
         began = time.monotonic()
         try:
             request = self._next().post(self._url).header("x-cpu-passes", self._passes).body_bytes(audio).build()
@@ -46,7 +46,7 @@ class Inference:
             return Failure("parse_error", str(error), response.status)
 
     async def close(self) -> None:
-        """Closes the connections."""
+        """Closes the connections of all clients to the inference."""
         for client in self._clients:
             await client.close()
 
@@ -60,7 +60,8 @@ def _client(config: Config) -> Client:
         .http2_initial_connection_window_size(_WINDOW_BYTES)
         .tcp_nodelay(True)
         .no_proxy()
-        # There is no TLS on the way; told so, the client doesn't ask the system for certificates, which may have none.
+        # The connection has no TLS. With this setting the client doesn't load the system's certificates, which may not
+        # exist.
         .danger_accept_invalid_certs(True)
         .follow_redirects(False)
         .connect_timeout(min(_CONNECT_TIMEOUT, timedelta(milliseconds=config.inference_timeout_ms)))

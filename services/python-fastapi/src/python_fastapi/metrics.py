@@ -1,7 +1,7 @@
-"""The gateway's books, and the metrics port that shows them: `/healthz`, `/readyz`, `/stats`, `/metrics`.
+"""The gateway's books, and the metrics port that serves them: `/healthz`, `/readyz`, `/stats`, `/metrics`.
 
-The books are one object behind one lock, so that every reading balances; a session enters all frames of a
-visit at once. The port has a thread of its own: it answers while the event loop is busy.
+The books are one object behind one lock, so that every reading balances. A session counts all frames of a visit at
+once. The port has its own thread, so that it responds while the event loop is busy.
 """
 
 import json
@@ -26,7 +26,7 @@ type Snapshot = dict[str, Any]
 
 
 class Books:
-    """Everything that is counted. Change it, and read it, only while holding `lock`."""
+    """All counters. They may be changed and read only while `lock` is held."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -35,9 +35,9 @@ class Books:
         self.consumed = 0
         self.delivered = 0
         self.waiting = 0
-        """Frames that wait."""
+        """Frames that wait for the next batch."""
         self.flying = 0
-        """Frames in flight."""
+        """Frames of requests in flight."""
         self.sent = 0
         self.bytes_received = 0
         self.bytes_sent = 0
@@ -47,7 +47,7 @@ class Books:
         self.answered = 0
         self.abandoned = 0
         self.in_flight = 0
-        """Requests in flight."""
+        """Requests in flight, a gauge; `requests` counts all requests that were begun."""
         self.in_flight_per_connection_max = 0
         self.lateness_sum = 0.0
         self.lateness = [0] * (len(LATENESS_BOUNDS) + 1)
@@ -58,13 +58,13 @@ class Books:
         self.ticks: Counter[str] = Counter(flushed=0, skipped=0, empty=0)
 
     def tick(self, outcome: str, lateness: float) -> None:
-        """Enters a flush tick that ran `lateness` seconds after it was due."""
+        """Counts a flush tick that ran `lateness` seconds after it was due. The caller holds `lock`."""
         self.ticks[outcome] += 1
         self.lateness[bisect_left(LATENESS_BOUNDS, lateness)] += 1
         self.lateness_sum += lateness
 
     def snapshot(self) -> Snapshot:
-        """One consistent reading, as numbers and dictionaries of numbers."""
+        """Takes `lock` and returns a consistent reading: numbers, and lists and dictionaries of numbers."""
         with self.lock:
             values = {key: value for key, value in vars(self).items() if key not in ("lock", "began")}
             copies = {key: dict(value) for key, value in values.items() if isinstance(value, Counter)}
@@ -72,7 +72,7 @@ class Books:
 
 
 def add(first: Any, second: Any) -> Any:
-    """The sum of two readings."""
+    """Adds two readings key by key, recursively. A key that one of them lacks counts as 0."""
     if isinstance(first, dict):
         return {key: add(first.get(key, 0), second.get(key, 0)) for key in first | second}
     if isinstance(first, list):
@@ -81,20 +81,20 @@ def add(first: Any, second: Any) -> Any:
 
 
 def total(readings: Iterable[Snapshot]) -> Snapshot:
-    """The sum of readings, of several processes or threads."""
+    """Returns the sum of the readings of several processes or threads, with the largest of their maxima."""
     listed = list(readings)
     found: Snapshot = reduce(add, listed)
     return found | {"in_flight_per_connection_max": max(each["in_flight_per_connection_max"] for each in listed)}
 
 
 def resident_bytes() -> int:
-    """Memory of this process."""
+    """Returns the resident memory of this process, from `/proc/self/statm`."""
     with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123
         return int(file.read().split()[1]) * _PAGE_BYTES
 
 
 def stats(reading: Snapshot, uptime_seconds: float) -> dict[str, Any]:
-    """The reading as `/stats` tells it."""
+    """Returns the reading in the form of `/stats`."""
     return {
         "service": NAME,
         "version": VERSION,
@@ -123,7 +123,7 @@ def stats(reading: Snapshot, uptime_seconds: float) -> dict[str, Any]:
     }
 
 
-# Name, kind, help, where it stands in `stats`; a label where it is a dictionary.
+# Metric name, help text, path of the value in `stats`, and the label if the value is a dictionary.
 _FAMILIES: Final = (
     ("service_messages_received_total", "Complete data messages taken from sockets", "messages.received", ""),
     ("service_messages_consumed_total", "Messages that the service answered itself", "messages.consumed", ""),
@@ -157,7 +157,7 @@ _FAMILIES: Final = (
 
 
 def prometheus(reading: Snapshot, uptime_seconds: float, resident: int) -> str:
-    """The reading as `/metrics` tells it."""
+    """Returns the reading as `/metrics` serves it, in the Prometheus text format; `resident` is in bytes."""
     values: dict[str, Any] = stats(reading, uptime_seconds) | {
         "ticks": reading["ticks"],
         "in_flight_per_connection_max": reading["in_flight_per_connection_max"],
@@ -187,7 +187,7 @@ def _histogram(reading: Snapshot) -> list[str]:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    # A thread waits for each connection; one that is left open mustn't keep it for ever.
+    # In seconds. Each connection has a thread; an idle connection must not keep it for ever.
     timeout = 30
     server: "MetricsServer"
 
@@ -202,11 +202,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Nobody reads a line per request."""
+        """Discards the log line that the base class writes for each request."""
 
 
 class MetricsServer(ThreadingHTTPServer):
-    """The metrics port. `read` gives the books and the memory, of this process or of several."""
+    """The metrics port. `read` returns the books and the resident bytes of this process, or the sums of several."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -221,7 +221,7 @@ class MetricsServer(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, name="metrics", daemon=True).start()
 
     def answer(self, path: str) -> tuple[int, str, str] | None:
-        """Status, content type and body for a path; `None` for an unknown one."""
+        """Returns the status, content type and body for a path; `None` for an unknown path."""
         uptime = time.monotonic() - self._began
         match path:
             case "/healthz":

@@ -1,12 +1,14 @@
-"""What an interpreter without a GIL needs beside the code: threads of Rust that stay known to it, and their garbage.
+"""Workarounds for an interpreter without a GIL: Rust threads keep their thread state, and a thread collects garbage.
 
-A thread of Rust that touches Python objects gets a thread state with heaps of its own each time, and leaves the heaps
-behind: memory grows, and looking through what was left takes longer than the work. So each such thread is held: it asks
-for its state once and never gives it back. That must happen in the thread itself, in code that it happens to call: the
-event loop's `call_soon_threadsafe`, and the handler of what Granian's server logs, for which it is sent a bad request.
+Each time a Rust thread touches Python objects, it gets a new thread state with its own heaps, and these heaps remain
+afterwards. Memory grows, and searching the abandoned heaps takes longer than the actual work. So each such thread is
+held: it acquires its thread state once and never releases it. The thread itself must do this, in Python code that it
+runs anyway: the event loop's `call_soon_threadsafe` for pyreqwest's threads, and a log handler for Granian's server
+thread, which gets an invalid request so that it logs.
 
-Objects of such a thread that another one drops last wait for the thread to run Python code, which it never does, or for
-a collection. So there are collections by the clock.
+When another thread drops the last reference to an object of such a thread, the object is freed only when its own thread
+runs Python code, which a Rust thread doesn't do, or by a garbage collection. So garbage is collected at fixed
+intervals.
 """
 
 import asyncio
@@ -29,7 +31,7 @@ _held: set[int] = set()
 
 
 def _hold() -> None:
-    """Has the calling thread keep its thread state."""
+    """Makes the calling thread keep its thread state for as long as it lives."""
     thread = threading.get_ident()
     if thread not in _held:
         _held.add(thread)
@@ -37,24 +39,24 @@ def _hold() -> None:
 
 
 class Loop(uvloop.Loop):
-    """An event loop that holds the threads which hand something over to it."""
+    """An event loop that holds each thread which schedules a callback on it."""
 
     def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
-        """As the event loop's own."""
+        """Holds the calling thread and then does what uvloop's method does."""
         _hold()
         return super().call_soon_threadsafe(callback, *args, context=context)
 
 
 class Holder(logging.Handler):
-    """Holds the threads that log, and logs nothing."""
+    """A log handler that holds each thread that logs and discards the records."""
 
     def emit(self, _record: logging.LogRecord) -> None:
-        """Logs nothing."""
+        """Holds the calling thread and discards the record."""
         _hold()
 
 
 async def hold_server(host: str, port: int) -> None:
-    """Has the server's thread log something."""
+    """Sends the server a handshake without a version, so that its thread logs that and `Holder` holds it."""
     reader, writer = await asyncio.open_connection(host, port)
     writer.write(_UPGRADE_WITHOUT_A_VERSION)
     await reader.read(12)
@@ -62,7 +64,7 @@ async def hold_server(host: str, port: int) -> None:
 
 
 def collect_by_the_clock() -> None:
-    """Collects garbage for as long as the process lives."""
+    """Starts a thread that collects garbage every `COLLECT_SECONDS` until the process ends."""
 
     def collect() -> None:
         while True:

@@ -1,6 +1,6 @@
-"""What is said on the wire: the client's start, the inference's answers, partials and errors. Pure functions.
+"""The messages: the client's start, the inference's responses, partials and errors. Pure functions without I/O.
 
-Integers are strict: a number with a point is none, and a key that appears twice makes the object invalid.
+Parsing is strict: a number with a decimal point is not an integer, and an object with a duplicate key is invalid.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any, Final
 FRAME_BYTES: Final = 640
 FRAME_SAMPLES: Final = 320
 MAX_MESSAGE_BYTES: Final = 64 * 1024
-# What a frame of audio takes on the wire: 4 bytes of header, 4 of mask.
+# Size of an audio frame on the wire: its payload, 4 bytes of header and 4 of mask.
 FRAME_WIRE_BYTES: Final = FRAME_BYTES + 8
 
 FIRST_MUST_BE_START: Final = "first message must be start"
@@ -26,7 +26,7 @@ _KEYS: Final = {"rms", "zero_crossings", "checksum", "samples", "transcript", "a
 
 
 class InvalidAnswerError(Exception):
-    """An answer of the inference that breaks its contract."""
+    """A response of the inference that breaks the contract."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def is_start(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Recognition:
-    """The inference's answer to one batch."""
+    """The inference's response to one batch: the six values that a partial repeats."""
 
     rms: float
     zero_crossings: int
@@ -64,7 +64,7 @@ class Recognition:
 
     @classmethod
     def parse(cls, body: bytes, frames: int, cpu_passes: int) -> "Recognition":
-        """Reads an answer about so many frames; raises `InvalidAnswerError`."""
+        """Parses the response to a batch of `frames` frames. Raises `InvalidAnswerError` if it breaks the contract."""
         try:
             value = _decode.decode(body.decode())
         except (ValueError, RecursionError) as error:
@@ -91,14 +91,14 @@ def _check(value: dict[str, Any], frames: int, cpu_passes: int) -> None:
 
 
 def milliseconds(seconds: float) -> float:
-    """Seconds as milliseconds, never negative, to the nanosecond."""
+    """Converts seconds to milliseconds, rounded to the nanosecond. A negative time becomes 0."""
     return round(max(0.0, seconds) * 1e3, 6)
 
 
 def partial(
     oldest: int, frames: int, answer: Recognition, cpu_passes: int, model_delay_ms: int, flush_lateness_ms: float
 ) -> str:
-    """The partial about `frames` frames from number `oldest` on."""
+    """Returns the text of the partial that covers `frames` frames from number `oldest` on."""
     return (
         f'{{"type":"partial","oldest_frame_seq":{oldest},"newest_frame_seq":{oldest + frames - 1},"frames":{frames},'
         f'"rms":{answer.rms!r},"zero_crossings":{answer.zero_crossings},"checksum":{answer.checksum},'
@@ -110,7 +110,7 @@ def partial(
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why frames got no partial."""
+    """Why frames got no partial. `status` is the HTTP status of the inference, `None` without one."""
 
     kind: str
     message: str
@@ -118,18 +118,18 @@ class Failure:
 
     @property
     def stage(self) -> str:
-        """Where it went wrong."""
+        """The `stage` of the error message: where the failure occurred."""
         return STAGES.get(self.kind, "inference_request")
 
     @property
     def retryable(self) -> bool:
-        """Whether the same might work later."""
+        """Whether the same request might succeed later."""
         return self.kind in _RETRYABLE or (self.kind == "http_5xx" and 500 <= (self.status or 0) < 600)
 
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """The frames that an error is about: their numbers, and how long ago they were read, in milliseconds."""
+    """The frames that an error covers: their numbers, and how long ago they were read, in milliseconds."""
 
     oldest: int
     frames: int
@@ -145,7 +145,7 @@ def error(
     inference_elapsed_ms: float | None,
     waiting_frames: int,
 ) -> str:
-    """The error about these frames."""
+    """Returns the text of the error that covers these frames."""
     return json.dumps(
         {
             "type": "error",
@@ -171,7 +171,7 @@ def error(
 
 
 def failure_of_status(status: int) -> Failure | None:
-    """What a status of the inference means; `None` for success."""
+    """Returns the failure that a status of the inference means; `None` for 2xx."""
     if 200 <= status < 300:
         return None
     kind = "http_429" if status == 429 else "http_5xx"

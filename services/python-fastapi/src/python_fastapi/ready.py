@@ -1,4 +1,4 @@
-"""The start and the stop of a process: its port, its ready line, its signals."""
+"""The start and the stop of a process: it reserves the port, prints the ready line and handles the signals."""
 
 import asyncio
 import json
@@ -8,7 +8,10 @@ import socket
 
 
 def reserve(host: str, port: int) -> socket.socket:
-    """Finds a port. Granian binds it again, beside this socket: what doesn't listen gets no connections."""
+    """Binds `port`, or for 0 one that the kernel picks, and returns the socket.
+
+    Granian binds the same port again. The returned socket never listens, so it gets no connections.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     reserved = socket.socket(family)
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -18,14 +21,14 @@ def reserve(host: str, port: int) -> socket.socket:
 
 
 def say_ready(address: tuple[str, int], metrics_address: tuple[str, int]) -> None:
-    """Prints the ready line: the only thing on standard output."""
+    """Prints the ready line, the only output on standard output."""
     hosts = {"address": address, "metrics_address": metrics_address}
     texts = {key: f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for key, (host, port) in hosts.items()}
     print(json.dumps({"event": "ready", **texts, "pid": os.getpid()}, separators=(",", ":")), flush=True)
 
 
 def stop_signal() -> asyncio.Event:
-    """Set when the program is asked to stop."""
+    """Installs signal handlers and returns the event that SIGTERM and SIGINT set."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -1,7 +1,8 @@
-"""When sessions are visited: a timer wheel with slots of 10 ms and one timer of the event loop for all of them.
+"""Schedules the visits to sessions: a timer wheel with slots of 10 ms and one event-loop timer for all of them.
 
-A visit has two halves, one round apart. In the first the session asks for what may have come; in the second it takes
-what is there. Between them the server's own threads work on the requests of all sessions of the slot in one go.
+A visit has two halves, one round apart. In the first half the session calls `receive()` for the messages that may have
+arrived; in the second half it takes the results. In between the server's threads process the calls of all sessions of
+the slot together.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ ROUND_SECONDS: Final = 0.01
 
 
 class Rounds:
-    """The wheel. Entries are callables; they run once, in the first round that begins at their time or later."""
+    """The timer wheel. An entry is a callable; it runs once, in the first round that begins at its time or later."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -24,7 +25,7 @@ class Rounds:
         self._running = False
 
     def at(self, when: float, entry: Callable[[], None]) -> None:
-        """Runs `entry` at `when`, a time of `time.monotonic`, or up to a round later."""
+        """Schedules `entry` for `when`, a time of `time.monotonic`. It runs up to a round later."""
         if not self._running:
             self._running = True
             self._next = int(time.monotonic() / ROUND_SECONDS) + 1
@@ -37,7 +38,7 @@ class Rounds:
         self._entries += 1
 
     def soon(self, entry: Callable[[], None]) -> None:
-        """Runs `entry` in the next round. It is never this one, even if a stall made several rounds due at once."""
+        """Schedules `entry` for the next round; never for the current one, even if a stall made several rounds due."""
         self.at(time.monotonic(), entry)
 
     def _run(self) -> None:
@@ -56,5 +57,5 @@ class Rounds:
             self._running = False
 
     def _sleep(self) -> None:
-        # The loop's own clock has milliseconds only, and stands still within a turn of the loop.
+        # The loop's own clock has a resolution of 1 ms and doesn't advance within an iteration of the loop.
         self._loop.call_later(max(0.0, self._next * ROUND_SECONDS - time.monotonic()), self._run)

@@ -1,4 +1,4 @@
-"""The FastAPI application, Granian around it, and the life of a process that serves."""
+"""The FastAPI application, the Granian server that runs it, and the lifecycle of a process with one event loop."""
 
 import asyncio
 import gc
@@ -22,7 +22,7 @@ from python_fastapi.rounds import Rounds
 from python_fastapi.session import Session
 
 BACKLOG: Final = 8192
-# Granian's own setting logs to standard output, which belongs to the ready line; and it tells all of a healthy start.
+# Granian's default logs to standard output, which is for the ready line only, and logs each step of a normal start.
 LOGGING: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -38,7 +38,7 @@ if not HAS_GIL:
 
 
 class Endpoint:
-    """`/ws/stt` as ASGI: FastAPI routes it here, and its WebSocket class would cost a coroutine per message."""
+    """The ASGI endpoint of `/ws/stt`. FastAPI's WebSocket class isn't used: it costs a coroutine per message."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -55,7 +55,7 @@ class Endpoint:
         await Session(self._gateway, receive, send).run()
 
     def _refused(self) -> str | None:
-        """Why a client can't be taken now; `None` if it can."""
+        """Returns the reject reason while no session is accepted; `None` otherwise."""
         limit = self._gateway.config.max_connections
         if not self._gateway.accepting:
             return "draining"
@@ -63,7 +63,7 @@ class Endpoint:
 
 
 class NotFound:
-    """WebSocket paths that are not there: 404, where the router would say 403."""
+    """The ASGI endpoint of unknown WebSocket paths. It responds with 404; the router would respond with 403."""
 
     async def __call__(self, _scope: dict[str, Any], receive: Receive, send: Send) -> None:
         await receive()
@@ -71,21 +71,21 @@ class NotFound:
 
 
 async def deny(send: Send, status: int) -> None:
-    """Answers a WebSocket handshake with this status and no upgrade."""
+    """Refuses a WebSocket handshake with this HTTP status."""
     headers = [(b"content-length", b"0")]
     await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": b""})
 
 
 def application(gateway: Gateway) -> FastAPI:
-    """What `PORT` serves."""
+    """Creates the application that `PORT` serves: `/health` and `/ws/stt`."""
     app = FastAPI(title=NAME, version=VERSION, openapi_url=None)
 
     @app.get("/health")
     async def health() -> JSONResponse:
         return JSONResponse({"ok": True, "runtime": NAME})
 
-    # A plain GET is no upgrade. That the path is there for GET makes every other method a 405 that says so.
+    # A GET request without an upgrade. Because the route exists for GET, other methods get 405 with `Allow: GET`.
     @app.get("/ws/stt")
     async def upgrade_required() -> JSONResponse:
         return JSONResponse(
@@ -98,7 +98,7 @@ def application(gateway: Gateway) -> FastAPI:
 
 
 async def until_served(host: str, port: int) -> None:
-    """Returns when the server answers."""
+    """Returns once `/health` responds with 200. It tries again every 10 ms, without a time limit."""
     while True:
         try:
             reader, writer = await asyncio.open_connection(host, port)
@@ -113,7 +113,7 @@ async def until_served(host: str, port: int) -> None:
 
 
 class Serving:
-    """A gateway with the event loop that makes it, and the server in front of it."""
+    """A gateway on the running event loop, and the server that passes connections to it."""
 
     def __init__(self, config: Config, port: int) -> None:
         self.gateway = Gateway(config, Books(), Inference(config), Rounds(asyncio.get_running_loop()))
@@ -131,7 +131,7 @@ class Serving:
         self._task = asyncio.create_task(self._server.serve())
 
     async def until(self, stop: asyncio.Event) -> None:
-        """Serves until `stop` is set or the server ends, and then until all sessions have ended."""
+        """Serves until `stop` is set or the server ends, then drains the sessions and stops the server."""
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait((self._task, stopping), return_when=asyncio.FIRST_COMPLETED)
         await self.gateway.drain()
@@ -140,7 +140,7 @@ class Serving:
 
 
 async def serve(config: Config) -> int:
-    """Serves with one event loop until SIGTERM or SIGINT; returns the exit status."""
+    """Serves with one event loop until SIGTERM or SIGINT. Returns the exit status; 1 if the server ended before."""
     stop = stop_signal()
     with reserve(config.host, config.port) as reserved:
         address = reserved.getsockname()[:2]

@@ -1,8 +1,8 @@
 """One session: its audio, its flush ticks, its one request in flight, and its end.
 
-While it runs no task waits for its socket. A task switch, two hops between threads and a wake-up for each of 50 frames
-per second cost several times what the frames themselves do. So a session is visited by the clock (`rounds`): it asks
-the server for as many messages as have probably come, and takes them in the next round.
+While a session runs, no task waits for its socket. A task switch, two switches between threads and a wake-up for each
+of 50 frames per second cost several times as much as processing the frames. So the timer wheel (`rounds`) visits each
+session: the session calls `receive()` for as many messages as have probably arrived, and takes them in the next round.
 """
 
 import asyncio
@@ -26,17 +26,17 @@ VISIT_SECONDS: Final = 0.34
 OUTBOX_BYTES: Final = 64 * 1024
 STALL_SECONDS: Final = 10.0
 FRAMES_PER_SECOND: Final = 50.0
-"""What a client is expected to send, until one knows better."""
+"""The rate that is assumed for a client until it was measured."""
 MORE: Final = 2
-"""Messages asked for beyond those expected, where all of these have come; twice as many at each turn."""
+"""How many further messages are requested once all expected ones have arrived; doubled with each turn."""
 ASK_LIMIT: Final = 64
-"""Messages asked for at once."""
+"""The largest number of outstanding `receive()` calls of a session."""
 TURNS_LIMIT: Final = 4
-"""Turns of asking and taking in one visit: a client that floods doesn't keep others waiting."""
+"""The largest number of turns (request, then take) in one visit, so that a client that floods doesn't delay others."""
 
 
 class Session:
-    """One session, from its upgrade to its last byte."""
+    """One session, from the accepted upgrade to its Close frame."""
 
     __slots__ = (
         "_asked",
@@ -70,26 +70,26 @@ class Session:
         self._interval = gateway.config.flush_interval_ms / 1e3
         self._asked: list[Reception] = []
         self._rate = FRAMES_PER_SECOND
-        """Messages per second, from tick to tick."""
+        """The client's messages per second: a moving average that each tick updates."""
         self._emptied_at = 0.0
-        """When there was last nothing left to take, and how many were taken since."""
+        """When the session started or a visit at a tick last ended; `_taken` counts the messages taken since then."""
         self._taken = 0
         self._turns = 0
         self._backlog = Backlog()
         self._due = 0.0
         self._flight: Batch | None = None
-        """The one batch in flight: there is no place for another."""
+        """The batch in flight; there is at most one."""
         self._flying: asyncio.Task[None] | None = None
         self._outbox = 0
-        """Bytes that the client has not taken yet."""
+        """Bytes of the messages whose `send` hasn't returned yet."""
         self._progress_at = 0.0
         self._draining: float | None = None
-        """By when the session must have ended, once the gateway stops."""
+        """When the session must have ended, as a time of `time.monotonic`; `None` until the gateway stops."""
         self._ended: asyncio.Future[End] = asyncio.get_running_loop().create_future()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Serves the session until it has ended and its client knows."""
+        """Serves the session until it has ended and its Close frame was sent."""
         with self._books.lock:
             self._books.accepted += 1
             self._books.open += 1
@@ -104,7 +104,7 @@ class Session:
                 self._books.closed[end.reason] += 1
 
     async def _open(self) -> End | None:
-        """Waits for the start message."""
+        """Waits for the start message. Returns why the session ends before it has started, else `None`."""
         task = asyncio.current_task()
         if task is None or not self._gateway.accepting:
             return SHUTDOWN
@@ -120,7 +120,7 @@ class Session:
             self._gateway.opening.discard(task)
 
     async def _serve(self) -> End:
-        """From the start message on the wheel does everything; this only waits."""
+        """Hands the started session to the timer wheel and waits until the session ends."""
         now = time.monotonic()
         with self._books.lock:
             self._books.received += 1
@@ -139,8 +139,9 @@ class Session:
             return
         now = time.monotonic()
         expected = self._rate * (now - self._emptied_at) - self._taken
-        # At a tick one more than can have come, so that the newest frame is in the batch, and more if that doesn't
-        # suffice. Between ticks fewer: what waits for a message wakes the server's thread for a single one.
+        # At a tick, one call more than messages are expected, so that the newest frame is in the batch, and further
+        # calls if all of them find one. Between ticks fewer calls: a call that waits for a message makes each packet
+        # wake the server's thread.
         is_tick = now + ROUND_SECONDS >= self._due
         self._ask_for(ceil(expected) + 1 if is_tick else max(1, int(expected)))
         self._rounds.soon(self._take_all if is_tick else self._take)
@@ -177,12 +178,12 @@ class Session:
         now = time.monotonic()
         if self._outbox and (self._outbox > OUTBOX_BYTES or now - self._progress_at > STALL_SECONDS):
             self._end(SLOW_CONSUMER)
-        # Ticks are visits too; the visits between two of them are evenly spread.
+        # A tick is a visit, too; the visits between two ticks are evenly spaced.
         rest = self._due - ROUND_SECONDS - now
         self._rounds.at(now + rest / max(1, ceil(rest / VISIT_SECONDS)), self._ask)
 
     def _read(self, now: float) -> bool:
-        """Takes the messages that have come. Whether there are no more, as far as one can tell."""
+        """Takes the messages that have arrived. Returns whether a call still waits, so that no more can be there."""
         asked = self._asked
         count = 0
         for reception in asked:
@@ -244,7 +245,7 @@ class Session:
             self._flush(now, lateness)
 
     def _flush(self, now: float, lateness: float) -> None:
-        """Reports what was dropped, and sends what waits. There must be no request in flight."""
+        """Reports dropped frames and sends the waiting audio as one batch. No request may be in flight."""
         lateness_ms = protocol.milliseconds(lateness)
         lost = self._backlog.take_lost(now)
         if lost is not None:
@@ -272,7 +273,7 @@ class Session:
     async def _fly(self, batch: Batch, began: float, lateness_ms: float) -> None:
         outcome = await self._gateway.inference.recognise(batch.audio, batch.frames)
         if self._flight is not batch:
-            # The session ended and its books are closed; a timeout in that moment hid that this task was cancelled.
+            # The session has ended and its frames are counted; a timeout at the same moment hid the cancellation.
             return
         now = time.monotonic()
         self._flight = None
@@ -302,7 +303,7 @@ class Session:
         await self._say(text)
 
     async def _say(self, text: str) -> None:
-        """Sends a message. Several of these run in the order in which they began."""
+        """Sends a message. Concurrent calls send in the order in which they began."""
         size = len(text.encode()) + 4
         if not self._outbox:
             self._progress_at = time.monotonic()
@@ -310,7 +311,7 @@ class Session:
         try:
             await self._send({"type": "websocket.send", "text": text})
         except (RuntimeError, OSError):
-            # The client is gone; the next visit finds that out.
+            # The client is gone; the next visit detects it.
             return
         finally:
             self._outbox -= size
@@ -328,7 +329,7 @@ class Session:
     # The end.
 
     def drain(self) -> None:
-        """The gateway stops: what the client has sent by now still counts, and nothing after it."""
+        """Ends the session when the gateway stops. Frames that have arrived by now are still sent to the inference."""
         self._draining = time.monotonic() + DRAIN_SECONDS
         self._asked += [self._receive() for _ in range(ASK_LIMIT - len(self._asked))]
         self._rounds.soon(self._drain_first)
@@ -356,7 +357,7 @@ class Session:
             self._ended.set_result(end)
 
     def _account(self, end: End) -> None:
-        """Closes the books of the session, and gives up what it still waits for."""
+        """Counts what the session still holds as dropped, and cancels its `receive()` calls and its request."""
         self._gateway.sessions.discard(self)
         for reception in self._asked:
             reception.cancel()
@@ -382,8 +383,8 @@ class Session:
             self._flying.cancel()
 
     async def _farewell(self, end: End) -> None:
-        """Sends the close frame behind what waits, for as long as it may take."""
-        # However it goes, nothing of the session is left to do.
+        """Sends the Close frame behind the waiting messages, within `FAREWELL_SECONDS`, and cancels the other tasks."""
+        # An error changes nothing: the session is over.
         with contextlib.suppress(RuntimeError, OSError):
             if end.code is not None:
                 async with asyncio.timeout(FAREWELL_SECONDS):

@@ -1,8 +1,7 @@
-"""Several threads in one process, for an interpreter without a GIL: each is the gateway with one event loop.
+"""Several threads in one process, for an interpreter without a GIL. Each thread is a gateway with one event loop.
 
-They listen on the same port, and the kernel deals connections out to them. Nothing is shared between them but the code:
-each has a server, connections to the inference and books of its own. The main thread has the signals, and adds up what
-the others count.
+They listen on the same port, and the kernel distributes connections over them. The threads share no state: each has its
+own server, connections to the inference and books. The main thread handles the signals and adds up the books.
 """
 
 import asyncio
@@ -21,24 +20,24 @@ from python_fastapi.server import Serving, until_served
 
 
 class Worker:
-    """One of the threads."""
+    """One gateway thread, as the main thread controls it."""
 
     def __init__(self, config: Config, port: int) -> None:
         self._config = config
         self._port = port
         self._main = asyncio.get_running_loop()
         self.started: asyncio.Future[None] = self._main.create_future()
-        """Done when its server was started."""
+        """Done when the thread has started its server; fails if that failed."""
         self.ended: asyncio.Future[None] = self._main.create_future()
-        """Done when it serves no more, however that came about."""
+        """Done when the thread has stopped serving, with the exception if it failed."""
         threading.Thread(target=self._run, name="worker", daemon=True).start()
 
     def read(self) -> Snapshot:
-        """Its books."""
+        """Returns a reading of the thread's books. `started` must be done."""
         return self._serving.gateway.books.snapshot()
 
     def stop(self) -> None:
-        """Has it take no more connections, and end when all sessions have."""
+        """Makes the thread stop accepting connections and end once all sessions have ended."""
         if not self.ended.done():
             self._loop.call_soon_threadsafe(self._stop.set)
 
@@ -67,7 +66,7 @@ class Worker:
 
 
 async def serve(config: Config) -> int:
-    """Serves with several event loops until SIGTERM or SIGINT; returns the exit status."""
+    """Serves with several event loops until SIGTERM or SIGINT. Returns the exit status; 1 if a thread ended before."""
     stop = stop_signal()
     count = config.workers()
     own = replace(config, max_connections=-(-config.max_connections // count))
@@ -82,7 +81,7 @@ async def serve(config: Config) -> int:
             lambda: not stop.is_set(),
         )
         await until_served(config.host, address[1])
-        # The kernel decides whose server each of these reaches.
+        # The kernel decides which thread's server gets each of these requests, so there are more of them than threads.
         for _ in range(8 * count):
             await nogil.hold_server(config.host, address[1])
         nogil.collect_by_the_clock()

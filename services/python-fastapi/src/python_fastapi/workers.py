@@ -1,6 +1,6 @@
-"""Several processes behind one ready line: each is the gateway with one event loop, on the same port.
+"""Several worker processes behind one ready line. Each is a gateway with one event loop, on the same port.
 
-The kernel deals connections out to them. This process only adds up what they count, and passes SIGTERM on.
+The kernel distributes connections over them. The parent process only adds up their books and forwards SIGTERM.
 """
 
 import asyncio
@@ -22,25 +22,28 @@ _libc = ctypes.CDLL(None)
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One of the processes, and where it shows its books."""
+    """One worker process, and the `host:port` of its metrics port."""
 
     process: asyncio.subprocess.Process
     metrics_address: str
 
     def read(self) -> tuple[Snapshot, int]:
-        """Its books and its memory."""
+        """Returns the worker's books and its resident bytes, from its metrics port."""
         with urllib.request.urlopen(f"http://{self.metrics_address}/reading", timeout=5) as answer:
             reading, resident = json.load(answer)
         return reading, resident
 
 
 def _end_with_parent() -> None:
-    """Has the kernel end a worker whose parent was killed."""
+    """Makes the kernel send SIGTERM to this process when its parent dies. It runs in the child, before exec."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 async def start(config: Config, port: int) -> Worker:
-    """Starts a worker on `port`, with the same settings from the same places; returns when it serves."""
+    """Starts a worker on `port` with this process's flags and environment, and returns once it is ready.
+
+    Raises `OSError` if it ends before.
+    """
     share = -(-config.max_connections // config.workers())
     own = ["--port", str(port), "--metrics-port", "0", "--worker-threads", "1", "--max-connections", str(share)]
     process = await asyncio.create_subprocess_exec(
@@ -59,13 +62,13 @@ async def start(config: Config, port: int) -> Worker:
 
 
 def read(workers: list[Worker]) -> tuple[Snapshot, int]:
-    """The books of all workers, and the memory of all processes."""
+    """Returns the sum of the workers' books, and the resident bytes of all processes with the parent."""
     readings = [worker.read() for worker in workers]
     return total(reading for reading, _ in readings), resident_bytes() + sum(resident for _, resident in readings)
 
 
 async def finish(workers: list[Worker]) -> int:
-    """Stops the workers; the status of the first that ended otherwise than well, else 0."""
+    """Stops the workers. Returns the first exit status that isn't 0, else 0."""
     for worker in workers:
         if worker.process.returncode is None:
             worker.process.send_signal(signal.SIGTERM)
@@ -74,7 +77,7 @@ async def finish(workers: list[Worker]) -> int:
 
 
 async def serve(config: Config) -> int:
-    """Serves with several processes until SIGTERM or SIGINT; returns the exit status."""
+    """Serves with several processes until SIGTERM or SIGINT, or until one ends. Returns the exit status."""
     stop = stop_signal()
     with reserve(config.host, config.port) as reserved:
         address = reserved.getsockname()[:2]

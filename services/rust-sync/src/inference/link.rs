@@ -37,7 +37,7 @@ pub(super) enum Progress {
     Waiting,
     /// The peer had closed the idle connection before it read the request; another connection may be tried.
     Stale,
-    /// The exchange failed.
+    /// The exchange failed; no other connection is tried.
     Failed(Failure),
     /// The response is complete; its body is at `body` in the buffer.
     Answered { status: u16, body: Range<usize>, reusable: bool },

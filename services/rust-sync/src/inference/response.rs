@@ -6,7 +6,7 @@ use std::ops::Range;
 pub const MAXIMAL_BYTES: usize = 32 << 10;
 const MAXIMAL_HEADERS: usize = 64;
 
-/// A complete response.
+/// A complete response, without its body, which stays in the parsed bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
     /// The HTTP status code.

@@ -120,7 +120,7 @@ pub enum Stage {
     WebsocketReceive,
     /// Sending the request or receiving the response.
     InferenceRequest,
-    /// Parsing the response.
+    /// Parsing the inference's response.
     InferenceResponseParse,
 }
 
@@ -152,7 +152,7 @@ pub enum Kind {
 pub struct Failure {
     /// The kind, which determines `stage` and `retryable`.
     pub kind: Kind,
-    /// Human-readable description.
+    /// Human-readable description: the `message` of the error message.
     pub message: String,
     /// HTTP status of the inference's response, if there was one.
     pub inference_status: Option<u16>,

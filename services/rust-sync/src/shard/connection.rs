@@ -6,7 +6,7 @@ use rustix::event::epoll::EventFlags;
 
 use crate::{protocol::Assembly, session::Session};
 
-/// One client connection.
+/// One client connection, from accept until its socket is closed.
 pub(super) struct Connection {
     pub(super) key: u64,
     pub(super) socket: OwnedFd,

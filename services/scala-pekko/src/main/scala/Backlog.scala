@@ -4,27 +4,27 @@ import org.apache.pekko.util.ByteString
 import scala.collection.mutable
 import wsladder.gateway.Protocol.{milliseconds, Covered}
 
-/** The audio of one request, with when its oldest and newest frame were read. Times are `System.nanoTime`'s. */
+/** The audio of one request, with the times of `System.nanoTime` at which its oldest and newest frames were read. */
 final case class Batch(audio: ByteString, oldest: Long, frames: Int, oldestAt: Long, newestAt: Long):
-  /** Its frames as a message at `now` is about them. */
+  /** Describes the frames for a message that is sent at `now`. */
   def covered(now: Long): Covered =
     Covered(oldest, frames, milliseconds(now - oldestAt), milliseconds(now - newestAt))
 
-/** The audio that waits in a session, and frames that were too many. */
+/** The audio that waits in a session, and the frames that were dropped because too many waited. */
 final class Backlog:
   private val waiting = mutable.ArrayDeque.empty[(ByteString, Long)]
-  // The number of the oldest frame that no message has covered yet.
+  // The number of the oldest frame that no message covers yet; the first frame is number 1.
   private var oldest = 1L
   private var lost = 0
   private var lostOldestAt, lostNewestAt = 0L
 
-  /** How many frames wait. */
+  /** The number of frames that wait. */
   def frames: Int = waiting.size
 
-  /** A frame that was read at `now`. */
+  /** Appends a frame that was read at `now`. */
   def add(audio: ByteString, now: Long): Unit = waiting.append((audio, now))
 
-  /** Drops what is beyond `limit` frames, the oldest first; whether it did. They stay noted until `takeLost`. */
+  /** Drops the oldest frames beyond `limit`. Returns whether it dropped any; `takeLost` reports them later. */
   def dropExcess(limit: Int): Boolean =
     val drops = waiting.size > limit
     while waiting.size > limit do
@@ -34,7 +34,7 @@ final class Backlog:
       lost += 1
     drops
 
-  /** The frames that were dropped since the last call. */
+  /** Returns the frames that were dropped since the last call; `None` if there were none. */
   def takeLost(now: Long): Option[Covered] =
     Option.when(lost > 0):
       val covered = Covered(oldest, lost, milliseconds(now - lostOldestAt), milliseconds(now - lostNewestAt))
@@ -42,7 +42,7 @@ final class Backlog:
       lost = 0
       covered
 
-  /** All that waits; nothing where nothing does. */
+  /** Removes all frames and returns them as one batch; `None` if no frame waits. */
   def take(): Option[Batch] =
     Option.when(waiting.nonEmpty):
       val audio = new Array[Byte](waiting.size * Protocol.FrameBytes)
@@ -55,7 +55,7 @@ final class Backlog:
       waiting.clear()
       batch
 
-  /** Gives up all that waits; how many frames that was. */
+  /** Drops all waiting frames and returns their number. */
   def clear(): Int =
     val count = waiting.size
     waiting.clear()

@@ -4,9 +4,11 @@ import java.nio.file.{Files, Path}
 import scala.collection.mutable
 import wsladder.gateway.Protocol.{FrameBytes, Kind}
 
-/** Everything that is counted. Sessions change it inside `enter`, so that every reading balances. */
+/** All counters. Sessions change them only inside `enter`, so that every reading balances. */
 final class Books:
-  /** A count for each name; those that are given are there from the start. */
+  /**
+   * A counter for each name. The given names are present from the start, with 0; others appear when they are counted.
+   */
   final class Counts(names: String*):
     private val values = mutable.LinkedHashMap.from(names.map(_ -> 0L))
     def add(name: String, count: Long = 1): Unit = values(name) = values.getOrElse(name, 0L) + count
@@ -25,10 +27,10 @@ final class Books:
   private val lateness = new Array[Long](Books.LatenessBounds.length + 1)
   private var latenessSum = 0.0
 
-  /** Enters something; all of it is seen at once, or none. */
+  /** Runs `change` under the lock, so that a reading contains all of it or nothing. */
   def enter[T](change: Books => T): T = synchronized(change(this))
 
-  /** Enters a tick that ran so long after it was due. */
+  /** Counts a tick that ran `nanosLate` nanoseconds after it was due. */
   def tick(outcome: String, nanosLate: Long): Unit =
     val seconds = math.max(0L, nanosLate) / 1e9
     ticks.add(outcome)
@@ -36,7 +38,7 @@ final class Books:
     lateness(if place < 0 then Books.LatenessBounds.length else place) += 1
     latenessSum += seconds
 
-  /** Takes a session if there is room; else why not. */
+  /** Admits a session and counts it; else counts the refusal and returns its reason. */
   def admit(isAccepting: Boolean, limit: Int): Option[String] = synchronized:
     val refused =
       if !isAccepting then Some("draining")
@@ -49,7 +51,7 @@ final class Books:
         open += 1
     refused
 
-  /** `/stats`. */
+  /** Returns the JSON body of `/stats`. */
   def stats: String = synchronized:
     val uptime = (System.nanoTime - Books.Began) / 1e9
     s"""{"service":"${Main.Name}","version":"${Main.Version}","uptime_seconds":$uptime,""" +
@@ -62,11 +64,11 @@ final class Books:
 
   private def bufferedBytes: Long = (waiting + flying) * FrameBytes
 
-  // Names are constants of this program: nothing in them has to be escaped.
+  // The names are constants of this program and need no escaping.
   private def json(counts: Counts): String =
     counts.toMap.map((name, count) => s"\"$name\":$count").mkString("{", ",", "}")
 
-  /** `/metrics`, in Prometheus' text format. */
+  /** Returns the body of `/metrics`, in Prometheus' text format. */
   def metrics: String = synchronized:
     val text = StringBuilder()
     def family(name: String, help: String)(samples: (String, Any)*): Unit =

@@ -3,7 +3,7 @@ package wsladder.gateway
 import java.net.URI
 import scala.util.Try
 
-/** The settings of services/README.md ("Settings"), checked. Times are milliseconds. */
+/** Validated settings; services/README.md ("Settings") describes them. Times are in milliseconds. */
 final case class Config(
     host: String,
     port: Int,
@@ -20,12 +20,12 @@ final case class Config(
     maxConnections: Int
 )
 
-/** Where a server listens. */
+/** The host and the port on which a server listens. */
 final case class Address(host: String, port: Int):
   override def toString: String = if host.contains(':') then s"[$host]:$port" else s"$host:$port"
 
 object Config:
-  /** A setting: its variable, its default, the numbers that make sense, and what it means. */
+  /** A setting: its variable, its default, the range of a number, and the text for `--help`. */
   private final case class Setting(name: String, default: String, range: Option[Range], meaning: String):
     def flag: String = "--" + name.toLowerCase.replace('_', '-')
 
@@ -45,13 +45,13 @@ object Config:
     Setting("MAX_CONNECTIONS", "0", Some(0 to 10000000), "more are refused with 503; 0: no limit")
   )
 
-  /** What `--help` prints. */
+  /** The text that `--help` prints. */
   val help: String =
     val lines = settings.map: setting =>
       f"  ${setting.flag}%-26s ${setting.name}%-24s ${setting.meaning} (${setting.default})"
     s"Usage: scala-pekko [--version] [--help] [FLAG VALUE]...\n\nFlags win over variables.\n\n${lines.mkString("\n")}\n"
 
-  /** Reads flags and variables; `Left` is what is wrong, with the name of the setting. */
+  /** Parses flags and variables. `Left` is an error message that names the setting or the flag. */
   def parse(arguments: List[String], environment: Map[String, String]): Either[String, Config] =
     for
       flags <- flagsOf(arguments, Map.empty)

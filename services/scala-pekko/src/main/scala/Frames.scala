@@ -14,15 +14,15 @@ import org.apache.pekko.stream.scaladsl.Flow
 import org.apache.pekko.util.ByteString
 
 /**
- * Pekko HTTP's frames. Its flow of messages hides a client's close code and can send none, and the contract has close
- * codes; below it lies a flow of frames, which is Pekko's own and so only seen from its package. Framing is the
- * library's all the same: it reads and writes every header, and masks.
+ * Access to Pekko HTTP's WebSocket frames. Pekko's flow of messages hides the client's close code and can't send one,
+ * but the contract requires close codes. Below it is a flow of frames, which is visible only in Pekko's package, so
+ * this file is in that package. The library still does the framing: it reads and writes all headers and masks.
  */
 object Frames:
   type Event = FrameEvent
   type Start = FrameStart
 
-  /** Answers an upgrade with this flow of frames; `None` for one that knows no frames. */
+  /** Returns the response that upgrades to this flow of frames; `None` if the upgrade doesn't support frames. */
   def handle(upgrade: WebSocketUpgrade, frames: Flow[FrameEvent, FrameEvent, NotUsed]): Option[HttpResponse] =
     upgrade match
       case lowLevel: UpgradeToWebSocketLowLevel => Some(lowLevel.handleFrames(frames, None))
@@ -31,7 +31,7 @@ object Frames:
   enum Kind:
     case Continuation, Text, Binary, Close, Ping, Pong, Unknown
 
-  /** A frame's header. */
+  /** The header of a frame; `length` is that of the payload, in bytes. */
   final case class Header(kind: Kind, mask: Option[Int], length: Long, isLast: Boolean, hasReserved: Boolean):
     def isControl: Boolean = kind == Kind.Close || kind == Kind.Ping || kind == Kind.Pong
 
@@ -47,12 +47,12 @@ object Frames:
       case _                            => Kind.Unknown
     Header(kind, header.mask, header.length, header.fin, header.rsv1 || header.rsv2 || header.rsv3)
 
-  /** The header of a frame that begins, and its first bytes; `None` for more of one that has begun. */
+  /** Returns the header if the event begins a frame; `None` if it continues one. */
   def begins(event: FrameEvent): Option[Header] = event match
     case start: FrameStart => Some(header(start))
     case _                 => None
 
-  /** Takes the mask off; the second is the mask for what follows. */
+  /** Unmasks a part of a payload. The second value is the mask for the part that follows. */
   def unmask(bytes: ByteString, mask: Int): (ByteString, Int) = FrameEventParser.mask(bytes, mask)
 
   def text(payload: ByteString): FrameEvent = whole(Protocol.Opcode.Text, payload)

@@ -2,16 +2,16 @@ package wsladder.gateway
 
 import java.util.concurrent.ConcurrentHashMap
 
-/** What sessions have in common. */
+/** The state that all sessions share, and the drain of all sessions. */
 final class Gateway(val config: Config, val books: Books, val inference: Inference):
-  /** For each session that runs, the call that stops it. */
+  /** For each running session, the function that starts its drain. */
   val sessions: java.util.Set[() => Unit] = ConcurrentHashMap.newKeySet()
   @volatile private var accepting = true
 
-  /** Whether sessions may come. */
+  /** Whether new sessions are accepted. */
   def isAccepting: Boolean = accepting
 
-  /** Takes no more sessions and stops those that run; returns when they are gone, or after `millis`. */
+  /** Stops accepting sessions and drains the running ones. Returns when all have ended, or after `millis`. */
   def drain(millis: Long): Unit =
     accepting = false
     sessions.forEach(_())

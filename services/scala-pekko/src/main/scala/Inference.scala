@@ -14,7 +14,7 @@ import scala.concurrent.{ExecutionContext, Future, Promise}
 import scala.util.{Failure as Broken, Success}
 import wsladder.gateway.Protocol.{Failure, Kind, Recognition}
 
-/** Requests to the inference: Pekko HTTP's client, HTTP/2 with prior knowledge, over a fixed number of connections. */
+/** Requests to the inference: Pekko HTTP's client with HTTP/2 (prior knowledge), over a fixed number of connections. */
 final class Inference(config: Config)(using system: ActorSystem):
   private given ExecutionContext = system.dispatcher
 
@@ -23,10 +23,12 @@ final class Inference(config: Config)(using system: ActorSystem):
   private val lanes = Vector.fill(config.inferenceHttpClients)(Lane(config.inference))
   private val sessions = AtomicInteger()
 
-  /** A session's way to the inference: it keeps to one connection. */
+  /**
+   * Returns the connection for a new session, which uses it for all its requests. Sessions take connections in turn.
+   */
   def lane(): Lane = lanes(Math.floorMod(sessions.getAndIncrement(), lanes.size))
 
-  /** What becomes of a batch. It never fails; that it takes too long is for the session to find. */
+  /** Sends a batch and returns its outcome. The future never fails; the session itself detects the timeout. */
   def ask(lane: Lane, batch: Batch): Future[Either[Failure, Recognition]] =
     val entity = HttpEntity(ContentTypes.`application/octet-stream`, batch.audio)
     lane
@@ -48,25 +50,25 @@ final class Inference(config: Config)(using system: ActorSystem):
             .map(body => Protocol.parse(body.data.toArrayUnsafe(), status, batch.frames, config.cpuPasses))
 
 object Inference:
-  /** An answer is some hundred bytes; what is longer is none. */
+  /** Longest response that is read, in bytes; a valid one has a few hundred. */
   private val MaxAnswerBytes = 64L * 1024
 
   private val reset = Failure(Kind.ConnectionReset, "the inference reset the request")
 
-  /** A peer that breaks the rules of HTTP/2 is no inference; all else is about the connection. */
+  /** Classifies an exception: a response that is too long is a parse error; all else is a failure of the connection. */
   private def failure(error: Throwable): Failure = error match
     case _: EntityStreamSizeException => Failure(Kind.ParseError, "the inference's answer is too long", Some(200))
     case ended: Lane.Ended            => Failure(Kind.ConnectionReset, s"the connection failed: ${ended.getMessage}")
     case _: StreamTcpException        => Failure(Kind.ConnectionReset, s"the connection failed: ${error.getMessage}")
     case _                            => Failure(Kind.ConnectionReset, s"the request failed: ${error.getMessage}")
 
-/** One connection to the inference, made anew when it has ended. */
+/** One connection to the inference; the next request replaces it by a new one when it has ended. */
 final class Lane(address: Address)(using system: ActorSystem):
   private given ExecutionContext = system.dispatcher
 
   private val current = AtomicReference[Option[Lane.Connection]](None)
 
-  /** Sends a request; fails when the connection ends before its answer. */
+  /** Sends a request. The future fails if the connection ends before the response. */
   def send(request: HttpRequest): Future[HttpResponse] = connection().send(request)
 
   private def connection(): Lane.Connection = synchronized:
@@ -79,7 +81,7 @@ object Lane:
   private val WaitingRequests = 100_000
   private val Number = AttributeKey[RequestNumber]("request-number")
 
-  /** The connection ended with requests unanswered. */
+  /** The connection ended while requests had no response, or it accepts no more requests. */
   final class Ended(reason: String) extends Exception(reason)
 
   private final case class RequestNumber(number: Int) extends RequestResponseAssociation
@@ -115,7 +117,7 @@ object Lane:
       queue.offer(request.addAttribute(Number, RequestNumber(number))) match
         case QueueOfferResult.Enqueued => ()
         case _                         => fail(number, Ended("it takes no more requests"))
-      // It may have ended before the promise was there.
+      // The connection may have ended before the promise was registered.
       ended.foreach(fail(number, _))
       promise.future
 

@@ -11,24 +11,24 @@ import scala.util.control.NonFatal
  * Speech-to-text gateway on Pekko: HTTP, streams, and HTTP/2 to the inference. services/README.md ("Gateways") is its
  * contract.
  *
- * `Main` starts it and prints where it listens; `Server` answers HTTP and upgrades; `Session` is one client, a stage of
- * a stream: `Messages` puts together what it receives, `Backlog` keeps its audio, `Inference` has it recognised,
- * `Protocol` reads and writes messages. `Books` counts, and shows what was counted. `Gateway` is what all sessions
- * share, `Config` the settings.
+ * `Main` parses the settings (`Config`), starts the gateway and prints the ready line. `Server` serves HTTP and
+ * upgrades connections. `Session` serves one client, as a stage of a stream: `Messages` joins the frames that it
+ * receives to messages, `Backlog` keeps its audio, `Inference` sends batches to the inference, and `Protocol` parses
+ * and writes messages. `Books` counts and formats the counters. `Gateway` is the state that all sessions share.
  *
- * Two files are there for what Pekko HTTP lacks: `Frames` reaches its WebSocket frames, because its messages carry no
- * close codes; `Resets` keeps the HTTP/2 connection to the inference alive when one request on it is reset.
+ * Two files work around limits of Pekko HTTP: `Frames` gives access to its WebSocket frames, because its messages carry
+ * no close codes; `Resets` keeps the HTTP/2 connection to the inference when one request on it is reset.
  */
 object Main:
   val Name = "scala-pekko"
   val Version = "0.1.0"
   private val BadUsage = 2
 
-  /** How long all sessions together may take to end. */
+  /** Time for all sessions together to end after SIGTERM. */
   private val DrainMillis = 3_900L
 
   def main(arguments: Array[String]): Unit =
-    // The ready line is alone on standard output, also where a library prints there.
+    // Only the ready line may be on standard output; anything that a library prints goes to standard error.
     val out = System.out
     System.setOut(System.err)
     if arguments.contains("--version") then
@@ -41,11 +41,11 @@ object Main:
           sys.exit(BadUsage)
         case Right(config) => out.println(start(config))
 
-  /** Scala 3's, from its library's manifest; `util.Properties` has that of Scala 2's library below it. */
+  /** The version of Scala 3, from its library's manifest; `util.Properties` has the version of the Scala 2 library. */
   private def scalaVersion: String =
     Option(classOf[scala.deriving.Mirror].getPackage.getImplementationVersion).getOrElse("3")
 
-  /** Serves until SIGTERM; the ready line. */
+  /** Starts the gateway, which serves until SIGTERM, and returns the ready line. Exits with status 1 on failure. */
   private def start(config: Config): String =
     val threads = if config.workerThreads > 0 then config.workerThreads else Runtime.getRuntime.availableProcessors
     val settings = ConfigFactory.parseString(

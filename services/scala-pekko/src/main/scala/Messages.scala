@@ -4,22 +4,20 @@ import org.apache.pekko.http.wsladder.Frames
 import org.apache.pekko.http.wsladder.Frames.{Header, Kind}
 import org.apache.pekko.util.ByteString
 
-/**
- * Puts messages together from frames and parts of frames, and finds what breaks the rules. Pure but for what it holds.
- */
+/** Joins frames and parts of frames to messages, and detects frames that violate the protocol. It does no I/O. */
 final class Messages:
   import Messages.*
 
-  // Of the frame that is being read: its header, what is still to come, the mask for that, and its payload.
+  // The frame that is being read: its header, the number of missing bytes, the mask for them, and the payload so far.
   private var header: Option[Header] = None
   private var missing = 0L
   private var mask = 0
   private var payload = ByteString.empty
-  // Of the message that is being read in fragments: its kind, and what has come.
+  // The fragmented message that is being read: its kind, and the payload so far.
   private var fragmented: Option[Kind] = None
   private var message = ByteString.empty
 
-  /** Takes the next part; what has become whole with it. */
+  /** Adds the next event. Returns the message or control frame that it completes, or the violation that it shows. */
   def take(event: Frames.Event): Option[Whole] =
     Frames.begins(event) match
       case Some(begun) =>
@@ -70,7 +68,7 @@ final class Messages:
 object Messages:
   private val MaxControlBytes = 125
 
-  /** What a client sent, or how it broke the rules. */
+  /** A complete message or control frame of a client, or a violation (`Broken`, `TooBig`). */
   sealed trait Whole
   final case class Text(payload: ByteString) extends Whole
   final case class Binary(payload: ByteString) extends Whole
@@ -80,7 +78,7 @@ object Messages:
   case object Broken extends Whole
   case object TooBig extends Whole
 
-  /** A close frame with a code that may be sent, and a reason in UTF-8; else it breaks the rules (RFC 6455, 7.4). */
+  /** Checks a Close frame: its code must be valid (RFC 6455, 7.4) and its reason UTF-8, else it is a violation. */
   private def closeOf(payload: ByteString): Whole =
     def code = ((payload(0) & 0xff) << 8) | (payload(1) & 0xff)
     def mayBeSent = (code >= 1000 && code <= 1014 && !Set(1004, 1005, 1006)(code)) || (code >= 3000 && code <= 4999)

@@ -5,7 +5,7 @@ import com.github.plokhotnyuk.jsoniter_scala.macros.*
 import org.apache.pekko.util.ByteString
 import scala.util.control.NonFatal
 
-/** The messages on the wire: the client's start, the inference's answers, partials and errors. Pure. */
+/** The messages on the wire: the client's start, the inference's responses, partials and errors. Pure functions. */
 object Protocol:
   val FrameBytes = 640
   val FrameSamples = 320
@@ -16,19 +16,19 @@ object Protocol:
   val ExpectedFrame = "expected 640 byte PCM frame"
   val TooBig = "message too big"
 
-  /** A number as it was written, so that it goes on unchanged. */
+  /** A number as the inference wrote it, so that the client gets the same digits. */
   final case class Written(text: String)
 
   private given JsonValueCodec[Written] with
     def decodeValue(in: JsonReader, default: Written): Written =
-      // It may come with white space around it.
+      // The raw value may have white space around it.
       val text = String(in.readRawValAsBytes(), java.nio.charset.StandardCharsets.US_ASCII).trim
       if !readsAsFinite(text) then in.decodeError("no finite number")
       Written(text)
     def encodeValue(written: Written, out: JsonWriter): Unit = out.writeRawVal(written.text.getBytes)
     def nullValue: Written = Written("null")
 
-  /** A number as JSON writes it (RFC 8259, 6): the reader takes `01` and `1.` for raw values, too. */
+  /** A number as RFC 8259, 6 defines it; jsoniter also accepts `01` and `1.` as raw values. */
   private val Number = """-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?""".r
 
   private def readsAsFinite(text: String): Boolean = Number.matches(text) && text.toDouble.isFinite
@@ -40,12 +40,12 @@ object Protocol:
 
   private given startCodec: JsonValueCodec[Start] = JsonCodecMaker.make(strict)
 
-  /** Whether a text is exactly the object `{"type":"start"}`. */
+  /** Whether `text` is exactly the object `{"type":"start"}`. */
   def isStart(text: Array[Byte]): Boolean =
     try Option(readFromArray[Start](text)).exists(_.`type` == "start")
     catch case NonFatal(_) => false
 
-  /** The inference's answer to one batch. */
+  /** The inference's response to one batch. The field names are the JSON keys. */
   final case class Recognition(
       rms: Written,
       zero_crossings: Long,
@@ -57,14 +57,14 @@ object Protocol:
 
   private given recognitionCodec: JsonValueCodec[Recognition] = JsonCodecMaker.make(strict)
 
-  /** Why frames got no partial. */
+  /** Why frames got no partial. `status` is the HTTP status of the inference's response, if there was one. */
   final case class Failure(kind: Kind, message: String, status: Option[Int] = None):
     def isRetryable: Boolean = kind match
       case Kind.Timeout | Kind.ConnectionReset | Kind.Http429 => true
       case Kind.Http5xx                                       => status.exists(code => code >= 500 && code < 600)
       case Kind.Overflow | Kind.ParseError                    => false
 
-  /** The kinds of failure, each with where it happens. */
+  /** The kinds of failures: the `kind` of an error, and the `stage` at which it happens. */
   enum Kind(val name: String, val stage: String):
     case Overflow extends Kind("overflow", "websocket_receive")
     case Timeout extends Kind("timeout", "inference_request")
@@ -73,7 +73,7 @@ object Protocol:
     case Http5xx extends Kind("http_5xx", "inference_request")
     case ParseError extends Kind("parse_error", "inference_response_parse")
 
-  /** Reads an answer about so many frames. */
+  /** Parses the body of a response to a batch of `frames` frames. */
   def parse(body: Array[Byte], status: Int, frames: Int, cpuPasses: Int): Either[Failure, Recognition] =
     def wrong(reason: String) = Left(Failure(Kind.ParseError, s"the inference's answer $reason", Some(status)))
     val read =
@@ -90,7 +90,7 @@ object Protocol:
         else if answer.audio_bytes != FrameBytes.toLong * frames then wrong(s"counts ${answer.audio_bytes} bytes")
         else Right(answer)
 
-  /** What a status of the inference means; `None` for success. */
+  /** Returns the failure that a status of the inference means; `None` for 2xx. */
   def failureOf(status: Int): Option[Failure] =
     def failed(kind: Kind) = Some(Failure(kind, s"the inference answered $status", Some(status)))
     status match
@@ -117,7 +117,7 @@ object Protocol:
 
   private given partialCodec: JsonValueCodec[Partial] = JsonCodecMaker.make(strict)
 
-  /** The partial about `frames` frames from number `oldest` on. */
+  /** Returns the partial that covers `frames` frames from number `oldest` on. */
   def partial(
       oldest: Long,
       frames: Int,
@@ -144,7 +144,7 @@ object Protocol:
     )
     ByteString.fromArrayUnsafe(writeToArray(message))
 
-  /** The frames that an error is about: their numbers, and how long ago they were read, in milliseconds. */
+  /** The frames that an error covers: their numbers, and how long ago they were read, in milliseconds. */
   final case class Covered(oldest: Long, frames: Int, oldestAgeMs: Double, newestAgeMs: Double)
 
   private final case class ErrorFrame(
@@ -168,7 +168,7 @@ object Protocol:
 
   private given errorCodec: JsonValueCodec[ErrorFrame] = JsonCodecMaker.make(strict)
 
-  /** The error about these frames. */
+  /** Returns the error that covers these frames. */
   def error(
       failure: Failure,
       covered: Covered,
@@ -196,5 +196,5 @@ object Protocol:
     )
     ByteString.fromArrayUnsafe(writeToArray(message))
 
-  /** Nanoseconds as milliseconds, never negative. */
+  /** Converts nanoseconds to milliseconds. A negative time becomes 0. */
   def milliseconds(nanos: Long): Double = math.max(0L, nanos) / 1e6

@@ -11,24 +11,24 @@ import scala.collection.mutable
 import scala.concurrent.Future
 
 /**
- * Turns a reset of a stream that has no answer yet into an answer that marks it as reset.
+ * Inserts a response before the reset of a stream that has no response yet. The response is marked as a reset.
  *
- * Pekko HTTP's client takes such a reset for a broken protocol and ends the connection with all that is in flight on it
- * (apache/pekko-http#614), or answers nothing. So a `HEADERS` frame goes in front of the `RST_STREAM`.
+ * Pekko HTTP's client treats such a reset as a protocol error and closes the connection with all requests on it
+ * (apache/pekko-http#614), or gives the request no result. So a `HEADERS` frame is inserted before the `RST_STREAM`.
  */
 final class Resets:
   import Resets.*
 
-  // The part so far of a frame that is not whole yet.
+  // The received part of an incomplete frame.
   private var rest = ByteString.empty
-  // Streams whose answer has begun: their resets are Pekko's to understand.
+  // Streams whose response has begun; Pekko handles their resets correctly.
   private val begun = mutable.HashSet.empty[Int]
 
-  /** Takes bytes of the inference; whole frames come out. */
+  /** Takes bytes from the inference. Returns the frames that are complete now, with inserted responses. */
   def take(bytes: ByteString): ByteString =
     val all = if rest.isEmpty then bytes else (rest ++ bytes).compact
     var out = ByteString.empty
-    // Up to `from` it is in `out`, up to `at` it was looked at.
+    // The bytes before `from` are in `out`; the bytes before `at` are parsed.
     var from = 0
     var at = 0
     while at + HeaderBytes <= all.size && at + HeaderBytes + length(all, at) <= all.size do
@@ -39,7 +39,7 @@ final class Resets:
     rest = all.drop(at)
     if from == 0 && at == all.size && out.isEmpty then all else out ++ all.slice(from, at)
 
-  /** Whether the frame at this place resets a stream without an answer. Notes answers that begin and end. */
+  /** Whether the frame at `at` resets a stream without a response. Records responses that begin and end. */
   private def isUnansweredReset(all: ByteString, at: Int): Boolean =
     val stream = number(all, at + StreamAt, HeaderBytes - StreamAt) & Int.MaxValue
     val isLast = (all(at + FlagsAt) & EndStream) != 0
@@ -51,7 +51,7 @@ final class Resets:
       case _                 => false
 
 object Resets:
-  // A frame's header (RFC 9113, 4.1): length, type, flags, stream.
+  // The header of a frame (RFC 9113, 4.1): length, type, flags, stream.
   private val HeaderBytes = 9
   private val LengthBytes = 3
   private val TypeAt = 3
@@ -64,7 +64,7 @@ object Resets:
   private val EndHeaders = 4
 
   private val Name = "x-stream-was-reset"
-  // `:status: 500` of HPACK's static table, and a literal header that is put into no table.
+  // `:status: 500` from HPACK's static table, and a literal header that is not added to the dynamic table.
   private val Block = ByteString(0x8e, 0x00, Name.length) ++ ByteString(Name) ++ ByteString(1, '1')
 
   private def length(all: ByteString, at: Int): Int = number(all, at, LengthBytes)
@@ -76,10 +76,10 @@ object Resets:
   private def answer(stream: ByteString): ByteString =
     ByteString(0, 0, Block.size, Headers, EndStream | EndHeaders) ++ stream ++ Block
 
-  /** Whether it is such an answer. */
+  /** Whether `response` was inserted for a reset stream. */
   def saysReset(response: HttpResponse): Boolean = response.headers.exists(_.is(Name))
 
-  /** TCP with such answers in place of resets. */
+  /** A TCP transport that inserts these responses before resets. */
   val transport: ClientTransport = new ClientTransport:
     def connectTo(host: String, port: Int, settings: ClientConnectionSettings)(using
         system: ActorSystem

@@ -9,17 +9,17 @@ import org.apache.pekko.http.wsladder.Frames
 import org.apache.pekko.stream.scaladsl.Flow
 import scala.concurrent.Future
 
-/** What both ports serve. */
+/** The HTTP servers of both ports: the clients' port and the metrics port. */
 final class Server(gateway: Gateway)(using system: ActorSystem):
   private val host = gateway.config.host
 
-  /** Listens for clients. */
+  /** Binds the clients' port: `/ws/stt` and `/health`. */
   def clients(): Future[Http.ServerBinding] =
     Http().newServerAt(host, gateway.config.port).bindSync(of {
       case "/ws/stt" => upgrade; case "/health" => _ => health
     })
 
-  /** Listens on the metrics port. */
+  /** Binds the metrics port: `/healthz`, `/readyz`, `/stats` and `/metrics`. */
   def metrics(): Future[Http.ServerBinding] =
     Http()
       .newServerAt(host, gateway.config.metricsPort)
@@ -33,7 +33,7 @@ final class Server(gateway: Gateway)(using system: ActorSystem):
 
   private type Page = HttpRequest => HttpResponse
 
-  /** Pages by their paths; all are there for GET. */
+  /** Serves pages by their paths. Unknown paths get 404, and methods other than GET get 405. */
   private def of(pages: PartialFunction[String, Page])(request: HttpRequest): HttpResponse =
     request.discardEntityBytes()
     pages.lift(request.uri.path.toString) match

@@ -11,12 +11,13 @@ import scala.concurrent.duration.*
 import wsladder.gateway.Protocol.{milliseconds, Failure, Kind, Recognition}
 
 /**
- * One session as a stage of a stream: frames come in, frames go out, and one thing happens at a time.
+ * One session as a stage of a stream, with inbound and outbound frames. The stage handles one event at a time, so its
+ * state needs no lock.
  *
- * Once it has started, it asks for frames only during visits. Each packet that is asked for wakes the selector, the
- * connection's actor and this stage; so audio waits in the kernel for up to a third of a second, and one wake-up takes
- * some 17 frames. The last visit before a tick begins early enough for the selector to deliver what has arrived, and
- * lasts until the tick.
+ * Once the session has started, it pulls frames only during visits. While it pulls, each packet wakes the selector, the
+ * connection's actor and this stage. So audio waits in the kernel for up to a third of a second, and one wake-up takes
+ * about 17 frames. The last visit before a tick begins early enough for the selector to deliver the audio that has
+ * arrived, and ends with the tick.
  */
 final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event, Frames.Event]]:
   private val in = Inlet[Frames.Event]("session.in")
@@ -34,11 +35,11 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
     private val lane = gateway.inference.lane()
     private val messages = Messages()
     private val backlog = Backlog()
-    // The one batch in flight: there is no place for another.
+    // The batch in flight; the field can't hold a second one.
     private var flight: Option[Flight] = None
     private var isStarted, isDraining, isDeaf = false
     private var end: Option[End] = None
-    // When the next tick is due, and until when the visit asks for frames. The last visit ends with the tick.
+    // When the next tick is due, and when the visit stops pulling frames. The last visit ends with the tick.
     private var dueAt, visitEndsAt = 0L
     private var isLastVisit = false
     private val outbox = mutable.Queue.empty[Frames.Event]
@@ -54,7 +55,7 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
     override def preStart(): Unit =
       gateway.sessions.add(member)
       pull(in)
-      // It may have come while the gateway began to stop.
+      // The gateway may have begun its drain before this session was registered.
       if !gateway.isAccepting then drain()
 
     override def postStop(): Unit =
@@ -64,7 +65,7 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
         books.open -= 1
         books.closed.add(end.fold("error")(_.reason))
 
-    // What comes in.
+    // Inbound frames.
 
     override def onPush(): Unit =
       val event = grab(in)
@@ -127,7 +128,7 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
         books.bytesReceived += audio.size + HeaderBytes
         if dropped then books.dropped.add("overflow") else books.waiting += 1
 
-    // When things happen.
+    // Timers, visits and ticks.
 
     override def onTimer(key: Any): Unit = key match
       case Step     => if end.isEmpty && !isDraining then step()
@@ -136,7 +137,7 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
       case Deadline => close(End.Shutdown)
       case _        => completeStage()
 
-    /** Begins a visit, or ends the last one with its tick. */
+    /** Begins a visit, or ends the last visit before a tick and runs the tick. */
     private def step(): Unit =
       val now = System.nanoTime
       if isStalled(now) then close(End.SlowConsumer)
@@ -150,7 +151,7 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
         readOn()
         if isLastVisit then schedule(Step, visitEndsAt - now) else rest(now)
 
-    /** Waits for the next visit. The last one begins `LeadNanos` before the tick; the others are evenly spread. */
+    /** Schedules the next visit. The last one begins `LeadNanos` before the tick; the others are evenly spaced. */
     private def rest(now: Long): Unit =
       val left = math.max(0L, dueAt - LeadNanos - now)
       val visits = math.max(1L, (left + RestNanos - 1) / RestNanos)
@@ -165,7 +166,7 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
       books.enter(_.tick(outcome, lateness))
       if flight.isEmpty then flush(now, lateness)
 
-    /** Reports what was dropped, and sends what waits. There must be nothing in flight. */
+    /** Reports dropped frames, and sends the waiting audio as one batch. No request may be in flight. */
     private def flush(now: Long, lateness: Long): Unit =
       backlog.takeLost(now).foreach: lost =>
         val failure = Failure(Kind.Overflow, s"more than ${config.maxBufferedFrames} frames waited")
@@ -188,7 +189,7 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
 
     private def land(outcome: (Flight, Either[Failure, Recognition])): Unit =
       val (landing, answer) = outcome
-      // One that took too long was reported, and one of a session that has ended was given up.
+      // The request may have timed out or its session may have ended; then its frames are already counted.
       if flight.exists(_ eq landing) then
         cancelTimer(Timeout)
         flight = None
@@ -217,7 +218,7 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
           val elapsed = Some(milliseconds(now - landing.began))
           Protocol.error(failure, batch.covered(now), landing.latenessMs, elapsed, backlog.frames)
 
-    // What goes out.
+    // Outbound frames.
 
     private def send(message: ByteString): Unit = push(Frames.text(message), message.size, isMessage = true)
 
@@ -256,19 +257,19 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
       put(Frames.close(payload))
       linger()
 
-    /** Ends the session with a close frame behind what waits for the client. */
+    /** Ends the session with a Close frame, which is sent after the waiting messages. */
     private def close(how: End): Unit =
       if end.isEmpty then
         finish(how)
         put(Frames.close(how.code, how.text))
         linger()
 
-    /** The close frame gets a second to leave; what the client still sends is read and thrown away meanwhile. */
+    /** Allows a second for the Close frame to be written; inbound bytes are read and discarded meanwhile. */
     private def linger(): Unit =
       scheduleOnce(Lingered, CloseTime)
       readOn()
 
-    /** The session is over, unless it was: its books are closed, and what it still waits for is given up. */
+    /** Ends the session unless it has already ended: counts its waiting frames as dropped and abandons its request. */
     private def finish(how: End): Unit =
       if end.isEmpty then
         end = Some(how)
@@ -285,7 +286,7 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
           val lost = waiting + flying.getOrElse(0)
           if lost > 0 then books.dropped.add("closed", lost)
 
-    /** The gateway stops: what the client has sent by now still counts, and nothing after it. */
+    /** Starts the drain. Audio that the client has sent by now still goes to the inference; later audio is ignored. */
     private def drain(): Unit =
       if end.isEmpty && !isDraining then
         isDraining = true
@@ -305,22 +306,24 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
         if flight.isEmpty then close(End.Shutdown)
 
 object Session:
-  /** How long a visit asks for frames, at least: the selector needs a few milliseconds to deliver what has arrived. */
+  /** Shortest duration of a visit: the selector needs a few milliseconds to deliver the bytes that have arrived. */
   private val VisitNanos = 5_000_000L
 
-  /** How long before a tick its visit begins. The scheduler's clock may be 10 ms late, which still leaves a visit. */
+  /**
+   * Time from the start of the last visit to its tick. The scheduler may be 10 ms late; the rest is enough for a visit.
+   */
   private val LeadNanos = 15_000_000L
 
-  /** The longest time between two visits: a ping is to be answered within 500 ms. */
+  /** Longest time between two visits. The contract requires a pong within 500 ms. */
   private val RestNanos = 340_000_000L
 
-  /** How long audio that the client has sent by now may take to arrive when the gateway stops. */
+  /** Time for the audio that is already in the kernel to arrive in the stage when the gateway stops. */
   private val LastReadTime = 20.millis
   private val OutboxBytes = 64 * 1024
   private val StallNanos = 10_000_000_000L
   private val CloseTime = 1.second
   private val DrainTime = 2900.millis
-  // A frame of audio, and most messages to a client, have as much: header and mask, or header and long length.
+  // Bytes of an audio frame's header and mask. Messages to a client are counted with the same number.
   private val HeaderBytes = 8
 
   private case object Step
@@ -329,10 +332,12 @@ object Session:
   private case object Deadline
   private case object Lingered
 
-  /** A batch that was sent and when, with how late its tick was. */
+  /** A batch in flight, the time at which it was sent, and the lateness of its tick. */
   private final class Flight(val batch: Batch, val began: Long, val latenessMs: Double)
 
-/** Why a session ends, and the close frame of that end. */
+/**
+ * Why a session ends: its close reason in the books, and the code and the reason of the Close frame that `close` sends.
+ */
 final case class End(reason: String, code: Int, text: String)
 
 object End:

@@ -7,12 +7,12 @@ import org.apache.pekko.http.scaladsl.model.*
 import scala.concurrent.duration.*
 import scala.concurrent.{ExecutionContext, Future}
 
-/** An inference that answers every batch at once and rightly, over HTTP/2 with prior knowledge. */
+/** An inference over HTTP/2 with prior knowledge that responds to every batch at once, with valid values. */
 object FakeInference:
-  /** The settings of Pekko that it needs. */
+  /** Pekko settings that the actor system of this server needs. */
   val settings: Settings = ConfigFactory.parseString("pekko.http.server.enable-http2 = on")
 
-  /** Serves from now on; where. */
+  /** Starts the server on a free port and returns its URL. */
   def start()(using system: ActorSystem): Future[String] =
     given ExecutionContext = system.dispatcher
     Http()
@@ -27,7 +27,7 @@ object FakeInference:
       .toStrict(1.second)
       .map(audio => HttpResponse(entity = HttpEntity(ContentTypes.`application/json`, answer(audio.data.size, passes))))
 
-  /** The answer about so many bytes of audio. */
+  /** Returns the response to a request with `audioBytes` bytes of audio. */
   def answer(audioBytes: Int, cpuPasses: Int): String =
     s"""{"rms":2425.5,"zero_crossings":7,"checksum":1,"samples":${cpuPasses * audioBytes / 2},""" +
       s""""transcript":"now","audio_bytes":$audioBytes}"""

@@ -5,8 +5,8 @@ import org.apache.pekko.http.impl.engine.ws.{FrameEvent, FrameEventParser}
 import org.apache.pekko.stream.scaladsl.Source
 import org.apache.pekko.util.ByteString
 
-/** Pekko HTTP's reader of frames, for tests. */
+/** Access to Pekko HTTP's frame parser, for tests. */
 object Framing:
-  /** Frames of these bytes, as `Some`; `None` where the library finds a rule broken. */
+  /** Parses bytes to frame events (`Some`); `None` stands for a violation that the library detects. */
   def read(bytes: Source[ByteString, NotUsed]): Source[Option[FrameEvent], NotUsed] =
     bytes.via(FrameEventParser).map(Some(_)).recover { case _ => None }

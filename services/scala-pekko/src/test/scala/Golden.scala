@@ -4,7 +4,7 @@ import com.github.plokhotnyuk.jsoniter_scala.core.*
 import com.github.plokhotnyuk.jsoniter_scala.macros.*
 import java.nio.file.{Files, Path}
 
-/** `services/testdata/stt-messages.json`: the messages that all languages agree on. */
+/** Loads `services/testdata/stt-messages.json`, the golden messages with which all gateways are tested. */
 object Golden:
   final case class Client(
       name: String,

@@ -8,7 +8,7 @@ import org.apache.pekko.util.ByteString
 import scala.concurrent.Await
 import scala.concurrent.duration.*
 
-/** Frames as the library reads them, put together to messages. */
+/** Tests of `Messages` with the frame events of Pekko's parser. */
 class MessagesSuite extends munit.FunSuite:
   private given system: ActorSystem = ActorSystem("messages")
 
@@ -17,7 +17,8 @@ class MessagesSuite extends munit.FunSuite:
     ()
 
   /**
-   * The messages of these bytes when they come in parts of so many; a rule that the library itself checks is broken.
+   * Returns the messages in these bytes, which arrive in parts of `part` bytes. `Broken` stands for a violation that
+   * the library detects.
    */
   private def received(wire: String, part: Int): List[Messages.Whole] =
     val bytes = ByteString(wire.grouped(2).map(Integer.parseInt(_, 16).toByte).toArray)
@@ -45,6 +46,6 @@ class MessagesSuite extends munit.FunSuite:
   private def payload(hex: String) =
     ByteString(hex.grouped(2).filter(_.nonEmpty).map(Integer.parseInt(_, 16).toByte).toArray)
 
-/** What the library takes although the contract refuses it: declared in the registry. */
+/** Messages that the library accepts although the contract refuses them; the registry declares them. */
 object Library:
   def takes(name: String): Boolean = name.startsWith("length of")

@@ -2,7 +2,7 @@ package wsladder.gateway
 
 import wsladder.gateway.Protocol.{Covered, Failure, Kind}
 
-/** The golden messages, and what must not be taken. */
+/** Tests of `Protocol` with the golden messages, and with input that must be refused. */
 class ProtocolSuite extends munit.FunSuite:
   private def answer(body: String, frames: Int, passes: Int) = Protocol.parse(body.getBytes, 200, frames, passes)
 

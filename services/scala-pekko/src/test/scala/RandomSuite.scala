@@ -4,12 +4,12 @@ import java.nio.charset.StandardCharsets.{ISO_8859_1, UTF_8}
 import scala.util.Random
 import wsladder.gateway.Protocol.Kind
 
-/** Random input for what is read from outside. The seeds are fixed, so that a failure comes again. */
+/** Tests of the parsers with random input. The seeds are fixed, so that a failure is reproducible. */
 class RandomSuite extends munit.FunSuite:
   private val Rounds = 20_000
   private val Spaces = Vector("", "", " ", "\n", "\t", "\r", "  ")
 
-  // Values of another type, or none at all; and numbers that are no counts.
+  // Values that are not valid numbers; below, numbers that are not valid counts.
   private val NoNumbers =
     Vector(
       "null",
@@ -34,11 +34,11 @@ class RandomSuite extends munit.FunSuite:
 
   private def oneOf[T](random: Random, values: Vector[T]): T = values(random.nextInt(values.size))
 
-  /** Tokens of JSON with white space around them. */
+  /** Joins JSON tokens with random white space around them. */
   private def spaced(random: Random, tokens: Vector[String]): String =
     tokens.map(oneOf(random, Spaces) + _).mkString + oneOf(random, Spaces)
 
-  /** The bytes with one of them replaced, removed or repeated, or a random one inserted. */
+  /** Returns the bytes with one byte replaced, removed, repeated or inserted. */
   private def edited(random: Random, bytes: Vector[Byte]): Vector[Byte] =
     val at = random.nextInt(bytes.size)
     val other = if random.nextBoolean() then random.nextInt(256).toByte else oneOf(random, bytes)

@@ -11,7 +11,7 @@ class ResetsSuite extends munit.FunSuite:
   private def data(stream: Int) = frame(0, 1, stream, ByteString("{}"))
   private def reset(stream: Int) = frame(3, 0, stream, ByteString(0, 0, 0, 2))
 
-  /** What comes out of these bytes when they come in parts of so many. */
+  /** Returns the output of `Resets` for these bytes, which arrive in parts of `part` bytes. */
   private def rewritten(bytes: ByteString, part: Int) =
     val resets = Resets()
     bytes.grouped(part).map(resets.take).foldLeft(ByteString.empty)(_ ++ _)

@@ -10,8 +10,8 @@ import scala.concurrent.Await
 import scala.concurrent.duration.*
 
 /**
- * A short run of the built gateway under load, for its ahead-of-time cache: `build` makes it. The gateway notes what it
- * loads and which methods are hot, and writes that down when it ends.
+ * A short run of the built gateway under load, which `build` starts to create the ahead-of-time cache. The JVM records
+ * the classes that it loads and the methods that are hot, and writes them into the cache when it exits.
  */
 object Training:
   private val Sessions = 40
@@ -20,13 +20,13 @@ object Training:
   private val RoundMillis = 100L
   private val WriteSeconds = 240L
 
-  /** Trains the java program `arguments(0)`, from the service's folder. */
+  /** Runs the gateway with the java program `arguments(0)`. The working directory is the service's folder. */
   def main(arguments: Array[String]): Unit =
     given system: ActorSystem = ActorSystem("training", FakeInference.settings.withFallback(ConfigFactory.load()))
     val inference = Await.result(FakeInference.start(), 10.seconds)
     val gateway = start(arguments(0), inference)
     try load(addressOf(gateway))
-    finally gateway.destroy() // SIGTERM: it drains, and writes the cache.
+    finally gateway.destroy() // Sends SIGTERM: the gateway drains and writes the cache.
     if !gateway.waitFor(WriteSeconds, TimeUnit.SECONDS) then gateway.destroyForcibly(): Unit
     Runtime.getRuntime.halt(gateway.exitValue)
 

@@ -8,16 +8,16 @@ import java.util.function.Consumer;
 import wsladder.gateway.Protocol.Kind;
 
 /**
- * Everything that is counted, behind one lock, so that each reading balances. A session makes one
- * entry per read of its socket, not one per frame.
+ * All counters, behind one lock, so that each reading balances. A session counts all frames of a
+ * read of its socket together, not one by one.
  */
 final class Books {
-  /** Upper bounds of the histogram of flush lateness, in seconds. */
+  /** Upper bounds of the flush lateness histogram, in seconds. */
   static final double[] LATENESS_BOUNDS = {
     0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
   };
 
-  /** The counters. Frames are counted as frames, not as bytes. */
+  /** The counters. {@code waiting} and {@code inFlight} are frames, not bytes or requests. */
   static final class Counts {
     long received;
     long consumed;
@@ -42,17 +42,17 @@ final class Books {
     long ticksSkipped;
     long ticksEmpty;
 
-    /** Ticks within each bound but not within the one before; the last is without a bound. */
+    /** Ticks per bucket: within a bound and above the one before. The last bucket has no bound. */
     final long[] lateness = new long[LATENESS_BOUNDS.length + 1];
 
     long latenessSumNanos;
 
-    /** Frames or refused messages that get no partial. */
+    /** Counts frames or refused messages that get no partial. */
     void drop(String reason, long count) {
       add(dropped, reason, count);
     }
 
-    /** A tick, and how late it ran. */
+    /** Adds the lateness of a tick to the histogram. */
     void tick(long latenessNanos) {
       double seconds = latenessNanos / 1e9;
       int bucket = 0;
@@ -63,7 +63,7 @@ final class Books {
       latenessSumNanos += latenessNanos;
     }
 
-    /** A request begins. */
+    /** Counts a request that begins. {@code inFlightOfConnection} includes it. */
     void depart(int frames, int inFlightOfConnection) {
       waiting -= frames;
       inFlight += frames;
@@ -72,7 +72,7 @@ final class Books {
       inFlightPerConnectionMax = Math.max(inFlightPerConnectionMax, inFlightOfConnection);
     }
 
-    /** A request ended with a partial. */
+    /** Counts a request that ended with a partial. */
     void deliver(int frames) {
       inFlight -= frames;
       requestsInFlight--;
@@ -81,7 +81,7 @@ final class Books {
       sent++;
     }
 
-    /** A request failed. */
+    /** Counts a request that failed; its frames get an error. */
     void fail(Kind kind, int frames) {
       inFlight -= frames;
       requestsInFlight--;
@@ -90,7 +90,7 @@ final class Books {
       sent++;
     }
 
-    /** A request's connection ended first. */
+    /** Counts a request whose connection ended before the response. */
     void abandon(int frames) {
       inFlight -= frames;
       requestsInFlight--;
@@ -98,7 +98,7 @@ final class Books {
       drop("closed", frames);
     }
 
-    /** A session ended while so many frames waited. */
+    /** Counts a session that ended while {@code waitingFrames} frames waited. */
     void close(End how, int waitingFrames) {
       if (how.refused()) {
         received++;
@@ -110,13 +110,16 @@ final class Books {
       add(closed, how.reason(), 1);
     }
 
-    /** A start message. */
+    /** Counts a valid start message. */
     void start() {
       received++;
       consumed++;
     }
 
-    /** So many bytes were read, and frames in them; others were dropped to make room. */
+    /**
+     * Counts a read of the socket: its bytes, its complete frames, and frames that exceeded the
+     * limit and were dropped.
+     */
     void arrive(int bytes, int frames, int dropped) {
       bytesReceived += bytes;
       received += frames;
@@ -124,7 +127,7 @@ final class Books {
       drop(Kind.OVERFLOW.wire, dropped);
     }
 
-    /** A handshake was refused. */
+    /** Counts a refused handshake. */
     void reject(String reason) {
       add(rejected, reason, 1);
     }
@@ -181,15 +184,15 @@ final class Books {
   private volatile boolean accepting = true;
 
   /**
-   * Empty books.
+   * Creates empty books.
    *
-   * @param maxConnections that may be open; 0: no limit
+   * @param maxConnections limit of open connections; 0: no limit
    */
   Books(int maxConnections) {
     this.maxConnections = maxConnections;
   }
 
-  /** Makes an entry. */
+  /** Runs {@code entry} with the counters, under the lock. */
   void enter(Consumer<Counts> entry) {
     lock.lock();
     try {
@@ -199,7 +202,7 @@ final class Books {
     }
   }
 
-  /** A consistent reading. */
+  /** Returns a consistent copy of the counters. */
   Counts read() {
     lock.lock();
     try {
@@ -209,14 +212,14 @@ final class Books {
     }
   }
 
-  /** Whether a further connection may be opened. */
+  /** Whether another connection may be opened, and why not. */
   enum Admission {
     ADMITTED,
     FULL,
     DRAINING
   }
 
-  /** Counts a connection as open, or as refused. */
+  /** Admits a connection and counts it as open, or counts it as refused. */
   Admission admit() {
     lock.lock();
     try {

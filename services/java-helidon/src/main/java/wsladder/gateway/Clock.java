@@ -7,25 +7,29 @@ import java.util.concurrent.locks.ReentrantLock;
 
 /**
  * Wakes sessions, on one platform thread, in rounds of 5 ms. Under load one wake-up of this thread
- * serves many sessions, and the carrier threads run them one after the other. The price is half a
- * round of mean lateness.
+ * serves many sessions, and the carrier threads run them one after the other. The cost is a mean
+ * lateness of half a round.
  */
 final class Clock implements Runnable {
-  /** Length of a round. */
+  /** Length of a round, in nanoseconds. */
   static final long ROUND_NANOS = 5_000_000;
 
-  /** What an alarm returns when it needs no further one. */
+  /** The return value of {@link Sleeper#alarm} that sets no further alarm. */
   static final long NEVER = Long.MAX_VALUE;
 
-  /** Rounds ahead; an alarm that is further off comes early and is set again. A power of two. */
+  /**
+   * Rounds that the wheel holds, a power of two. An alarm beyond them fires early, and its sleeper
+   * returns its time again.
+   */
   private static final int SLOTS = 512;
 
-  /** What is woken. It must not block. */
+  /** A target of alarms. It must not block, because all sessions share the clock's thread. */
   interface Sleeper {
     /**
-     * The time {@code set} has come.
+     * Called when an alarm fires: in the first round at or after {@code set}, or early if {@code
+     * set} is too far ahead.
      *
-     * @return when the next alarm should come, or {@link #NEVER}
+     * @return the time of the next alarm, or {@link #NEVER}
      */
     long alarm(long set, long now);
   }
@@ -37,7 +41,7 @@ final class Clock implements Runnable {
   private final long origin = System.nanoTime();
   private final Thread thread = Thread.ofPlatform().daemon().name("clock").unstarted(this);
 
-  /** The next round to be run. */
+  /** Number of the next round to run. */
   private long next;
 
   private int pending;
@@ -52,7 +56,10 @@ final class Clock implements Runnable {
     thread.start();
   }
 
-  /** Sets an alarm for {@code at}; one that is due comes in the next round. */
+  /**
+   * Sets an alarm for {@code at}, a time of {@link System#nanoTime}. If that time is past, the
+   * alarm fires in the next round.
+   */
   void set(Sleeper sleeper, long at) {
     boolean first;
     lock.lock();
@@ -96,13 +103,16 @@ final class Clock implements Runnable {
     }
   }
 
-  /** Moves what is due into {@code due}; returns how long nothing else will be. */
+  /**
+   * Moves the due alarms into {@code due}. Returns the nanoseconds until the next round, or {@link
+   * #NEVER} if no alarm is set.
+   */
   private long collect(List<Alarm> due) {
     lock.lock();
     try {
       long now = System.nanoTime() - origin;
       long round = now / ROUND_NANOS;
-      // After a stall each slot is looked at once.
+      // After a stall, each slot is visited only once.
       long first = Math.max(next, round - SLOTS + 1);
       for (long slot = first; slot <= round; slot++) {
         List<Alarm> alarms = slots.get((int) (slot % SLOTS));

@@ -9,7 +9,7 @@ import java.util.Optional;
 
 /**
  * The gateway's settings: environment variables, and flags of the same meaning, which win. {@code
- * services/README.md} ("Gateways") is the contract.
+ * services/README.md} ("Gateways") describes them. Times are in milliseconds.
  */
 record Config(
     String host,
@@ -26,7 +26,7 @@ record Config(
     int maxBufferedFrames,
     int maxConnections) {
 
-  /** A setting that makes no sense, or a flag that is unknown. The message names it. */
+  /** An invalid value or an unknown flag. The message names the variable or the flag. */
   static final class ConfigException extends Exception {
     private static final long serialVersionUID = 1L;
 
@@ -35,7 +35,7 @@ record Config(
     }
   }
 
-  /** Each variable with its default, in the order of {@code --help}. */
+  /** All settings with their defaults, in the order of {@code --help}. */
   private static final List<Setting> SETTINGS =
       List.of(
           new Setting("HOST", "127.0.0.1", "address to listen on"),
@@ -62,9 +62,9 @@ record Config(
   }
 
   /**
-   * Reads the settings.
+   * Parses the settings.
    *
-   * @throws ConfigException when a flag is unknown or a value makes no sense
+   * @throws ConfigException if a flag is unknown or has no value, or if a value is invalid
    */
   static Config parse(List<String> arguments, Map<String, String> environment)
       throws ConfigException {
@@ -85,7 +85,7 @@ record Config(
         (int) values.number("MAX_CONNECTIONS", 0, 10_000_000));
   }
 
-  /** What {@code --help} prints. */
+  /** Returns the text that {@code --help} prints. */
   static String help() {
     StringBuilder text = new StringBuilder("Usage: java-helidon [--version] [--FLAG VALUE]...\n\n");
     for (Setting setting : SETTINGS) {
@@ -114,7 +114,7 @@ record Config(
     return flags;
   }
 
-  /** The values as they were given, and how they are read. */
+  /** The given texts of flags and variables, and methods that parse them. */
   private record Values(Map<String, String> flags, Map<String, String> environment) {
     private record Given(String name, String text) {
       ConfigException isNot(String expected) {
@@ -137,7 +137,7 @@ record Config(
 
     long number(String variable, long least, long most) throws ConfigException {
       Given given = given(variable);
-      // Long.parseLong takes a sign and digits of other scripts.
+      // Long.parseLong also accepts a sign and digits of other scripts.
       if (given.text().matches("[0-9]{1,18}")) {
         long number = Long.parseLong(given.text());
         if (number >= least && number <= most) {
@@ -149,7 +149,7 @@ record Config(
 
     String address(String variable) throws ConfigException {
       Given given = given(variable);
-      // A name would be looked up: only addresses are taken.
+      // Only addresses are accepted: a name would cause a DNS lookup.
       if (!given.text().matches("[0-9]{1,3}(\\.[0-9]{1,3}){3}|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*")) {
         throw given.isNot("an IP address");
       }

@@ -7,12 +7,12 @@ import io.helidon.websocket.WsCloseException;
 import java.io.UncheckedIOException;
 
 /**
- * Why a session is over, in the books and for its client.
+ * Why a session ended: the reason in the books, and the Close frame for the client.
  *
- * @param reason its name in the books
- * @param code of the close frame; 0: the client can't get one any more
- * @param text of the close frame
- * @param refused whether it was a whole message that broke a rule
+ * @param reason close reason in the books
+ * @param code code of the Close frame; 0: the session sends none
+ * @param text reason of the Close frame
+ * @param refused whether a complete message was refused
  */
 record End(String reason, int code, String text, boolean refused) {
   static final End NO_START = new End("protocol", 1002, "first message must be start", true);
@@ -26,14 +26,17 @@ record End(String reason, int code, String text, boolean refused) {
   static final End EOF = new End("eof", 0, "", false);
   static final End ERROR = new End("error", 0, "", false);
 
-  /** The client closed with {@code code}, and gets the same one back if it may be sent. */
+  /**
+   * The client closed with {@code code}. It gets the same code back if that code is valid in a
+   * Close frame, else 1002.
+   */
   static End client(int code) {
     boolean registered = code >= 1000 && code <= 1014 && !(code >= 1004 && code <= 1006);
     boolean valid = registered || (code >= 3000 && code <= 4999);
     return valid ? new End("client", code, "", false) : BROKEN_RULE;
   }
 
-  /** What Helidon's reading of frames ended with. */
+  /** Returns the end that an exception of Helidon's frame reader stands for. */
   static End of(Exception e) {
     return switch (e.getCause()) {
       case WsCloseException broken when broken.closeCode() == TOO_BIG.code() -> TOO_BIG;
@@ -44,15 +47,15 @@ record End(String reason, int code, String text, boolean refused) {
             case DataReader.InsufficientDataAvailableException _ -> EOF;
             case ServerConnectionException _, UncheckedIOException _, InterruptedException _ ->
                 ERROR;
-            // A continuation of nothing; Helidon has sent the close frame.
+            // A continuation frame without a first frame; Helidon has already sent the Close frame.
             case CloseConnectionException _ -> BROKEN_RULE;
-            // An unknown opcode is an IllegalArgumentException.
+            // Helidon throws an IllegalArgumentException for an unknown opcode.
             default -> BROKEN_RULE;
           };
     };
   }
 
-  /** Whether the client may still be sending. */
+  /** Whether the client may still be sending, so that its bytes must be discarded. */
   boolean needsLinger() {
     return code != 0;
   }

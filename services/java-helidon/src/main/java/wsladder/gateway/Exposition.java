@@ -3,7 +3,7 @@ package wsladder.gateway;
 import java.math.BigDecimal;
 import java.util.Map;
 
-/** Prometheus text (format 0.0.4), one metric family after the other. */
+/** A builder of the Prometheus text format 0.0.4. Each call appends one metric family. */
 final class Exposition {
   private final StringBuilder text = new StringBuilder(8192);
 
@@ -17,7 +17,7 @@ final class Exposition {
     sample(name, Long.toString(value));
   }
 
-  /** Counters of one name, told apart by a label. */
+  /** Appends a counter for each entry of {@code counts}; the key is the value of {@code label}. */
   void counters(String name, String help, String label, Map<String, Long> counts) {
     head(name, help, "counter");
     counts.forEach(
@@ -26,10 +26,9 @@ final class Exposition {
   }
 
   /**
-   * A histogram.
+   * Appends a histogram.
    *
-   * @param counts observations within each bound and not within the one before; one more than there
-   *     are bounds
+   * @param counts observations per bucket, not cumulative; one more than there are bounds
    */
   void histogram(String name, String help, double[] bounds, long[] counts, double sum) {
     head(name, help, "histogram");
@@ -43,7 +42,7 @@ final class Exposition {
     sample(name + "_count", Long.toString(count));
   }
 
-  /** Without an exponent and without zeros at the end. */
+  /** Formats a number without an exponent and without trailing zeros. */
   private static String decimal(double value) {
     return value == 0 ? "0" : BigDecimal.valueOf(value).stripTrailingZeros().toPlainString();
   }

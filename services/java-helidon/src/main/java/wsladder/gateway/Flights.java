@@ -12,8 +12,8 @@ import wsladder.gateway.Protocol.Kind;
 import wsladder.gateway.Protocol.Wait;
 
 /**
- * A session's audio on its way to the inference, and what the client is told of it. Its session's
- * lock guards it.
+ * The requests of one session: sends its audio to the inference, and the partials and errors to its
+ * client. The session's lock guards all state.
  */
 final class Flights {
   private record Flight(Call call, Batch batch, long began, long flushLateness) {}
@@ -24,13 +24,13 @@ final class Flights {
   private final Consumer<Runnable> landed;
   private WsSession webSocket;
 
-  /** The request in flight. There is no place for a second one. */
+  /** The request in flight; {@code null} if there is none. The field can't hold a second one. */
   private Flight flight;
 
   /**
-   * No request is in flight.
+   * Creates the requests of a session, without one in flight.
    *
-   * @param landed runs what it is given under the session's lock
+   * @param landed runs its argument under the session's lock
    */
   Flights(Gateway gateway, Inbox inbox, Consumer<Runnable> landed) {
     this.gateway = gateway;
@@ -47,7 +47,10 @@ final class Flights {
     return flight == null;
   }
 
-  /** A tick that ran so late. */
+  /**
+   * Counts a tick that ran {@code lateness} nanoseconds after it was due. Sends the waiting audio
+   * unless a request is in flight.
+   */
   void tick(long lateness) {
     boolean idle = isIdle();
     boolean empty = inbox.frames() == 0;
@@ -69,7 +72,10 @@ final class Flights {
     }
   }
 
-  /** Reports what was dropped, and sends all audio that waits, if any does. None is in flight. */
+  /**
+   * Reports dropped frames, and sends all waiting audio if there is any. No request may be in
+   * flight.
+   */
   void send(long lateness) {
     inbox.takeOverflow().ifPresent(dropped -> reportOverflow(dropped, lateness));
     if (inbox.frames() == 0) {
@@ -88,7 +94,7 @@ final class Flights {
     landed.accept(() -> land(departed, answer));
   }
 
-  // This very flight: one that was given up has no answer any more.
+  // Compares references: the response of an abandoned request is ignored.
   @SuppressWarnings("ReferenceEquality")
   private void land(Flight landing, Answer answer) {
     if (flight != landing) {
@@ -129,7 +135,7 @@ final class Flights {
     webSocket.send(Protocol.error(taken.span(), failure, wait), true);
   }
 
-  /** The session is over: its request is given up. */
+  /** Cancels and counts the request in flight, if there is one. Called when the session ends. */
   void abandon(Counts counts) {
     if (flight != null) {
       counts.abandon(flight.batch().taken().span().frames());

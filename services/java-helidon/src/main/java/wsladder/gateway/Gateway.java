@@ -5,7 +5,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ThreadLocalRandom;
 import wsladder.gateway.Protocol.Echo;
 
-/** What all sessions have in common. */
+/** The state that all sessions share. */
 record Gateway(
     Config config,
     Echo echo,
@@ -16,7 +16,10 @@ record Gateway(
 
   private static final long NANOS_PER_MS = 1_000_000;
 
-  /** Frames beyond an interval's that a batch has room for from the start: a tick may be late. */
+  /**
+   * Frames for which a batch has room from the start, beyond those of one interval, because a tick
+   * may be late.
+   */
   private static final int SPARE_FRAMES = 8;
 
   private static final int FRAME_MS = 20;
@@ -31,7 +34,7 @@ record Gateway(
         ConcurrentHashMap.newKeySet());
   }
 
-  /** The schedule of a session that started at {@code start}. */
+  /** Returns the schedule of a session that started at {@code start}, with a random phase. */
   Schedule schedule(long start) {
     long jitter = config.flushPhaseJitterMs() * NANOS_PER_MS;
     long offset = ThreadLocalRandom.current().nextLong(jitter + 1);

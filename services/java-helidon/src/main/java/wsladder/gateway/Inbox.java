@@ -7,17 +7,25 @@ import java.util.Optional;
 import wsladder.gateway.Protocol.Span;
 
 /**
- * The frames of a session that wait: their audio back to back, when they were read, and which were
- * dropped because too many waited. Pure.
+ * The waiting frames of a session: their audio, contiguous in memory, the times of their reads, and
+ * the frames that were dropped because too many waited. It does no I/O and uses no clock.
  */
 final class Inbox {
-  /** Frames up to {@code newest}, and not those of the mark before, were read at {@code at}. */
+  /**
+   * The frames after those of the previous mark, up to number {@code newest}, were read at {@code
+   * at}.
+   */
   private record Mark(long newest, long at) {}
 
-  /** Frames that left the inbox, and when the first and the last of them had been read. */
+  /**
+   * Frames that left the inbox, and the times at which the first and the last of them were read.
+   */
   record Taken(Span span, long oldestRead, long newestRead) {}
 
-  /** A batch for the inference; its audio is {@code length} bytes from {@code offset} on. */
+  /**
+   * A batch for the inference. Its audio is the {@code length} bytes of {@code audio} from {@code
+   * offset} on.
+   */
   record Batch(Taken taken, byte[] audio, int offset, int length) {}
 
   private static final byte[] NONE = {};
@@ -27,7 +35,7 @@ final class Inbox {
   private final ArrayDeque<Mark> marks = new ArrayDeque<>();
   private byte[] audio = NONE;
 
-  /** Memory of an earlier batch, for the next one. */
+  /** Memory of an earlier batch that the next one uses. */
   private byte[] spare = NONE;
 
   private int begin;
@@ -37,22 +45,22 @@ final class Inbox {
   private Taken overflow;
 
   /**
-   * An empty inbox.
+   * Creates an empty inbox.
    *
-   * @param maxFrames that may wait
-   * @param usualFrames of a batch: memory for so many is taken at once
+   * @param maxFrames limit of waiting frames
+   * @param usualFrames usual size of a batch; memory for it is allocated at once
    */
   Inbox(int maxFrames, int usualFrames) {
     this.maxFrames = maxFrames;
     this.usualBytes = usualFrames * Protocol.FRAME_BYTES;
   }
 
-  /** Frames that wait. */
+  /** The number of frames that wait. */
   int frames() {
     return (end - begin) / Protocol.FRAME_BYTES;
   }
 
-  /** Adds one frame of 640 bytes. */
+  /** Appends one frame of 640 bytes. */
   void add(BufferData frame) {
     if (audio.length - end < Protocol.FRAME_BYTES) {
       makeRoom();
@@ -74,7 +82,10 @@ final class Inbox {
     end = waiting;
   }
 
-  /** Notes that the frames added since the last mark were read at {@code at}; returns how many. */
+  /**
+   * Records that the frames added since the last mark were read at {@code at}. Returns their
+   * number.
+   */
   int mark(long at) {
     long came = left + frames();
     int arrived = (int) (came - marked);
@@ -85,14 +96,17 @@ final class Inbox {
     return arrived;
   }
 
-  /** Drops the oldest frames if more wait than may; returns how many. All must be marked. */
+  /**
+   * Drops the oldest frames beyond the limit and returns their number. All frames must be marked.
+   */
   int dropExcess() {
     int excess = frames() - maxFrames;
     if (excess <= 0) {
       return 0;
     }
     Taken later = leave(excess);
-    // Frames leave in another way only once this was reported: so the later ones follow directly.
+    // Frames leave as a batch only after the overflow was reported, so dropped frames are
+    // contiguous.
     overflow =
         overflow == null
             ? later
@@ -104,14 +118,17 @@ final class Inbox {
     return excess;
   }
 
-  /** Frames that were dropped and not reported yet. */
+  /** Returns the dropped frames that were not reported yet, and forgets them. */
   Optional<Taken> takeOverflow() {
     Optional<Taken> dropped = Optional.ofNullable(overflow);
     overflow = null;
     return dropped;
   }
 
-  /** Takes all frames, of which there is at least one and which are all marked. */
+  /**
+   * Removes all frames and returns them as a batch. There must be at least one, and all must be
+   * marked.
+   */
   Batch take() {
     Batch batch = new Batch(leave(frames()), audio, begin, end - begin);
     audio = spare;
@@ -121,9 +138,9 @@ final class Inbox {
     return batch;
   }
 
-  /** Gives the memory of a batch back, to be used for the next one. */
+  /** Takes back the memory of a batch, for a later batch, unless it is larger than usual. */
   void recycle(byte[] memory) {
-    // What a burst needed must not stay in memory for the rest of the session.
+    // A burst's larger array must not stay in memory for the rest of the session.
     if (memory.length > usualBytes) {
       return;
     }
@@ -134,7 +151,7 @@ final class Inbox {
     }
   }
 
-  /** Drops everything that waits; returns how many frames that are. */
+  /** Drops all waiting frames and returns their number. */
   int clear() {
     int frames = frames();
     left += frames;
@@ -161,7 +178,7 @@ final class Inbox {
     return new Taken(span, oldestRead, newest.at());
   }
 
-  /** A copy of the audio that waits, for tests. */
+  /** Returns a copy of the waiting audio, for tests. */
   byte[] audio() {
     return Arrays.copyOfRange(audio, begin, end);
   }

@@ -31,19 +31,20 @@ import wsladder.gateway.Protocol.Failure;
 import wsladder.gateway.Protocol.Kind;
 
 /**
- * Requests to the inference: OkHttp, HTTP/2 with prior knowledge, over a fixed number of
- * connections. A session keeps to one of them. A request takes the virtual thread that asks.
+ * Requests to the inference: OkHttp and HTTP/2 with prior knowledge, over a fixed number of
+ * connections. A session always uses the same connection. A request blocks the virtual thread that
+ * sends it.
  */
 final class Inference {
   private static final Duration CONNECT_TIMEOUT = Duration.ofSeconds(1);
 
-  /** A connection that is silent for so long is asked whether it lives. */
+  /** Interval of the HTTP/2 pings that detect a dead connection. */
   private static final Duration PING_INTERVAL = Duration.ofSeconds(15);
 
-  /** An answer is some hundred bytes; what is longer is none. */
+  /** Longest response that is read; a valid one has a few hundred bytes. */
   private static final long MAX_ANSWER_BYTES = 64 << 10;
 
-  /** A whole request with 1 s of audio leaves in one system call. */
+  /** Size of the send buffer: a request with 1 s of audio is written with one system call. */
   private static final int SEND_BUFFER_BYTES = 64 << 10;
 
   private static final MediaType AUDIO = MediaType.get("application/octet-stream");
@@ -61,7 +62,7 @@ final class Inference {
         new Request.Builder()
             .url(config.inferenceUrl().resolve("/infer").toString())
             .header("x-cpu-passes", Integer.toString(cpuPasses))
-            // Else OkHttp asks for gzip.
+            // Without this header OkHttp requests gzip.
             .header("accept-encoding", "identity")
             .build();
     List<OkHttpClient> made = new ArrayList<>();
@@ -78,7 +79,7 @@ final class Inference {
         .socketFactory(new BufferingSocketFactory())
         .callTimeout(Duration.ofMillis(timeoutMs))
         .connectTimeout(CONNECT_TIMEOUT)
-        // One timeout for all of a request is enough, and cheaper than one for each of its steps.
+        // The call timeout covers the whole request and costs less than a timeout for each step.
         .readTimeout(Duration.ZERO)
         .writeTimeout(Duration.ZERO)
         .pingInterval(PING_INTERVAL)
@@ -86,12 +87,12 @@ final class Inference {
         .build();
   }
 
-  /** The connection of the next session. */
+  /** Returns the connection for a new session. Sessions take the connections in turn. */
   Lane lane() {
     return new Lane(clients.get(Math.floorMod(sessions.getAndIncrement(), clients.size())));
   }
 
-  /** A session's way to the inference. */
+  /** The connection that a session uses for all its requests. */
   final class Lane {
     private final OkHttpClient client;
 
@@ -99,12 +100,12 @@ final class Inference {
       this.client = client;
     }
 
-    /** A request that is ready to be sent; it can be cancelled at any time. */
+    /** Creates the request for a batch. It can be cancelled at any time. */
     Call prepare(Batch batch) {
       return client.newCall(template.newBuilder().post(new Audio(batch)).build());
     }
 
-    /** Sends a request and waits for what becomes of it. */
+    /** Sends a request, waits for the response and returns the outcome of the batch. */
     Answer ask(Call call, Batch batch) {
       try (Response response = call.execute()) {
         return understand(response, batch);
@@ -128,7 +129,10 @@ final class Inference {
         body.source().readByteArray(), status, batch.taken().span(), cpuPasses);
   }
 
-  /** A peer that breaks the rules of HTTP/2 is no inference; all else is about the connection. */
+  /**
+   * Classifies an exception: the call timeout, a failure of the connection, or else a peer that
+   * violates HTTP/2, which is a parse error.
+   */
   private Failure failure(IOException e) {
     if (e instanceof InterruptedIOException && !(e instanceof java.net.SocketTimeoutException)) {
       return new Failure(Kind.TIMEOUT, null, "no answer within " + timeoutMs + " ms");
@@ -149,7 +153,7 @@ final class Inference {
         Kind.PARSE_ERROR, null, "the inference does not speak HTTP/2: " + e.getMessage());
   }
 
-  /** A batch as the body of a request. */
+  /** The audio of a batch as the body of a request. */
   private static final class Audio extends RequestBody {
     private final Batch batch;
 
@@ -167,7 +171,7 @@ final class Inference {
       return batch.length();
     }
 
-    /** A request is never sent again once a part of it was sent. */
+    /** Keeps OkHttp from repeating a request of which a part was already sent. */
     @Override
     public boolean isOneShot() {
       return true;
@@ -180,14 +184,15 @@ final class Inference {
   }
 
   /**
-   * Sockets that write what OkHttp flushes in one system call. By itself it writes each segment of
-   * 8 KiB in one of its own, and each wakes the inference.
+   * Creates sockets that buffer until OkHttp flushes, so that a request is one system call. Without
+   * the buffer OkHttp writes each segment of 8 KiB separately, and each write wakes the inference.
    */
   private static final class BufferingSocketFactory extends SocketFactory {
     @Override
     public Socket createSocket() throws SocketException {
       Socket socket = new BufferingSocket();
-      // A request is one write: it must not wait for what the inference acknowledges.
+      // A request is one write: it must not wait until the inference has acknowledged earlier
+      // bytes.
       socket.setTcpNoDelay(true);
       return socket;
     }

@@ -4,12 +4,12 @@ import io.helidon.common.buffers.DataReader;
 import io.helidon.webserver.ConnectionContext;
 import java.util.Arrays;
 
-/** A session's socket, as its reader reads it. */
+/** The inbound side of a session's socket. Its reads block the session's reader. */
 final class Inlet {
-  /** What one visit reads at most: a client that floods must not keep others waiting. */
+  /** The most that one visit reads, so that a client that floods doesn't delay other sessions. */
   private static final int VISIT_BYTES = 64 << 10;
 
-  /** A read of so many bytes may have left some behind: it is the size of Helidon's buffer. */
+  /** Size of Helidon's read buffer. A read of this size may have left bytes in the socket. */
   private static final int FULL_READ_BYTES = 8192;
 
   private final ConnectionContext socket;
@@ -18,18 +18,21 @@ final class Inlet {
     this.socket = socket;
   }
 
-  /** Bytes that came together with the request for the upgrade. */
+  /** Returns the bytes that arrived together with the upgrade request. */
   byte[] early() {
     DataReader early = socket.dataReader();
     return early.available() > 0 ? early.readBytes(early.available()) : new byte[0];
   }
 
-  /** Waits for something, and reads it; {@code null} at the end of the stream. */
+  /** Waits for bytes and reads them. Returns {@code null} at the end of the stream. */
   byte[] readSome() {
     return socket.serverSocket().get();
   }
 
-  /** Reads until nothing is left in the socket. In one piece it is understood faster. */
+  /**
+   * Waits for bytes and reads until the socket is empty, at most {@code VISIT_BYTES}. Helidon
+   * parses one large array faster than several small ones.
+   */
   byte[] readAll() {
     byte[] bytes = readSome();
     byte[] last = bytes;
@@ -43,7 +46,7 @@ final class Inlet {
     return bytes;
   }
 
-  /** Throws away what comes, until the stream ends or the socket is closed. */
+  /** Discards inbound bytes until the stream ends or the socket is closed. */
   void discard() {
     byte[] bytes = readSome();
     while (bytes != null) {
@@ -51,12 +54,12 @@ final class Inlet {
     }
   }
 
-  /** Closes the socket; a thread that reads it is woken. */
+  /** Closes the socket and thereby wakes a thread that reads it. */
   void close() {
     try {
       socket.serverSocket().close();
     } catch (RuntimeException e) {
-      // It was closed already.
+      // The socket was already closed.
     }
   }
 }

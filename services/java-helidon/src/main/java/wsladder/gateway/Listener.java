@@ -6,8 +6,8 @@ import io.helidon.websocket.WsSession;
 import java.io.ByteArrayOutputStream;
 
 /**
- * What the messages of one client mean: Helidon hands them over in parts, and this puts them
- * together and checks them against the contract. It runs on the session's reader.
+ * Receives the messages of one client from Helidon, in parts. It joins the parts, checks each
+ * message against the contract and passes it to the session. It runs on the session's reader.
  */
 final class Listener implements WsListener {
   /** Longest payload of a control frame (RFC 6455, section 5.5). */
@@ -16,10 +16,10 @@ final class Listener implements WsListener {
   private final Session session;
   private boolean started;
 
-  /** Parts of a text message that is not complete. */
+  /** Parts of an incomplete text message, else {@code null}. */
   private StringBuilder text;
 
-  /** Parts of a binary message that is not complete. */
+  /** Parts of an incomplete binary message, else {@code null}. */
   private ByteArrayOutputStream binary;
 
   Listener(Session session) {
@@ -113,7 +113,7 @@ final class Listener implements WsListener {
     session.end(End.client(status));
   }
 
-  /** A close frame of one byte ends here. */
+  /** Helidon calls this for a Close frame with a payload of one byte. */
   @Override
   public void onError(WsSession webSocket, Throwable error) {
     session.end(End.BROKEN_RULE);

@@ -14,12 +14,14 @@ import wsladder.gateway.Config.ConfigException;
  * Speech-to-text gateway on Helidon SE and OkHttp. {@code services/README.md} ("Gateways") is its
  * contract.
  *
- * <p>{@code Main} starts it and prints where it listens. {@code Server} answers HTTP and upgrades;
- * {@code Gateway} is what sessions have in common; {@code Session} is one client: {@code Listener}
- * understands its messages, {@code Inbox} keeps its audio, {@code Schedule} says when that is due,
- * {@code Flights} has it recognised by {@code Inference}, {@code Protocol} and {@code Recognition}
- * are what is said, {@code Outbox} what of that is not written yet, {@code End} why it was over.
- * The {@code Clock} wakes sessions. {@code Books} counts, {@code Metrics} shows what was counted.
+ * <p>{@code Main} parses the settings ({@code Config}), starts the gateway and prints the ready
+ * line. {@code Server} serves HTTP and upgrades connections. {@code Gateway} holds the state that
+ * sessions share. {@code Session} serves one client: it reads its socket through {@code Inlet} and
+ * {@code PacedContext}, {@code Listener} checks the messages, {@code Inbox} keeps the audio, {@code
+ * Schedule} says when ticks are due, {@code Flights} sends batches through {@code Inference},
+ * {@code Protocol} and {@code Recognition} define the messages, {@code Outbox} holds bytes that are
+ * not written yet, and {@code End} is the reason of the end. {@code Clock} wakes sessions. {@code
+ * Books} counts, and {@code Metrics} serves the counters in the format of {@code Exposition}.
  */
 public final class Main {
   static final String NAME = "java-helidon";
@@ -27,16 +29,19 @@ public final class Main {
 
   private static final int BAD_USAGE = 2;
 
-  /** How long all sessions together may take to end. */
+  /** Time for all sessions together to end after SIGTERM. */
   private static final long DRAIN_MS = 4_000;
 
   private static final long DRAIN_POLL_MS = 10;
 
   private Main() {}
 
-  /** Serves until SIGTERM. */
+  /**
+   * Starts the gateway, which serves until SIGTERM; exits with status 2 if a setting is invalid.
+   */
   public static void main(String[] arguments) throws IOException {
-    // The ready line is alone on standard output, whatever a library prints.
+    // Only the ready line may be on standard output; anything that a library prints goes to
+    // standard error.
     PrintStream out = System.out;
     System.setOut(System.err);
     List<String> flags = List.of(arguments);
@@ -59,7 +64,7 @@ public final class Main {
   private static void run(Config config, PrintStream out) throws IOException {
     LogManager.getLogManager().getLogger("").setLevel(Level.WARNING);
     if (config.workerThreads() > 0) {
-      // Read when the first virtual thread starts.
+      // The JVM reads these properties when the first virtual thread starts.
       String threads = Integer.toString(config.workerThreads());
       System.setProperty("jdk.virtualThreadScheduler.parallelism", threads);
       System.setProperty("jdk.virtualThreadScheduler.maxPoolSize", threads);
@@ -70,7 +75,7 @@ public final class Main {
     WebServer server = Server.of(gateway).start();
     HttpServer metrics =
         Metrics.serve(new InetSocketAddress(config.host(), config.metricsPort()), books);
-    // The JVM ends with 143 after SIGTERM unless a hook ends it before.
+    // After SIGTERM the JVM exits with status 143 unless a hook ends the process first.
     Runtime.getRuntime().addShutdownHook(new Thread(() -> stop(gateway), "stop"));
     out.println(ready(config.host(), server.port(), metrics.getAddress().getPort()));
     out.flush();
@@ -87,7 +92,7 @@ public final class Main {
         });
   }
 
-  /** Drains all sessions and ends the process with status 0. */
+  /** Drains all sessions, at most for {@code DRAIN_MS}, and ends the process with status 0. */
   private static void stop(Gateway gateway) {
     gateway.books().stopAccepting();
     gateway.sessions().forEach(Session::drain);

@@ -16,14 +16,14 @@ import wsladder.gateway.Protocol.Kind;
 
 /**
  * The metrics port: {@code /healthz}, {@code /readyz}, {@code /stats}, {@code /metrics}. The JDK's
- * HTTP server answers on a platform thread of its own, so it needs no carrier thread of the
+ * HTTP server responds on its own platform thread, so it doesn't wait for a carrier thread of the
  * sessions.
  */
 final class Metrics {
   private static final String TEXT = "text/plain; version=0.0.4";
   private static final int BACKLOG = 128;
 
-  /** Bytes of a page of memory on every Linux that this runs on. */
+  /** Size of a memory page, the same on every Linux that this runs on. */
   private static final long PAGE_BYTES = 4096;
 
   private final Books books;
@@ -33,9 +33,9 @@ final class Metrics {
     this.books = books;
   }
 
-  /** Serves on {@code address} for the rest of the process' life. */
+  /** Starts the server on {@code address}. It serves until the process ends. */
   static HttpServer serve(InetSocketAddress address, Books books) throws IOException {
-    // Without it a small answer waits for the client's acknowledgement.
+    // Without this a small response waits for the client's acknowledgement.
     System.setProperty("sun.net.httpserver.nodelay", "true");
     Metrics metrics = new Metrics(books);
     HttpServer server = HttpServer.create(address, BACKLOG);
@@ -58,7 +58,10 @@ final class Metrics {
     }
   }
 
-  /** The JDK's contexts are prefixes: what is behind {@code path} is not found. */
+  /**
+   * Sends a response. The JDK matches contexts by prefix, so a request for a longer path than
+   * {@code path} gets 404.
+   */
   private static void answer(
       HttpExchange exchange, String path, int status, String type, String text) throws IOException {
     boolean found = exchange.getRequestURI().getPath().equals(path);
@@ -70,7 +73,7 @@ final class Metrics {
     }
   }
 
-  /** {@code /stats}. */
+  /** Returns the JSON body of {@code /stats}. */
   String stats() {
     Counts counts = books.read();
     return Protocol.json(
@@ -120,7 +123,7 @@ final class Metrics {
     out.writeEndObject();
   }
 
-  /** {@code /metrics}. */
+  /** Returns the Prometheus text body of {@code /metrics}. */
   String prometheus() {
     Counts counts = books.read();
     Exposition text = new Exposition();
@@ -170,7 +173,7 @@ final class Metrics {
         "service_inference_answered_total",
         "Requests whose answer became a partial",
         counts.answered);
-    // All kinds from the start, so that a rate over them has a first value.
+    // All kinds are present from the start, so that a rate over them has a first value.
     Map<String, Long> failed = new TreeMap<>();
     for (Kind kind : Kind.values()) {
       if (kind != Kind.OVERFLOW) {
@@ -206,7 +209,7 @@ final class Metrics {
         counts.latenessSumNanos / 1e9);
   }
 
-  /** Memory of this process; -1 where there is no {@code /proc}. */
+  /** Returns the resident memory of this process; -1 if {@code /proc} can't be read. */
   private static long residentBytes() {
     try {
       String[] pages = Files.readString(Path.of("/proc/self/statm")).split(" ", -1);

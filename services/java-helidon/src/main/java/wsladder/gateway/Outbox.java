@@ -9,14 +9,15 @@ import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.LongConsumer;
 
 /**
- * What waits for a client that may read slowly. Helidon's WebSocket writes its frames into it and
- * never waits for the socket; {@link #flush} does, one thread at a time.
+ * The frames that wait to be written to a client. Helidon's WebSocket writes its frames into it and
+ * never waits for the socket. {@link #flush} writes them to the socket and may wait, one thread at
+ * a time.
  */
 final class Outbox implements DataWriter {
-  /** What may wait. */
+  /** Limit of the waiting bytes. */
   static final int MAX_BYTES = 64 << 10;
 
-  /** How long a client may take none of it. */
+  /** Longest time without progress while bytes wait. */
   static final long MAX_STALL_NANOS = 10_000_000_000L;
 
   private final DataWriter socket;
@@ -30,9 +31,9 @@ final class Outbox implements DataWriter {
   private long progress;
 
   /**
-   * An empty outbox.
+   * Creates an empty outbox.
    *
-   * @param written is told how many bytes the socket took
+   * @param written called with the number of bytes after each write to the socket
    */
   Outbox(DataWriter socket, LongConsumer written) {
     this.socket = socket;
@@ -71,7 +72,10 @@ final class Outbox implements DataWriter {
     write(buffers);
   }
 
-  /** Whether the client takes too little. */
+  /**
+   * Whether the client reads too slowly: more bytes wait than the limit, or none were taken for too
+   * long.
+   */
   boolean isStalled(long now) {
     lock.lock();
     try {
@@ -81,7 +85,10 @@ final class Outbox implements DataWriter {
     }
   }
 
-  /** Writes what waits. May wait for the client; returns at once while another thread writes. */
+  /**
+   * Writes the waiting frames. May block until the client reads; returns at once if another thread
+   * is writing.
+   */
   @Override
   public void flush() {
     byte[] frame = take();
@@ -89,7 +96,8 @@ final class Outbox implements DataWriter {
       try {
         socket.writeNow(BufferData.create(frame));
       } catch (RuntimeException e) {
-        // The client is gone, which its reader sees too. What waits is for nobody.
+        // The client is gone. The session's reader detects that, too, so the waiting frames are
+        // dropped.
         discard();
         return;
       }
@@ -140,7 +148,7 @@ final class Outbox implements DataWriter {
     }
   }
 
-  /** Waits until nothing waits any more, at most until {@code deadline}. */
+  /** Blocks until the outbox is empty or its client is gone, at most until {@code deadline}. */
   void awaitEmpty(long deadline) throws InterruptedException {
     lock.lock();
     try {

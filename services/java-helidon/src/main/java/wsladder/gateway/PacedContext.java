@@ -12,8 +12,8 @@ import java.util.Optional;
 import java.util.concurrent.ExecutorService;
 
 /**
- * The context of a connection with another reader and another writer: Helidon's WebSocket reads its
- * socket when the session wants it to, and writes into the session's outbox.
+ * The context of a connection, with the reader and the writer replaced: the session decides when
+ * Helidon's WebSocket reads the socket, and what it writes goes into the session's outbox.
  */
 record PacedContext(ConnectionContext socket, DataReader dataReader, DataWriter dataWriter)
     implements ConnectionContext {

@@ -11,17 +11,17 @@ import java.io.StringWriter;
 import java.io.UncheckedIOException;
 
 /**
- * What is said on the wire: the start message, the two messages that a client gets (partial and
- * error), and the vocabulary of failures. Pure.
+ * The messages on the wire: the client's start message, the two messages that a client gets
+ * (partial and error), and the kinds of failures. It does no I/O.
  */
 final class Protocol {
   /** Bytes of one frame of audio: 20 ms of 16 kHz mono with 16 bits. */
   static final int FRAME_BYTES = 640;
 
-  /** Samples of one frame. */
+  /** Samples of one frame of audio. */
   static final int FRAME_SAMPLES = 320;
 
-  /** Longest data message that a client may send. */
+  /** Longest data message that a client may send, in bytes. */
   static final int MAX_MESSAGE_BYTES = 64 << 10;
 
   static final JsonFactory JSON =
@@ -32,7 +32,7 @@ final class Protocol {
 
   private Protocol() {}
 
-  /** Frames that follow each other; {@code frames} is at least 1. */
+  /** Consecutive frames, from number {@code oldest} on; {@code frames} is at least 1. */
   record Span(long oldest, int frames) {
     long newest() {
       return oldest + frames - 1;
@@ -43,17 +43,17 @@ final class Protocol {
     }
   }
 
-  /** Why frames got no partial. */
+  /** Why frames got no partial: the {@code kind} of an error. */
   enum Kind {
     OVERFLOW("overflow", "websocket_receive"),
     TIMEOUT("timeout", "inference_request"),
     CONNECTION_RESET("connection_reset", "inference_request"),
     HTTP_429("http_429", "inference_request"),
-    /** Any other status but success; the name is the protocol's. */
+    /** Any other status but 2xx. The name is the protocol's. */
     HTTP_5XX("http_5xx", "inference_request"),
     PARSE_ERROR("parse_error", "inference_response_parse");
 
-    /** Its name on the wire and in the books. */
+    /** The name of the kind on the wire and in the books. */
     final String wire;
 
     private final String stage;
@@ -72,24 +72,24 @@ final class Protocol {
     }
   }
 
-  /** What became of a batch. */
+  /** The outcome of a batch. */
   sealed interface Answer permits Recognition, Failure {}
 
   /**
-   * A batch got no partial.
+   * The reason why frames got no partial.
    *
-   * @param status of the inference's answer; {@code null} if there was none
+   * @param status HTTP status of the inference's response; {@code null} if there was none
    */
   record Failure(Kind kind, Integer status, String message) implements Answer {}
 
-  /** What partials repeat of the settings. */
+  /** The settings that each partial repeats. */
   record Echo(int cpuPasses, long modelDelayMs) {}
 
   /**
-   * Ages of a batch, in nanoseconds.
+   * The times in an error message, in nanoseconds.
    *
-   * @param inferenceElapsed since the request began; {@code null} if there was none
-   * @param bufferedFrames that wait now
+   * @param inferenceElapsed time since the request began; {@code null} if there was no request
+   * @param bufferedFrames number of frames that wait now
    */
   record Wait(
       long oldestAge,
@@ -113,7 +113,7 @@ final class Protocol {
     }
   }
 
-  /** The partial about {@code span}. */
+  /** Returns the partial that covers {@code span}; {@code flushLateness} is in nanoseconds. */
   static String partial(Span span, Recognition answer, Echo echo, long flushLateness) {
     return json(
         out -> {
@@ -133,7 +133,7 @@ final class Protocol {
         });
   }
 
-  /** The error about {@code span}. */
+  /** Returns the error that covers {@code span}. */
   static String error(Span span, Failure failure, Wait wait) {
     return json(
         out -> {
@@ -171,16 +171,16 @@ final class Protocol {
   }
 
   private static double milliseconds(long nanoseconds) {
-    // Divided once: 1.5 ms are 1.5 and not 1.4999...
+    // A single division, so that 1.5 ms become 1.5 and not 1.4999...
     return nanoseconds / 1e6;
   }
 
-  /** Writes the fields of an object. */
+  /** Writes the fields of a JSON object. */
   interface Fields {
     void write(JsonGenerator out) throws IOException;
   }
 
-  /** The object with these fields, as text. */
+  /** Returns a JSON object with these fields, as text. */
   static String json(Fields fields) {
     StringWriter text = new StringWriter(512);
     try (JsonGenerator out = JSON.createGenerator(text)) {

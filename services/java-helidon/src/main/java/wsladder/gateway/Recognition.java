@@ -9,10 +9,10 @@ import wsladder.gateway.Protocol.Kind;
 import wsladder.gateway.Protocol.Span;
 
 /**
- * The inference's answer to one batch. It has exactly these six keys, integers are written as
- * integers, and its counts are those of the batch: everything else is a parse error. Pure.
+ * The inference's response to one batch. It has exactly these six keys, integers are written as
+ * integers, and its counts match the batch; everything else is a parse error. It does no I/O.
  *
- * @param rms as the inference wrote it, so that no digit changes on its way to the client
+ * @param rms the text that the inference wrote, so that the client gets the same digits
  */
 record Recognition(
     String rms, long zeroCrossings, long checksum, long samples, String transcript, long audioBytes)
@@ -20,14 +20,14 @@ record Recognition(
 
   private static final long MAX_CHECKSUM = 0xffff_ffffL;
 
-  /** Reads the body of an answer with {@code status} about {@code span}. */
+  /** Parses the body of a response with {@code status} to the batch {@code span}. */
   static Answer parse(byte[] body, int status, Span span, int cpuPasses) {
     try (JsonParser parser = Protocol.JSON.createParser(body)) {
       Recognition answer = read(parser);
       answer.check(span, cpuPasses);
       return answer;
     } catch (IOException e) {
-      // Jackson adds the source and the position in lines of their own.
+      // Jackson appends the source and the position on separate lines.
       String reason = e.getMessage().lines().findFirst().orElse("");
       return new Failure(
           Kind.PARSE_ERROR, status, "failed to parse the inference's answer: " + reason);

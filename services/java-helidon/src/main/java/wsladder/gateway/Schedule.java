@@ -1,20 +1,20 @@
 package wsladder.gateway;
 
 /**
- * When a session's flush ticks are due, and when its socket is visited in between. Times are those
- * of {@link System#nanoTime}. Pure.
+ * When a session's flush ticks are due, and when its socket is visited between them. Times are
+ * those of {@link System#nanoTime}; the caller passes the current time.
  */
 final class Schedule {
   /**
-   * Longest time between two visits. Pings and closes must be answered within 500 ms; the rest of
-   * that is for a busy machine.
+   * Longest time between two visits. Pings and Close frames must be answered within 500 ms; the
+   * difference allows for the delays of a busy machine.
    */
   static final long PAUSE_NANOS = 340_000_000L;
 
   private final long intervalNanos;
   private long due;
 
-  /** Ticks from {@code first} on. The schedule is absolute: it does not drift. */
+  /** Creates a schedule with its first tick at {@code first}. It is absolute: it doesn't drift. */
   Schedule(long first, long intervalNanos) {
     this.due = first;
     this.intervalNanos = intervalNanos;
@@ -24,7 +24,10 @@ final class Schedule {
     return now - due >= 0;
   }
 
-  /** When the socket should be visited next: at the tick, or some equal pauses before it. */
+  /**
+   * Returns when the socket must be visited next: at the tick, or before it, so that the visits
+   * until the tick are evenly spaced.
+   */
   long wake(long now) {
     long rest = due - now;
     if (rest <= PAUSE_NANOS) {
@@ -35,8 +38,8 @@ final class Schedule {
   }
 
   /**
-   * Runs the tick that is due and returns how late it is. The next one is the first in the future:
-   * missed ticks are not made up for.
+   * Advances past the due tick and returns its lateness in nanoseconds. The next tick is the first
+   * one in the future: missed ticks are skipped.
    */
   long tick(long now) {
     long lateness = now - due;

@@ -25,22 +25,25 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.stream.Stream;
 
-/** The clients' port: Helidon answers HTTP, and upgrades what the contract lets it upgrade. */
+/**
+ * The port for clients: Helidon serves HTTP, and {@code Upgrader} upgrades the handshakes that the
+ * contract allows.
+ */
 final class Server {
   static final String PATH = "/ws/stt";
 
-  /** Handshakes that may wait: clients come by the thousand. */
+  /** Length of the listen queue: thousands of clients may connect at once. */
   private static final int BACKLOG = 8192;
 
-  /** Bytes of a WebSocket key (RFC 6455, section 4.1). */
+  /** Decoded length of a WebSocket key, in bytes (RFC 6455, section 4.1). */
   private static final int KEY_BYTES = 16;
 
-  /** Why a request is not upgraded. */
+  /** The response to a request that is not upgraded. */
   record Refusal(Status status, String message) {}
 
   private Server() {}
 
-  /** A server that is ready to be started. */
+  /** Returns a configured server that is not started yet. */
   static WebServer of(Gateway gateway) {
     WsConfig frames = WsConfig.builder().maxFrameLength(Protocol.MAX_MESSAGE_BYTES).build();
     Upgrader upgrader = new Upgrader(frames, gateway);
@@ -55,7 +58,7 @@ final class Server {
         .addConnectionSelector(
             Http1ConnectionSelector.builder()
                 .config(Http1Config.create())
-                // Helidon compares the header as it is.
+                // Helidon compares the header case-sensitively.
                 .upgraders(Map.of("websocket", upgrader, "WebSocket", upgrader))
                 .build())
         .routing(
@@ -82,7 +85,7 @@ final class Server {
         .send("{\"ok\":true,\"runtime\":\"%s\"}".formatted(Main.NAME));
   }
 
-  /** A request for the WebSocket that the upgrader did not take. */
+  /** Responds to a request for the WebSocket's path that the upgrader left to the routes. */
   private static void refuse(Gateway gateway, ServerRequest request, ServerResponse response) {
     Refusal refusal =
         check(request.headers())
@@ -95,7 +98,7 @@ final class Server {
         .send(refusal.message());
   }
 
-  /** What is wrong with a handshake, if anything is. */
+  /** Returns the refusal of an invalid handshake; empty if the handshake is valid. */
   static Optional<Refusal> check(Headers headers) {
     if (!hasToken(headers, "Upgrade", "websocket") || !hasToken(headers, "Connection", "upgrade")) {
       return Optional.of(new Refusal(Status.UPGRADE_REQUIRED_426, "Upgrade: websocket is needed"));
@@ -129,7 +132,7 @@ final class Server {
     }
   }
 
-  /** Turns a connection into a session. */
+  /** Upgrades a connection and creates its session. */
   private static final class Upgrader extends WsUpgrader {
     private final Gateway gateway;
 
@@ -138,7 +141,10 @@ final class Server {
       this.gateway = gateway;
     }
 
-    /** Upgrades; {@code null} leaves the request to the routes. */
+    /**
+     * Upgrades a valid handshake. Returns {@code null} for any other request, which the routes then
+     * serve. Throws a 503 if the gateway is full or draining.
+     */
     @Override
     public ServerConnection upgrade(
         ConnectionContext socket, HttpPrologue prologue, WritableHeaders<?> headers) {

@@ -17,29 +17,29 @@ import java.util.concurrent.locks.ReentrantLock;
 /**
  * One session, from its upgrade to its last byte.
  *
- * <p>Its reader is the virtual thread on which Helidon reads frames. Once the session has started,
- * the reader rests whenever it has understood all that it read, and is woken by the clock at the
- * session's ticks and some times in between. Meanwhile audio waits in the kernel's buffer, and one
- * wake-up takes many frames. Three threads meet here (the reader, the clock, and the one that waits
- * for the inference), so the state is behind a lock. The reader holds it while it understands
- * frames, and never while it waits.
+ * <p>Its reader is the virtual thread on which Helidon parses frames. Once the session has started,
+ * the reader rests whenever it has parsed all bytes that it read; the clock wakes it at the
+ * session's ticks and a few times in between. Meanwhile audio waits in the kernel's receive buffer,
+ * so one wake-up takes many frames. Three threads use the session (the reader, the clock, and the
+ * thread that waits for the inference), so a lock guards its state. The reader holds the lock while
+ * it parses frames and never while it waits.
  */
 final class Session implements ServerConnection, Clock.Sleeper {
-  /** How long the end of a session may take: its close frame, and what the client still sends. */
+  /** Time for the end of a session: to write its Close frame and to discard inbound bytes. */
   private static final long FAREWELL_NANOS = 1_000_000_000L;
 
-  /** How long a session may take to end by itself when the gateway stops, without the farewell. */
+  /** Time for a session's last batch when the gateway stops, before the time for its end. */
   private static final long DRAIN_NANOS = 2_800_000_000L;
 
-  /** What the reader does. */
+  /** The state of the reader. */
   private enum Reader {
-    /** It understands what it read; it holds the lock. */
+    /** The reader parses frames or runs a tick. It holds the lock. */
     BUSY,
-    /** It waits for the clock. */
+    /** The reader waits for the clock. */
     RESTING,
-    /** The clock woke it, but it does not run yet. */
+    /** The clock has woken the reader, which doesn't run yet. */
     WAKING,
-    /** It reads the socket, or waits for it. */
+    /** The reader reads the socket or waits for bytes. */
     READING
   }
 
@@ -55,26 +55,28 @@ final class Session implements ServerConnection, Clock.Sleeper {
   private Thread thread;
   private volatile Reader reader = Reader.BUSY;
 
-  /** Present from the start message on. */
+  /** {@code null} until the start message. */
   private Schedule schedule;
 
-  /** Present once the session is over. */
+  /** {@code null} until the session has ended. */
   private End end;
 
-  /** When the last read returned, and how much it read that is not in the books yet. */
+  /** Time at which the last read returned, and the number of its bytes that are not counted yet. */
   private long readAt;
 
   private int bytesRead;
 
-  /** When the clock is to look after the session. */
+  /** When the session's next visit, tick or the end of its drain is due. */
   private long wakeAt;
 
-  /** For when an alarm is set. */
+  /** Time of the alarm that is set; {@link Clock#NEVER} without one. */
   private long alarmAt = Clock.NEVER;
 
   private boolean draining;
 
-  /** By when everything must be over: the drain, and later the farewell. */
+  /**
+   * The end of the drain, and once the session has ended, the time at which the socket is closed.
+   */
   private long deadline;
 
   Session(
@@ -95,7 +97,10 @@ final class Session implements ServerConnection, Clock.Sleeper {
     this.frames = WsConnection.create(paced, prologue, headers, key, new Listener(this));
   }
 
-  /** Runs the session on the calling thread, which becomes its reader. */
+  /**
+   * Runs the session on the calling thread, which becomes its reader. Returns when the Close frame
+   * is written and the client has ended the stream, or when the time for that is over.
+   */
   @Override
   public void handle(Limit limit) {
     thread = Thread.currentThread();
@@ -105,7 +110,8 @@ final class Session implements ServerConnection, Clock.Sleeper {
     lock.lock();
     try {
       frames.handle(limit);
-      // Returns once a close frame was answered: the session is over, and this changes nothing.
+      // Helidon returns after the reply to a Close frame. The session has then already ended, and
+      // this call changes nothing.
       end(End.ERROR);
     } catch (RuntimeException | InterruptedException e) {
       mayStillSend = end(End.of(e)).needsLinger();
@@ -117,9 +123,9 @@ final class Session implements ServerConnection, Clock.Sleeper {
   }
 
   /**
-   * Waits until the client has its close frame. What it sends meanwhile is read and thrown away:
-   * left unread it would make the kernel reset the connection, and the close frame might be lost.
-   * The clock closes the socket when that takes too long.
+   * Waits until the client has its Close frame. Inbound bytes are read and discarded meanwhile:
+   * unread bytes would make the kernel reset the connection, and the Close frame could be lost. The
+   * clock closes the socket at {@code deadline}.
    */
   private void farewell(boolean mayStillSend) {
     try {
@@ -129,13 +135,16 @@ final class Session implements ServerConnection, Clock.Sleeper {
         inlet.discard();
       }
     } catch (RuntimeException e) {
-      // The connection has ended, which is what was waited for.
+      // The connection has ended, so there is nothing more to wait for.
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
     }
   }
 
-  /** Brings more bytes to Helidon, which has understood all that came before. */
+  /**
+   * Supplies Helidon with more bytes. Helidon calls this when it has parsed all earlier bytes; the
+   * session then counts its frames, runs a due tick and rests before it reads.
+   */
   private byte[] read() {
     admit();
     if (schedule != null && end == null) {
@@ -165,7 +174,8 @@ final class Session implements ServerConnection, Clock.Sleeper {
   }
 
   /**
-   * Waits for the clock, unless the session is over: then its last frames are read as they come.
+   * Waits until the clock wakes the reader. Returns at once if the session has ended: the last
+   * frames are then read as they arrive.
    */
   private void rest() {
     if (end != null) {
@@ -194,7 +204,7 @@ final class Session implements ServerConnection, Clock.Sleeper {
     }
   }
 
-  /** Puts frames that were read into the books; the oldest are dropped if too many wait. */
+  /** Counts the bytes and frames of the last read, and drops the oldest frames beyond the limit. */
   private void admit() {
     int arrived = inbox.mark(readAt);
     int excess = inbox.dropExcess();
@@ -205,7 +215,7 @@ final class Session implements ServerConnection, Clock.Sleeper {
     }
   }
 
-  /** Runs the tick if one is due, or goes on with the drain. */
+  /** Runs the tick if it is due; during the drain, continues the drain instead. */
   private void act(long now) {
     if (draining) {
       continueDrain();
@@ -217,7 +227,10 @@ final class Session implements ServerConnection, Clock.Sleeper {
     }
   }
 
-  /** The clock looks after the session. */
+  /**
+   * Checks the session's deadlines and wakes its reader. If the lock is taken, the clock tries
+   * again in the next round.
+   */
   @Override
   public long alarm(long set, long now) {
     if (!lock.tryLock()) {
@@ -249,11 +262,11 @@ final class Session implements ServerConnection, Clock.Sleeper {
     if (reader == Reader.RESTING) {
       wake();
     } else if (reader == Reader.READING && thread.getState() == Thread.State.WAITING) {
-      // Nothing waits in the socket: what is due is done without the reader.
+      // The socket is empty, so the clock's thread runs the tick without the reader.
       act(now);
       return end == null ? wakeAt : deadline;
     }
-    // Until the reader has been there.
+    // Checks again each round until the reader has run.
     return now + Clock.ROUND_NANOS;
   }
 
@@ -270,31 +283,31 @@ final class Session implements ServerConnection, Clock.Sleeper {
     LockSupport.unpark(thread);
   }
 
-  /** Helidon's WebSocket is open. */
+  /** Called by the listener when Helidon has opened the WebSocket. */
   void opened(WsSession opened) {
     webSocket = opened;
     flights.opened(opened);
     if (!gateway.books().isAccepting()) {
-      // It came too late to be drained with the others.
+      // The drain began before this session was registered.
       end(End.SHUTDOWN);
     }
   }
 
-  /** The client said start. */
+  /** Starts the schedule: the client sent a valid start message. */
   void start() {
     schedule = gateway.schedule(readAt);
     wakeAt = schedule.wake(readAt);
     gateway.books().enter(Books.Counts::start);
   }
 
-  /** The client sent a frame of audio. */
+  /** Keeps a frame of audio for the next batch. */
   void frame(BufferData audio) {
     if (end == null) {
       inbox.add(audio);
     }
   }
 
-  /** The client asks whether somebody is there. */
+  /** Replies to a ping with the same payload, unless the client doesn't read. */
   void pong(BufferData payload) {
     if (end == null && !outbox.isStalled(System.nanoTime())) {
       webSocket.pong(payload);
@@ -302,7 +315,9 @@ final class Session implements ServerConnection, Clock.Sleeper {
     }
   }
 
-  /** A request has ended; runs on the thread that waited for it. */
+  /**
+   * Runs {@code landing} under the lock when a request has ended, on the thread that waited for it.
+   */
   private void landed(Runnable landing) {
     lock.lock();
     try {
@@ -316,7 +331,10 @@ final class Session implements ServerConnection, Clock.Sleeper {
     outbox.flush();
   }
 
-  /** The gateway stops: what the client has sent by now still counts, and nothing after it. */
+  /**
+   * Starts the drain because the gateway stops. Audio that the client has sent by now still goes to
+   * the inference; later audio is not read.
+   */
   void drain() {
     lock.lock();
     try {
@@ -347,7 +365,9 @@ final class Session implements ServerConnection, Clock.Sleeper {
     }
   }
 
-  /** The session is over: {@code how}, unless it was over before. Returns how it was. */
+  /**
+   * Ends the session with {@code how}, unless it has already ended. Returns the end that applies.
+   */
   End end(End how) {
     if (end != null) {
       return end;
@@ -375,7 +395,7 @@ final class Session implements ServerConnection, Clock.Sleeper {
     return how;
   }
 
-  /** The client left before it had the answer to its handshake. */
+  /** Ends a session whose client left before the handshake was answered. */
   void gone() {
     lock.lock();
     try {
@@ -385,13 +405,13 @@ final class Session implements ServerConnection, Clock.Sleeper {
     }
   }
 
-  /** Never idle for Helidon: the contract knows no such limit. */
+  /** Reports the connection as never idle to Helidon: the contract has no idle limit. */
   @Override
   public Duration idleTime() {
     return Duration.ZERO;
   }
 
-  /** Helidon stops. Sessions were drained before. */
+  /** Called when Helidon's server stops; the sessions were drained before. */
   @Override
   public void close(boolean interrupt) {
     drain();

@@ -8,7 +8,7 @@ import mockwebserver3.MockWebServer;
 import mockwebserver3.RecordedRequest;
 import okhttp3.Protocol;
 
-/** An inference that answers every batch at once and rightly, over h2c. */
+/** An inference over h2c that responds to every batch at once, with valid values. */
 final class FakeInference implements AutoCloseable {
   private final MockWebServer server = new MockWebServer();
 
@@ -24,7 +24,7 @@ final class FakeInference implements AutoCloseable {
     server.start();
   }
 
-  /** The answer to a request with so many bytes of audio. */
+  /** Returns the response to a request with {@code audioBytes} bytes of audio. */
   static String answer(long audioBytes, int cpuPasses) {
     return """
         {"rms":2425.5,"zero_crossings":7,"checksum":1,"samples":%d,"transcript":"now","audio_bytes":%d}\

@@ -16,11 +16,14 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 
-/** The process as it is started in earnest, in front of an inference that answers at once. */
+/**
+ * Tests of the gateway as a process with its real command line, in front of an inference that
+ * responds at once.
+ */
 final class GatewayTest {
   private static final long PATIENCE_SECONDS = 60;
 
-  /** What a client gets: texts, and its close frame as "close CODE REASON". */
+  /** A client that collects the texts it gets, and its Close frame as "close CODE REASON". */
   private static final class Client implements WebSocket.Listener {
     private final BlockingQueue<String> got = new LinkedBlockingQueue<>();
 
@@ -49,7 +52,7 @@ final class GatewayTest {
         new ProcessBuilder(
             java,
             "@java.options",
-            // No cache at all: the JVM must say so on standard error only.
+            // This file isn't a cache; the JVM must report that on standard error only.
             "-XX:AOTCache=pom.xml",
             "-cp",
             System.getProperty("java.class.path"),
@@ -79,7 +82,7 @@ final class GatewayTest {
         socket.sendBinary(ByteBuffer.allocate(Protocol.FRAME_BYTES), true).join();
         String partial = client.next();
         assertTrue(partial.startsWith("{\"type\":\"partial\",\"oldest_frame_seq\":1,"), partial);
-        // Unlike destroy() of the process itself, this leaves its output open.
+        // Unlike Process.destroy(), this leaves the process' output open.
         gateway.toHandle().destroy();
         assertEquals("close 1001 gateway stops", client.next());
         assertTrue(gateway.waitFor(PATIENCE_SECONDS, TimeUnit.SECONDS));

@@ -7,7 +7,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 
-/** The golden messages that all gateways are tested with. */
+/** Loads the golden messages with which all gateways are tested. */
 final class Golden {
   private Golden() {}
 

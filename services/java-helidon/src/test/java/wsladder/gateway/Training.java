@@ -13,8 +13,9 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 
 /**
- * A short run of the built gateway under load, for its ahead-of-time cache: {@code build} makes it.
- * The gateway notes what it loads and which methods are hot, and writes that down when it ends.
+ * A short run of the built gateway under load, which {@code build} starts to create the
+ * ahead-of-time cache. The JVM records the classes that it loads and the methods that are hot, and
+ * writes them into the cache when it exits.
  */
 final class Training {
   private static final int SESSIONS = 40;
@@ -25,14 +26,17 @@ final class Training {
 
   private Training() {}
 
-  /** Trains the java program {@code arguments[0]}, from the service's folder. */
+  /**
+   * Runs the gateway with the java program {@code arguments[0]}. The working directory is the
+   * service's folder.
+   */
   public static void main(String[] arguments) throws Exception {
     try (FakeInference inference = new FakeInference()) {
       Process gateway = start(arguments[0], inference.url());
       try {
         load(address(gateway));
       } finally {
-        // SIGTERM: it drains, and writes the cache.
+        // destroy() sends SIGTERM: the gateway drains and writes the cache.
         gateway.destroy();
       }
       if (!gateway.waitFor(WRITE_SECONDS, TimeUnit.SECONDS)) {
