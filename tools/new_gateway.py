@@ -48,7 +48,7 @@ Why these libraries; how a session lives; who reads, who writes, who waits; what
 
 ## What the library does otherwise
 
-Each exception of `services.{name}.exceptions`, and why it can't be told otherwise.
+Each exception of `services.{name}.exceptions`, and why the library can't be configured otherwise.
 
 ## What was tried for speed
 
