@@ -229,7 +229,7 @@ final class Session(gateway: Gateway) extends GraphStage[FlowShape[Frames.Event,
           if isMessage then
             books.enter: books =>
               books.sent += 1
-              books.bytesSent += bytes + HeaderBytes
+              books.bytesSent += bytes + serverHeaderBytes(bytes)
           put(frame)
 
     private def put(frame: Frames.Event): Unit =
@@ -323,8 +323,12 @@ object Session:
   private val StallNanos = 10_000_000_000L
   private val CloseTime = 1.second
   private val DrainTime = 2900.millis
-  // Bytes of an audio frame's header and mask. Messages to a client are counted with the same number.
+  // Bytes of an audio frame's header and mask (RFC 6455, 5.2).
   private val HeaderBytes = 8
+
+  /** Bytes of the header of a frame to a client, which has no mask (RFC 6455, 5.2). */
+  private def serverHeaderBytes(payload: Int): Int =
+    if payload < 126 then 2 else if payload < 65_536 then 4 else 10
 
   private case object Step
   private case object Timeout
