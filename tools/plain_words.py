@@ -116,7 +116,7 @@ def files(paths: list[str] | tuple[str, ...]) -> list[str]:
 
 def has_prose(path: str) -> bool:
     suffix = Path(path).suffix
-    if GENERATED.match(path) or path.endswith(("package-lock.yaml", ".lock.toml")):
+    if GENERATED.match(path) or path.endswith(".lock.toml"):
         return False
     return suffix in SLASHES | HASHES | {".py", ".md"} or Path(path).name in ("justfile", "Dockerfile")
 

@@ -1,6 +1,7 @@
 """Answers tools/images from the registry: which services have an image, and the files of prebuilt ones.
 
-Usage: service_images.py names [PLATFORM]      services with an image (released for the platform), one a line
+Usage: service_images.py names                 services with an image, one a line
+       service_images.py elsewhere PLATFORM    those whose image isn't released for the platform
        service_images.py gateways              those that are gateways
        service_images.py base NAME             the key of [images] in versions.lock.toml
        service_images.py gather NAME FOLDER    copies the files for the `prebuilt` stage of its Dockerfile into a folder
@@ -21,8 +22,9 @@ def main() -> int:
     match sys.argv[1:]:
         case ["names"]:
             print("\n".join(images))
-        case ["names", platform]:
-            print("\n".join(name for name, each in images.items() if each.image and platform in each.image.platforms))
+        case ["elsewhere", platform]:
+            names = [name for name, each in images.items() if each.image and platform not in each.image.platforms]
+            print("\n".join(names))
         case ["gateways"]:
             print("\n".join(name for name, each in images.items() if each.is_gateway))
         case ["base", name]:
