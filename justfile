@@ -42,7 +42,7 @@ bench-components *OPTIONS: _extension
 
 # search the largest load that meets the objectives: bench-search rust-sync --cpus 0.05 (a plan, or a service)
 bench-search NAME="stt-search" *OPTIONS: _bench-build
-    target/release/ladder search "{{NAME}}" {{OPTIONS}}
+    target/release/ladder search "$@"
 
 # run all checks that need no cluster, those that find mistakes soonest first
 test: lint generated deny unit python-test typescript-test self-test gateways docs-test fuzz
@@ -112,7 +112,7 @@ lint-service *SERVICES: _python-env
 
 # create a new gateway from the existing one in that language: go, node, typescript, python, java, cpp, elixir, rust
 new-gateway LANGUAGE NAME:
-    @tools/new-gateway "{{LANGUAGE}}" "{{NAME}}"
+    @tools/new-gateway "$@"
 
 # test the examples in the docs
 docs-test: _bench-build _node-env
@@ -120,11 +120,11 @@ docs-test: _bench-build _node-env
 
 # run all fuzz targets, one minute in total
 fuzz SECONDS="60": _cargo-fuzz
-    tools/fuzz {{SECONDS}}
+    tools/fuzz "$1"
 
 # write the report of a bundle anew
 analyze-results BUNDLE: _python-env
-    {{python}} -m ws_ladder_analysis {{BUNDLE}}
+    {{python}} -m ws_ladder_analysis "$1"
 
 # print clients side by side as Markdown, from one bundle of each
 compare-clients +BUNDLES: _python-env
@@ -132,23 +132,23 @@ compare-clients +BUNDLES: _python-env
 
 # write the overview and a chart of a bundle into docs/RESULTS.md
 readme-results BUNDLE CHART="throughput-batch-wse-server-outcomes.png":
-    {{python}} tools/readme_results.py results {{BUNDLE}} {{CHART}}
+    {{python}} tools/readme_results.py results "$@"
 
 # write the comparison with the reference into docs/RESULTS.md, from a bundle of plans/reference.yaml
 readme-comparison BUNDLE:
-    {{python}} tools/readme_results.py comparison {{BUNDLE}}
+    {{python}} tools/readme_results.py comparison "$1"
 
 # write the cost of sessions on each gateway into docs/RESULTS.md, from a bundle of plans/stt.yaml
 readme-sessions BUNDLE:
-    {{python}} tools/readme_results.py sessions {{BUNDLE}}
+    {{python}} tools/readme_results.py sessions "$1"
 
 # write the brackets of searches into docs/RESULTS.md, from bundles of plans/stt-search.yaml
 readme-capacity *BUNDLES:
-    {{python}} tools/readme_results.py capacity {{BUNDLES}}
+    {{python}} tools/readme_results.py capacity "$@"
 
 # write the table of `just bench` into docs/RESULTS.md, from a folder of target/bench
 readme-bench *FOLDERS:
-    {{python}} tools/readme_results.py bench {{FOLDERS}}
+    {{python}} tools/readme_results.py bench "$@"
 
 # run the microbenchmarks beside the code
 microbench *FILTER:
@@ -194,7 +194,7 @@ chart-check: _python-env _chart-tools
 # package the Helm chart for publishing: chart-package 0.1.0 OWNER FOLDER
 [group("chart")]
 chart-package VERSION OWNER FOLDER: _chart-tools
-    tools/chart-package {{VERSION}} {{OWNER}} {{FOLDER}}
+    tools/chart-package "$@"
 
 # run only the Helm chart's unit tests
 [group("chart")]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import tracemalloc
+import zlib
+
 import pytest
 from bench_format.histogram import (
     HIGHEST_NS,
@@ -45,6 +49,38 @@ def test_percentiles_are_those_of_the_hdrhistogram_library() -> None:
     for at in (50, 90, 99, 99.9, 99.99, 100):
         assert agrees(source.get_value_at_percentile(at), values, at)
         assert agrees(percentile_ns(values, at), values, at)
+
+
+def uploaded(plain: bytes) -> Histogram:
+    """A histogram of V2 bytes that may say anything."""
+    deflated = zlib.compress(plain, 9)
+    head = (0x1C849314).to_bytes(4) + len(deflated).to_bytes(4)
+    return Histogram(v2=base64.b64encode(head + deflated).decode(), count=0, overflow=0)
+
+
+def header(counts: int, digits: int) -> bytes:
+    """The first 40 bytes of a V2 histogram from 1 ns to ten minutes."""
+    fields = [(0x1C849313, 4), (counts, 4), (0, 4), (digits, 4), (1, 8), (HIGHEST_NS, 8)]
+    return b"".join(value.to_bytes(size) for value, size in fields) + bytes.fromhex("3ff0000000000000")
+
+
+@pytest.mark.parametrize(
+    ("plain", "message"),
+    [
+        (bytes(64 << 20), "inflates to more than 524288 bytes"),
+        (header(3 << 30, 3), "says 3221225472 bytes of counts and has 40 bytes in all"),
+        (header(0, 5), "5 significant digits"),
+        (b"short", "no deflated V2 histogram"),
+    ],
+)
+def test_a_histogram_that_claims_gigabytes_is_refused_before_they_are_allocated(plain: bytes, message: str) -> None:
+    bomb = uploaded(plain)
+    tracemalloc.start()
+    with pytest.raises(FormatError, match=message):
+        decode(bomb, "x")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 << 20
 
 
 def test_a_percentile_that_is_off_by_more_than_a_rank_disagrees() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -14,6 +15,7 @@ case "$1 $2" in
         echo made >> "$MADE"
         mkdir -p "$3/bin" "$3/lib/python3.12/site-packages"
         cp "$0" "$3/bin/python" ;;
+    "-m pip") echo "$@" >> "$ARGUMENTS" ;;
 esac
 """
 
@@ -24,7 +26,19 @@ def test_two_that_need_one_environment_at_once_make_it_once(tmp_path: Path) -> N
     interpreter.chmod(0o755)
     lock.write_text("")
     command = [str(TOOL), str(tmp_path / "env"), "3.11", str(lock)]
-    environment = os.environ | {"PYTHON": str(interpreter), "MADE": str(made)}
+    arguments = tmp_path / "arguments"
+    environment = os.environ | {"PYTHON": str(interpreter), "MADE": str(made), "ARGUMENTS": str(arguments)}
     several = [subprocess.Popen(command, env=environment) for _ in range(8)]
     assert [each.wait() for each in several] == [0] * 8
     assert made.read_text() == "made\n"
+    assert "--require-hashes" in arguments.read_text().split()
+
+
+def test_every_package_of_every_environment_is_locked_with_hashes() -> None:
+    locks = [lock for lock in TOOL.parents[1].rglob("requirements*.txt") if not {".tools", ".venv", "target"} & set(lock.parts)]
+    assert len(locks) >= 9
+    for lock in locks:
+        packages = [line for line in lock.read_text().splitlines() if re.match(r"[A-Za-z0-9]", line)]
+        assert packages
+        assert all(re.match(r"\S+==\S+( ; [^\\]*)? \\$", line) for line in packages), lock
+        assert lock.read_text().count("    --hash=sha256:") >= len(packages), lock

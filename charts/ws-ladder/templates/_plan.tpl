@@ -89,9 +89,14 @@ Reads the plan. Helm's `merge` and `default` treat `false`, `0` and "" as missin
 {{- end -}}
 {{- end -}}
 
-{{/* Variables with the addresses of a service and its companions; they come before the variables that refer to them. */}}
+{{/* Variables with the shared secret and the addresses of a service and its companions; they come before the variables that refer to them. */}}
 {{- define "ws-ladder.companionHosts" -}}
 {{- if .climb.companions }}
+- name: "LINK_SECRET"
+  valueFrom:
+    secretKeyRef:
+      name: {{ include "ws-ladder.secret" .root | quote }}
+      key: link-secret
 - name: "SERVICE_HOST"
   value: {{ printf "%s.%s.svc" .climb.deployment .root.Release.Namespace | quote }}
 {{- end -}}

@@ -42,6 +42,7 @@ CHANGES = [
     "operator.resources.memory=1Gi",
     "auth.existingSecret=mine",
     TOKEN,
+    "auth.linkSecret=" + "l" * 32,
     "scheduling.worker.nodeSelector.a=b",
     "scheduling.service.nodeSelector.a=b",
     "job.ttlSecondsAfterFinished=0",
@@ -151,4 +152,4 @@ def test_a_new_version_of_the_chart_changes_no_pod(rendered: dict[str, dict[str,
 
 def test_secrets_are_never_the_same() -> None:
     found = [re.findall(r'"([A-Za-z0-9+/=]{64})"', render("")["Secret/bench-ws-ladder"]) for _ in range(2)]
-    assert len({secret for pair in found for secret in pair}) == 4
+    assert len({secret for each in found for secret in each}) == 6

@@ -12,6 +12,8 @@ use hdrhistogram::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::inflate::{InflateError, inflate};
+
 /// Largest value that a recorder holds: ten minutes, in nanoseconds. Larger values count as overflow.
 pub const HIGHEST_NS: u64 = 600_000_000_000;
 /// Significant decimal digits of every histogram.
@@ -20,6 +22,13 @@ pub const SIGNIFICANT_DIGITS: u8 = 3;
 pub const PERCENTILES: [(&str, f64); 6] =
     [("p50", 50.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99)];
 const NS_PER_MS: u64 = 1_000_000;
+/// The most bytes of an inflated histogram. One with a count in each of a recorder's counters has less than 300 KiB.
+const MAX_INFLATED: usize = 512 << 10;
+/// The first four bytes of a V2 histogram, and of a deflated one (HdrHistogram's format; the low byte says how counts are encoded).
+const V2_COOKIE: u32 = 0x1c84_9313;
+const V2_DEFLATED_COOKIE: u32 = 0x1c84_9314;
+/// Bytes of a V2 histogram before its counts.
+const V2_HEADER: usize = 40;
 
 /// The error of a histogram that can't be decoded or merged.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +36,9 @@ pub enum Error {
     /// The text is not valid base64.
     #[error("failed to decode the base64 of a histogram")]
     Base64(#[from] base64::DecodeError),
+    /// The bytes don't inflate, or to more than a histogram can have.
+    #[error("failed to decode a histogram: {0}")]
+    Inflate(#[from] InflateError),
     /// The bytes are not a V2 histogram, or hold another number of values than `count` states.
     #[error("failed to decode a histogram: {0}")]
     Format(String),
@@ -120,14 +132,17 @@ impl Recorder {
 
     /// Decodes a histogram from a file or an upload.
     ///
+    /// The library allocates what a histogram's header asks for, so the header is checked against the bytes first.
+    ///
     /// # Errors
     /// - [`Error::Base64`] if the text is not base64
+    /// - [`Error::Inflate`] if the bytes don't inflate or are too many
     /// - [`Error::Format`] if it is not a V2 histogram or holds another number of values than `count`
     /// - [`Error::Add`] if its range exceeds that of a recorder
     pub fn decode(histogram: &Histogram) -> Result<Self, Error> {
-        let bytes = STANDARD.decode(&histogram.v2)?;
+        let plain = plain_v2(&STANDARD.decode(&histogram.v2)?)?;
         let values: Hdr<u64> =
-            Deserializer::new().deserialize(&mut &bytes[..]).map_err(|error| Error::Format(format!("{error:?}")))?;
+            Deserializer::new().deserialize(&mut &plain[..]).map_err(|error| Error::Format(format!("{error:?}")))?;
         if values.len() != histogram.count {
             return Err(Error::Format(format!("it holds {} values but says {}", values.len(), histogram.count)));
         }
@@ -136,6 +151,28 @@ impl Recorder {
         recorder.overflow = histogram.overflow;
         Ok(recorder)
     }
+}
+
+/// Inflates a deflated V2 histogram and checks the sizes in its header: the counts are as long as what came, and the digits are
+/// no more than ours. A histogram of three digits has at most 0.5 MiB of counters, whatever its range.
+fn plain_v2(deflated: &[u8]) -> Result<Vec<u8>, Error> {
+    let number = |bytes: &[u8], at: usize| -> Option<u32> {
+        Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().expect("four bytes")))
+    };
+    if number(deflated, 0) != Some(V2_DEFLATED_COOKIE) || deflated.len() < 8 {
+        return Err(Error::Format("it is no deflated V2 histogram".into()));
+    }
+    let plain = inflate(&deflated[8..], MAX_INFLATED)?;
+    let (Some(V2_COOKIE), Some(counts), Some(digits)) = (number(&plain, 0), number(&plain, 4), number(&plain, 12)) else {
+        return Err(Error::Format("it has no V2 header".into()));
+    };
+    if plain.len().checked_sub(V2_HEADER) != Some(counts as usize) {
+        return Err(Error::Format(format!("it says {counts} bytes of counts and has {} bytes in all", plain.len())));
+    }
+    if digits > u32::from(SIGNIFICANT_DIGITS) {
+        return Err(Error::Format(format!("it has {digits} significant digits; at most {SIGNIFICANT_DIGITS} are read")));
+    }
+    Ok(plain)
 }
 
 /// A percentile, or `None` if there are too few samples or the rank lies among the overflowed values.
@@ -204,6 +241,53 @@ mod tests {
         let mut wire = recorder([5]).encode();
         wire.count = 2;
         assert!(Recorder::decode(&wire).is_err());
+    }
+
+    /// A histogram as uploaded, of V2 bytes that may say anything.
+    fn uploaded(plain: &[u8]) -> Histogram {
+        let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+        std::io::Write::write_all(&mut encoder, plain).unwrap();
+        let deflated = encoder.finish().unwrap();
+        let mut bytes = V2_DEFLATED_COOKIE.to_be_bytes().to_vec();
+        bytes.extend((deflated.len() as u32).to_be_bytes());
+        bytes.extend(deflated);
+        Histogram { v2: STANDARD.encode(bytes), count: 0, overflow: 0 }
+    }
+
+    fn header(counts: u32, digits: u32) -> Vec<u8> {
+        let mut plain = V2_COOKIE.to_be_bytes().to_vec();
+        for field in [counts, 0, digits] {
+            plain.extend(field.to_be_bytes());
+        }
+        plain.extend(1_u64.to_be_bytes());
+        plain.extend(HIGHEST_NS.to_be_bytes());
+        plain.extend(1.0_f64.to_be_bytes());
+        plain
+    }
+
+    #[test]
+    fn a_histogram_whose_header_claims_gigabytes_is_refused_before_they_are_allocated() {
+        assert!(Recorder::decode(&uploaded(&header(0, 3))).is_ok());
+        for (plain, message) in [
+            (header(3 << 30, 3), "it says 3221225472 bytes of counts and has 40 bytes in all"),
+            (header(0, 5), "it has 5 significant digits; at most 3 are read"),
+            (vec![0; 64 << 20], "inflates to more than 524288 bytes"),
+            (vec![0; 100], "it has no V2 header"),
+        ] {
+            let error = Recorder::decode(&uploaded(&plain)).unwrap_err().to_string();
+            assert!(error.ends_with(message), "{error}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_make_the_decoder_fail_otherwise_than_by_an_error(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
+            let _ = Recorder::decode(&uploaded(&bytes));
+            let mut plain = header(bytes.len() as u32, 3);
+            plain.extend(&bytes);
+            let _ = Recorder::decode(&uploaded(&plain));
+            let _ = Recorder::decode(&Histogram { v2: STANDARD.encode(&bytes), count: 0, overflow: 0 });
+        }
     }
 
     #[test]

@@ -18,12 +18,16 @@
 //! | [`timeline`] | the climb | `ladder status`, the analysis |
 //! | [`run`] | the store (`run.json`) | the operator when it resumes, the analysis |
 //!
+//! [`name`] and [`inflate`] hold the bounds for what comes from files and other processes.
+//!
 //! Every file carries a `schema` number. A field that the type doesn't know is an error, and a number above [`SCHEMA`]
 //! is refused with a message that says so, so that an old program never misreads a new file.
 
 pub mod contract;
 pub mod environment;
 pub mod histogram;
+pub mod inflate;
+pub mod name;
 pub mod plan;
 pub mod pod;
 pub mod result;

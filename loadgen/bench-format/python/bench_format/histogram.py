@@ -5,7 +5,9 @@ Merging adds counts; nothing here averages percentiles.
 
 from __future__ import annotations
 
+import base64
 import math
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -18,6 +20,11 @@ from .wire import FormatError
 # Largest value that a recorder holds (ten minutes), and the significant decimal digits of every histogram.
 HIGHEST_NS = 600_000_000_000
 SIGNIFICANT_DIGITS = 3
+# The most bytes of an inflated histogram: one with a count in each counter has less than 300 KiB.
+_MAX_INFLATED = 512 << 10
+# The first four bytes of a V2 histogram and of a deflated one, and the bytes before its counts (HdrHistogram's format).
+_V2_COOKIE, _V2_DEFLATED_COOKIE = 0x1C849313, 0x1C849314
+_V2_HEADER = 40
 
 
 @cache
@@ -53,6 +60,7 @@ class Values:
 def decode(histogram: Histogram, where: str) -> Values:
     """Decodes a histogram; raises `FormatError`, naming `where`, if it is broken or its `count` is wrong."""
     try:
+        _check_size(histogram.v2)
         inner = HdrHistogram.decode(histogram.v2)
     except Exception as error:  # the library raises zlib, struct and its own errors alike
         raise FormatError(f"{where} is no V2 histogram: {error}") from error
@@ -62,6 +70,25 @@ def decode(histogram: Histogram, where: str) -> Values:
     if found != histogram.count:
         raise FormatError(f"{where} holds {found} values but says {histogram.count}")
     return Values(counts, histogram.overflow)
+
+
+def _check_size(encoded: str) -> None:
+    """Raises `ValueError` if a histogram inflates to too much or its header says other sizes than it has.
+
+    The library inflates without a bound and allocates what the header asks for.
+    """
+    deflated = base64.b64decode(encoded, validate=True)
+    inflater = zlib.decompressobj()
+    plain = inflater.decompress(deflated[8:], _MAX_INFLATED + 1)
+    if len(plain) > _MAX_INFLATED:
+        raise ValueError(f"it inflates to more than {_MAX_INFLATED} bytes")
+    number = [int.from_bytes(plain[at : at + 4]) for at in (0, 4, 12)]
+    if int.from_bytes(deflated[:4]) != _V2_DEFLATED_COOKIE or number[0] != _V2_COOKIE or len(plain) < _V2_HEADER:
+        raise ValueError("it is no deflated V2 histogram")
+    if number[1] != len(plain) - _V2_HEADER:
+        raise ValueError(f"it says {number[1]} bytes of counts and has {len(plain)} bytes in all")
+    if number[2] > SIGNIFICANT_DIGITS:
+        raise ValueError(f"it has {number[2]} significant digits; at most {SIGNIFICANT_DIGITS} are read")
 
 
 def merge(parts: Iterable[Values]) -> Values:

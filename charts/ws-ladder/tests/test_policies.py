@@ -1,0 +1,163 @@
+"""Evaluates the rendered NetworkPolicies: which pod may open which port, by the rules of Kubernetes' documentation.
+
+A test cluster may have no plugin that enforces policies, so they are evaluated here
+(https://kubernetes.io/docs/concepts/services-networking/network-policies/). The expected result is the table "Ports in
+a cluster" of docs/SECURITY-MODEL.md. Run by `just chart-check`, with helm on the PATH.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+CHART = Path(__file__).resolve().parents[1]
+MODEL = CHART.parents[1] / "docs" / "SECURITY-MODEL.md"
+FANOUT = ["-f", str(CHART / "values-fanout-example.yaml")]
+MONITORED = ["--set", "monitoring.podMonitor.enabled=true"]
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pod as policies see it."""
+
+    role: str
+    labels: dict[str, str] = field(hash=False)
+    ports: dict[str, int] = field(hash=False)
+    namespace: str = "lab"
+
+
+# Pods of other users: without labels in the release's namespace, and with the service's labels in another namespace.
+STRANGERS = [
+    Pod("stranger", {"app": "other"}, {}),
+    Pod("stranger", {"app.kubernetes.io/name": "ws-ladder", "app.kubernetes.io/instance": "bench"}, {}),
+    Pod(
+        "stranger",
+        {
+            "app.kubernetes.io/name": "ws-ladder",
+            "app.kubernetes.io/instance": "bench",
+            "app.kubernetes.io/component": "operator",
+        },
+        {},
+        "elsewhere",
+    ),
+]
+
+
+def render(*values: str) -> list[dict[str, Any]]:
+    """The objects of a release in the namespace `lab`."""
+    command = ["helm", "template", "bench", str(CHART), "--namespace", "lab", *values]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def pods(objects: list[dict[str, Any]]) -> list[Pod]:
+    """The pods that the objects create, one of each Deployment, Job and Pod."""
+    found = []
+    for each in objects:
+        template = each if each["kind"] == "Pod" else each.get("spec", {}).get("template")
+        if each["kind"] not in ("Deployment", "Job", "Pod"):
+            continue
+        labels = template["metadata"]["labels"]
+        ports = {
+            port["name"]: port["containerPort"]
+            for container in template["spec"]["containers"]
+            for port in container.get("ports", [])
+        }
+        found.append(Pod(labels["app.kubernetes.io/component"], labels, ports))
+    return found
+
+
+def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    """Whether a label selector matches; these policies use `matchLabels` only."""
+    assert set(selector) <= {"matchLabels"}, selector
+    return all(labels.get(key) == value for key, value in selector.get("matchLabels", {}).items())
+
+
+def is_peer(peer: dict[str, Any], pod: Pod) -> bool:
+    """Whether a pod is among a rule's peers; without a namespaceSelector a peer is in the policy's namespace."""
+    assert set(peer) == {"podSelector"}, peer
+    return pod.namespace == "lab" and selects(peer["podSelector"], pod.labels)
+
+
+def has_port(ports: list[dict[str, Any]], target: Pod, name: str) -> bool:
+    """Whether a rule's ports have the target's port, by name or by number."""
+    return any(each["port"] in (name, target.ports[name]) and each.get("protocol", "TCP") == "TCP" for each in ports)
+
+
+def is_allowed(policies: list[dict[str, Any]], source: Pod, target: Pod, port: str) -> bool:
+    """Whether `source` may open `port` of `target`: the target's ingress and the source's egress both allow it."""
+    for direction, side, key, subject, other in (
+        ("Ingress", "ingress", "from", target, source),
+        ("Egress", "egress", "to", source, target),
+    ):
+        if subject.namespace != "lab":
+            continue
+        restricting = [
+            policy["spec"]
+            for policy in policies
+            if direction in policy["spec"]["policyTypes"] and selects(policy["spec"]["podSelector"], subject.labels)
+        ]
+        rules = [rule for spec in restricting for rule in spec.get(side) or []]
+        if restricting and not any(
+            (key not in rule or any(is_peer(peer, other) for peer in rule[key]))
+            and ("ports" not in rule or has_port(rule["ports"], target, port))
+            for rule in rules
+        ):
+            return False
+    return True
+
+
+def evaluated(objects: list[dict[str, Any]]) -> dict[tuple[str, str], set[str]]:
+    """The roles that may open each port, by the role and the name of the port."""
+    policies = [each for each in objects if each["kind"] == "NetworkPolicy"]
+    everyone = pods(objects)
+    table: dict[tuple[str, str], set[str]] = {}
+    for target in everyone:
+        for port in target.ports:
+            allowed = table.setdefault((target.role, port), set())
+            allowed |= {source.role for source in [*everyone, *STRANGERS] if is_allowed(policies, source, target, port)}
+    return table
+
+
+def documented() -> dict[tuple[str, str], set[str]]:
+    """The same from docs/SECURITY-MODEL.md."""
+    text = MODEL.read_text()
+    section = text[text.index("## Ports in a cluster") :].split("\n## ")[1]
+    table = {}
+    for line in section.splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if len(cells) >= 3 and (port := re.match(r"`([a-z]+)`", cells[1])):
+            table[cells[0], port[1]] = set(re.findall(r"`([a-z]+)`", cells[2]))
+    return table
+
+
+@pytest.mark.parametrize("values", [[], FANOUT], ids=["the defaults", "several instances"])
+def test_each_port_is_open_to_the_pods_that_the_security_model_names_and_to_no_other(values: list[str]) -> None:
+    expected = documented()
+    table = evaluated(render(*values))
+    assert len(table) > 6
+    roles = {role for role, _ in table}
+    for target, allowed in table.items():
+        assert allowed == {role for role in expected[target] if role in roles | {"worker", "test"}}, target
+
+
+def test_the_security_model_has_no_port_that_no_pod_has() -> None:
+    assert documented().keys() == evaluated(render()).keys() | evaluated(render(*FANOUT)).keys()
+
+
+def test_without_policies_a_stranger_reaches_every_port() -> None:
+    table = evaluated(render("--set", "networkPolicy.enabled=false"))
+    assert all("stranger" in allowed for allowed in table.values())
+
+
+def test_a_monitor_opens_the_metrics_ports_and_nothing_else() -> None:
+    closed, monitored = evaluated(render()), evaluated(render(*MONITORED))
+    opened = {port for port, allowed in monitored.items() if "stranger" in allowed}
+    assert opened == {("operator", "metrics"), ("service", "metrics"), ("inference", "http")}
+    assert all(monitored[port] == closed[port] for port in closed.keys() - opened)

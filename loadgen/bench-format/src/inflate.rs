@@ -1,0 +1,66 @@
+//! Inflates what other processes have deflated, with a bound that doesn't come with the data.
+
+use std::io::Read;
+
+use flate2::read::ZlibDecoder;
+
+/// The error of [`inflate`].
+#[derive(Debug, thiserror::Error)]
+pub enum InflateError {
+    /// The data is no zlib stream, or ends early.
+    #[error("failed to inflate: {0}")]
+    Broken(#[from] std::io::Error),
+    /// The stream holds more than the bound.
+    #[error("inflates to more than {0} bytes")]
+    TooLarge(usize),
+}
+
+/// Inflates a zlib stream to at most `most` bytes. It allocates no more than that, whatever length the data claims.
+///
+/// # Errors
+/// [`InflateError`] when the stream is broken or longer.
+pub fn inflate(deflated: &[u8], most: usize) -> Result<Vec<u8>, InflateError> {
+    let mut inflated = Vec::new();
+    ZlibDecoder::new(deflated).take(most as u64 + 1).read_to_end(&mut inflated)?;
+    if inflated.len() > most { Err(InflateError::TooLarge(most)) } else { Ok(inflated) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::{Compression, write::ZlibEncoder};
+
+    use super::*;
+
+    fn deflated(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn as_much_as_the_bound_is_inflated_and_a_byte_more_is_refused() {
+        let stream = deflated(&[7; 1000]);
+        assert_eq!(inflate(&stream, 1000).unwrap(), [7; 1000]);
+        assert!(matches!(inflate(&stream, 999), Err(InflateError::TooLarge(999))));
+    }
+
+    #[test]
+    fn a_bomb_takes_no_more_memory_than_the_bound() {
+        let bomb = deflated(&vec![0; 64 << 20]);
+        let mut inflated = Vec::new();
+        assert!(matches!(inflate(&bomb, 1 << 16), Err(InflateError::TooLarge(_))));
+        // `read_to_end` grows by what it reads, which `take` limits.
+        ZlibDecoder::new(&bomb[..]).take((1 << 16) + 1).read_to_end(&mut inflated).unwrap();
+        assert!(inflated.capacity() <= 1 << 18);
+    }
+
+    #[test]
+    fn a_stream_that_ends_early_or_is_none_is_refused() {
+        let stream = deflated(b"hello");
+        for broken in [&stream[..stream.len() - 5], b"hello", b""] {
+            assert!(matches!(inflate(broken, 100), Err(InflateError::Broken(_))), "{broken:?}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+"""The justfile: what a user gives to a recipe reaches the program as it is."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def recipes() -> dict[str, tuple[list[str], str]]:
+    """Parameters and body of each recipe by its name."""
+    found: dict[str, tuple[list[str], str]] = {}
+    text = (ROOT / "justfile").read_text()
+    for header, body in re.findall(
+        r"^@?([a-z_][^\n:=]*):(?!=)[^\n]*\n((?:    [^\n]*\n|\n(?=    ))*)", text, re.MULTILINE
+    ):
+        name, *parameters = header.split(" ")
+        found[name] = ([parameter.split("=")[0].strip("*+") for parameter in parameters], body)
+    return found
+
+
+def test_no_recipe_puts_a_parameter_into_the_text_of_its_command() -> None:
+    with_parameters = {name: found for name, found in recipes().items() if found[0]}
+    assert len(with_parameters) > 20
+    for name, (parameters, body) in with_parameters.items():
+        written = re.findall(r"\{\{\s*([A-Za-z_]+)\s*\}\}", body)
+        assert not set(written) & set(parameters), (
+            f'{name}: use "$1" or "$@"; in braces the shell would run what is in it'
+        )
+
+
+@pytest.mark.parametrize("value", ["x; touch marker", "$(touch marker)", "two words"])
+def test_a_parameter_is_one_argument_whatever_it_has_in_it(value: str, tmp_path: Path) -> None:
+    (tmp_path / "justfile").write_text((ROOT / "justfile").read_text())
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\nfor argument in "$@"; do printf "%s\\n" "$argument"; done\n')
+    python.chmod(0o755)
+    version = subprocess.run([ROOT / "justw", "--version"], capture_output=True, text=True, check=True).stdout.split()[
+        1
+    ]
+    just = ROOT / ".tools" / f"just-{version}" / "bin" / "just"
+    options = ["--justfile", tmp_path / "justfile", "--working-directory", tmp_path, "--no-deps"]
+    command = [just, *options, "analyze-results", value]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["-m", "ws_ladder_analysis", value]
+    assert not list(tmp_path.rglob("marker"))
