@@ -154,7 +154,7 @@ impl Recorder {
 }
 
 /// Inflates a deflated V2 histogram and checks the sizes in its header: the counts are as long as what came, and the digits are
-/// no more than ours. A histogram of three digits has at most 0.5 MiB of counters, whatever its range.
+/// no more than ours. A histogram of three digits has at most 0.5 MiB of counters at any range.
 fn plain_v2(deflated: &[u8]) -> Result<Vec<u8>, Error> {
     let number = |bytes: &[u8], at: usize| -> Option<u32> {
         Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().expect("four bytes")))
@@ -163,14 +163,17 @@ fn plain_v2(deflated: &[u8]) -> Result<Vec<u8>, Error> {
         return Err(Error::Format("it is no deflated V2 histogram".into()));
     }
     let plain = inflate(&deflated[8..], MAX_INFLATED)?;
-    let (Some(V2_COOKIE), Some(counts), Some(digits)) = (number(&plain, 0), number(&plain, 4), number(&plain, 12)) else {
+    let (Some(V2_COOKIE), Some(counts), Some(digits)) = (number(&plain, 0), number(&plain, 4), number(&plain, 12))
+    else {
         return Err(Error::Format("it has no V2 header".into()));
     };
     if plain.len().checked_sub(V2_HEADER) != Some(counts as usize) {
         return Err(Error::Format(format!("it says {counts} bytes of counts and has {} bytes in all", plain.len())));
     }
     if digits > u32::from(SIGNIFICANT_DIGITS) {
-        return Err(Error::Format(format!("it has {digits} significant digits; at most {SIGNIFICANT_DIGITS} are read")));
+        return Err(Error::Format(format!(
+            "it has {digits} significant digits; at most {SIGNIFICANT_DIGITS} are read"
+        )));
     }
     Ok(plain)
 }

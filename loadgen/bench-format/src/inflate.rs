@@ -4,7 +4,7 @@ use std::io::Read;
 
 use flate2::read::ZlibDecoder;
 
-/// The error of [`inflate`].
+/// Why a stream was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum InflateError {
     /// The data is no zlib stream, or ends early.
@@ -15,7 +15,7 @@ pub enum InflateError {
     TooLarge(usize),
 }
 
-/// Inflates a zlib stream to at most `most` bytes. It allocates no more than that, whatever length the data claims.
+/// Inflates a zlib stream to at most `most` bytes. The length that the data claims is not used.
 ///
 /// # Errors
 /// [`InflateError`] when the stream is broken or longer.

@@ -18,7 +18,7 @@
 //! | [`timeline`] | the climb | `ladder status`, the analysis |
 //! | [`run`] | the store (`run.json`) | the operator when it resumes, the analysis |
 //!
-//! [`name`] and [`inflate`] hold the bounds for what comes from files and other processes.
+//! [`inflate`] bounds what files and other processes have deflated.
 //!
 //! Every file carries a `schema` number. A field that the type doesn't know is an error, and a number above [`SCHEMA`]
 //! is refused with a message that says so, so that an old program never misreads a new file.
@@ -27,7 +27,6 @@ pub mod contract;
 pub mod environment;
 pub mod histogram;
 pub mod inflate;
-pub mod name;
 pub mod plan;
 pub mod pod;
 pub mod result;

@@ -163,8 +163,21 @@ impl Kubernetes {
         self.seen.pods().into_iter().find(|pod| pod.metadata.uid.as_deref() == Some(uid))
     }
 
-    /// Restores one object to its original value.
+    /// Whether the cluster file has the object of a journal's entry.
+    fn is_known(&self, found: &Found) -> bool {
+        match found {
+            Found::Deployment { name, .. } => self.cluster.deployments().any(|known| known == name),
+            Found::Job { name, .. } => self.cluster.jobs.iter().any(|known| known.job == *name),
+        }
+    }
+
+    /// Restores one object to its original value. An object that the cluster file doesn't have is left alone: an upgrade
+    /// of the chart has removed it, or another program has written to the results volume.
     async fn restore(&self, found: &Found) -> Result<(), api::Error> {
+        if !self.is_known(found) {
+            eprintln!("ladder: not restored, because the cluster file doesn't have it: {found:?}");
+            return Ok(());
+        }
         let restored = match found {
             Found::Deployment { name, replicas } => self.api.scale(name, *replicas).await,
             Found::Job { name, suspend } => self.api.suspend(name, *suspend).await,

@@ -7,7 +7,12 @@ use bench_format::{environment::Environment, pod::PodRole, trial::TrialId};
 use driver::stage::{Cause, Stage};
 use operator::backend::{Backend, Error, ServiceSpec};
 use operator_kubernetes::{
-    api::ClusterApi, backend::Kubernetes, cluster_file::ClusterFile, events::events, journal::Journal, seen::Seen,
+    api::ClusterApi,
+    backend::Kubernetes,
+    cluster_file::ClusterFile,
+    events::events,
+    journal::{Found, Journal},
+    seen::Seen,
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -116,6 +121,19 @@ async fn companions_come_before_their_service_and_go_after_it() {
     assert_eq!(text(&bench.path("companion-redis.log")), "the last words of wsl--redis-1\n");
     assert_eq!(text(&bench.path("companion-publisher.log")), "the last words of wsl--publisher-1\n");
     operator.put_back().await.unwrap();
+    assert_eq!(bench.journal().entries(), []);
+}
+
+#[tokio::test]
+async fn an_object_in_the_journal_that_the_cluster_file_does_not_have_is_not_touched() {
+    let bench = Bench::new().await;
+    let mut journal = bench.journal();
+    journal.note(Found::Deployment { name: "database".into(), replicas: 0 }).unwrap();
+    journal.note(Found::Deployment { name: "wsl".into(), replicas: 0 }).unwrap();
+    journal.note(Found::Job { name: "backup".into(), suspend: true }).unwrap();
+    let mut operator = bench.operator(PATIENT).await;
+    operator.put_back().await.unwrap();
+    assert_eq!(bench.scaled(), ["wsl 0"]);
     assert_eq!(bench.journal().entries(), []);
 }
 
