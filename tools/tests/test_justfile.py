@@ -44,8 +44,8 @@ def test_a_parameter_is_one_argument_whatever_it_has_in_it(value: str, tmp_path:
         1
     ]
     just = ROOT / ".tools" / f"just-{version}" / "bin" / "just"
-    options = ["--justfile", tmp_path / "justfile", "--working-directory", tmp_path, "--no-deps"]
-    command = [just, *options, "analyze-results", value]
+    options = ["--justfile", str(tmp_path / "justfile"), "--working-directory", str(tmp_path), "--no-deps"]
+    command = [str(just), *options, "analyze-results", value]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["-m", "ws_ladder_analysis", value]
     assert not list(tmp_path.rglob("marker"))
