@@ -85,9 +85,9 @@ def toolchains(pins: dict[str, Any]) -> Iterator[Finding]:
 def tools(pins: dict[str, Any]) -> Iterator[Finding]:
     for name, pin in pins.items():
         wanted = pin["version"]
-        if name in ("just", "uv"):
-            found = version_in(output(str(ROOT / f".tools/{name}-{wanted}/bin/{name}"), "--version"))
-            mend = {"just": "./justw --list", "uv": "tools/python-locks"}[name]
+        if name == "just":
+            found = version_in(output(str(ROOT / f".tools/just-{wanted}/bin/just"), "--version"))
+            mend = "./justw --list"
         else:
             stamp = ROOT / f".tools/{name}.version"
             found = stamp.read_text().strip() if stamp.exists() else ""

@@ -15,9 +15,8 @@ def recipes() -> dict[str, tuple[list[str], str]]:
     """Parameters and body of each recipe by its name."""
     found: dict[str, tuple[list[str], str]] = {}
     text = (ROOT / "justfile").read_text()
-    for header, body in re.findall(
-        r"^@?([a-z_][^\n:=]*):(?!=)[^\n]*\n((?:    [^\n]*\n|\n(?=    ))*)", text, re.MULTILINE
-    ):
+    recipe = r"^@?([a-z_][^\n:=]*):(?!=)[^\n]*\n((?:    [^\n]*\n|\n(?=    ))*)"
+    for header, body in re.findall(recipe, text, re.MULTILINE):
         name, *parameters = header.split(" ")
         found[name] = ([parameter.split("=")[0].strip("*+") for parameter in parameters], body)
     return found
@@ -40,9 +39,8 @@ def test_a_parameter_is_one_argument_whatever_it_has_in_it(value: str, tmp_path:
     python.parent.mkdir(parents=True)
     python.write_text('#!/bin/sh\nfor argument in "$@"; do printf "%s\\n" "$argument"; done\n')
     python.chmod(0o755)
-    version = subprocess.run([ROOT / "justw", "--version"], capture_output=True, text=True, check=True).stdout.split()[
-        1
-    ]
+    printed = subprocess.run([ROOT / "justw", "--version"], capture_output=True, text=True, check=True).stdout
+    version = printed.split()[1]
     just = ROOT / ".tools" / f"just-{version}" / "bin" / "just"
     options = ["--justfile", str(tmp_path / "justfile"), "--working-directory", str(tmp_path), "--no-deps"]
     command = [str(just), *options, "analyze-results", value]

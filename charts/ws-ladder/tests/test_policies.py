@@ -36,7 +36,7 @@ class Pod:
     namespace: str = "lab"
 
 
-# Pods of other users: without labels in the release's namespace, and with the service's labels in another namespace.
+# Pods of other users: in the release's namespace without a role's label, and with the operator's labels in another one.
 STRANGERS = [
     Pod("stranger", {"app": "other"}, {}),
     Pod("stranger", {"app.kubernetes.io/name": "ws-ladder", "app.kubernetes.io/instance": "bench"}, {}),

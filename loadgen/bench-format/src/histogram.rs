@@ -24,7 +24,7 @@ pub const PERCENTILES: [(&str, f64); 6] =
 const NS_PER_MS: u64 = 1_000_000;
 /// The most bytes of an inflated histogram. One with a count in each of a recorder's counters has less than 300 KiB.
 const MAX_INFLATED: usize = 512 << 10;
-/// The first four bytes of a V2 histogram, and of a deflated one (HdrHistogram's format; the low byte says how counts are encoded).
+/// The first four bytes of a V2 histogram, and of a deflated one (HdrHistogram's format).
 const V2_COOKIE: u32 = 0x1c84_9313;
 const V2_DEFLATED_COOKIE: u32 = 0x1c84_9314;
 /// Bytes of a V2 histogram before its counts.
@@ -153,8 +153,8 @@ impl Recorder {
     }
 }
 
-/// Inflates a deflated V2 histogram and checks the sizes in its header: the counts are as long as what came, and the digits are
-/// no more than ours. A histogram of three digits has at most 0.5 MiB of counters at any range.
+/// Inflates a deflated V2 histogram and checks the sizes in its header: the counts are as long as what came, and the
+/// digits are no more than ours. A histogram of three digits has at most 0.5 MiB of counters at any range.
 fn plain_v2(deflated: &[u8]) -> Result<Vec<u8>, Error> {
     let number = |bytes: &[u8], at: usize| -> Option<u32> {
         Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().expect("four bytes")))

@@ -171,8 +171,8 @@ impl Kubernetes {
         }
     }
 
-    /// Restores one object to its original value. An object that the cluster file doesn't have is left alone: an upgrade
-    /// of the chart has removed it, or another program has written to the results volume.
+    /// Restores one object to its original value. An object that the cluster file doesn't have is left alone: an
+    /// upgrade of the chart has removed it, or another program has written to the results volume.
     async fn restore(&self, found: &Found) -> Result<(), api::Error> {
         if !self.is_known(found) {
             eprintln!("ladder: not restored, because the cluster file doesn't have it: {found:?}");
