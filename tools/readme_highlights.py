@@ -12,7 +12,7 @@ ENGINE_ROWS = ("dict, 64", "batch, 64")
 GATEWAY_COLUMNS = (
     "gateway",
     "CPU per frame",
-    "beside rust-axum-plain",
+    "relative to rust-axum-plain",
     "newest p95",
     "memory",
     "start-up",

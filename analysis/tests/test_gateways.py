@@ -35,7 +35,7 @@ def column(folder: Path, title: str, *specs: TrialSpec) -> dict[str, str]:
 
 
 def test_the_cheapest_stands_first_with_its_ratio_to_the_yardstick(tmp_path: Path) -> None:
-    found = column(tmp_path, f"beside {YARDSTICK}", gateway(YARDSTICK, 0.1), gateway("go-nethttp", 0.05))
+    found = column(tmp_path, f"relative to {YARDSTICK}", gateway(YARDSTICK, 0.1), gateway("go-nethttp", 0.05))
     assert list(found.items()) == [("go-nethttp", "0.500"), (YARDSTICK, "1.00")]
 
 

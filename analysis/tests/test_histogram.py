@@ -86,7 +86,7 @@ def test_a_histogram_that_claims_gigabytes_is_refused_before_they_are_allocated(
 def test_a_percentile_that_is_off_by_more_than_a_rank_disagrees() -> None:
     values = flat(1_000)
     assert percentile_ns(values, 99) == 990
-    assert [agrees(told, values, 99) for told in (980, 990, 991, 1_000, None)] == [False, True, True, False, False]
+    assert [agrees(reported, values, 99) for reported in (980, 990, 991, 1_000, None)] == [False, True, True, False, False]
 
 
 def test_a_percentile_among_overflowed_values_has_no_value() -> None:

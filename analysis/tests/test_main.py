@@ -49,5 +49,5 @@ def test_disagreements_are_told_on_standard_error(tmp_path: Path, capsys: pytest
 def test_it_runs_as_a_module() -> None:
     package = Path(__file__).resolve().parents[1]
     command = [sys.executable, "-m", "ws_ladder_analysis", "--help"]
-    told = subprocess.run(command, cwd=package, capture_output=True, text=True, check=True)
-    assert "folder of a run" in told.stdout
+    completed = subprocess.run(command, cwd=package, capture_output=True, text=True, check=True)
+    assert "folder of a run" in completed.stdout

@@ -56,11 +56,11 @@ class Measurer(AbstractMeasurer):  # type: ignore[misc]
     """Measures the simulated service and records each request."""
 
     service: Service
-    asked: list[tuple[float, float]]
+    requested: list[tuple[float, float]]
 
     def measure(self, intended_duration: float, intended_load: float) -> MeasurementResult:
-        lost = lost_messages(self.service, intended_load, intended_duration, len(self.asked))
-        self.asked.append((intended_load, intended_duration))
+        lost = lost_messages(self.service, intended_load, intended_duration, len(self.requested))
+        self.requested.append((intended_load, intended_duration))
         return MeasurementResult(
             intended_duration=intended_duration, intended_load=intended_load, offered_count=MESSAGES, loss_count=lost
         )
@@ -92,13 +92,13 @@ def ours(
         grid: list[int] = json.loads(process.stdout.readline())["grid"]
         decisions: Decisions = []
         for line in process.stdout:
-            said = json.loads(line)
-            if "goals" in said:
-                return grid, decisions, [tuple(goal) for goal in said["goals"]]
-            lost = lost_messages(service, said["load"], said["seconds"], len(decisions))
-            decisions.append((said["load"], said["seconds"]))
+            decision = json.loads(line)
+            if "goals" in decision:
+                return grid, decisions, [tuple(goal) for goal in decision["goals"]]
+            lost = lost_messages(service, decision["load"], decision["seconds"], len(decisions))
+            decisions.append((decision["load"], decision["seconds"]))
             say([lost / MESSAGES] * len(goals))
-    raise AssertionError("our search ended without a word")
+    raise AssertionError("our search ended without a result")
 
 
 def mlrsearch(
@@ -138,7 +138,7 @@ def mlrsearch(
         (load(goal.relevant_lower_bound), load(goal.relevant_upper_bound), load(goal.conditional_throughput))
         for goal in results.values()
     ]
-    return measurer.asked, found
+    return measurer.requested, found
 
 
 def goal(**changes: float) -> dict[str, Any]:
@@ -214,8 +214,8 @@ def test_every_decision_is_that_of_mlrsearch(goals: str, service: str, start: st
     for seed in range(6):
         system = SERVICES[service](seed)
         grid, decisions, found = ours(GOALS[goals], limits, start, system)
-        asked, bounds = mlrsearch(GOALS[goals], limits, start, system, grid)
-        assert decisions == asked, f"seed {seed}"
+        requested, bounds = mlrsearch(GOALS[goals], limits, start, system, grid)
+        assert decisions == requested, f"seed {seed}"
         assert found == bounds, f"seed {seed}"
 
 
@@ -229,8 +229,8 @@ def test_narrow_limits_and_wide_goals_decide_alike(goals: str, start: str) -> No
     wide = [goal | {"relative_width": 0.3 if number else 0.2} for number, goal in enumerate(GOALS[goals])]
     for capacity in (90, 104, 150, 250):
         grid, decisions, found = ours(wide, (100, 200), start, carries(capacity))
-        asked, bounds = mlrsearch(wide, (100, 200), start, carries(capacity), grid)
-        assert (decisions, found) == (asked, bounds), f"capacity {capacity}"
+        requested, bounds = mlrsearch(wide, (100, 200), start, carries(capacity), grid)
+        assert (decisions, found) == (requested, bounds), f"capacity {capacity}"
 
 
 @pytest.mark.parametrize("goals", GOALS)

@@ -45,7 +45,7 @@ Rows = list[dict[str, object]]
 def draw(group: Sequence[Ladder], every_distribution: bool, judged: Sequence[Objective] = ()) -> Iterator[Chart]:
     """All charts of one workload and variant; charts of sessions show the bounds of the objectives in `judged`."""
     yield from _sessions(group, judged) if group[0].is_sessions else _messages(group)
-    yield from _beside(group, figure("service_bytes_per_connection"), "memory", *_MEMORY[group[0].unit], 1024)
+    yield from _bars_by_service(group, figure("service_bytes_per_connection"), "memory", *_MEMORY[group[0].unit], 1024)
     for ladder in group:
         whole = every_distribution or len(ladder.tiers) < 3
         for tier in ladder.tiers if whole else (ladder.tiers[0], ladder.tiers[-1]):
@@ -56,7 +56,7 @@ def _messages(group: Sequence[Ladder]) -> Iterator[Chart]:
     """The charts of a load of messages: outcomes, response time, cost."""
     rates: dict[str, Getter] = {name: figure(f"{name}_per_second") for name in _OUTCOMES}
     yield from _bars(group, rates, _OUTCOMES, "outcomes", "messages per second", "messages")
-    yield from _beside(group, figure("accepted_per_second"), "accepted", "connections per second", "accepted")
+    yield from _bars_by_service(group, figure("accepted_per_second"), "accepted", "connections per second", "accepted")
     for name in ("response_ns", "handshake_ns"):
         yield from _latency(group, name, _PERCENTILES)
     costs = {
@@ -70,7 +70,7 @@ def _sessions(group: Sequence[Ladder], judged: Sequence[Objective]) -> Iterator[
     """The charts of sessions: age of the newest and oldest audio of a reply, with the objective's bound; CPU cost."""
     for name in ("newest_ns", "oldest_ns", "flush_lateness_ns"):
         yield from _latency(group, name, _SESSION_PERCENTILES, _marks(name, judged))
-    yield from _beside(group, cpu_per_session, "cpu", "CPU per session, ms/s", "service CPU per session", NS_PER_MS)
+    yield from _bars_by_service(group, cpu_per_session, "cpu", "CPU per session, ms/s", "service CPU per session", NS_PER_MS)
 
 
 def _marks(name: str, judged: Sequence[Objective]) -> dict[str, float]:
@@ -105,7 +105,7 @@ def _rows(ladder: Ladder, series: dict[str, Getter], scale: float) -> Rows:
     ]
 
 
-def _ends(rows: Rows) -> tuple[float, float]:
+def _value_range(rows: Rows) -> tuple[float, float]:
     """The lowest and highest value over all ranges."""
     low = min(float(str(row["low"])) for row in rows)
     return low, max(float(str(row["high"])) for row in rows)
@@ -126,7 +126,7 @@ def _bars(
 ) -> Iterator[Chart]:
     """One bar chart for each service, all on one scale."""
     rows = [(ladder, _rows(ladder, series, 1)) for ladder in group]
-    highest = max((_ends(found)[1] for _, found in rows if found), default=0)
+    highest = max((_value_range(found)[1] for _, found in rows if found), default=0)
     for ladder, found in rows:
         if found and highest > 0:
             words = (
@@ -136,13 +136,13 @@ def _bars(
             yield drawing.render(_file(ladder, file), f"{ladder.service}: {title}", words, chart)
 
 
-def _beside(
+def _bars_by_service(
     group: Sequence[Ladder], getter: Getter, file: str, unit: str, title: str, scale: float = 1
 ) -> Iterator[Chart]:
     """One bar chart with all services beside each other."""
     colours = {ladder.service: _SERVICES[place % len(_SERVICES)] for place, ladder in enumerate(group)}
     rows = [row for ladder in group for row in _rows(ladder, {ladder.service: getter}, scale)]
-    lowest, highest = _ends(rows) if rows else (0, 0)
+    lowest, highest = _value_range(rows) if rows else (0, 0)
     if highest <= 0:
         return
     head = title[0].upper() + title[1:]
@@ -160,10 +160,10 @@ def _latency(
     series = {label: percentile(name, float(label[1:])) for label in colours}
     rows = [(ladder, _rows(ladder, series, NS_PER_MS)) for ladder in group]
     bounds = marks or {}
-    ends = [_ends(found) for _, found in rows if found]
-    if not ends:
+    ranges = [_value_range(found) for _, found in rows if found]
+    if not ranges:
         return
-    domain = (min(low for low, _ in ends) * 0.8, max([high for _, high in ends] + list(bounds.values())) * 1.25)
+    domain = (min(low for low, _ in ranges) * 0.8, max([high for _, high in ranges] + list(bounds.values())) * 1.25)
     what = wording.histogram(name)
     for ladder, found in rows:
         if found:

@@ -114,8 +114,8 @@ def _entry(run: Run, trial: Trial, result: TrialResult) -> Claims:
         passed = None if result.verdict is None else result.verdict.passed
         yield "run.json and result.json disagree on the verdict", state.passed == passed
     if is_valid(result.validity):
-        found, told = len(trial.workers), len(result.workers)
-        yield f"{told} workers are named but {found} left a file", found == told
+        found, reported = len(trial.workers), len(result.workers)
+        yield f"{reported} workers are named but {found} left a file", found == reported
     for worker in trial.workers:
         same = (worker.run, worker.trial, worker.attempt) == (result.run, result.trial, result.attempt)
         yield f"workers/{worker.worker}.json is of another run, trial or attempt", same
@@ -147,17 +147,17 @@ def _histograms(trial: Trial) -> Claims:
 
 
 def _percentiles(trial: Trial, result: TrialResult) -> Claims:
-    for name, told in result.percentiles.items():
+    for name, reported in result.percentiles.items():
         values = trial.histograms.get(name)
         if values is None:
-            yield f"{name} has percentiles but no histogram", not any(value is not None for value in told.values())
+            yield f"{name} has percentiles but no histogram", not any(value is not None for value in reported.values())
             continue
-        for label, value in told.items():
+        for label, value in reported.items():
             at = _percentile_of(label)
             if at is None:
                 continue
             again = histogram.percentile_ns(values, at)
-            words = f"{label} of {wording.histogram(name)} is {_told(value)} but the histogram says {_told(again)}"
+            words = f"{label} of {wording.histogram(name)} is {_reported_value(value)} but the histogram says {_reported_value(again)}"
             yield words, histogram.agrees(value, values, at)
 
 
@@ -170,7 +170,7 @@ def _percentile_of(label: str) -> float | None:
         return None
 
 
-def _told(value_ns: int | None) -> str:
+def _reported_value(value_ns: int | None) -> str:
     return wording.NOT_AVAILABLE if value_ns is None else f"{value_ns} ns"
 
 
@@ -187,16 +187,16 @@ def _connection_books(trial: Trial, result: TrialResult) -> Claims:
     """Compares the books of workers and service again, connection by connection."""
     if trial.service is not None:
         yield "service.json and result.json have other readings", trial.service.readings == result.service
-    told = result.books.connections
-    if told is None or trial.service is None or trial.service.connections is None:
+    reported = result.books.connections
+    if reported is None or trial.service is None or trial.service.connections is None:
         return
     sent = [book for worker in trial.workers for book in worker.books]
     known = {book.id: book for book in trial.service.connections}
     wrong = sum(not _agree(book, known.pop(book.id, None)) for book in sent)
     others = frozenset() if trial.file is None else frozenset(trial.file.others)
     wrong += sum(book.received > 0 and book.id not in others for book in known.values())
-    words = f"{told.mismatched} of {told.compared} connections are said to differ, counted again {wrong} of {len(sent)}"
-    yield words, (told.compared, told.mismatched) == (len(sent), wrong)
+    words = f"{reported.mismatched} of {reported.compared} connections are said to differ, counted again {wrong} of {len(sent)}"
+    yield words, (reported.compared, reported.mismatched) == (len(sent), wrong)
 
 
 def _agree(worker: WorkerBook, service: ConnectionBook | None) -> bool:
@@ -219,8 +219,8 @@ def _received(receiver: ReceiverBook, sent: int | None) -> bool:
     first, last = receiver.first, receiver.last
     expected = 0 if first is None or last is None else last - first + 1
     messages = receiver.received + receiver.duplicated + receiver.wrong + receiver.others
-    told = sent is None or not receiver.closed or messages == sent
-    return expected == receiver.received + receiver.missing and told
+    reported = sent is None or not receiver.closed or messages == sent
+    return expected == receiver.received + receiver.missing and reported
 
 
 def _outcomes(result: TrialResult) -> Claims:
@@ -280,10 +280,10 @@ def _verdict(trial: Trial, result: TrialResult, judges: tuple[Objective, ...]) -
         if isinstance(what, FigurePercentileMs):
             named = what.percentile_ms
             values = trial.histograms.get(f"{named.histogram}_ns", Values())
-            told = None if one.seen is None else round(one.seen * 1e6)
-            again = _told(histogram.percentile_ns(values, named.percentile))
+            reported = None if one.seen is None else round(one.seen * 1e6)
+            again = _reported_value(histogram.percentile_ns(values, named.percentile))
             words = f"{words}: seen {one.seen} ms but the histogram says {again}"
-            yield words, histogram.agrees(told, values, named.percentile)
+            yield words, histogram.agrees(reported, values, named.percentile)
         else:
             figure = getattr(result.figures, what)
             yield f"{words}: seen {one.seen} but the figure is {figure}", _close(one.seen, figure, ROUNDING)
@@ -293,10 +293,10 @@ def _passed(passed: bool) -> str:
     return "passed" if passed else "failed"
 
 
-def _close(told: float | None, again: float | None, tolerance: float) -> bool:
-    if told is None or again is None:
-        return told is None and again is None
-    return abs(told - again) <= tolerance * max(abs(told), abs(again), 1e-9)
+def _close(reported: float | None, again: float | None, tolerance: float) -> bool:
+    if reported is None or again is None:
+        return reported is None and again is None
+    return abs(reported - again) <= tolerance * max(abs(reported), abs(again), 1e-9)
 
 
 def _rates(trial: Trial, result: TrialResult, planned: float) -> Claims:
@@ -317,9 +317,9 @@ def _rates(trial: Trial, result: TrialResult, planned: float) -> Claims:
     if start is not None and end is not None and end.unix_ns > start.unix_ns:
         again |= _service_rates(result, start, end, planned)
     for name, found in again.items():
-        told = getattr(figures, name)
-        if told is not None:
-            yield f"{name} is {told:g} but the counters say {found:g}", _close(told, found, RATE_TOLERANCE)
+        reported = getattr(figures, name)
+        if reported is not None:
+            yield f"{name} is {reported:g} but the counters say {found:g}", _close(reported, found, RATE_TOLERANCE)
 
 
 def _answered(windows: list[WindowCounts]) -> int:

@@ -99,12 +99,12 @@ def _generator(ladder: Ladder) -> tuple[Cell, ...]:
 
 
 def _throttling(workers: Sequence[WorkerEvidence]) -> str:
-    said = _all(worker.throttling.replace("_", " ") for worker in workers)
+    rules = _all(worker.throttling.replace("_", " ") for worker in workers)
     periods = sum(worker.periods or 0 for worker in workers)
     if not periods:
-        return said
+        return rules
     throttled = sum(worker.throttled_periods or 0 for worker in workers)
-    return f"{said}: {wording.share(throttled / periods)} of periods"
+    return f"{rules}: {wording.share(throttled / periods)} of periods"
 
 
 def _span(values: Sequence[float]) -> str:

@@ -25,8 +25,8 @@ _MEMORY = figure("service_rss_bytes")
 _COLUMNS = (
     Column("gateway", number=False),
     Column("CPU per frame"),
-    Column(f"beside {YARDSTICK}"),
-    Column("published beside it"),
+    Column(f"relative to {YARDSTICK}"),
+    Column("published ratio"),
     Column("newest p50"),
     Column("newest p95"),
     Column("memory"),
@@ -47,7 +47,7 @@ def side_by_side(
     number of sessions that was measured in several variants. `lines`: lines of code, `starts`: seconds until ready,
     both by service name."""
     groups = _groups(ladders)
-    compared = [_table(_words(load, groups), group, lines, starts) for load, group in groups.items()]
+    compared = [_table(_load_label(load, groups), group, lines, starts) for load, group in groups.items()]
     return (*compared, *_by_variant(ladders))
 
 
@@ -61,7 +61,7 @@ def picture(ladders: Sequence[Ladder], lines: Mapping[str, int]) -> Chart | None
     if len(rows) < 2:
         return None
     words = "; ".join(f"{row['name']}: {row['y']:.2f} µs in {row['x']} lines, {row['size']:.0f} MiB" for row in rows)
-    title = f"CPU per frame against lines of code, {_words(load, groups)}"
+    title = f"CPU per frame against lines of code, {_load_label(load, groups)}"
     drawn = drawing.points(rows, "lines of code", "CPU per frame, µs", "MiB of memory")
     return drawing.render("gateways", title, f"{title}. {words}.", drawn)
 
@@ -99,7 +99,7 @@ def _measured(ladder: Ladder) -> list[Tier]:
     return [tier for tier in ladder.tiers if ladder.is_sessions and tier.spread(CPU_PER_FRAME) is not None]
 
 
-def _words(load: Load, groups: Mapping[Load, object]) -> str:
+def _load_label(load: Load, groups: Mapping[Load, object]) -> str:
     """A load as text; with its variant only when several variants have that number of sessions."""
     sessions, variant = load
     alone = sum(other == sessions for other, _ in groups) == 1
@@ -130,8 +130,8 @@ def _variants(tiers: Mapping[str, Tier], variants: Sequence[str]) -> list[Cell]:
     for variant in variants:
         tier = tiers.get(variant)
         cell = _time(tier, CPU_PER_FRAME, _NS_PER_US) if tier else NONE
-        beside = ratio(_by_process(tier), _by_process(tiers[first])) if tier and variant != first else None
-        detail = f"{wording.digits(beside.ratio)} of {first}" if beside else cell.detail
+        compared_with = ratio(_by_process(tier), _by_process(tiers[first])) if tier and variant != first else None
+        detail = f"{wording.digits(compared_with.ratio)} of {first}" if compared_with else cell.detail
         cells.append(Cell(cell.text, detail))
     return cells
 
@@ -156,7 +156,7 @@ def _row(service: str, tier: Tier, yardstick: Tier, code: int | None, starts: Se
     return (
         Cell(service),
         _time(tier, CPU_PER_FRAME, _NS_PER_US),
-        _beside(ratio(_by_process(tier), _by_process(yardstick))),
+        _relative(ratio(_by_process(tier), _by_process(yardstick))),
         _published(service),
         _time(tier, percentile("newest_ns", 50)),
         _time(tier, percentile("newest_ns", 95)),
@@ -184,7 +184,7 @@ def _memory(tier: Tier) -> Cell:
     return Cell(wording.memory(found.median), over_repeats(found, wording.memory)) if found else NOTHING
 
 
-def _beside(found: Ratio | None) -> Cell:
+def _relative(found: Ratio | None) -> Cell:
     """A ratio with its interval; without an interval when there were too few processes."""
     if found is None:
         return NOTHING

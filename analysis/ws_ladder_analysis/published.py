@@ -33,9 +33,9 @@ class Count(StrEnum):
     PARSED = "every message that a client parsed, a backlog from before the window with them"
     NUMBERED = "published messages that a receiver got, by their numbers"
     # Connections.
-    OPENED = "connections that were told ready and sent their greeting"
+    OPENED = "connections that were reported ready and sent their first message"
     LASTED = "connections that stayed open, with every ping accounted for"
-    UNBROKEN = "connections that were not seen to end"
+    UNBROKEN = "connections that were not observed to end"
     CONFIGURED = "connections opened, up to a limit that was set"
     # Times.
     ROUND_TRIP = "a closed loop's round trip"

@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from . import __version__, brackets, charts, drawing, evidence, gateways, overview, reading, tables, wording
-from .beside import beside
+from .published_tables import published_tables
 from .cells import Table
 from .charts import MOST_DISTRIBUTIONS, count_distributions
 from .checks import Checked, check
@@ -29,7 +29,7 @@ from .frames import frames
 from .ladders import Ladder, ladders, objectives
 from .load import Bundle, read_bundle
 from .pods import pods
-from .ways import ways
+from .fanout import fanout_paths
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class Report:
     gateways_picture: Chart | None
     gateways_differences: tuple[str, ...]
     # Paths from a publisher to its subscribers side by side; empty when the run has only one.
-    ways: tuple[Table, ...]
-    # Published figures beside ours; empty when none correspond.
-    beside: tuple[Table, ...]
+    fanout_paths: tuple[Table, ...]
+    # Published figures and ours for the same load; empty when none correspond.
+    published_tables: tuple[Table, ...]
     books: tuple[Table, ...]
     books_held: str
     evidence: tuple[Table, ...]
@@ -104,7 +104,7 @@ def build(bundle: Bundle, found: Sequence[Ladder], compared: Sequence[Comparison
     results = [trial.result for trial in bundle.trials if trial.result is not None]
     return Report(
         run=bundle.run,
-        lede=_lede(bundle, found),
+        lede=_summary(bundle, found),
         facts=_facts(bundle),
         unfinished=_unfinished(bundle),
         checked=check(bundle),
@@ -115,8 +115,8 @@ def build(bundle: Bundle, found: Sequence[Ladder], compared: Sequence[Comparison
         gateways=gateways.side_by_side(found, bundle.run.lines, bundle.starts),
         gateways_picture=gateways.picture(found, bundle.run.lines),
         gateways_differences=gateways.differences(found),
-        ways=ways(found),
-        beside=beside(found),
+        fanout_paths=fanout_paths(found),
+        published_tables=published_tables(found),
         books=tuple(tables.books(ladder) for ladder in found if ladder.sample is not None),
         books_held=_books_held(bundle),
         evidence=(
@@ -195,7 +195,7 @@ def _each(words: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(words))
 
 
-def _lede(bundle: Bundle, found: Sequence[Ladder]) -> str:
+def _summary(bundle: Bundle, found: Sequence[Ladder]) -> str:
     services = " and ".join(filter(None, [", ".join(bundle.run.plan.services[:-1]), *bundle.run.plan.services[-1:]]))
     made, valid = len(bundle.trials), sum(trial.valid for trial in bundle.trials)
     return (

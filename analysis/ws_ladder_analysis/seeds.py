@@ -180,16 +180,16 @@ def _node_tiers(*figures: float) -> dict[int, float]:
     return dict(zip((100, 500, 1_000, 5_000, 10_000, 30_000, 50_000), figures, strict=False))
 
 
-def _few(*figures: float) -> dict[int, float]:
+def _at_few_connections(*figures: float) -> dict[int, float]:
     """Maps figures of the comparison of formats to its four tiers."""
     return dict(zip((100, 1_000, 5_000, 10_000), figures, strict=True))
 
 
 FLOODS = (
     Rates(_FLOOD, _tiers(14.5e6, 14.7e6, 14.7e6, 13.6e6, 11.4e6, 11.0e6, 11.8e6, 12.1e6, 13.8e6), CORES),
-    Rates(_FORMAT, _few(14.1e6, 14.2e6, 11.2e6, 15.8e6), CORES),
-    Rates(_BINARY, _few(29.6e6, 27.0e6, 24.7e6, 24.8e6), CORES, "msgpack"),
-    Rates(_BINARY, _few(30.0e6, 27.5e6, 25.1e6, 24.9e6), CORES, "compressed"),
+    Rates(_FORMAT, _at_few_connections(14.1e6, 14.2e6, 11.2e6, 15.8e6), CORES),
+    Rates(_BINARY, _at_few_connections(29.6e6, 27.0e6, 24.7e6, 24.8e6), CORES, "msgpack"),
+    Rates(_BINARY, _at_few_connections(30.0e6, 27.5e6, 25.1e6, 24.9e6), CORES, "compressed"),
     Rates(_HEADLINE, {100: 13.5e6, 100_000: 9.1e6}, CORES),
     Rates(replace(_HEADLINE, fate=_BINARY.fate), {500: 20.5e6}, CORES, "compressed"),
     *(
@@ -308,7 +308,7 @@ PINGS = (
 )
 
 _UNBROKEN = (
-    "All holds: a ping every 5 s. A connection is gone when its stream was seen to end or a send failed; a ping that"
+    "All holds: a ping every 5 s. A connection is gone when its stream was observed to end or a send failed; a ping that"
     " was not answered within 5 s counts neither as a failure nor in the latencies."
 )
 _HOLD = Source(RUST, "test 6", "1.3.9", WSE_BENCH, None, Count.UNBROKEN, caveats=(_UNBROKEN,))
@@ -335,7 +335,7 @@ LIMITS = (
                 " steps above 256 000 can only come from the first build of that client; later ones end there.",
             ),
         ),
-        {499_000: "the server was told to take 500 000"},
+        {499_000: "the server was configured to take 500 000"},
     ),
     Most(
         Source(

@@ -191,8 +191,8 @@ def bound_notes(ladder: Ladder) -> tuple[str, ...]:
     for tier in ladder.tiers:
         for bound in tier.bounds:
             if bound is not BoundBy.SERVICE:
-                words = wording.ROUND_TRIPS if _round_trips(tier, bound) else wording.BOUNDS[bound]
-                notes.append(f"{ladder.load_of(tier)}: {words}.{_wanted(tier, bound)}")
+                sentence = wording.ROUND_TRIPS if _round_trips(tier, bound) else wording.BOUNDS[bound]
+                notes.append(f"{ladder.load_of(tier)}: {sentence}.{_missing_cpu(tier, bound)}")
     return tuple(notes)
 
 
@@ -203,21 +203,21 @@ def _round_trips(tier: Tier, bound: BoundBy) -> bool:
     return waited and bound is BoundBy.NEITHER
 
 
-def _wanted(tier: Tier, bound: BoundBy) -> str:
+def _missing_cpu(tier: Tier, bound: BoundBy) -> str:
     """How much CPU the generator would have needed to reach the service's capacity; empty when it wasn't the limit."""
     used = tier.spread(figure("service_cpu_share"))
     own = tier.spread(figure("worker_cpu_share"))
     seconds = tier.spread(figure("worker_cpu_seconds"))
     if bound is not BoundBy.GENERATOR or used is None or own is None:
         return ""
-    words = f" The generator used {wording.share(own.median)} of its CPU and the service {wording.share(used.median)}."
+    sentence = f" The generator used {wording.share(own.median)} of its CPU and the service {wording.share(used.median)}."
     if seconds is None or used.median <= 0 or used.median >= 1:
-        return words
+        return sentence
     windows = [result.figures.window_seconds for result in tier.results]
     more = 1 / used.median
     cpus = seconds.median / (sum(windows) / len(windows))
     return (
-        f"{words} To use up the service's CPU at the same cost per message, the generator would have needed about"
+        f"{sentence} To use up the service's CPU at the same cost per message, the generator would have needed about"
         f" {wording.digits(more)} times its CPU: {wording.digits(cpus * more)} CPUs instead of {wording.digits(cpus)}."
     )
 
@@ -277,8 +277,8 @@ def ended(trial: Trial) -> Cell:
         return Cell("not started", tone=Tone.MUTED)
     if trial.result is None:
         return Cell("its result is missing", tone=Tone.BAD)
-    words = wording.reasons(reasons(trial.result.validity))
-    return Cell(words, tone=Tone.GOOD if trial.valid else Tone.BAD)
+    sentence = wording.reasons(reasons(trial.result.validity))
+    return Cell(sentence, tone=Tone.GOOD if trial.valid else Tone.BAD)
 
 
 def failures(ladder: Ladder) -> Table | None:

@@ -17,7 +17,7 @@ def test_the_engine_shows_the_rows_with_most_messages_per_write() -> None:
 
 
 def test_the_gateways_show_the_highest_load_with_the_columns_that_say_most() -> None:
-    columns = ("published beside it", *readme_highlights.GATEWAY_COLUMNS)
+    columns = ("published ratio", *readme_highlights.GATEWAY_COLUMNS)
     table = "\n".join(f"| {' | '.join(row)} |" for row in (columns, ["---"] * len(columns)))
 
     def row(name: str) -> str:

@@ -93,7 +93,7 @@ def connection_check(spec: TrialSpec) -> Json:
     return {"compared": spec.tier, "mismatched": len(examples), "examples": examples}
 
 
-def seen(objective: Json, figures_: Json, values: dict[str, dict[str, int | None]]) -> float | None:
+def observed(objective: Json, figures_: Json, values: dict[str, dict[str, int | None]]) -> float | None:
     """The observed figure of an objective; a percentile is in milliseconds."""
     figure = objective["figure"]
     if isinstance(figure, str):
@@ -110,7 +110,7 @@ def verdict(spec: TrialSpec, values: dict[str, dict[str, int | None]]) -> Json |
         return None
     judged = []
     for objective in spec.objectives:
-        figure = seen(objective, figures(spec), values)
+        figure = observed(objective, figures(spec), values)
         low, high = objective.get("at_least") or -math.inf, objective.get("at_most") or math.inf
         judged.append({"objective": objective, "seen": figure, "passed": figure is not None and low <= figure <= high})
     return {"passed": all(one["passed"] for one in judged), "objectives": judged}

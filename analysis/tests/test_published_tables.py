@@ -1,4 +1,4 @@
-"""Published figures beside ours: which correspond, how they are commented, and that there are no ratios."""
+"""Published figures and ours: which correspond, how they are commented, and that there are no ratios."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.bundles import Json, TrialSpec, bundle, edit, open_load
 from ws_ladder_analysis import seeds, wording
-from ws_ladder_analysis.beside import beside, comparability
+from ws_ladder_analysis.published_tables import published_tables, comparability
 from ws_ladder_analysis.cells import Table
 from ws_ladder_analysis.ladders import ladders
 from ws_ladder_analysis.load import read_bundle
@@ -42,7 +42,7 @@ def found(folder: Path, *specs: TrialSpec, program: str = "") -> dict[str, list[
     root = bundle(folder, list(specs))
     if program:
         offered_by(root, specs, program)
-    return {plain(one.caption): rows(one) for one in beside(ladders(read_bundle(root)))}
+    return {plain(one.caption): rows(one) for one in published_tables(ladders(read_bundle(root)))}
 
 
 def offered_by(root: Path, specs: Sequence[TrialSpec], program: str) -> None:
@@ -123,9 +123,9 @@ def test_what_a_client_wrote_never_has_a_ratio_to_what_was_delivered(tmp_path: P
 @pytest.mark.parametrize("theirs", list(Count))
 @pytest.mark.parametrize("ours", list(Count))
 def test_only_what_is_counted_alike_is_called_that(theirs: Count, ours: Count) -> None:
-    said = comparability([theirs], ours).text
-    assert (said == "counted alike, on another machine") == (theirs is ours)
-    assert said.startswith("not comparable, because ") == (theirs is not ours)
+    verdict = comparability([theirs], ours).text
+    assert (verdict == "counted alike, on another machine") == (theirs is ours)
+    assert verdict.startswith("not comparable, because ") == (theirs is not ours)
 
 
 def test_counting_alike_is_not_enough_where_something_else_differs() -> None:
@@ -160,7 +160,7 @@ def test_a_service_of_several_cpus_is_divided_by_them_and_one_of_a_fraction_by_n
                 reading["cpu_limit"] = cpus
 
         edit(root / "trials" / FLOOD.folder / "result.json", limit)
-        (_, table, *_) = beside(ladders(read_bundle(root)))
+        (_, table, *_) = published_tables(ladders(read_bundle(root)))
         return rows(table)[-1][PER_CORE]
 
     assert limited(tmp_path / "four", 4.0).startswith("2 500 (")
@@ -189,7 +189,7 @@ def test_connections_accepted_are_counted_alike(tmp_path: Path) -> None:
     assert (theirs["accepted/s"], theirs[PER_CORE]) == ("15.0 k", "469 (235 per hardware thread)")
     assert (ours["accepted/s"], ours["what it counts"]) == (
         "1 000",
-        "connections that were told ready and sent their greeting (witness: reply)",
+        "connections that were reported ready and sent their first message (witness: reply)",
     )
     assert ours["comparable"] == "counted alike, on another machine"
 
@@ -256,18 +256,18 @@ def test_a_hold_says_how_many_lasted_and_which_pings_were_not_answered(tmp_path:
         result["messages"].update(delivered=5_990, lost=10)
 
     edit(root / "trials" / HOLD.folder / "result.json", lose)
-    _, held, _ = map(rows, beside(ladders(read_bundle(root))))
+    _, held, _ = map(rows, published_tables(ladders(read_bundle(root))))
     theirs, ours = held
     assert (theirs["lasted"], theirs["for"]) == ("100 %", "30.0 s")
     assert (ours["lasted"], ours["for"]) == ("997 of 1 000 (10 of 6 000 pings unanswered)", "30.0 s")
-    assert ours["comparable"].startswith("not comparable, because theirs is connections that were not seen to end")
+    assert ours["comparable"].startswith("not comparable, because theirs is connections that were not observed to end")
 
 
 def test_a_limit_is_the_highest_tier_whose_connections_all_lasted(tmp_path: Path) -> None:
     probe = replace(HOLD, workload="connection-limit", seconds=3.0, due=2_000)
     specs = [probe, replace(probe, tier=2_000), replace(probe, tier=4_000, lost=1)]
     theirs, ours = found(tmp_path, *specs)["The most connections"]
-    assert (theirs["connections"], theirs["no more, because"]) == ("499 000", "the server was told to take 500 000")
+    assert (theirs["connections"], theirs["no more, because"]) == ("499 000", "the server was configured to take 500 000")
     assert (ours["connections"], ours["what it counts"]) == (
         "2 000",
         "connections that stayed open, with every ping accounted for (witness: reply)",
@@ -329,17 +329,17 @@ def test_every_figure_names_its_document_its_version_and_what_it_counted() -> No
 
 def test_the_report_has_the_section_in_both_forms(example_report: tuple[Path, Report]) -> None:
     page, written = example_report
-    captions = [plain(one.caption) for one in written.beside]
+    captions = [plain(one.caption) for one in written.published_tables]
     assert captions[0].startswith("Published documents, all of one machine")
     assert captions[1:] == [JSON, "Connections accepted", "Memory of a connection"]
     html, markdown = page.read_text(encoding="utf-8"), page.with_name("report.md").read_text(encoding="utf-8")
-    assert '<a href="#beside">Beside published figures</a>' in html
-    assert markdown.index("## Beside published figures") < markdown.index("## Books")
+    assert '<a href="#published">Published figures for the same load</a>' in html
+    assert markdown.index("## Published figures for the same load") < markdown.index("## Books")
     for words in ("| published (Rust client, test 3; version 2.0.0) | 14.5 M |", "All floods: the server program"):
         assert words in markdown
 
 
 def test_a_report_without_published_counterparts_has_no_section(tmp_path: Path) -> None:
     page, written = write_report(bundle(tmp_path, [replace(FLOOD, reasons=LATE)]))
-    assert written.beside == ()
-    assert "Beside published" not in page.read_text(encoding="utf-8")
+    assert written.published_tables == ()
+    assert "Published figures for" not in page.read_text(encoding="utf-8")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from tests.bundles import Json, TrialSpec, bundle, edit, open_load
 from tests.test_fanout import FLOOD
-from ws_ladder_analysis.beside import beside
+from ws_ladder_analysis.published_tables import published_tables
 from ws_ladder_analysis.cells import Table
 from ws_ladder_analysis.checks import check
 from ws_ladder_analysis.ladders import ladders
 from ws_ladder_analysis.load import read_bundle
-from ws_ladder_analysis.ways import ways
+from ws_ladder_analysis.fanout import fanout_paths
 
 REDIS = replace(FLOOD, service="wse-server-fanout-redis", workload="fanout-redis", lost=0, due=20_000)
 CLUSTER = replace(REDIS, service="wse-server-fanout-cluster", workload="fanout-cluster", due=40_000)
@@ -26,7 +26,7 @@ def processes(spec: TrialSpec) -> list[TrialSpec]:
 
 def tables(folder: Path, *specs: TrialSpec) -> tuple[Table, ...]:
     """The tables of paths for a run with these trials."""
-    return ways(ladders(read_bundle(bundle(folder, list(specs)))))
+    return fanout_paths(ladders(read_bundle(bundle(folder, list(specs)))))
 
 
 def texts(table: Table) -> list[list[str]]:
@@ -49,7 +49,7 @@ def test_the_most_that_each_way_delivered_stands_with_what_it_lost(tmp_path: Pat
 
 def test_a_cluster_stands_beside_redis_with_an_interval(tmp_path: Path) -> None:
     _, compared = tables(tmp_path, *processes(CLUSTER), *processes(REDIS))
-    assert compared.caption == "flood: wse-server-fanout-cluster beside wse-server-fanout-redis"
+    assert compared.caption == "flood: wse-server-fanout-cluster compared with wse-server-fanout-redis"
     rates = [row for row in texts(compared) if row[1] == "delivered per second"]
     assert [row[4].replace("\u00a0", " ") for row in rates] == ["2.00 ×"]
     assert rates[0][-1] == "wse-server-fanout-cluster is better"
@@ -78,7 +78,7 @@ def test_the_cost_of_a_delivery_is_told_by_process(tmp_path: Path) -> None:
                 }
 
         edit(file, tell)
-    *_, cost = ways(ladders(read_bundle(folder)))
+    *_, cost = fanout_paths(ladders(read_bundle(folder)))
     assert "by process" in cost.caption
     assert [column.title for column in cost.columns][2:] == list(names)
     (row,) = texts(cost)
@@ -88,7 +88,7 @@ def test_the_cost_of_a_delivery_is_told_by_process(tmp_path: Path) -> None:
 
 def test_each_way_stands_beside_its_published_figure_without_a_ratio(tmp_path: Path) -> None:
     folder = bundle(tmp_path, [FLOOD, REDIS, CLUSTER])
-    found = {table.caption: table for table in beside(ladders(read_bundle(folder)))}
+    found = {table.caption: table for table in published_tables(ladders(read_bundle(folder)))}
     theirs = {"one instance": "4.30", "Redis": "1.60", "cluster": "1.90"}
     for way, figure in theirs.items():
         table = found[f"Floods of a publisher: {way}"]

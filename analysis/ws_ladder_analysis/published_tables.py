@@ -31,7 +31,7 @@ from .counterparts import (
 from .ladders import Ladder, Tier
 from .published import Count, Held, Memory, Most, Percentiles, Rates, Series, Source
 from .tables import bound_cell, validity_cell
-from .ways import WAYS
+from .fanout import PATHS
 
 S = TypeVar("S", bound=Series[Any])
 
@@ -70,11 +70,11 @@ class _Part:
     sources: tuple[Source, ...]
 
 
-def beside(ladders: Sequence[Ladder]) -> tuple[Table, ...]:
+def published_tables(ladders: Sequence[Ladder]) -> tuple[Table, ...]:
     """The published documents and a table for each kind of figure; empty when no valid trial corresponds to any."""
     known = [one for one in ladders if program(one) in PROGRAMS and not one.service.startswith(_OWN_SERVICES)]
     parts = (*_floods(known), *_fanout(known))
-    parts += (_storms(known), _pings(known), _holds(known), _most(known), _memory(known))
+    parts += (_storms(known), _pings(known), _holds(known), _most_connections(known), _memory(known))
     found = [part for part in parts if part is not None]
     documents = _documents(source for part in found for source in part.sources)
     return (documents, *(part.table for part in found)) if found else ()
@@ -101,10 +101,10 @@ def _floods(ladders: Sequence[Ladder]) -> list[_Part | None]:
 def _fanout(ladders: Sequence[Ladder]) -> list[_Part | None]:
     """A table for each path of a publication: one instance, Redis, cluster."""
     parts = []
-    for workload, told in seeds_fanout.DELIVERIES.items():
+    for workload, deliveries in seeds_fanout.DELIVERIES.items():
         own = [one for one in ladders if one.workload == workload and is_closed(one)]
-        kind = _Kind(f"Floods of a publisher: {WAYS[workload]}", ("delivered/s", _PER_CORE), _rate, received)
-        parts.append(_part(kind, _levels([told], own)))
+        kind = _Kind(f"Floods of a publisher: {PATHS[workload]}", ("delivered/s", _PER_CORE), _rate, received)
+        parts.append(_part(kind, _levels([deliveries], own)))
     return parts
 
 
@@ -130,7 +130,7 @@ def _holds(ladders: Sequence[Ladder]) -> _Part | None:
     return _part(_Kind("Connections held", ("lasted", "for"), _unbroken, lasted), _levels(seeds.HOLDS, own))
 
 
-def _most(ladders: Sequence[Ladder]) -> _Part | None:
+def _most_connections(ladders: Sequence[Ladder]) -> _Part | None:
     """Published limits, and our highest tier at which all connections lasted."""
     own = [one for one in ladders if one.workload == "connection-limit"]
     tiers = [(ladder, tier) for ladder in own for tier in reversed(ladder.tiers) if all_lasted(tier)]
@@ -157,8 +157,8 @@ def _levels(series: Sequence[S], ladders: Sequence[Ladder]) -> list[_Level[S]]:
     found = []
     for connections in sorted({level for one in series for level in one.figures}):
         tiers = [(ladder, tier) for ladder in ladders for tier in ladder.tiers if tier.connections == connections]
-        told = [one for one in series if connections in one.figures]
-        published = tuple(one for one in told if any(is_of(one.source, *pair) for pair in tiers))
+        known = [one for one in series if connections in one.figures]
+        published = tuple(one for one in known if any(is_of(one.source, *pair) for pair in tiers))
         ours = tuple(pair for pair in tiers if any(is_of(one.source, *pair) for one in published))
         if ours:
             found.append(_Level(connections, published, ours))
@@ -171,8 +171,8 @@ def _apart(series: Sequence[S], tiers: Sequence[tuple[Ladder, Tier]]) -> list[_L
     for ladder, tier in tiers:
         if tier.valid and any(is_of(one.source, ladder, tier) for one in series):
             first.setdefault(ladder.service, (ladder, tier))
-    told = [one for one in series if any(is_of(one.source, *pair) for pair in first.values())]
-    published = [_Level(connections, (one,), ()) for one in told for connections in one.figures]
+    matching = [one for one in series if any(is_of(one.source, *pair) for pair in first.values())]
+    published = [_Level(connections, (one,), ()) for one in matching for connections in one.figures]
     return [*published, *(_Level[S](pair[1].connections, (), (pair,)) for pair in first.values())]
 
 

@@ -17,13 +17,13 @@ from .load import Trial
 from .tables import AT_LEAST, over_repeats
 
 REDIS, CLUSTER = "fanout-redis", "fanout-cluster"
-WAYS = {"fanout-broadcast": "one instance", REDIS: "Redis", CLUSTER: "cluster"}
+PATHS = {"fanout-broadcast": "one instance", REDIS: "Redis", CLUSTER: "cluster"}
 _DELIVERED = figure("delivered_per_second")
 
 
-def ways(ladders: Sequence[Ladder]) -> tuple[Table, ...]:
+def fanout_paths(ladders: Sequence[Ladder]) -> tuple[Table, ...]:
     """The tables of all paths; empty when the run has only one of them."""
-    known = [one for one in ladders if one.workload in WAYS]
+    known = [one for one in ladders if one.workload in PATHS]
     if len({one.workload for one in known}) < 2:
         return ()
     return tuple(filter(None, (_peaks(known), *_against_redis(known), *_processes(known))))
@@ -46,7 +46,7 @@ def _peaks(ladders: Sequence[Ladder]) -> Table | None:
         read = best.spread(figure("bytes_read_per_second"))
         rows.append(
             (
-                Cell(WAYS[ladder.workload], f"{ladder.service} · {ladder.variant}"),
+                Cell(PATHS[ladder.workload], f"{ladder.service} · {ladder.variant}"),
                 Cell(sign + wording.rate(most.median), over_repeats(most, wording.rate)),
                 Cell(wording.count(best.connections)),
                 Cell(f"{wording.rate(read.median)}B/s") if read else NOTHING,
@@ -56,13 +56,13 @@ def _peaks(ladders: Sequence[Ladder]) -> Table | None:
     if not rows:
         return None
     columns = (
-        Column("way", number=False),
+        Column("path", number=False),
         Column("most delivered/s"),
         Column("to so many connections"),
         Column("read, headers included"),
         Column("dropped or lost, all tiers"),
     )
-    return Table("Floods by way: the most that was delivered", columns, tuple(rows))
+    return Table("Floods by path: the most that was delivered", columns, tuple(rows))
 
 
 def _against_redis(ladders: Sequence[Ladder]) -> Iterator[Table]:
@@ -71,7 +71,7 @@ def _against_redis(ladders: Sequence[Ladder]) -> Iterator[Table]:
         for redis in (one for one in ladders if (one.workload, one.variant) == (REDIS, cluster.variant)):
             table = overview.comparisons(tuple(between(cluster, redis)))
             if table is not None:
-                caption = f"{cluster.variant}: {cluster.service} beside {redis.service}"
+                caption = f"{cluster.variant}: {cluster.service} compared with {redis.service}"
                 yield Table(caption, table.columns, table.rows, table.notes)
 
 
