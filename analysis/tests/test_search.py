@@ -26,7 +26,7 @@ PROGRAM = Path(__file__).parents[2] / "target/debug/examples/search_decisions"
 MESSAGES = 1_000_000
 
 Service = Callable[[float, float, int], float]
-Found = list[tuple[int | None, int | None, float | None]]
+SearchResult = list[tuple[int | None, int | None, float | None]]
 Decisions = list[tuple[int, float]]
 
 
@@ -79,7 +79,7 @@ def program() -> Iterator[subprocess.Popen[str]]:
 
 def ours(
     goals: list[dict[str, Any]], limits: tuple[int, int], start: str, service: Service
-) -> tuple[list[int], Decisions, Found]:
+) -> tuple[list[int], Decisions, SearchResult]:
     """Runs our search; returns its grid, decisions and bounds."""
     with program() as process:
         assert process.stdin

@@ -113,7 +113,7 @@ def test_the_services_cpu_is_the_sum_over_its_pods(climbed: Climbed, service: st
 def test_a_companion_that_is_killed_in_the_middle_of_a_trial_costs_only_that_trial(climbed: Climbed) -> None:
     assert (climbed.result(CLUSTER)["attempt"], climbed.result(REDIS)["attempt"]) == (1, 2)
     assert climbed.status["interruptions"] == 1
-    assert "--redis-" in climbed.status["last_problem"]["words"]
+    assert "--redis-" in climbed.status["last_problem"]["description"]
 
 
 def test_all_instances_and_the_broker_are_scaled_back(climbed: Climbed) -> None:

@@ -28,7 +28,7 @@ def test_a_kill_in_the_middle_of_a_trial_costs_only_that_trial(release: Release,
     assert after["trials"][0] == before["trials"][0]
     if killed != "operator":
         assert after["interruptions"] == 1
-        words = after["last_problem"]["words"]
+        words = after["last_problem"]["description"]
         assert f"{killed} " in words
         assert any(name in words for name in names), words
         assert words in release.ladder("status")

@@ -5,16 +5,16 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 use wse_engine::fuzzed;
 
-const MOST: usize = 256;
+const MAXIMUM: usize = 256;
 
 fuzz_target!(|input: (&str, &str)| {
     let (user, data) = input;
     let given = serde_json::from_str::<Value>(data);
-    match fuzzed::join(user, data, MOST) {
-        Err(_) => assert!(given.is_err() || data.len() > 4 * MOST || given.unwrap().to_string().len() > MOST),
+    match fuzzed::join(user, data, MAXIMUM) {
+        Err(_) => assert!(given.is_err() || data.len() > 4 * MAXIMUM || given.unwrap().to_string().len() > MAXIMUM),
         Ok((message, detail)) => {
             let given = given.expect("what is told is JSON");
-            assert!(given.to_string().len() <= MOST);
+            assert!(given.to_string().len() <= MAXIMUM);
             assert!(serde_json::from_str::<Value>(&message).is_ok() && serde_json::from_str::<Value>(&detail).is_ok());
             // Texts are compared, because parsing a float again may give the adjacent value.
             let user = Value::from(user);

@@ -5,18 +5,18 @@ use libfuzzer_sys::fuzz_target;
 use wse_engine::{Position, fuzzed};
 
 fuzz_target!(|input: (u8, u32, i64, bool, u8)| {
-    let (published, epoch, offset, knows_epoch, most) = input;
+    let (published, epoch, offset, knows_epoch, maximum) = input;
     let epoch = (!knows_epoch).then_some(epoch);
-    let told = fuzzed::recover(usize::from(published), epoch, offset, usize::from(most));
-    let Position { offset: last, .. } = told.position;
+    let result = fuzzed::recover(usize::from(published), epoch, offset, usize::from(maximum));
+    let Position { offset: last, .. } = result.position;
     assert_eq!(last, i64::from(published) - 1);
     // The log in this test keeps sixteen messages.
     let first = (i64::from(published) - 16).max(0);
     let missed = last.saturating_sub(offset);
     let is_there = offset >= first - 1 && offset <= last;
-    let is_due = told.knows_epoch && is_there && missed <= i64::from(most);
-    assert_eq!(told.missed.is_some(), is_due, "{input:?}");
-    if let Some(offsets) = told.missed {
+    let is_due = result.knows_epoch && is_there && missed <= i64::from(maximum);
+    assert_eq!(result.missed.is_some(), is_due, "{input:?}");
+    if let Some(offsets) = result.missed {
         assert!(offsets.into_iter().eq(offset + 1..=last));
     }
 });

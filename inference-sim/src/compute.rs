@@ -21,7 +21,7 @@ const WORDS: [&str; 24] = [
 
 /// The result of one request, with the keys in the order of the JSON response.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Answer {
+pub struct InferenceResult {
     /// Root of the mean square of all samples.
     pub rms: f64,
     /// Number of sign changes over all passes, including those between two passes.
@@ -72,7 +72,7 @@ impl<'a> Audio<'a> {
 }
 
 /// Computes the complete result of a single request.
-pub fn infer(audio: Audio, passes: u32) -> Answer {
+pub fn infer(audio: Audio, passes: u32) -> InferenceResult {
     answer(audio, passes, checksum(audio, passes))
 }
 
@@ -94,7 +94,7 @@ pub fn checksum(audio: Audio, passes: u32) -> u32 {
 }
 
 /// Computes the result for a known checksum.
-pub(crate) fn answer(audio: Audio, passes: u32, checksum: u32) -> Answer {
+pub(crate) fn answer(audio: Audio, passes: u32, checksum: u32) -> InferenceResult {
     let Levels { sum_squares, crossings } = levels(audio.samples);
     let passes = u64::from(passes);
     let samples = passes * audio.len() as u64;
@@ -104,7 +104,7 @@ pub(crate) fn answer(audio: Audio, passes: u32, checksum: u32) -> Answer {
         (_, [_]) => 0,
     };
     let mean_square = (u128::from(sum_squares) * u128::from(passes)) as f64 / samples as f64;
-    Answer {
+    InferenceResult {
         rms: if samples == 0 { 0.0 } else { mean_square.sqrt() },
         zero_crossings,
         checksum,
@@ -160,7 +160,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// The definition, implemented literally.
-    pub(crate) fn naive(body: &[u8], passes: u32) -> Answer {
+    pub(crate) fn naive(body: &[u8], passes: u32) -> InferenceResult {
         let (mut checksum, mut crossings, mut sum_squares, mut count, mut previous) = (BASIS, 0_u64, 0_i128, 0_u64, 0);
         for pass in 0..passes {
             for sample in body.chunks(2) {
@@ -175,7 +175,7 @@ pub(crate) mod tests {
                 previous = sample;
             }
         }
-        Answer {
+        InferenceResult {
             rms: if count == 0 { 0.0 } else { (sum_squares as f64 / count as f64).sqrt() },
             zero_crossings: crossings,
             checksum,
@@ -211,7 +211,7 @@ pub(crate) mod tests {
             (vec![], 4, 0.0, 0, 2166136261, 0, "right"),
         ] {
             let audio_bytes = body.len() as u64;
-            let right = Answer { rms, zero_crossings, checksum, samples, transcript, audio_bytes };
+            let right = InferenceResult { rms, zero_crossings, checksum, samples, transcript, audio_bytes };
             assert_eq!(infer(Audio::new(&body).expect("even"), passes), right);
         }
     }
@@ -246,7 +246,7 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn audio_near_zero_crosses_as_the_definition_says(samples in vec(-1_i16..=1, 0..200), passes in 0_u32..6) {
+        fn zero_crossings_near_zero_follow_the_definition(samples in vec(-1_i16..=1, 0..200), passes in 0_u32..6) {
             let body = bytes(&samples);
             prop_assert_eq!(infer(Audio::new(&body).expect("even"), passes), naive(&body, passes));
         }

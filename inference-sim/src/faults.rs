@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_wrong_unless_asked_for() {
+    fn nothing_fails_without_a_configured_flaw() {
         assert!((0..10_000).all(|number| faults(&[]).of(number).is_none()));
     }
 

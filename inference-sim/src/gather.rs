@@ -18,7 +18,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::{
-    compute::{Answer, Audio},
+    compute::{Audio, InferenceResult},
     lanes::{Chain, LANES, Lanes},
 };
 
@@ -73,7 +73,7 @@ struct Job {
     body: Bytes,
     passes: u32,
     start: Instant,
-    answer: oneshot::Sender<(Answer, Instant)>,
+    answer: oneshot::Sender<(InferenceResult, Instant)>,
 }
 
 impl Job {
@@ -102,7 +102,12 @@ impl Gatherer {
 
     /// Submits an even body that [`takes`](Self::takes) accepts and whose result is due at `due`. The result comes with
     /// the time at which it was computed. The caller may drop the receiver if the result is no longer needed.
-    pub(crate) fn submit(&self, body: Bytes, passes: u32, due: Instant) -> oneshot::Receiver<(Answer, Instant)> {
+    pub(crate) fn submit(
+        &self,
+        body: Bytes,
+        passes: u32,
+        due: Instant,
+    ) -> oneshot::Receiver<(InferenceResult, Instant)> {
         let now = Instant::now();
         let room = due.saturating_duration_since(now).saturating_sub(MARGIN);
         let (answer, answered) = oneshot::channel();

@@ -5,7 +5,7 @@
 //! `x * 403`, plus `x << 8`. The low half doesn't depend on the high half. Multiplications of 16 bits have a short
 //! latency, and every vector unit, even an old one, has as many lanes as needed; the compiler selects the instructions.
 
-use crate::compute::{self, Answer, Audio, BASIS, OFFSET, PRIME};
+use crate::compute::{self, Audio, BASIS, InferenceResult, OFFSET, PRIME};
 
 /// Number of requests side by side. Two vectors of AVX2 are enough to be limited by throughput and not by the latency
 /// of the multiplication.
@@ -44,7 +44,7 @@ impl Lanes {
     }
 
     /// Computes the result of each request; there are at most [`LANES`].
-    pub fn infer(&mut self, chains: &[Chain]) -> Vec<Answer> {
+    pub fn infer(&mut self, chains: &[Chain]) -> Vec<InferenceResult> {
         // Lanes take more than twice as long as a single chain, even if only a few of them are used.
         if chains.len() <= 2 {
             return chains.iter().map(|chain| compute::infer(chain.audio, chain.passes)).collect();

@@ -31,7 +31,7 @@ use tokio::net::TcpListener;
 
 use crate::routes::Simulator;
 pub use crate::{
-    compute::{Answer, Audio, OddLength, checksum, infer},
+    compute::{Audio, InferenceResult, OddLength, checksum, infer},
     config::Config,
     faults::{Fault, FaultPlan, Faults},
     lanes::{Chain, LANES, Lanes},

@@ -24,7 +24,7 @@ use http_body::{Frame, SizeHint};
 use tokio::{sync::Semaphore, time::Sleep};
 
 use crate::{
-    compute::{self, Answer, Audio},
+    compute::{self, Audio, InferenceResult},
     config::Config,
     faults::{Fault, Faults},
     gather::Gatherer,
@@ -171,7 +171,7 @@ impl Simulator {
     }
 
     /// The result, at its due time or later. `None` if the computation failed, which would be a bug.
-    async fn compute(&self, body: Bytes, passes: u32, due: Instant) -> Option<Answer> {
+    async fn compute(&self, body: Bytes, passes: u32, due: Instant) -> Option<InferenceResult> {
         let audio = Audio::new(&body).ok()?;
         let (answer, ready) = if Gatherer::takes(audio, passes) {
             let computed = self.gatherer.submit(body, passes, due);
@@ -198,7 +198,7 @@ async fn sleep_until(due: Instant) {
 }
 
 /// The response with the result, changed by the fault if there is one.
-fn respond(answer: &Answer, fault: Option<Fault>) -> Response {
+fn respond(answer: &InferenceResult, fault: Option<Fault>) -> Response {
     let mut json = serde_json::to_vec(answer).expect("an answer is plain numbers and a word");
     match fault {
         Some(Fault::Malformed) => json.truncate(json.len() / 2),

@@ -85,7 +85,7 @@ async fn an_offer_to_upgrade_to_http2_is_answered_over_http1() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_computed_is_refused_and_the_connection_goes_on() {
+async fn audio_that_cannot_be_computed_is_refused_and_the_connection_continues() {
     let service = Service::start(AT_ONCE);
     for version in VERSIONS {
         let mut connection = service.connect(version).await;
@@ -144,7 +144,7 @@ async fn faults_repeat_with_the_seed_and_differ_without() {
 }
 
 #[tokio::test]
-async fn no_answer_is_earlier_than_the_model_says_also_after_a_restart() {
+async fn no_answer_is_earlier_than_the_latency_model_allows_after_a_restart_too() {
     use clap::Parser;
     let flags = ["--model-seed=11", "--model-delay-ms=5", "--model-jitter-sigma=1"];
     let model = inference_sim::Model::new(&inference_sim::Config::parse_from(["test"].iter().chain(&flags)));

@@ -53,29 +53,29 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let settings = Settings { from: wire.from, to: wire.to, goals, start };
     let grid = settings.grid();
     let loads: Vec<u32> = (0..=grid.last()).map(|place| grid.load(place)).collect();
-    say(&json!({ "grid": loads }))?;
+    print_line(&json!({ "grid": loads }))?;
     let mut trials = Vec::new();
     loop {
         match next(&settings, &trials)? {
             Next::Measure { load, seconds } => {
-                say(&json!({ "load": load, "seconds": seconds }))?;
+                print_line(&json!({ "load": load, "seconds": seconds }))?;
                 let losses: Option<Vec<f64>> = serde_json::from_str(&line()?)?;
                 let outcome = losses.map_or(Outcome::Invalid(Fault::Generator), Outcome::Measured);
                 trials.push(Trial { load, seconds, outcome });
             }
-            Next::Found(found) => {
+            Next::SearchResult(found) => {
                 let goals: Vec<_> = found
                     .goals
                     .iter()
                     .map(|goal| json!([goal.lower, goal.upper, goal.conditional_throughput]))
                     .collect();
-                return Ok(say(&json!({ "goals": goals, "generator_limit": found.generator_limit }))?);
+                return Ok(print_line(&json!({ "goals": goals, "generator_limit": found.generator_limit }))?);
             }
         }
     }
 }
 
-fn say(value: &serde_json::Value) -> io::Result<()> {
+fn print_line(value: &serde_json::Value) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{value}")?;
     out.flush()

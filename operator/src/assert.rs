@@ -48,7 +48,7 @@ pub struct Asserted {
     /// Whether the trial passed, failed or is not usable.
     pub standing: Standing,
     /// The measured figure, or why the trial is not usable.
-    pub words: String,
+    pub description: String,
 }
 
 /// The standing of a run, from its `run.json` only.
@@ -78,8 +78,8 @@ fn asserted_search(search: &Search) -> Asserted {
         process: 0,
         repeat: 0,
     };
-    let words = found.as_ref().map_or("not finished; resume the run".into(), print::search::words);
-    Asserted { trial, standing: of_search(search), words }
+    let description = found.as_ref().map_or("not finished; resume the run".into(), print::search::description);
+    Asserted { trial, standing: of_search(search), description }
 }
 
 /// The standing of a trial's state in `run.json`.
@@ -99,14 +99,14 @@ pub fn bundle(folder: &Path) -> Result<Vec<Asserted>, store::Error> {
     let run = store::read_run(folder)?;
     let tiers = run.trials.iter().filter(|entry| entry.search.is_none());
     let asserted = tiers.map(|entry| {
-        let (standing, words) = match &entry.state {
+        let (standing, description) = match &entry.state {
             TrialState::Finished { .. } => of_contract(folder, &entry.trial.service)
                 .unwrap_or_else(|| of_result(folder, &entry.trial, of_state(&entry.state))),
             TrialState::Failed { reason } => (Standing::Invalid, format!("not measured: {reason}")),
             TrialState::Pending => (Standing::Invalid, "not climbed yet".into()),
             TrialState::Started { .. } => (Standing::Invalid, "interrupted; resume the run".into()),
         };
-        Asserted { trial: entry.trial.clone(), standing, words }
+        Asserted { trial: entry.trial.clone(), standing, description }
     });
     Ok(asserted.chain(run.searches.iter().map(asserted_search)).collect())
 }
@@ -119,8 +119,8 @@ fn of_contract(folder: &Path, service: &str) -> Option<(Standing, String)> {
         Err(error) => return Some((Standing::Invalid, error.to_string())),
     };
     let failed: Vec<&str> = after.failed().map(|case| case.name.as_str()).collect();
-    let words = format!("its service did not keep its contract after its last trial ({})", failed.join(", "));
-    (after.outcome != ContractOutcome::Passed).then_some((Standing::Invalid, words))
+    let description = format!("its service did not keep its contract after its last trial ({})", failed.join(", "));
+    (after.outcome != ContractOutcome::Passed).then_some((Standing::Invalid, description))
 }
 
 fn of_result(folder: &Path, trial: &TrialId, claimed: Standing) -> (Standing, String) {
@@ -131,35 +131,36 @@ fn of_result(folder: &Path, trial: &TrialId, claimed: Standing) -> (Standing, St
     let passed = result.verdict.as_ref().map(|verdict| verdict.passed);
     let seen = of_state(&TrialState::Finished { validity: result.validity.clone(), passed });
     if seen != claimed {
-        let words = format!("run.json says {}, result.json says {}", claimed.word(), seen.word());
-        return (Standing::Invalid, words);
+        let description = format!("run.json says {}, result.json says {}", claimed.word(), seen.word());
+        return (Standing::Invalid, description);
     }
-    let words = match seen {
+    let description = match seen {
         Standing::Pass => print::key_figure(&result),
         Standing::Fail => objectives_that_fail(&result),
         Standing::Invalid => print::standing(&result),
     };
-    (seen, words)
+    (seen, description)
 }
 
 fn objectives_that_fail(result: &bench_format::result::TrialResult) -> String {
     let judged = result.verdict.iter().flat_map(|verdict| &verdict.objectives).filter(|judged| !judged.passed);
-    let words = judged.map(|judged| {
+    let description = judged.map(|judged| {
         let figure = serde_json::to_string(&judged.objective.figure).unwrap_or_default();
         let most = judged.objective.at_most.map(|bound| format!(" at most {bound}")).unwrap_or_default();
         let least = judged.objective.at_least.map(|bound| format!(" at least {bound}")).unwrap_or_default();
         let seen = judged.seen.map_or("n/a".into(), |seen| format!("{seen}"));
         format!("{}{most}{least}, seen {seen}", figure.replace('"', ""))
     });
-    words.collect::<Vec<_>>().join("; ")
+    description.collect::<Vec<_>>().join("; ")
 }
 
 /// One line of text per trial.
 pub fn lines(asserted: &[Asserted]) -> String {
     let mut text = String::new();
-    for Asserted { trial, standing, words } in asserted {
-        let separator = if words.is_empty() { "" } else { ": " };
-        writeln!(text, "{:7} {trial}{separator}{words}", standing.word()).expect("a string takes all that is written");
+    for Asserted { trial, standing, description } in asserted {
+        let separator = if description.is_empty() { "" } else { ": " };
+        writeln!(text, "{:7} {trial}{separator}{description}", standing.word())
+            .expect("a string takes all that is written");
     }
     text
 }
@@ -191,11 +192,11 @@ pub fn junit(run: &str, asserted: &[Asserted]) -> String {
         );
         for trial in trials {
             let case = format!("{}-p{}-r{}", trial.trial.tier, trial.trial.process, trial.trial.repeat);
-            let (case, words) = (escape(&case), escape(&trial.words));
+            let (case, description) = (escape(&case), escape(&trial.description));
             let inner = match trial.standing {
-                Standing::Pass => format!("<system-out>{words}</system-out>"),
-                Standing::Fail => format!("<failure message=\"{words}\"/>"),
-                Standing::Invalid => format!("<error message=\"{words}\"/>"),
+                Standing::Pass => format!("<system-out>{description}</system-out>"),
+                Standing::Fail => format!("<failure message=\"{description}\"/>"),
+                Standing::Invalid => format!("<error message=\"{description}\"/>"),
             };
             xml += &format!("    <testcase classname=\"{name}\" name=\"{case}\">{inner}</testcase>\n");
         }
@@ -227,8 +228,8 @@ mod tests {
     use super::*;
     use driver::coordinator::upload::fixture::trial;
 
-    fn asserted(standing: Standing, words: &str) -> Asserted {
-        Asserted { trial: trial(), standing, words: words.into() }
+    fn asserted(standing: Standing, description: &str) -> Asserted {
+        Asserted { trial: trial(), standing, description: description.into() }
     }
 
     #[test]
@@ -242,9 +243,10 @@ mod tests {
     }
 
     #[test]
-    fn junit_is_xml_whatever_the_words_are() {
-        let words = "p99 < 5 & \"late\"\nline \u{1b}[1m";
-        let trials = [asserted(Standing::Fail, words), asserted(Standing::Invalid, "a"), asserted(Standing::Pass, "b")];
+    fn junit_is_valid_xml_for_every_text() {
+        let description = "p99 < 5 & \"late\"\nline \u{1b}[1m";
+        let trials =
+            [asserted(Standing::Fail, description), asserted(Standing::Invalid, "a"), asserted(Standing::Pass, "b")];
         let xml = junit("run <1>", &trials);
         let document = roxmltree::Document::parse(&xml).unwrap();
         let suite = document.descendants().find(|node| node.has_tag_name("testsuite")).unwrap();

@@ -145,7 +145,7 @@ pub struct WorkersSpec {
 impl From<Error> for stage::Error {
     fn from(error: Error) -> Self {
         match error {
-            Error::Interrupted(words) => Self::Interrupted(words),
+            Error::Interrupted(description) => Self::Interrupted(description),
             other => Self::Unread(Box::new(other)),
         }
     }

@@ -112,8 +112,8 @@ struct Assert {
 
 /// Parses the process's arguments, runs the subcommand and returns its exit code.
 pub fn main() -> ExitCode {
-    let words: Vec<OsString> = env::args_os().collect();
-    if elsewhere::asserts_elsewhere(&words) {
+    let arguments: Vec<OsString> = env::args_os().collect();
+    if elsewhere::asserts_elsewhere(&arguments) {
         return exit(elsewhere::become_it().map(|never| match never {}));
     }
     let outcome = match Arguments::parse().command {

@@ -21,7 +21,7 @@ use crate::{
     rejudge,
     search::losses::Brief,
     signals::{Stop, StopSignal},
-    step::{self, Health, ProcessKey, Seen, Step, TierKey, Wanted},
+    step::{self, Health, NextTrial, ProcessKey, Step, StepInput, TierKey},
     store::{self, Store},
     watcher::Watcher,
 };
@@ -42,7 +42,7 @@ pub enum Error {
 
 /// How a climb ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ClimbEnd {
     /// No trial is left.
     Finished,
     /// A signal stopped the climb; the run can be resumed.
@@ -112,7 +112,7 @@ impl<B: Backend> Climb<'_, B> {
     /// # Errors
     /// [`Error::Store`] when the bundle can't be written or read: a measurement that can't be stored is useless. A new
     /// call resumes at the same trial. [`Error::Diverged`] when the bundle's trials are those of another search.
-    pub async fn climb(&mut self, stop: &mut Stop) -> Result<End, Error> {
+    pub async fn climb(&mut self, stop: &mut Stop) -> Result<ClimbEnd, Error> {
         self.note(TimelineStep::Prepare, None, self.asked_at_unix_ns);
         let climbed = self.all_trials(stop).await;
         // The backend itself reports what it could not restore.
@@ -121,7 +121,7 @@ impl<B: Backend> Climb<'_, B> {
         climbed
     }
 
-    async fn all_trials(&mut self, stop: &mut Stop) -> Result<End, Error> {
+    async fn all_trials(&mut self, stop: &mut Stop) -> Result<ClimbEnd, Error> {
         if self.save_unsaved()? {
             self.save_run()?;
         }
@@ -135,7 +135,7 @@ impl<B: Backend> Climb<'_, B> {
             match (step::next(&seen), index) {
                 (Step::StopWorkers, _) => self.stop_workers(index, &mut running).await,
                 (Step::StopService, _) => self.stop_service(index, &mut running).await,
-                (Step::End, _) | (_, None) => return self.end(stop),
+                (Step::Finish, _) | (_, None) => return self.end(stop),
                 (Step::Begin { attempt }, Some(index)) => self.begin(index, attempt, &mut running)?,
                 (step, Some(index)) => {
                     let done = tokio::select! {
@@ -151,12 +151,12 @@ impl<B: Backend> Climb<'_, B> {
         }
     }
 
-    fn look(&mut self, index: Option<usize>, running: &Running, stop: &Stop) -> Seen {
+    fn look(&mut self, index: Option<usize>, running: &Running, stop: &Stop) -> StepInput {
         let health =
             |ended: Option<Ended>| if ended.is_some() || running.tainted { Health::Dead } else { Health::Alive };
         let wanted = index.map(|index| {
             let entry = &self.run.trials[index];
-            Wanted {
+            NextTrial {
                 state: entry.state.clone(),
                 begun: running.begun == Some(index),
                 process: ProcessKey::of(entry),
@@ -164,7 +164,7 @@ impl<B: Backend> Climb<'_, B> {
             }
         });
         let (service, workers) = (health(self.backend.service_ended()), health(self.backend.worker_ended()));
-        Seen {
+        StepInput {
             wanted,
             service: running.service.as_ref().map(|(key, _)| (key.clone(), service)),
             workers: running.workers.clone().map(|key| (key, workers)),
@@ -231,16 +231,16 @@ impl<B: Backend> Climb<'_, B> {
         Ok(())
     }
 
-    fn end(&mut self, stop: &Stop) -> Result<End, Error> {
+    fn end(&mut self, stop: &Stop) -> Result<ClimbEnd, Error> {
         let open = self.run.trials.iter().any(|entry| step::is_open(&entry.state))
             || self.run.searches.iter().any(|search| search.found.is_none());
         if let (true, Some(signal)) = (open, stop.seen()) {
-            return Ok(End::Stopped(signal));
+            return Ok(ClimbEnd::Stopped(signal));
         }
         self.run.state = RunState::Finished;
         self.run.finished_at = Some(clock::rfc3339(clock::unix_ns()));
         self.save_run()?;
-        Ok(End::Finished)
+        Ok(ClimbEnd::Finished)
     }
 
     /// Reports to the watcher that a step begins, and returns its start in nanoseconds since the Unix epoch.

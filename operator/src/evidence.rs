@@ -40,12 +40,12 @@ pub fn commit(root: &Path) -> String {
 /// # Errors
 /// When the version command is missing, fails or prints nothing.
 pub fn version(root: &Path, name: &str, version: &[String]) -> Result<String, Error> {
-    let words: Vec<&str> = version.iter().map(String::as_str).collect();
-    let failed = |reason| Error::Version { service: name.into(), command: words.join(" "), reason };
-    if words.is_empty() {
+    let arguments: Vec<&str> = version.iter().map(String::as_str).collect();
+    let failed = |reason| Error::Version { service: name.into(), command: arguments.join(" "), reason };
+    if arguments.is_empty() {
         return Err(failed("the registry has no version command".into()));
     }
-    match output(root, &words) {
+    match output(root, &arguments) {
         Ok(version) if version.is_empty() => Err(failed("it printed nothing".into())),
         result => result.map_err(failed),
     }
@@ -59,8 +59,8 @@ pub fn python_version(root: &Path, service: &Service) -> Option<String> {
 }
 
 /// The first line that a command prints, or why there is none.
-fn output(root: &Path, words: &[&str]) -> Result<String, String> {
-    let [program, arguments @ ..] = words else { return Err("it is empty".into()) };
+fn output(root: &Path, arguments: &[&str]) -> Result<String, String> {
+    let [program, arguments @ ..] = arguments else { return Err("it is empty".into()) };
     let path = if program.contains('/') { root.join(program) } else { program.into() };
     let output = Command::new(path)
         .args(arguments)
@@ -69,8 +69,8 @@ fn output(root: &Path, words: &[&str]) -> Result<String, String> {
         .output()
         .map_err(|error| error.to_string())?;
     if !output.status.success() {
-        let words = String::from_utf8_lossy(&output.stderr);
-        let last = words.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+        let arguments = String::from_utf8_lossy(&output.stderr);
+        let last = arguments.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
         return Err(format!("{}: {last}", output.status));
     }
     Ok(String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().trim().to_owned())
@@ -81,8 +81,8 @@ mod tests {
     use super::*;
 
     fn asked(command: &[&str]) -> Result<String, Error> {
-        let words: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
-        version(Path::new("/"), "a", &words)
+        let arguments: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
+        version(Path::new("/"), "a", &arguments)
     }
 
     #[test]
@@ -91,11 +91,11 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_will_not_say_its_version_is_not_measured() {
-        let words = |version: &[&str]| asked(version).unwrap_err().to_string();
-        assert!(words(&[]).contains("no version command"));
-        assert!(words(&["true"]).contains("it printed nothing"));
-        assert!(words(&["false"]).contains("failed to ask a for its version with `false`: exit status: 1"));
+    fn a_service_without_a_version_is_not_measured() {
+        let arguments = |version: &[&str]| asked(version).unwrap_err().to_string();
+        assert!(arguments(&[]).contains("no version command"));
+        assert!(arguments(&["true"]).contains("it printed nothing"));
+        assert!(arguments(&["false"]).contains("failed to ask a for its version with `false`: exit status: 1"));
     }
 
     #[test]

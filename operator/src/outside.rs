@@ -146,20 +146,21 @@ pub fn fit(wire: &mut WirePlan, usage_is_read: bool) -> Result<Vec<String>, Erro
     if share.fract() != 0.0 {
         return Err(Error::Share(share));
     }
-    let mut words = Vec::new();
+    let mut description = Vec::new();
     wire.ladders.retain(|ladder| {
         let reason = in_the_way(ladder, usage_is_read);
-        words.extend(reason.map(|reason| format!("{}/{} is left out: {reason}", ladder.workload, ladder.variant)));
+        description
+            .extend(reason.map(|reason| format!("{}/{} is left out: {reason}", ladder.workload, ladder.variant)));
         reason.is_none()
     });
     if wire.ladders.is_empty() {
-        return Err(Error::NothingLeft(words.join("; ")));
+        return Err(Error::NothingLeft(description.join("; ")));
     }
     if wire.service_process == ServiceProcess::Repeat {
         wire.service_process = ServiceProcess::Tier;
-        words.push("all repeats are on the process that runs already, in place of a fresh one for each".into());
+        description.push("all repeats are on the process that runs already, in place of a fresh one for each".into());
     }
-    Ok(words)
+    Ok(description)
 }
 
 /// Why a ladder can't be climbed with a service that already runs; `None` if it can.
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn another_scheme_is_named_with_the_way_out() {
+    fn another_scheme_is_an_error_with_the_remedy() {
         assert_eq!(
             refused("http://a:1/ws/stt"),
             "--url http://a:1/ws/stt: \"http\" is not WebSocket's scheme; give ws://HOST:PORT/ws/stt"
@@ -296,15 +297,15 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_start_could_do_is_left_out_in_words() {
+    fn settings_that_need_a_start_are_reported_as_left_out() {
         let mut wire = minimal();
         wire.service_process = ServiceProcess::Repeat;
         wire.ladders.push(wire.ladders[0].clone());
         wire.ladders[1].variant = "dict".into();
         wire.ladders[1].service_env = [("DELIVERY".into(), "dict".into())].into();
-        let words = fit(&mut wire, false).unwrap();
-        assert_eq!(words[0], "throughput/dict is left out: its service_env can't reach what runs already");
-        assert!(words[1].contains("in place of a fresh one"), "{words:?}");
+        let description = fit(&mut wire, false).unwrap();
+        assert_eq!(description[0], "throughput/dict is left out: its service_env can't reach what runs already");
+        assert!(description[1].contains("in place of a fresh one"), "{description:?}");
         let mut replicated = minimal();
         replicated.ladders[0].replicas = 2;
         let refused = fit(&mut replicated, false).unwrap_err().to_string();

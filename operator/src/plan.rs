@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn only_takes_whole_words_of_a_path() {
+    fn only_matches_complete_path_segments() {
         let trial = TrialId {
             service: "ours".into(),
             workload: "throughput".into(),

@@ -18,25 +18,25 @@ const LONGEST_CELL: usize = 90;
 
 /// One line for a trial.
 pub fn line(result: &TrialResult) -> String {
-    format!("{}: {}", result.trial, words(result))
+    format!("{}: {}", result.trial, description(result))
 }
 
 /// The standing of a trial, the party that bound it, and its key figure.
-pub fn words(result: &TrialResult) -> String {
-    let mut words = standing(result);
+pub fn description(result: &TrialResult) -> String {
+    let mut description = standing(result);
     if let Some(bound_by) = result.bound_by {
-        words += &format!(", bound by {}", name(bound_by));
+        description += &format!(", bound by {}", name(bound_by));
     }
     let figure = key_figure(result);
-    if figure.is_empty() { words } else { format!("{words}, {figure}") }
+    if figure.is_empty() { description } else { format!("{description}, {figure}") }
 }
 
 /// `passed`, `failed`, `valid` (without objectives), or `invalid` with its reasons.
 pub fn standing(result: &TrialResult) -> String {
     match (&result.validity, &result.verdict) {
         (Validity::Invalid { reasons }, _) => {
-            let words: Vec<&str> = reasons.iter().map(|reason| reason.detail.as_str()).collect();
-            format!("invalid: {}", words.join("; "))
+            let description: Vec<&str> = reasons.iter().map(|reason| reason.detail.as_str()).collect();
+            format!("invalid: {}", description.join("; "))
         }
         (Validity::Valid, Some(verdict)) if verdict.passed => "passed".into(),
         (Validity::Valid, Some(_)) => "failed".into(),
@@ -62,14 +62,15 @@ pub fn key_figure(result: &TrialResult) -> String {
     let closed = if matches!(result.load, Load::Closed { .. }) { " (closed loop)" } else { "" };
     let rate = |value: f64, what: &str| format!("{at_least}{} {what}/s", count(value));
     if let Some(accepted) = figures.accepted_per_second {
-        let latency = latency("handshake_ns", "handshake").map(|words| format!(", {words}")).unwrap_or_default();
+        let latency =
+            latency("handshake_ns", "handshake").map(|description| format!(", {description}")).unwrap_or_default();
         return format!("{}{latency}", rate(accepted, "connections"));
     }
     if matches!(result.load, Load::Sessions { .. }) {
         return sessions(result);
     }
-    if let Some(words) = latency("response_ns", "response").or_else(|| latency("service_ns", "service")) {
-        return format!("{words}{closed}");
+    if let Some(description) = latency("response_ns", "response").or_else(|| latency("service_ns", "service")) {
+        return format!("{description}{closed}");
     }
     match (figures.delivered_per_second, figures.received_per_second) {
         (Some(delivered), _) if delivered > 0.0 => rate(delivered, "delivered"),
@@ -126,10 +127,14 @@ pub fn overhead(overhead: &Overhead) -> String {
         ("between processes of a tier", within_tier),
         ("between tiers", between_tiers),
     ];
-    let words =
+    let description =
         known.into_iter().filter_map(|(place, longest)| Some(format!("{place} {:.1} s", longest?.as_secs_f64())));
-    let words: Vec<String> = words.collect();
-    if words.is_empty() { "no trial was climbed".into() } else { format!("overhead at most: {}", words.join(", ")) }
+    let description: Vec<String> = description.collect();
+    if description.is_empty() {
+        "no trial was climbed".into()
+    } else {
+        format!("overhead at most: {}", description.join(", "))
+    }
 }
 
 fn row(trial: String, result: &TrialResult) -> [String; 5] {
@@ -195,7 +200,7 @@ mod tests {
     use judge::fixture::flood;
 
     #[test]
-    fn a_line_says_standing_bound_and_figure() {
+    fn a_line_has_standing_bound_and_figure() {
         let mut result = flood().judge().unwrap().result;
         assert_eq!(line(&result), "ours/throughput/standard/20-p1-r1: valid, bound by neither, 900 delivered/s");
         result.bound_by = Some(BoundBy::Generator);
@@ -209,10 +214,10 @@ mod tests {
         let percentiles = |p50, p95| [("p50".to_owned(), Some(p50)), ("p95".to_owned(), p95)].into();
         result.percentiles.insert("newest_ns".into(), percentiles(98_100_000, Some(152_000_000)));
         result.percentiles.insert("oldest_ns".into(), percentiles(1_080_000_000, None));
-        let words = "newest p50 98.1 p95 152 ms, oldest p50 1080 p95 n/a ms, ";
-        assert_eq!(key_figure(&result), format!("{words}no errors"));
+        let description = "newest p50 98.1 p95 152 ms, oldest p50 1080 p95 n/a ms, ";
+        assert_eq!(key_figure(&result), format!("{description}no errors"));
         result.failures.window = [("inference_request/timeout".into(), 3), ("session/reset".into(), 1)].into();
-        let failed = format!("{words}4 errors (inference_request/timeout 3, session/reset 1)");
+        let failed = format!("{description}4 errors (inference_request/timeout 3, session/reset 1)");
         assert_eq!(key_figure(&result), failed);
         result.failures.outside = [(SAMPLES_LOST.into(), 256)].into();
         assert_eq!(key_figure(&result), format!("{failed}, 256 rows missing from the samples"));

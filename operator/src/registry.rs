@@ -51,8 +51,8 @@ pub struct Protocol {
     pub inference: Option<String>,
     /// Environment variables of the service whose values are passed to workers: those that determine the expected
     /// replies.
-    #[serde(default)]
-    pub told: Vec<String>,
+    #[serde(default, alias = "told")]
+    pub worker_env: Vec<String>,
     /// Path of the WebSocket endpoint, used to complete addresses on the command line.
     #[serde(default)]
     pub path: Option<String>,

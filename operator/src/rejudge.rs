@@ -201,12 +201,12 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_from_before_trial_files_says_in_one_sentence_why_it_is_not_judged() {
+    fn a_trial_without_trial_file_is_reported_as_not_judged() {
         let folder = folder();
         fs::remove_file(folder.path().join("trial.json")).unwrap();
         fs::write(folder.path().join("result.json"), "as it was").unwrap();
-        let words = trial(folder.path()).unwrap_err().to_string();
-        assert!(words.contains("has no trial.json") && !words.contains('\n'), "{words}");
+        let description = trial(folder.path()).unwrap_err().to_string();
+        assert!(description.contains("has no trial.json") && !description.contains('\n'), "{description}");
         assert_eq!(fs::read_to_string(folder.path().join("result.json")).unwrap(), "as it was");
     }
 
@@ -214,7 +214,7 @@ mod tests {
     fn a_broken_file_is_named() {
         let folder = folder();
         fs::write(folder.path().join("workers/0.json"), "{}").unwrap();
-        let words = trial(folder.path()).unwrap_err().to_string();
-        assert!(words.contains("workers/0.json: missing field"), "{words}");
+        let description = trial(folder.path()).unwrap_err().to_string();
+        assert!(description.contains("workers/0.json: missing field"), "{description}");
     }
 }

@@ -70,7 +70,7 @@ impl Roles {
 
     /// The CPUs of each role as text for `run.json`: `service: 0 shared(inference)`, `worker: 1`, `ladder: 1
     /// shared(worker)`.
-    pub fn in_words(&self) -> BTreeMap<String, String> {
+    pub fn description(&self) -> BTreeMap<String, String> {
         let workers: BTreeSet<usize> = self.workers.iter().flatten().copied().collect();
         let workers: Vec<usize> = workers.into_iter().collect();
         let with = |cpus: &[usize], others: &[(&str, &[usize])]| {
@@ -82,15 +82,15 @@ impl Roles {
         let worker = ("worker", &workers[..]);
         let each_other = self.workers.iter().map(Vec::len).sum::<usize>() > workers.len();
         let beside_workers = [service, inference].into_iter().chain(each_other.then_some(worker));
-        let mut words = BTreeMap::from([
+        let mut description = BTreeMap::from([
             ("service".to_owned(), with(&self.service, &[inference, worker])),
             ("worker".to_owned(), with(&workers, &beside_workers.collect::<Vec<_>>())),
             ("ladder".to_owned(), with(&self.ladder, &[worker])),
         ]);
         if !self.inference.is_empty() {
-            words.insert("inference".into(), with(&self.inference, &[service, worker]));
+            description.insert("inference".into(), with(&self.inference, &[service, worker]));
         }
-        words
+        description
     }
 }
 
@@ -137,27 +137,27 @@ mod tests {
     }
 
     #[test]
-    fn on_two_cpus_inference_sits_beside_the_service_and_says_so() {
+    fn on_two_cpus_inference_shares_the_services_cpu_and_that_is_reported() {
         let roles = with_inference(&[0, 1], &shapes(0.1, 1.0));
         assert_eq!((&roles.service, &roles.inference, &roles.workers), (&vec![0], &vec![0], &vec![vec![1]]));
         assert_eq!((roles.service_shares(), roles.inference_shares()), (None, Some(1)));
-        let words = roles.in_words();
-        assert_eq!([&words["service"], &words["inference"]], ["0 shared(inference)", "0 shared(service)"]);
+        let description = roles.description();
+        assert_eq!([&description["service"], &description["inference"]], ["0 shared(inference)", "0 shared(service)"]);
     }
 
     #[test]
     fn with_more_cpus_inference_has_its_own() {
         let roles = with_inference(&[0, 1, 2], &shapes(1.0, 1.0));
         assert_eq!((&roles.service, &roles.inference, &roles.workers), (&vec![0], &vec![1], &vec![vec![2]]));
-        assert_eq!((roles.inference_shares(), roles.in_words()["inference"].as_str()), (None, "1"));
+        assert_eq!((roles.inference_shares(), roles.description()["inference"].as_str()), (None, "1"));
     }
 
     #[test]
     fn on_one_cpu_everything_is_shared_and_named() {
-        let words = with_inference(&[3], &shapes(1.0, 1.0)).in_words();
-        assert_eq!(words["service"], "3 shared(inference, worker)");
+        let description = with_inference(&[3], &shapes(1.0, 1.0)).description();
+        assert_eq!(description["service"], "3 shared(inference, worker)");
         assert_eq!(
-            (words["worker"].as_str(), words["inference"].as_str()),
+            (description["worker"].as_str(), description["inference"].as_str()),
             ("3 shared(service, inference)", "3 shared(service, worker)")
         );
     }
@@ -167,7 +167,7 @@ mod tests {
         let roles = without_inference(&[0, 1], &shapes(1.0, 1.0), 1);
         assert_eq!(roles, Roles { service: vec![0], inference: vec![], workers: vec![vec![1]], ladder: vec![1] });
         assert_eq!(roles.service_shares(), None);
-        assert_eq!(roles.in_words()["ladder"], "1 shared(worker)");
+        assert_eq!(roles.description()["ladder"], "1 shared(worker)");
     }
 
     #[test]
@@ -177,20 +177,20 @@ mod tests {
             roles,
             Roles { service: vec![0, 1], inference: vec![], workers: vec![vec![2], vec![3]], ladder: vec![5] }
         );
-        assert_eq!((roles.worker_cpus(), roles.in_words()["ladder"].as_str()), (2, "5"));
+        assert_eq!((roles.worker_cpus(), roles.description()["ladder"].as_str()), (2, "5"));
     }
 
     #[test]
-    fn workers_that_share_a_cpu_say_so() {
+    fn workers_that_share_a_cpu_are_reported() {
         let roles = without_inference(&[0, 1], &shapes(1.0, 1.0), 3);
-        assert_eq!((roles.worker_cpus(), roles.in_words()["worker"].as_str()), (1, "1 shared(worker)"));
+        assert_eq!((roles.worker_cpus(), roles.description()["worker"].as_str()), (1, "1 shared(worker)"));
     }
 
     #[test]
     fn a_single_cpu_is_shared_and_named() {
         let roles = without_inference(&[4], &shapes(1.0, 1.0), 1);
         assert_eq!(roles.service_shares().unwrap(), "service and workers share CPU 4");
-        assert_eq!(roles.in_words()["service"], "4 shared(worker)");
+        assert_eq!(roles.description()["service"], "4 shared(worker)");
     }
 
     #[test]

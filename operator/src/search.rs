@@ -140,12 +140,12 @@ pub enum Next {
         seconds: f64,
     },
     /// The search is finished.
-    Found(Found),
+    SearchResult(SearchResult),
 }
 
 /// The result of a search.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct SearchResult {
     /// The bounds of each goal, in the order of the goals.
     pub goals: Vec<GoalFound>,
     /// The smallest load that the generator could not offer; loads above it were not searched.
@@ -179,8 +179,8 @@ pub struct Diverged {
 
 impl Diverged {
     fn new(number: usize, seen: &Trial, wanted: Option<(u32, f64)>) -> Self {
-        let words = |(load, seconds): (u32, f64)| format!("{load} for {seconds} s");
-        Self { number, seen: words((seen.load, seen.seconds)), wanted: wanted.map_or("none".into(), words) }
+        let description = |(load, seconds): (u32, f64)| format!("{load} for {seconds} s");
+        Self { number, seen: description((seen.load, seen.seconds)), wanted: wanted.map_or("none".into(), description) }
     }
 }
 

@@ -6,11 +6,9 @@ use bench_format::trial::TrialId;
 /// It differs for each tier and repeat.
 pub(crate) fn seed(plan: u64, trial: &TrialId) -> u64 {
     let TrialId { workload, variant, tier, process, repeat, .. } = trial;
-    let words = format!("{workload}/{variant}/{tier}-p{process}-r{repeat}");
+    let text = format!("{workload}/{variant}/{tier}-p{process}-r{repeat}");
     // FNV-1a: a hash that doesn't change between Rust versions, because bundles are kept longer than that.
-    words
-        .bytes()
-        .fold(plan ^ 0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+    text.bytes().fold(plan ^ 0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ pub enum Health {
 
 /// The next trial to climb.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct NextTrial {
     /// Its state in the store.
     pub state: TrialState,
     /// Whether this climb has begun it.
@@ -79,9 +79,9 @@ pub struct Wanted {
 
 /// Everything that the decision depends on.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct StepInput {
     /// The first trial that hasn't ended; absent when all have.
-    pub wanted: Option<Wanted>,
+    pub wanted: Option<NextTrial>,
     /// The service that was started, if any.
     pub service: Option<(ProcessKey, Health)>,
     /// The workers that were started, if any.
@@ -109,17 +109,17 @@ pub enum Step {
     /// Run the trial and judge it.
     Measure,
     /// End the climb: every trial has ended, or a signal stopped it.
-    End,
+    Finish,
 }
 
 /// Returns the next step. Workers stop before the service, so that no worker loses its service during a trial.
-pub fn next(seen: &Seen) -> Step {
+pub fn next(seen: &StepInput) -> Step {
     let wanted = seen.wanted.as_ref().filter(|_| !seen.stopping);
     let Some(wanted) = wanted else {
         return match (&seen.workers, &seen.service) {
             (Some(_), _) => Step::StopWorkers,
             (None, Some(_)) => Step::StopService,
-            (None, None) => Step::End,
+            (None, None) => Step::Finish,
         };
     };
     match (&seen.workers, &seen.service) {
@@ -168,11 +168,11 @@ mod tests {
     }
 
     /// A climb that wants process 1 of service "a"; the trial is begun and everything it needs runs.
-    fn running() -> Seen {
+    fn running() -> StepInput {
         let trial = trial("a", 1);
         let (process, tier) = (ProcessKey::of(&trial), TierKey::of(&trial, "wse-bench"));
-        Seen {
-            wanted: Some(Wanted {
+        StepInput {
+            wanted: Some(NextTrial {
                 state: TrialState::Started { attempt: 1 },
                 begun: true,
                 process: process.clone(),
@@ -184,19 +184,19 @@ mod tests {
         }
     }
 
-    fn step(change: impl FnOnce(&mut Seen)) -> Step {
+    fn step(change: impl FnOnce(&mut StepInput)) -> Step {
         let mut seen = running();
         change(&mut seen);
         next(&seen)
     }
 
-    fn wanted(seen: &mut Seen) -> &mut Wanted {
+    fn wanted(seen: &mut StepInput) -> &mut NextTrial {
         seen.wanted.as_mut().unwrap()
     }
 
     #[test]
     fn the_table_of_decisions() {
-        type Case = (&'static str, fn(&mut Seen), Step);
+        type Case = (&'static str, fn(&mut StepInput), Step);
         let cases: [Case; 14] = [
             ("all is there", |_| (), Step::Measure),
             ("no workers", |seen| seen.workers = None, Step::StartWorkers),
@@ -226,7 +226,7 @@ mod tests {
             ("the next tier: its own workers", |seen| wanted(seen).tier.tier = 200, Step::StopWorkers),
             ("stopping", |seen| seen.stopping = true, Step::StopWorkers),
             ("stopping, workers gone", |seen| (seen.stopping, seen.workers) = (true, None), Step::StopService),
-            ("nothing left", |seen| (seen.wanted, seen.service, seen.workers) = (None, None, None), Step::End),
+            ("nothing left", |seen| (seen.wanted, seen.service, seen.workers) = (None, None, None), Step::Finish),
         ];
         for (name, change, expected) in cases {
             assert_eq!(step(change), expected, "{name}");

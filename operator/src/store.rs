@@ -340,8 +340,8 @@ mod tests {
     fn a_run_of_the_same_name_is_not_overwritten() {
         let results = tempfile::tempdir().unwrap();
         drop(Store::create(results.path(), &run("a")).unwrap());
-        let words = Store::create(results.path(), &run("a")).unwrap_err().to_string();
-        assert!(words.contains("resume it with --resume a"), "{words}");
+        let description = Store::create(results.path(), &run("a")).unwrap_err().to_string();
+        assert!(description.contains("resume it with --resume a"), "{description}");
     }
 
     #[test]
@@ -352,16 +352,16 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_a_newer_program_is_refused_in_words() {
+    fn a_run_of_a_newer_program_is_refused_with_the_reason() {
         let results = tempfile::tempdir().unwrap();
         let newer = Run { schema: SCHEMA + 1, ..run("a") };
         drop(Store::create(results.path(), &newer).unwrap());
-        let words = Store::open(results.path(), "a").unwrap_err().to_string();
-        assert!(words.contains("is newer than"), "{words}");
+        let description = Store::open(results.path(), "a").unwrap_err().to_string();
+        assert!(description.contains("is newer than"), "{description}");
     }
 
     #[test]
-    fn what_an_interrupted_attempt_left_is_removed() {
+    fn the_files_of_an_interrupted_attempt_are_removed() {
         let results = tempfile::tempdir().unwrap();
         let store = Store::create(results.path(), &run("a")).unwrap();
         let trial = measured().trial.trial;

@@ -20,7 +20,7 @@ use driver::{
 use fakes::Checkout;
 use operator::{
     backend::{Backend, Error as BackendError, ServiceSpec, Serving, Whereabouts, WorkersSpec, local::Local},
-    climb::{Climb, End, Error},
+    climb::{Climb, ClimbEnd, Error},
     plan::{Plan, check::Surroundings},
     registry::Registry,
     roles::Roles,
@@ -149,7 +149,7 @@ impl Setting {
         loop {
             match climb.climb(&mut stop).await {
                 Ok(end) => {
-                    assert_eq!(end, End::Finished);
+                    assert_eq!(end, ClimbEnd::Finished);
                     return (climb.run, climb.backend.put_back.get());
                 }
                 Err(error) => between(&error),
@@ -160,7 +160,7 @@ impl Setting {
 }
 
 fn taken_away() -> Option<Ended> {
-    Some(Ended { words: "pod a is being deleted".into(), cause: Cause::Outside })
+    Some(Ended { description: "pod a is being deleted".into(), cause: Cause::Outside })
 }
 
 fn attempt(results: &Path, run: &Run, index: usize) -> u32 {
@@ -168,7 +168,7 @@ fn attempt(results: &Path, run: &Run, index: usize) -> u32 {
 }
 
 #[tokio::test]
-async fn a_trial_that_somebody_interrupts_is_repeated_and_the_others_are_left_alone() {
+async fn a_trial_interrupted_from_outside_is_repeated_and_no_other() {
     let setting = Setting::new();
     let mut trials = 0;
     let meddle = || {
@@ -202,7 +202,7 @@ async fn a_trial_that_is_interrupted_again_and_again_is_a_row_and_the_climb_goes
 }
 
 #[tokio::test]
-async fn what_was_measured_while_nothing_could_be_written_is_written_later() {
+async fn results_measured_while_the_disk_was_full_are_written_later() {
     let setting = Setting::new();
     let folder = setting.results().join("r/trials/honest/throughput/standard/4-p1-r1");
     // A folder in place of the worker's result has the same effect as a full disk.

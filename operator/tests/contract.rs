@@ -6,14 +6,14 @@ use bench_format::{
     contract::{CaseStatus, ContractFile, ContractOutcome},
     run::TrialState,
 };
-use fakes::{Checkout, words};
+use fakes::{Checkout, description};
 
 mod fakes;
 
 const RUN: &str = "run fake --run-id r --no-report";
 
 /// A checkout whose services have a contract. The fake conformance program takes its outcome from `findings`, one for
-/// each call, and appends its arguments to the file `told`.
+/// each call, and appends its arguments to the file `expected`.
 fn checkout(findings: &[&str]) -> Checkout {
     let checkout = Checkout::new();
     let registry = checkout.path("services/services.toml");
@@ -41,13 +41,13 @@ fn contract(checkout: &Checkout) -> ContractFile {
 }
 
 fn calls(checkout: &Checkout) -> Vec<String> {
-    let told = fs::read_to_string(checkout.path("told")).unwrap_or_default();
-    told.lines().map(str::to_owned).collect()
+    let expected = fs::read_to_string(checkout.path("told")).unwrap_or_default();
+    expected.lines().map(str::to_owned).collect()
 }
 
-fn ended(output: &Output, code: i32, said: &str) {
-    assert_eq!(output.status.code(), Some(code), "{}", words(output));
-    assert!(words(output).contains(said), "{}", words(output));
+fn ended(output: &Output, code: i32, expected: &str) {
+    assert_eq!(output.status.code(), Some(code), "{}", description(output));
+    assert!(description(output).contains(expected), "{}", description(output));
 }
 
 #[test]
@@ -58,9 +58,9 @@ fn a_service_that_keeps_its_contract_is_checked_around_its_trials() {
     let outcomes = [file.before, file.after].map(|check| check.unwrap().outcome);
     assert_eq!((outcomes, file.level.as_str()), ([ContractOutcome::Passed; 2], "core"));
     assert_eq!(file.exceptions["unmasked"], "it ends");
-    let told = calls(&checkout);
-    assert!(told[0].starts_with("--level core --except unmasked=it ends --json "), "{told:?}");
-    assert!(told[1].ends_with("--start honest -- bin/fake-service"), "{told:?}");
+    let expected = calls(&checkout);
+    assert!(expected[0].starts_with("--level core --except unmasked=it ends --json "), "{expected:?}");
+    assert!(expected[1].ends_with("--start honest -- bin/fake-service"), "{expected:?}");
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_contract_that_is_broken_after_the_trials_makes_the_run_invalid() {
 }
 
 #[test]
-fn the_check_can_be_left_out_which_the_bundle_says() {
+fn a_skipped_check_is_recorded_in_the_bundle() {
     let checkout = checkout(&[]);
     ended(&checkout.run(&format!("{RUN} --no-conformance")), 0, "valid");
     let file = contract(&checkout);

@@ -57,7 +57,7 @@ async fn offered(workers: u32) -> (Coordinator, Vec<Worker>, Client) {
     (coordinator, all, client())
 }
 
-async fn words(answer: reqwest::Response, status: StatusCode) -> String {
+async fn description(answer: reqwest::Response, status: StatusCode) -> String {
     assert_eq!(answer.status(), status);
     answer.json::<Value>().await.unwrap()["error"].as_str().unwrap().to_owned()
 }
@@ -114,32 +114,32 @@ async fn a_repeated_upload_counts_once_and_a_late_one_is_refused() {
     assert_eq!(coordinator.ask(Barrier::all_delivered), None);
     assert_eq!(coordinator.take_uploads().len(), 1);
     let late = workers[1].deliver(&http, &empty_result(&assignment(1, 2), 1)).await;
-    let words = words(late, StatusCode::CONFLICT).await;
-    assert!(words.ends_with("is not under way; ask for the next"), "{words}");
+    let description = description(late, StatusCode::CONFLICT).await;
+    assert!(description.ends_with("is not under way; ask for the next"), "{description}");
     // The response to the first upload may have been lost, so repeating it must succeed.
     assert_eq!(workers[0].deliver(&http, &result).await.status(), StatusCode::NO_CONTENT);
 }
 
 #[tokio::test]
-async fn a_result_of_another_run_is_refused_in_words() {
+async fn a_result_of_another_run_is_refused_with_the_reason() {
     let (coordinator, workers, http) = offered(1).await;
     coordinator.release(1);
     let mut result = empty_result(&assignment(0, 1), 1);
     result.run = "yesterday".into();
-    let words = words(workers[0].deliver(&http, &result).await, StatusCode::CONFLICT).await;
-    assert_eq!(words, "run \"yesterday\" is not served here; this is the coordinator of run \"r\"");
+    let description = description(workers[0].deliver(&http, &result).await, StatusCode::CONFLICT).await;
+    assert_eq!(description, "run \"yesterday\" is not served here; this is the coordinator of run \"r\"");
 }
 
 #[tokio::test]
 async fn a_body_that_is_no_result_is_refused_with_the_reason() {
     let (coordinator, _workers, http) = offered(1).await;
     let url = format!("{}/v1/workers/0/result", coordinator.url());
-    let words = words(http.put(url).body("{}").send().await.unwrap(), StatusCode::BAD_REQUEST).await;
-    assert!(words.contains("missing field"), "{words}");
+    let description = description(http.put(url).body("{}").send().await.unwrap(), StatusCode::BAD_REQUEST).await;
+    assert!(description.contains("missing field"), "{description}");
 }
 
 #[tokio::test]
-async fn raw_rows_say_in_the_address_what_they_belong_to() {
+async fn raw_rows_name_their_trial_in_the_address() {
     let (coordinator, workers, http) = offered(1).await;
     let trial = assignment(0, 1).trial;
     let put = |trial: String| {
@@ -148,8 +148,8 @@ async fn raw_rows_say_in_the_address_what_they_belong_to() {
     };
     coordinator.release(1);
     assert_eq!(put(trial.to_string()).await.unwrap().status(), StatusCode::NO_CONTENT);
-    let words = words(put("nothing".into()).await.unwrap(), StatusCode::BAD_REQUEST).await;
-    assert!(words.contains("\"nothing\" names no trial"), "{words}");
+    let description = description(put("nothing".into()).await.unwrap(), StatusCode::BAD_REQUEST).await;
+    assert!(description.contains("\"nothing\" names no trial"), "{description}");
     workers[0].deliver(&http, &empty_result(&assignment(0, 1), 0)).await;
     assert_eq!(coordinator.take_uploads()[0].samples.as_deref(), Some(&[40, 181, 47, 253][..]));
 }
@@ -186,7 +186,7 @@ async fn the_clock_is_the_coordinators() {
 }
 
 #[tokio::test]
-async fn a_coordinator_with_a_token_refuses_in_words_whoever_does_not_show_it() {
+async fn a_coordinator_with_a_token_refuses_requests_without_it() {
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let url = format!("http://{}/v1/clock", listener.local_addr().unwrap());
     let _coordinator = Coordinator::serve(listener, "r", "http://elsewhere:8080", Some("the token"));
@@ -200,8 +200,8 @@ async fn a_coordinator_with_a_token_refuses_in_words_whoever_does_not_show_it() 
         (Some("Bearer another"), "not the one of this coordinator"),
     ];
     for (authorization, expected) in refused {
-        let words = words(with(authorization).await.unwrap(), StatusCode::UNAUTHORIZED).await;
-        assert!(words.contains(expected) && words.contains("COORDINATOR_TOKEN"), "{words}");
+        let description = description(with(authorization).await.unwrap(), StatusCode::UNAUTHORIZED).await;
+        assert!(description.contains(expected) && description.contains("COORDINATOR_TOKEN"), "{description}");
     }
     assert_eq!(with(Some("Bearer the token")).await.unwrap().status(), StatusCode::OK);
 }

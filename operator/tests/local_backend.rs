@@ -73,14 +73,17 @@ async fn a_dropped_process_is_dead() {
 }
 
 #[tokio::test]
-async fn last_words_are_the_end_of_standard_error() {
+async fn last_output_is_the_end_of_standard_error() {
     let folder = folder();
     let script = "for i in $(seq 30); do echo \"line $i\" >&2; done; exit 4";
     let mut running = Running::start(launch(&folder, script)).unwrap();
     assert_eq!(running.first_json_line().await.unwrap(), None);
-    assert_eq!(running.wait_words().await, "exit status: 4");
-    let words = running.last_words();
-    assert!(words.contains("line 30") && words.contains("line 11") && !words.contains("line 10\n"), "{words}");
+    assert_eq!(running.describe_wait().await, "exit status: 4");
+    let description = running.last_output();
+    assert!(
+        description.contains("line 30") && description.contains("line 11") && !description.contains("line 10\n"),
+        "{description}"
+    );
 }
 
 #[tokio::test]
@@ -111,7 +114,7 @@ async fn cpu_time_is_the_kernels_and_counts_all_threads() {
 
 /// A quota can only be tested where cgroups are writable; elsewhere the test checks that the refusal has a reason.
 #[tokio::test]
-async fn a_fraction_is_held_to_its_quota_or_refused_in_words() {
+async fn a_fraction_of_a_cpu_is_enforced_by_a_quota_or_refused() {
     let hierarchy = match Hierarchy::detect() {
         Ok(hierarchy) => hierarchy,
         Err(reason) => return assert!(!reason.is_empty()),
@@ -135,7 +138,7 @@ async fn a_fraction_is_held_to_its_quota_or_refused_in_words() {
 }
 
 #[test]
-fn a_group_whose_ladder_is_gone_is_swept() {
+fn a_process_group_whose_ladder_has_ended_is_killed() {
     let parent = folder();
     let stale = parent.path().join("ws-ladder-4194305-service");
     let own = parent.path().join(format!("ws-ladder-{}-service", std::process::id()));
@@ -154,7 +157,7 @@ fn roles_follow_the_shapes() {
 }
 
 #[tokio::test]
-async fn what_a_process_has_started_counts_as_its_own() {
+async fn child_processes_count_as_part_of_their_parent() {
     let folder = folder();
     // The process waits for a child that uses CPU, which has a child that sleeps.
     let script = "sh -c 'sleep 1000 & while :; do :; done' & echo \"{$!}\"; wait";

@@ -15,7 +15,7 @@ use bench_format::{
     service::Started,
 };
 use driver::stage::Usage;
-use fakes::{Checkout, is_alive, wait_for, words};
+use fakes::{Checkout, description, is_alive, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 
 mod fakes;
@@ -56,7 +56,7 @@ impl Drop for ByHand {
 }
 
 /// A fake evidence agent for a process; it serves until the test ends.
-fn tell_usage(listener: TcpListener, pid: u32) {
+fn print_usage(listener: TcpListener, pid: u32) {
     listener.set_nonblocking(true).unwrap();
     let usage = move || Usage {
         pid,
@@ -81,9 +81,9 @@ fn free_address() -> String {
 /// The output of a command that must be refused before it creates a bundle.
 fn refused(checkout: &Checkout, arguments: &str) -> String {
     let output = checkout.run(arguments);
-    assert_eq!(output.status.code(), Some(2), "{}", words(&output));
-    assert!(!checkout.path("results/r").exists(), "a bundle was begun: {}", words(&output));
-    words(&output)
+    assert_eq!(output.status.code(), Some(2), "{}", description(&output));
+    assert!(!checkout.path("results/r").exists(), "a bundle was begun: {}", description(&output));
+    description(&output)
 }
 
 #[test]
@@ -92,9 +92,9 @@ fn a_service_that_runs_already_is_accounted_for_and_left_running() {
     checkout.plan("fake", "services: [honest]\nrepeats: 2\nservice_process: repeat\n", "");
     let service = ByHand::start(&checkout, "honest", "honest");
     let output = checkout.run(&service.run("fake"));
-    assert_eq!(output.status.code(), Some(0), "{}", words(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", description(&output));
     assert!(is_alive(service.started.pid), "ladder stopped what it had not started");
-    assert!(words(&output).contains("in place of a fresh one for each"), "{}", words(&output));
+    assert!(description(&output).contains("in place of a fresh one for each"), "{}", description(&output));
     let run = checkout.run_file();
     let outside = run.outside.clone().unwrap();
     assert_eq!(outside.metrics_address, service.started.metrics_address);
@@ -111,7 +111,7 @@ fn a_service_that_runs_already_is_accounted_for_and_left_running() {
 }
 
 #[test]
-fn what_can_not_be_read_of_a_foreign_process_is_absent_and_not_zero() {
+fn unreadable_figures_of_a_foreign_process_are_absent_and_not_zero() {
     let checkout = Checkout::new();
     let service = ByHand::start(&checkout, "honest", "honest");
     assert_eq!(checkout.run(&service.run("fake")).status.code(), Some(0));
@@ -127,14 +127,14 @@ fn what_can_not_be_read_of_a_foreign_process_is_absent_and_not_zero() {
 }
 
 #[test]
-fn what_is_told_from_beside_a_foreign_process_is_in_its_results() {
+fn the_evidence_agents_readings_of_a_foreign_process_are_in_its_results() {
     let checkout = Checkout::new();
     let service = ByHand::start(&checkout, "honest", "honest");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let evidence = listener.local_addr().unwrap().to_string();
-    tell_usage(listener, service.started.pid);
+    print_usage(listener, service.started.pid);
     let output = checkout.run(&format!("{} --evidence {evidence}", service.run("fake")));
-    assert_eq!(output.status.code(), Some(0), "{}", words(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", description(&output));
     let run = checkout.run_file();
     assert_eq!(run.outside.unwrap().evidence_address.as_deref(), Some(evidence.as_str()));
     assert!(run.cpu_roles["service"].ends_with(&format!("CPU and memory are told by http://{evidence}")));
@@ -156,7 +156,7 @@ fn evidence_that_is_not_there_is_named_before_anything_is_begun() {
 }
 
 #[test]
-fn what_is_still_being_started_is_waited_for() {
+fn a_starting_process_is_waited_for() {
     let checkout = Checkout::new();
     let service = ByHand::start(&checkout, "honest", "honest");
     // The evidence agent starts only after `ladder` has tried to reach it.
@@ -166,7 +166,7 @@ fn what_is_still_being_started_is_waited_for() {
     let (mut early, _) = evidence.accept().unwrap();
     early.write_all(b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n").unwrap();
     drop(early);
-    tell_usage(evidence, service.started.pid);
+    print_usage(evidence, service.started.pid);
     assert_eq!(ladder.wait().unwrap().code(), Some(0));
     assert_eq!(checkout.run_file().outside.unwrap().evidence_address, Some(address.to_string()));
 }
@@ -176,18 +176,18 @@ fn a_foreign_service_that_lies_is_caught() {
     let checkout = Checkout::new();
     let service = ByHand::start(&checkout, "honest", "liar");
     let output = checkout.run(&service.run("fake"));
-    assert_eq!(output.status.code(), Some(2), "{}", words(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", description(&output));
     let Validity::Invalid { reasons } = &checkout.results()[0].validity else { panic!("valid") };
     assert_eq!(reasons[0].kind, ReasonKind::Unaccounted);
 }
 
 #[test]
-fn a_foreign_service_that_dies_under_load_makes_its_trial_invalid_and_the_next_says_why_it_is_missing() {
+fn a_foreign_service_that_dies_under_load_makes_its_trial_invalid_and_the_next_one_reports_why() {
     let checkout = Checkout::new();
     checkout.plan("fake", "services: [honest]\nrepeats: 2\n", "");
     let service = ByHand::start(&checkout, "honest", "dies");
     let output = checkout.run(&service.run("fake"));
-    assert_eq!(output.status.code(), Some(2), "{}", words(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", description(&output));
     let run = checkout.run_file();
     let Validity::Invalid { reasons } = &checkout.result(&run.trials[0].trial).validity else { panic!("valid") };
     assert!(reasons.iter().any(|reason| reason.kind == ReasonKind::Conformance), "{reasons:?}");
@@ -196,7 +196,7 @@ fn a_foreign_service_that_dies_under_load_makes_its_trial_invalid_and_the_next_s
 }
 
 #[test]
-fn an_address_at_which_nobody_listens_is_named_before_anything_is_begun() {
+fn an_address_without_listener_is_named_before_the_run_starts() {
     let checkout = Checkout::new();
     let free = free_address();
     let found = refused(&checkout, &format!("run honest-plan --run-id r --url ws://{free} --metrics {free}"));
@@ -228,7 +228,7 @@ fn another_service_at_the_address_is_not_measured_under_a_wrong_name() {
 }
 
 #[test]
-fn flags_that_make_no_sense_are_named_with_the_way_out() {
+fn contradictory_flags_are_errors_with_the_remedy() {
     let checkout = Checkout::new();
     checkout.plan("two", "services: [honest, liar]\n", "");
     checkout.plan("told", "services: [honest]\n", "  service_env: {DELIVERY: dict}\n");
@@ -259,10 +259,10 @@ fn an_interrupted_climb_of_a_foreign_service_is_resumed_at_its_address() {
     assert_eq!(ladder.wait().unwrap().code(), Some(130));
     assert!(is_alive(service.started.pid));
     let output = checkout.run("run --resume r --no-report");
-    assert_eq!(output.status.code(), Some(0), "{}", words(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", description(&output));
     assert_eq!(checkout.run_file().state, RunState::Finished);
     drop(service);
     let output = checkout.run("run --resume r --no-report");
-    assert_eq!(output.status.code(), Some(2), "{}", words(&output));
-    assert!(words(&output).contains("failed to reach ws://"), "{}", words(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", description(&output));
+    assert!(description(&output).contains("failed to reach ws://"), "{}", description(&output));
 }

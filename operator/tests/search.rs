@@ -8,7 +8,7 @@ use bench_format::{
     run::{Edge, Run, RunState, SearchStep, SearchTrial, TrialState},
     timeline::TimelineStep,
 };
-use fakes::{Checkout, wait_for, words};
+use fakes::{Checkout, description, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 
 mod fakes;
@@ -62,16 +62,16 @@ fn decisions(run: &Run) -> Vec<(u32, Option<SearchTrial>)> {
 fn the_capacity_of_a_service_is_found_and_confirmed() {
     let checkout = checkout("honest");
     let output = search(&checkout, "search honest --run-id r --no-report");
-    assert_eq!(output.status.code(), Some(0), "{}", words(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", description(&output));
     let run = checkout.run_file();
     let found = run.searches[0].found.as_ref().unwrap();
     assert_eq!((found.confirmed, found.first_solid_fail), (Some(21), Some(22)), "{found:?}");
     assert_eq!((found.edge, found.gates.len(), found.at_least), (Some(Edge::Latency), 1, false));
     assert_eq!((found.goals[0].lower, found.goals[0].upper), (Some(21), Some(22)));
     assert!(
-        words(&output).contains("confirmed 21 ↔ first solid fail 22, gate response p50 <= 100 ms"),
+        description(&output).contains("confirmed 21 ↔ first solid fail 22, gate response p50 <= 100 ms"),
         "{}",
-        words(&output)
+        description(&output)
     );
     // One process for all trials that look for bounds, and one for each confirmed load.
     let timeline = operator::store::read_timeline(&checkout.path("results/r"));
@@ -103,7 +103,7 @@ fn a_search_that_is_taken_up_again_decides_the_same() {
     assert_eq!(child.wait().unwrap().code(), Some(143));
     assert!(broken.run_file().searches[0].found.is_none());
     let output = search(&broken, "run --resume r --no-report");
-    assert_eq!(output.status.code(), Some(0), "{}", words(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", description(&output));
     let (whole, broken) = (whole.run_file(), broken.run_file());
     assert_eq!((decisions(&broken), &broken.searches), (decisions(&whole), &whole.searches));
     assert_eq!(broken.state, RunState::Finished);
@@ -113,7 +113,7 @@ fn a_search_that_is_taken_up_again_decides_the_same() {
 fn a_service_that_dies_under_the_smallest_load_has_no_capacity() {
     let checkout = checkout("dies");
     let output = search(&checkout, "search fake-search --run-id r --no-report");
-    assert_eq!(output.status.code(), Some(1), "{}", words(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", description(&output));
     let run = checkout.run_file();
     let found = run.searches[0].found.as_ref().unwrap();
     assert_eq!((found.confirmed, found.first_solid_fail, found.edge), (None, Some(4), Some(Edge::Errors)));
@@ -122,18 +122,26 @@ fn a_service_that_dies_under_the_smallest_load_has_no_capacity() {
 }
 
 #[test]
-fn what_cannot_be_searched_is_said_in_words() {
+fn a_plan_that_cannot_be_searched_is_refused_with_the_reason() {
     let checkout = checkout("honest");
     let output = checkout.run("search nothing");
-    assert!(words(&output).contains("\"nothing\" is neither a plan in plans/ nor a service"), "{}", words(&output));
+    assert!(
+        description(&output).contains("\"nothing\" is neither a plan in plans/ nor a service"),
+        "{}",
+        description(&output)
+    );
     let output = checkout.run("search fake");
     assert!(
-        words(&output).contains("plans/fake.yaml has a search; plans/stt-search.yaml shows one"),
+        description(&output).contains("plans/fake.yaml has a search; plans/stt-search.yaml shows one"),
         "{}",
-        words(&output)
+        description(&output)
     );
     let output = checkout.run("run fake-search");
-    assert!(words(&output).contains("it has no tiers: use ladder search"), "{}", words(&output));
+    assert!(description(&output).contains("it has no tiers: use ladder search"), "{}", description(&output));
     let output = checkout.run("search honest --from 90");
-    assert!(words(&output).contains("ladders[0].search.to: 80 is not above from (90)"), "{}", words(&output));
+    assert!(
+        description(&output).contains("ladders[0].search.to: 80 is not above from (90)"),
+        "{}",
+        description(&output)
+    );
 }

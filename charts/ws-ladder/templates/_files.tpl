@@ -11,7 +11,7 @@ The two files that the operator reads. `toYaml` and `toJson` keep integers; prin
 {{- range $name, $protocol := .Values.protocols -}}
 {{- $entry := pick $protocol "worker" "workloads" "formats" "loads" -}}
 {{- with $protocol.inference }}{{ $_ := set $entry "inference" . }}{{ end -}}
-{{- with $protocol.told }}{{ $_ := set $entry "told" . }}{{ end -}}
+{{- with $protocol.worker_env }}{{ $_ := set $entry "worker_env" . }}{{ end -}}
 {{- $_ := set $protocols $name $entry -}}
 {{- end -}}
 {{- $services := dict -}}
@@ -20,13 +20,13 @@ The two files that the operator reads. `toYaml` and `toJson` keep integers; prin
 {{- $entry := pick $service "description" "protocol" "books" -}}
 {{- with $service.protocolCheck }}{{ $_ := set $entry "protocol_check" . }}{{ end -}}
 {{- with $service.warmupSeconds }}{{ $_ := set $entry "warmup_seconds" . }}{{ end -}}
-{{- $told := dict -}}
-{{- range $key := dig $service.protocol "told" (list) $.Values.protocols -}}
+{{- $worker_env := dict -}}
+{{- range $key := dig $service.protocol "worker_env" (list) $.Values.protocols -}}
 {{- if hasKey ($service.env | default dict) $key -}}
-{{- $_ := set $told $key (index $service.env $key | toString) -}}
+{{- $_ := set $worker_env $key (index $service.env $key | toString) -}}
 {{- end -}}
 {{- end -}}
-{{- with $told }}{{ $_ := set $entry "env" . }}{{ end -}}
+{{- with $worker_env }}{{ $_ := set $entry "env" . }}{{ end -}}
 {{- $_ := set $entry "image" (include "ws-ladder.image" (dict "root" $ "image" $service.image)) -}}
 {{- $_ := set $services $name $entry -}}
 {{- end -}}

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_interruption_cost_is_not_overhead() {
+    fn the_time_of_an_interruption_is_not_overhead() {
         use TimelineStep::{Interrupted, Prepare, Trial};
         let timeline = [
             entry(Trial, 1, 1, 1, (5, 10)),

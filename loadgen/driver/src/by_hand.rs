@@ -53,10 +53,10 @@ pub enum Error {
     #[error("failed to start a worker from this program's own file")]
     Worker(#[source] io::Error),
     /// A worker ended before it registered, or not all workers registered before the deadline.
-    #[error("the workers did not register within {seconds} s: {words}", seconds = REGISTER_DEADLINE.as_secs())]
+    #[error("the workers did not register within {seconds} s: {description}", seconds = REGISTER_DEADLINE.as_secs())]
     Register {
         /// How a worker ended, or how many workers registered.
-        words: String,
+        description: String,
     },
     /// The trial has no result.
     #[error(transparent)]
@@ -195,15 +195,15 @@ fn token() -> io::Result<String> {
 async fn registered(processes: &mut Processes, coordinator: &Coordinator, count: u32) -> Result<(), Error> {
     let deadline = Instant::now() + REGISTER_DEADLINE;
     loop {
-        let came = coordinator.ask(Barrier::registered);
-        if came >= count {
+        let registered_count = coordinator.ask(Barrier::registered);
+        if registered_count >= count {
             return Ok(());
         }
-        if let Some(Ended { words, .. }) = processes.worker_ended() {
-            return Err(Error::Register { words });
+        if let Some(Ended { description, .. }) = processes.worker_ended() {
+            return Err(Error::Register { description });
         }
         if Instant::now() >= deadline {
-            return Err(Error::Register { words: format!("{came} of {count} did") });
+            return Err(Error::Register { description: format!("{registered_count} of {count} did") });
         }
         sleep(LOOK).await;
     }
@@ -274,9 +274,9 @@ mod tests {
     fn a_worker_that_ends_before_it_registers_is_named() {
         let error = by_hand("/bin/false").trial(&closed()).unwrap_err();
         // Either worker may be the first to end.
-        let named = |words: &str| ["worker 0", "worker 1"].iter().any(|worker| words.starts_with(worker));
+        let named = |description: &str| ["worker 0", "worker 1"].iter().any(|worker| description.starts_with(worker));
         assert!(
-            matches!(&error, Error::Register { words } if named(words) && words.ends_with("ended (exit status: 1)")),
+            matches!(&error, Error::Register { description } if named(description) && description.ends_with("ended (exit status: 1)")),
             "{error}"
         );
     }

@@ -116,7 +116,7 @@ pub async fn measure<S: Stage>(
     let measured = trial.run().await;
     // The result counts only if no other program interfered until the end.
     let measured = match stage.confirm().await {
-        Some(Ended { cause: Cause::Outside, words }) => Err(Error::Interrupted(words)),
+        Some(Ended { cause: Cause::Outside, description }) => Err(Error::Interrupted(description)),
         _ => measured,
     };
     if let Err(error) = &measured {
@@ -267,8 +267,8 @@ impl<S: Stage> Trial<'_, S> {
         match self.watch(answer, deadline).await {
             Watched::Answer(Ok(open)) => Ok(open),
             Watched::Answer(Err(problem)) => Err(Error::NotReady(problem)),
-            Watched::Ended(Ended { cause: Cause::Outside, words }) => Err(Error::Interrupted(words)),
-            Watched::Ended(Ended { words, .. }) => Err(Error::NotReady(words)),
+            Watched::Ended(Ended { cause: Cause::Outside, description }) => Err(Error::Interrupted(description)),
+            Watched::Ended(Ended { description, .. }) => Err(Error::NotReady(description)),
             Watched::Deadline => {
                 let late = self.coordinator.ask(Barrier::not_ready);
                 let seconds = self.plan.opening.as_secs();
@@ -283,7 +283,7 @@ impl<S: Stage> Trial<'_, S> {
         loop {
             match Start::after(since.elapsed(), self.client.publisher().await) {
                 Start::Now => return Ok(()),
-                Start::Never(words) => return Err(Error::Silent(words)),
+                Start::Never(description) => return Err(Error::Silent(description)),
                 Start::Later => {}
             }
             if let Some(ended) = self.stage.service_ended().or_else(|| self.stage.worker_ended()) {
@@ -301,7 +301,7 @@ impl<S: Stage> Trial<'_, S> {
     ) -> Result<(), Error> {
         match self.watch(so_far, deadline).await {
             Watched::Answer(Ok(())) | Watched::Deadline => Ok(()),
-            Watched::Answer(Err(words)) => Err(Error::BrokeOff(words)),
+            Watched::Answer(Err(description)) => Err(Error::BrokeOff(description)),
             Watched::Ended(ended) => Err(broke_off(ended)),
         }
     }
@@ -358,8 +358,8 @@ impl<S: Stage> Trial<'_, S> {
 /// Converts the end of a process under load to an error.
 fn broke_off(ended: Ended) -> Error {
     match ended.cause {
-        Cause::Outside => Error::Interrupted(ended.words),
-        Cause::Itself => Error::BrokeOff(ended.words),
+        Cause::Outside => Error::Interrupted(ended.description),
+        Cause::Itself => Error::BrokeOff(ended.description),
     }
 }
 

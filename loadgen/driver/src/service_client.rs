@@ -144,8 +144,8 @@ impl ServiceClient {
         self.find(PROCESSES, &own).await;
         self.find(PUBLISHER, &own).await;
         // A first instance that publishes reports for all instances.
-        let tells_of_all = self.pages.get(PUBLISHER).is_some_and(|there| *there == own);
-        let other: Vec<_> = self.other.iter().filter(|_| !tells_of_all).cloned().collect();
+        let covers_all = self.pages.get(PUBLISHER).is_some_and(|there| *there == own);
+        let other: Vec<_> = self.other.iter().filter(|_| !covers_all).cloned().collect();
         self.find(PUBLISHER, &other).await;
         self.find(LINKS, &[own, other].concat()).await;
         // The engine serves the page of links in any setup. Without links, there is no need to read it again.
@@ -271,14 +271,14 @@ impl ServiceClient {
 
 /// An error with its causes, on one line. A cause whose text is already included isn't repeated.
 pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut words = error.to_string();
+    let mut description = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
         let more = cause.to_string();
-        if !words.contains(&more) {
-            words = format!("{words}: {more}");
+        if !description.contains(&more) {
+            description = format!("{description}: {more}");
         }
         source = cause.source();
     }
-    words
+    description
 }

@@ -55,7 +55,7 @@ impl ServiceProcess {
     }
 
     /// Description for a person: the name of the first process and all process ids.
-    pub fn in_words(&self) -> String {
+    pub fn description(&self) -> String {
         let name = fs::read_to_string(format!("/proc/{}/comm", self.pids[0])).unwrap_or_default();
         let pids: Vec<_> = self.pids.iter().map(u32::to_string).collect();
         format!("{} (process {})", name.trim(), pids.join(", "))
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_listens_is_found_with_cpu_memory_and_cpus() {
+    fn a_listener_is_found_with_cpu_memory_and_cpus() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let found = ServiceProcess::listening(listener.local_addr().unwrap()).unwrap();
         assert_eq!(found.pids, [std::process::id()]);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_and_other_machines_are_not_found() {
+    fn processes_of_other_machines_are_not_found() {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         assert_eq!(ServiceProcess::listening(free), None);
         assert_eq!(ServiceProcess::listening("192.0.2.1:80".parse().unwrap()), None);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_gone_has_neither_clock_nor_memory() {
+    fn an_ended_process_has_neither_cpu_time_nor_memory() {
         // Above the largest process id of Linux (2^22).
         let gone = ServiceProcess { pids: vec![5_000_000] };
         assert_eq!((gone.cpu_ns(), gone.rss_bytes(), gone.room()), (None, None, None));

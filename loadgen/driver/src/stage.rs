@@ -39,7 +39,7 @@ pub struct Usage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// Message: which process ended, how, and its last output.
-    pub words: String,
+    pub description: String,
     /// What caused the end.
     pub cause: Cause,
 }

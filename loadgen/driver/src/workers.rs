@@ -65,7 +65,7 @@ impl Workers {
     pub(crate) fn ended(&mut self) -> Option<Ended> {
         self.0.iter_mut().enumerate().find_map(|(index, worker)| {
             let status = worker.try_wait().ok().flatten()?;
-            Some(Ended { words: format!("worker {index} ended ({status})"), cause: Cause::Itself })
+            Some(Ended { description: format!("worker {index} ended ({status})"), cause: Cause::Itself })
         })
     }
 }

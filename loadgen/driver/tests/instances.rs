@@ -57,12 +57,12 @@ fn publisher() -> Option<PublisherStats> {
 }
 
 #[test]
-fn what_one_published_and_sent_the_other_received() {
+fn messages_sent_by_one_instance_are_received_by_the_other() {
     let runtime = runtime();
     let service = instance(&runtime, None, received());
     let publisher = instance(&runtime, publisher(), sent());
-    let (told, links) = read(&runtime, &service, &publisher).unwrap();
-    assert_eq!(told.unwrap().published, 7);
+    let (stats, links) = read(&runtime, &service, &publisher).unwrap();
+    assert_eq!(stats.unwrap().published, 7);
     assert_eq!(links.unwrap().cluster.unwrap(), LinkStats { published: 7, sent: 7, ..received() });
 }
 
@@ -84,17 +84,17 @@ fn links_that_come_up_after_the_first_look_are_read_at_both() {
 }
 
 #[test]
-fn an_instance_that_tells_of_both_is_asked_alone() {
+fn an_instance_that_reports_both_sides_is_the_only_one_read() {
     let runtime = runtime();
     let both = LinkStats { published: 7, sent: 7, ..received() };
     let service = instance(&runtime, publisher(), both.clone());
     // Nothing listens at the second URL.
-    let (told, links) = read(&runtime, &service, "http://127.0.0.1:1").unwrap();
-    assert_eq!((told.unwrap().published, links.unwrap().cluster), (7, Some(both)));
+    let (stats, links) = read(&runtime, &service, "http://127.0.0.1:1").unwrap();
+    assert_eq!((stats.unwrap().published, links.unwrap().cluster), (7, Some(both)));
 }
 
 #[test]
-fn a_publisher_that_tells_nothing_is_an_error_that_names_it() {
+fn a_publisher_without_reports_is_an_error_that_names_it() {
     let runtime = runtime();
     let service = instance(&runtime, None, received());
     let nowhere = read(&runtime, &service, "http://127.0.0.1:1/").unwrap_err();

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn contradictory_settings_are_refused() {
         for line in [
             "floor",
             "floor flood --connections 0",
@@ -92,8 +92,8 @@ mod tests {
         ] {
             assert!(parse(line).is_err(), "{line}");
         }
-        let words = load("floor flood --size 65536 --per-write 65").check().unwrap_err();
-        assert!(words.contains("--per-write 65 of --size 65536"), "{words}");
+        let description = load("floor flood --size 65536 --per-write 65").check().unwrap_err();
+        assert!(description.contains("--per-write 65 of --size 65536"), "{description}");
         assert_eq!(load("floor flood --size 65536 --per-write 64").check(), Ok(()));
     }
 }

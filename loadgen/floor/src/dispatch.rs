@@ -10,13 +10,12 @@ use rustix::{
 };
 
 use crate::{
-    echo,
-    end::{Answer, End, Order, carry_out, check_descriptors, hear, pin, say, wait_for_the_end},
-    ends::Measured,
-    fanout,
+    echo, fanout,
     figure::Figure,
     flood, handshake, idle,
     load::Load,
+    processes::Measured,
+    side::{LoadSide, Order, SideReply, carry_out, check_descriptors, pin, read_command, send_reply, wait_for_the_end},
     sockets::{Listening, SocketAddr},
 };
 
@@ -25,18 +24,18 @@ use crate::{
 /// # Errors
 /// An error if standard input has no valid order. Failures of the load itself are reported to the parent process.
 pub fn serve() -> anyhow::Result<()> {
-    let order: Order = hear()?;
+    let order: Order = read_command()?;
     match prepare(&order).and_then(carry_out) {
         // Holding the value keeps its connections open.
         Ok(_end) => wait_for_the_end(),
         Err(error) => {
-            say(&Answer::Failed(format!("{error:#}")))?;
+            send_reply(&SideReply::Failed(format!("{error:#}")))?;
             wait_for_the_end()
         }
     }
 }
 
-fn prepare(order: &Order) -> anyhow::Result<Box<dyn End>> {
+fn prepare(order: &Order) -> anyhow::Result<Box<dyn LoadSide>> {
     // A parent that is killed can't stop its processes.
     set_parent_process_death_signal(Some(Signal::KILL)).context("failed to tie this end to its parent")?;
     check_descriptors(order.load.connections(), raise_open_files())?;
@@ -46,7 +45,7 @@ fn prepare(order: &Order) -> anyhow::Result<Box<dyn End>> {
     // The default slack of 50 us would delay every due time by that much.
     set_current_timer_slack(NonZeroU64::new(1)).context("failed to set the timer slack")?;
     let load = order.load.clone();
-    let (end, address) = match order.address {
+    let (side, address) = match order.address {
         Some(address) => (load.client(address), None),
         None => {
             let listening = load.listen()?;
@@ -54,8 +53,8 @@ fn prepare(order: &Order) -> anyhow::Result<Box<dyn End>> {
             (load.server(listening), Some(address))
         }
     };
-    say(&Answer::Started(address))?;
-    Ok(end)
+    send_reply(&SideReply::Started(address))?;
+    Ok(side)
 }
 
 impl Load {
@@ -71,21 +70,21 @@ impl Load {
     }
 
     /// Creates the side that accepts.
-    pub fn server(self, listening: Listening) -> Box<dyn End> {
+    pub fn server(self, listening: Listening) -> Box<dyn LoadSide> {
         match self {
             Self::Flood(flood) => Box::new(flood::Reader::new(flood, listening)),
             Self::Echo(echo) => Box::new(echo::Mirror::new(echo, listening)),
-            Self::Handshake(handshake) => Box::new(handshake::Answerer::new(handshake, listening)),
+            Self::Handshake(handshake) => Box::new(handshake::HandshakeResponder::new(handshake, listening)),
             Self::Idle(idle) => Box::new(idle::Holder::accepting(idle, listening)),
             Self::Fanout(fanout) => Box::new(fanout::Publisher::new(fanout, listening)),
         }
     }
 
     /// Creates the side that connects.
-    pub fn client(self, address: SocketAddr) -> Box<dyn End> {
+    pub fn client(self, address: SocketAddr) -> Box<dyn LoadSide> {
         match self {
             Self::Flood(flood) => Box::new(flood::Writer::new(flood, address)),
-            Self::Echo(echo) => Box::new(echo::Asker::new(echo, address)),
+            Self::Echo(echo) => Box::new(echo::EchoClient::new(echo, address)),
             Self::Handshake(handshake) => Box::new(handshake::Opener::new(handshake, address)),
             Self::Idle(idle) => Box::new(idle::Holder::connecting(idle, address)),
             Self::Fanout(fanout) => Box::new(fanout::Subscriber::new(fanout, address)),

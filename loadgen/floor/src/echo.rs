@@ -17,10 +17,10 @@ use rustix::{
 };
 
 use crate::{
-    end::End,
-    ends::Measured,
     figure::{Figure, percentiles},
     load::Echo,
+    processes::Measured,
+    side::LoadSide,
     sockets::{Listening, Poll, SocketAddr, Target},
     window::{Counters, Reading, Window},
 };
@@ -45,7 +45,7 @@ impl Mirror {
     }
 }
 
-impl End for Mirror {
+impl LoadSide for Mirror {
     fn connect(&mut self) -> anyhow::Result<()> {
         self.sockets = self.listening.accept_all(self.echo.connections)?;
         Ok(())
@@ -68,7 +68,7 @@ impl End for Mirror {
             // A process that wakes late handles both edges in a row, without waiting in between.
             let until_ns = if over { to_ns + DRAIN_NS } else { window.next_edge_ns() };
             for nth in 0..poll.wait(until_ns)? {
-                client_done |= self.write_back(poll.event(nth).0, &mut buffer, &mut counters)? == Said::Goodbye;
+                client_done |= self.write_back(poll.event(nth).0, &mut buffer, &mut counters)? == ReadOutcome::Goodbye;
             }
             if client_done && monotonic_ns() < to_ns {
                 bail!("the client closed a connection before its time");
@@ -80,7 +80,7 @@ impl End for Mirror {
 
 /// The result of reading from a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Said {
+enum ReadOutcome {
     Something,
     /// The client has all its replies and has shut down its side.
     Goodbye,
@@ -88,18 +88,18 @@ enum Said {
 
 impl Mirror {
     #[inline]
-    fn write_back(&self, index: usize, buffer: &mut [u8], counters: &mut Counters) -> anyhow::Result<Said> {
+    fn write_back(&self, index: usize, buffer: &mut [u8], counters: &mut Counters) -> anyhow::Result<ReadOutcome> {
         let socket = &self.sockets[index];
         let length = match read(socket, &mut *buffer) {
-            Ok(0) => return Ok(Said::Goodbye),
+            Ok(0) => return Ok(ReadOutcome::Goodbye),
             Ok(length) => length,
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(Said::Something),
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(ReadOutcome::Something),
             Err(errno) => return Err(errno).context("failed to read"),
         };
         counters.calls += 1;
         counters.bytes += length as u64;
         write_whole(socket, &buffer[..length])?;
-        Ok(Said::Something)
+        Ok(ReadOutcome::Something)
     }
 }
 
@@ -114,19 +114,19 @@ fn write_whole(socket: &OwnedFd, bytes: &[u8]) -> anyhow::Result<()> {
 }
 
 /// The side that sends and waits for the replies.
-pub struct Asker {
+pub struct EchoClient {
     echo: Echo,
     target: Target,
     sockets: Vec<OwnedFd>,
 }
 
-impl Asker {
+impl EchoClient {
     pub(crate) fn new(echo: Echo, address: SocketAddr) -> Self {
         Self { echo, target: Target::new(address), sockets: Vec::new() }
     }
 }
 
-impl End for Asker {
+impl LoadSide for EchoClient {
     fn connect(&mut self) -> anyhow::Result<()> {
         self.sockets = self.target.connect_all(self.echo.connections)?;
         Ok(())
@@ -134,7 +134,7 @@ impl End for Asker {
 
     fn run(&mut self, start_ns: u64) -> anyhow::Result<Reading> {
         let poll = Poll::watching(&self.sockets, EventFlags::IN)?;
-        let reading = Asking::new(&self.echo, &self.sockets, poll, start_ns).run(start_ns)?;
+        let reading = ClientState::new(&self.echo, &self.sockets, poll, start_ns).run(start_ns)?;
         // Signals the server that there is no message left to send; the connection stays open.
         shutdown(&self.sockets[0], Shutdown::Write).context("failed to say goodbye")?;
         Ok(reading)
@@ -142,7 +142,7 @@ impl End for Asker {
 }
 
 /// The state of the client under load.
-struct Asking<'a> {
+struct ClientState<'a> {
     sockets: &'a [OwnedFd],
     poll: Poll,
     window: Window,
@@ -166,7 +166,7 @@ struct Flight {
     bytes: usize,
 }
 
-impl<'a> Asking<'a> {
+impl<'a> ClientState<'a> {
     fn new(echo: &Echo, sockets: &'a [OwnedFd], poll: Poll, start_ns: u64) -> Self {
         let alone = Share { index: 0, of: 1 };
         Self {

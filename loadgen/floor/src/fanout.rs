@@ -21,10 +21,10 @@ use rustix::{
 };
 
 use crate::{
-    end::End,
-    ends::Measured,
     figure::{Figure, percentiles},
     load::Fanout,
+    processes::Measured,
+    side::LoadSide,
     sockets::{Listening, Poll, SocketAddr, Target},
     window::{Counters, Reading, Window},
 };
@@ -102,7 +102,7 @@ impl Publisher {
     }
 }
 
-impl End for Publisher {
+impl LoadSide for Publisher {
     fn connect(&mut self) -> anyhow::Result<()> {
         self.sockets = self.listening.accept_all(self.fanout.connections)?;
         let share = (SEND_BUFFERS / self.sockets.len().max(1)).clamp(SEND_BUFFER.0, SEND_BUFFER.1);
@@ -215,7 +215,7 @@ impl Subscriber {
     }
 }
 
-impl End for Subscriber {
+impl LoadSide for Subscriber {
     fn connect(&mut self) -> anyhow::Result<()> {
         self.sockets = self.target.connect_all(self.fanout.connections)?;
         Ok(())
@@ -305,15 +305,15 @@ impl Receiving {
         let now_ns = monotonic_ns();
         self.counters.calls += u64::from(length > 0);
         self.counters.bytes += length as u64;
-        let end = rest.len() + length;
+        let side = rest.len() + length;
         let mut at = 0;
-        while let Some(frame) = parse(&self.buffer[at..end])? {
+        while let Some(frame) = parse(&self.buffer[at..side])? {
             let number = number(&self.finder, frame.payload);
             at += frame.length;
             self.take(index, number, now_ns)?;
         }
         rest.clear();
-        rest.extend_from_slice(&self.buffer[at..end]);
+        rest.extend_from_slice(&self.buffer[at..side]);
         self.subscribers[index].rest = rest;
         Ok(())
     }
@@ -400,8 +400,8 @@ mod tests {
         let mut receiving = Receiving::new(&fanout(1, None), 0, (0, 1));
         receiving.take(0, Some(0), 0).unwrap();
         receiving.take(0, Some(1), 0).unwrap();
-        let words = receiving.take(0, Some(3), 0).unwrap_err().to_string();
-        assert_eq!(words, "subscriber 0 waited for number 2 and got Some(3)");
+        let description = receiving.take(0, Some(3), 0).unwrap_err().to_string();
+        assert_eq!(description, "subscriber 0 waited for number 2 and got Some(3)");
         assert!(receiving.take(1, None, 0).is_err());
     }
 

@@ -10,10 +10,10 @@ use rustix::{
 };
 
 use crate::{
-    end::End,
-    ends::Measured,
     figure::Figure,
     load::Flood,
+    processes::Measured,
+    side::LoadSide,
     sockets::{Listening, Poll, SocketAddr, Target},
     window::{Counters, Reading, Window},
 };
@@ -36,7 +36,7 @@ impl Reader {
     }
 }
 
-impl End for Reader {
+impl LoadSide for Reader {
     fn connect(&mut self) -> anyhow::Result<()> {
         self.sockets = self.listening.accept_all(self.flood.connections)?;
         Ok(())
@@ -77,7 +77,7 @@ impl Writer {
     }
 }
 
-impl End for Writer {
+impl LoadSide for Writer {
     fn connect(&mut self) -> anyhow::Result<()> {
         self.sockets = self.target.connect_all(self.flood.connections)?;
         Ok(())

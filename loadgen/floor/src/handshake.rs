@@ -12,10 +12,10 @@ use rustix::{
 };
 
 use crate::{
-    end::End,
-    ends::Measured,
     figure::{Figure, percentiles},
     load::Handshake,
+    processes::Measured,
+    side::LoadSide,
     sockets::{Listening, PATIENCE_NS, Poll, SocketAddr, Target, check_connected},
     window::{Counters, Reading, Window},
 };
@@ -74,7 +74,7 @@ fn send(socket: &OwnedFd, bytes: &[u8]) -> anyhow::Result<()> {
 }
 
 /// The side that responds.
-pub struct Answerer {
+pub struct HandshakeResponder {
     handshake: Handshake,
     listening: Listening,
     sockets: Vec<(OwnedFd, Awaited)>,
@@ -88,7 +88,7 @@ enum Awaited {
     Nothing,
 }
 
-impl Answerer {
+impl HandshakeResponder {
     pub(crate) fn new(handshake: Handshake, listening: Listening) -> Self {
         Self { handshake, listening, sockets: Vec::new() }
     }
@@ -119,7 +119,7 @@ impl Answerer {
     }
 }
 
-impl End for Answerer {
+impl LoadSide for HandshakeResponder {
     fn connect(&mut self) -> anyhow::Result<()> {
         // Opening connections is the load itself.
         Ok(())
@@ -155,7 +155,7 @@ impl End for Answerer {
                 }
             }
         }
-        window.end(counters);
+        window.side(counters);
         Ok(window.reading())
     }
 }
@@ -237,7 +237,7 @@ impl Attempt {
     }
 }
 
-impl End for Opener {
+impl LoadSide for Opener {
     fn connect(&mut self) -> anyhow::Result<()> {
         // Opening connections is the load itself.
         Ok(())
@@ -275,7 +275,7 @@ impl End for Opener {
                 }
             }
         }
-        window.end(counters);
+        window.side(counters);
         Ok(Reading { response: Some(response.encode()), ..window.reading() })
     }
 }
@@ -343,7 +343,7 @@ mod tests {
         let (listening, mut poll, wire) = (Listening::plain().unwrap(), Poll::new().unwrap(), Wire::of(&handshake(50)));
         let mut opener = Opener::new(handshake(50), listening.address());
         let socket = begun(&mut opener, &poll, &listening, &wire);
-        let mut answerer = Answerer::new(handshake(50), Listening::plain().unwrap());
+        let mut answerer = HandshakeResponder::new(handshake(50), Listening::plain().unwrap());
         answerer.sockets.push((socket, Awaited::Request));
         let attempt = &mut opener.attempts[0];
         for (is_last, stage) in [(false, Stage::Greeting(0)), (true, Stage::Done)] {
@@ -363,7 +363,7 @@ mod tests {
         read(&server, &mut [0; 1000][..]).unwrap();
         drop(server);
         poll.wait(monotonic_ns() + PATIENCE_NS).unwrap();
-        let words = opener.attempts[0].step(EventFlags::IN, &wire, &mut [0; 1000]).unwrap_err().to_string();
-        assert!(words.contains("before it had answered"), "{words}");
+        let description = opener.attempts[0].step(EventFlags::IN, &wire, &mut [0; 1000]).unwrap_err().to_string();
+        assert!(description.contains("before it had answered"), "{description}");
     }
 }

@@ -5,10 +5,10 @@ use std::os::fd::OwnedFd;
 use rustix::event::epoll::EventFlags;
 
 use crate::{
-    end::End,
-    ends::Measured,
     figure::Figure,
     load::Idle,
+    processes::Measured,
+    side::LoadSide,
     sockets::{Listening, Poll, SocketAddr, Target},
     window::Reading,
 };
@@ -36,7 +36,7 @@ impl Holder {
     }
 }
 
-impl End for Holder {
+impl LoadSide for Holder {
     fn connect(&mut self) -> anyhow::Result<()> {
         let count = self.idle.connections;
         self.sockets = match &self.side {

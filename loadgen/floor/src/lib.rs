@@ -9,9 +9,9 @@
 //! | --- | --- |
 //! | [`cli`] | the command line |
 //! | [`load`] | the loads and their settings, which both processes receive unchanged |
-//! | [`ends`] | starts the two processes and controls a run |
+//! | [`processes`] | starts the two processes and controls a run |
 //! | [`dispatch`] | selects the program of each side of a load |
-//! | [`end`] | one side: its CPU, its sockets, its commands and answers |
+//! | [`side`] | one side: its CPU, its sockets, its commands and answers |
 //! | [`flood`], [`echo`], [`handshake`], [`idle`], [`fanout`] | the loads: what each side does, and the figures |
 //! | [`window`] | CPU and counters of one side between two moments |
 //! | [`sockets`], [`memory`] | sockets, events and memory of the kernel |
@@ -20,8 +20,6 @@
 pub mod cli;
 pub mod dispatch;
 pub mod echo;
-pub mod end;
-pub mod ends;
 pub mod fanout;
 pub mod figure;
 pub mod flood;
@@ -29,7 +27,9 @@ pub mod handshake;
 pub mod idle;
 pub mod load;
 pub mod memory;
+pub mod processes;
 pub mod report;
+pub mod side;
 pub mod sockets;
 pub mod window;
 
@@ -44,7 +44,7 @@ use crate::{cli::Cli, load::Load, report::Report};
 pub fn run(cli: &Cli, load: &Load) -> anyhow::Result<()> {
     let mut report = Report::new(cli, load);
     for _ in 0..cli.repeats {
-        report.add(load.figures(&ends::run(load, cli.cpus())?));
+        report.add(load.figures(&processes::run(load, cli.cpus())?));
     }
     println!("{}", serde_json::to_string(&report).context("failed to write the report")?);
     Ok(())

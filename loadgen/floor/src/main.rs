@@ -15,8 +15,8 @@ fn main() -> ExitCode {
     let done = match &cli.command {
         Command::End => floor::dispatch::serve(),
         Command::Load(load) => {
-            if let Err(words) = load.check() {
-                eprintln!("floor: {words}");
+            if let Err(description) = load.check() {
+                eprintln!("floor: {description}");
                 return ExitCode::from(BAD_USAGE);
             }
             floor::run(&cli, load)

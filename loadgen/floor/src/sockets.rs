@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_is_an_error_in_words() {
+    fn an_unreachable_service_is_an_error_with_a_reason() {
         let address = Listening::plain().unwrap().address();
         let error = format!("{:#}", Target::new(address).connect_all(1).unwrap_err());
         assert!(error.contains("failed to connect") && error.contains("refused"), "{error}");

@@ -69,7 +69,7 @@ impl Window {
         Self { from_ns, to_ns: from_ns + nanoseconds(timing.duration), from: None, to: None }
     }
 
-    /// Creates a window from now until [`Window::end`].
+    /// Creates a window from now until [`Window::side`].
     pub fn until_done() -> Self {
         let from = Mark::now(Counters::default());
         Self { from_ns: from.at_ns, to_ns: u64::MAX, from: Some(from), to: None }
@@ -84,13 +84,13 @@ impl Window {
         if self.from.is_none() {
             self.from = Some(Mark::now(counters));
         } else {
-            self.end(counters);
+            self.side(counters);
         }
         self.to.is_some()
     }
 
     /// Ends the window now.
-    pub fn end(&mut self, counters: Counters) {
+    pub fn side(&mut self, counters: Counters) {
         self.to = Some(Mark::now(counters));
     }
 
@@ -165,7 +165,7 @@ mod tests {
         // Other tests of this process also use CPU, so CPU time may pass faster than the clock.
         let begun = Mark::now(counters(0));
         while process_cpu_ns() < begun.cpu_ns + 2_000_000 || monotonic_ns() < begun.at_ns + 2_000_000 {}
-        window.end(counters(0));
+        window.side(counters(0));
         let reading = window.reading();
         assert!(reading.cpu_ns >= 2_000_000 && reading.duration_ns >= 2_000_000, "{reading:?}");
     }

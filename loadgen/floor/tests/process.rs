@@ -19,8 +19,8 @@ fn floor(arguments: &str) -> Output {
 
 fn measured(arguments: &str) -> Value {
     let output = floor(arguments);
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{words}");
+    let description = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{description}");
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
@@ -49,7 +49,7 @@ fn a_flood_costs_cpu_on_both_sides_and_fills_its_writes() {
 }
 
 #[test]
-fn what_is_written_is_what_is_read() {
+fn written_values_equal_read_values() {
     // Large writes, which sockets accept only in part.
     let report = measured("flood --connections 2 --size 1000 --per-write 1000 --warmup 0.2 --duration 0.5");
     let (server, client) = (value(&report, "rate"), value(&report, "messages_per_write"));
@@ -57,7 +57,7 @@ fn what_is_written_is_what_is_read() {
 }
 
 #[test]
-fn an_open_loop_keeps_its_rate_and_says_how_late_it_was() {
+fn an_open_loop_keeps_its_rate_and_reports_its_lateness() {
     let report = measured("echo --connections 10 --rate 2000 --warmup 0.1 --duration 1");
     // All messages due in the window, however late the machine sent them.
     let answered = value(&report, "answered");
@@ -115,7 +115,7 @@ fn an_idle_connection_takes_little_of_a_process() {
 }
 
 #[test]
-fn ends_run_where_they_are_told() {
+fn sides_run_on_their_configured_cpus() {
     let allowed = fs::read_to_string("/proc/self/status").unwrap();
     let list = allowed.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
     let cpu: u32 = list.split(['-', ',']).next().unwrap().parse().unwrap();
@@ -127,9 +127,9 @@ fn ends_run_where_they_are_told() {
 #[test]
 fn a_cpu_that_is_not_there_is_an_error_that_names_it() {
     let output = floor("echo --connections 1 --duration 0.1 --client-cpu 1023");
-    let words = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), output.stdout), (Some(1), Vec::new()), "{words}");
-    assert!(words.contains("the client: failed to run on CPU 1023"), "{words}");
+    let description = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), output.stdout), (Some(1), Vec::new()), "{description}");
+    assert!(description.contains("the client: failed to run on CPU 1023"), "{description}");
 }
 
 #[test]
@@ -142,10 +142,10 @@ fn bad_usage_has_an_exit_code_of_its_own() {
 }
 
 #[test]
-fn an_end_without_a_parent_says_what_it_is() {
+fn a_side_without_a_parent_prints_its_purpose() {
     let output = Command::new(FLOOR).arg("end").stdin(Stdio::null()).output().unwrap();
-    let words = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.code() == Some(1) && words.contains("not by hand"), "{words}");
+    let description = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && description.contains("not by hand"), "{description}");
 }
 
 #[test]
@@ -158,12 +158,12 @@ fn a_parent_that_is_killed_takes_its_ends_along() {
     let children = format!("/proc/{0}/task/{0}/children", parent.id());
     let listed = || fs::read_to_string(&children).unwrap_or_default();
     until("both ends are started", || listed().split_whitespace().count() == 2);
-    let ends: Vec<String> = listed().split_whitespace().map(str::to_owned).collect();
+    let processes: Vec<String> = listed().split_whitespace().map(str::to_owned).collect();
     parent.kill().unwrap();
     parent.wait().unwrap();
     // A process that has ended and isn't reaped yet has no command line.
     let runs = |pid: &String| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
-    until("both ends are gone", || !ends.iter().any(runs));
+    until("both ends are gone", || !processes.iter().any(runs));
 }
 
 fn until(what: &str, condition: impl Fn() -> bool) {

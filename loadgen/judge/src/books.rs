@@ -18,13 +18,13 @@ const OF_THE_CHECK: &str = "of the protocol check";
 
 /// All equations that the trial's counters allow.
 pub(crate) fn books(case: &Case<'_>, messages: &MessageCounts) -> Books {
-    let Case { merged, delta, told, .. } = case;
+    let Case { merged, delta, reported, .. } = case;
     let (keeping, terms) = (case.trial.keeping, &case.trial.terms);
     let mut equations = connection_equations(merged, delta, keeping);
     if terms.witness == Witness::Receiver {
         let receivers: Vec<_> = merged.receivers().collect();
         let never_read = !merged.connections.failed.is_empty() || !merged.connections.closed_early.is_empty();
-        equations.extend(published::equations(messages, &receivers, told, never_read));
+        equations.extend(published::equations(messages, &receivers, reported, never_read));
         equations.extend(service_equations(merged, delta, keeping));
     } else if merged.messages.due > 0 || merged.messages.sent > 0 {
         equations.extend(worker_equations(merged, terms.witness));
@@ -184,7 +184,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{complete::complete, fixture::flood, published::Told};
+    use crate::{complete::complete, fixture::flood, published::ReportedSends};
 
     /// A trial with these sums, terms and kind of book keeping.
     struct Sums {
@@ -201,9 +201,9 @@ mod tests {
             let mut files = flood();
             (files.trial.terms, files.trial.keeping, files.service.connections) =
                 (self.terms, self.keeping, self.service);
-            let told = Told { sent: Some(self.delta.sent), ..Told::default() };
+            let reported = ReportedSends { sent: Some(self.delta.sent), ..ReportedSends::default() };
             let (trial, service) = (&files.trial, &files.service);
-            let case = Case { trial, uploads: &[], service, merged: self.merged, delta: self.delta, told };
+            let case = Case { trial, uploads: &[], service, merged: self.merged, delta: self.delta, reported };
             let messages = complete(&case);
             let books = books(&case, &messages);
             (messages, books)
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_frame_that_nobody_got_is_caught_by_its_kind() {
+    fn an_error_frame_that_never_arrived_is_found_by_its_kind() {
         let broken = broken_gateway(|_, delta| {
             delta.dropped.insert("overflow".into(), 4);
             delta.dropped.remove("closed");
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_connection_that_ended_early_never_read_is_explained_and_no_more() {
+    fn unread_messages_of_a_connection_that_ended_early_are_explained_and_no_more() {
         let broken = |delivered_unread: u64, timeouts_unread: u64| {
             broken_gateway(|merged, delta| {
                 merged.connections.closed_early.insert("reset".into(), 1);
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_application_knows_completes_the_workers_counts() {
+    fn the_applications_counts_complete_the_workers() {
         let (merged, mut delta, _) = honest();
         delta.dropped.insert("inbound_overflow".into(), 3);
         delta.application.as_mut().unwrap().delivered = 6;

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_closed_loop_is_bound_by_whoever_used_up_its_cpu() {
+    fn a_closed_loop_is_bound_by_the_side_that_used_up_its_cpu() {
         let closed = Load::Closed { messages_per_connection: None, in_flight: 1 };
         let bound = |service, worker| {
             let figures = Figures { service_cpu_share: service, worker_cpu_share: worker, ..Figures::default() };
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_that_fail_say_what_bound_them_and_those_that_pass_only_a_cpu_that_is_used_up() {
+    fn failed_sessions_report_their_bound_and_passed_ones_only_a_used_up_cpu() {
         let sessions = Load::Sessions { ramp_seconds: 0.0, spread_ms: 0.0, in_flight: 1 };
         let bound = |service, inference, passed| {
             let figures = Figures {

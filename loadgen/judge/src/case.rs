@@ -7,7 +7,7 @@ use bench_format::{
     trial_file::{BookKeeping, TrialFile},
 };
 
-use crate::{delta::ServiceDelta, merge::Merged, published::Told};
+use crate::{delta::ServiceDelta, merge::Merged, published::ReportedSends};
 
 /// A trial with its workers' results summed and its service's readings subtracted.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct Case<'a> {
     /// What the service counted between the readings before and after the trial; all 0 if one of them is missing.
     pub delta: ServiceDelta,
     /// What the service reports about the messages that it sent to subscribers.
-    pub told: Told,
+    pub reported: ReportedSends,
 }
 
 impl<'a> Case<'a> {
@@ -41,8 +41,8 @@ impl<'a> Case<'a> {
             (Some(before), Some(after)) => ServiceDelta::between(&before.stats, &after.stats),
             _ => ServiceDelta::default(),
         };
-        let told = told(trial, service, &delta);
-        Ok(Self { trial, uploads, service, merged: Merged::of(uploads.iter().copied())?, delta, told })
+        let reported = reported(trial, service, &delta);
+        Ok(Self { trial, uploads, service, merged: Merged::of(uploads.iter().copied())?, delta, reported })
     }
 
     /// The party that confirms that a message arrived. It is [`Witness::None`] instead of the application if the
@@ -57,12 +57,12 @@ impl<'a> Case<'a> {
 }
 
 /// Collects what the service reports about publishing from its readings around the trial and at the end of the window.
-fn told(trial: &TrialFile, service: &ServiceFile, delta: &ServiceDelta) -> Told {
+fn reported(trial: &TrialFile, service: &ServiceFile, delta: &ServiceDelta) -> ReportedSends {
     let readings = &service.readings;
     let publisher = |reading: &Option<Reading>| reading.as_ref().and_then(|reading| reading.publisher.clone());
     let links = |reading: &Option<Reading>| reading.as_ref().and_then(|reading| reading.links.clone());
     let (before, after) = (publisher(&readings.before), publisher(&readings.after));
-    Told {
+    ReportedSends {
         // A service with totals only may not count the messages that it publishes.
         sent: (trial.keeping == BookKeeping::Connections).then_some(delta.sent),
         dropped: delta.send_dropped.clone(),

@@ -22,7 +22,7 @@ pub(crate) fn complete(case: &Case<'_>) -> MessageCounts {
         Witness::Reply => {}
         Witness::Application | Witness::None if case.trial.keeping == BookKeeping::None => {}
         Witness::Receiver => {
-            published::complete(&mut messages, &merged.receivers().collect::<Vec<_>>(), &case.told);
+            published::complete(&mut messages, &merged.receivers().collect::<Vec<_>>(), &case.reported);
         }
         Witness::Application | Witness::None => {
             messages.delivered = delta.application.map_or(0, |application| application.delivered);

@@ -22,10 +22,10 @@ pub fn compare(workers: &[WorkerBook], service: &[ConnectionBook], others: &[Str
     let mut known: HashMap<&str, &ConnectionBook> = service.iter().map(|book| (book.id.as_str(), book)).collect();
     let others: HashSet<&str> = others.iter().map(String::as_str).collect();
     let mut check = ConnectionCheck::default();
-    let mismatch = |check: &mut ConnectionCheck, words: String| {
+    let mismatch = |check: &mut ConnectionCheck, description: String| {
         check.mismatched += 1;
         if check.examples.len() < NAMED_MISMATCHES {
-            check.examples.push(words);
+            check.examples.push(description);
         }
     };
     for worker in workers {
@@ -33,8 +33,8 @@ pub fn compare(workers: &[WorkerBook], service: &[ConnectionBook], others: &[Str
         match known.remove(worker.id.as_str()) {
             None => mismatch(&mut check, format!("{}: the service doesn't know this connection", worker.id)),
             Some(book) => {
-                if let Some(words) = difference(worker, book) {
-                    mismatch(&mut check, format!("{}: {words}", worker.id));
+                if let Some(description) = difference(worker, book) {
+                    mismatch(&mut check, format!("{}: {description}", worker.id));
                 }
             }
         }
@@ -58,10 +58,10 @@ fn difference(worker: &WorkerBook, service: &ConnectionBook) -> Option<String> {
         let ReceiverBook { first, last, received, missing, .. } = receiver;
         return Some(format!("from {first:?} to {last:?} it received {received} and misses {missing}"));
     }
-    if let (Some(receiver), Some(told)) = (worker.receiver.as_ref().filter(|book| book.closed), service.sent)
-        && receiver.messages() != told
+    if let (Some(receiver), Some(reported)) = (worker.receiver.as_ref().filter(|book| book.closed), service.sent)
+        && receiver.messages() != reported
     {
-        return Some(format!("it read {} messages, but {told} were sent to it", receiver.messages()));
+        return Some(format!("it read {} messages, but {reported} were sent to it", receiver.messages()));
     }
     let application = service.application?;
     let accounted = application.delivered + service.dropped + service.consumed;
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_connection_received_adds_up_from_its_first_message_to_its_last() {
+    fn the_received_numbers_of_a_connection_add_up() {
         let with = |received, missing| {
             let receiver = ReceiverBook { first: Some(3), last: Some(12), received, missing, ..Default::default() };
             let worker = WorkerBook { receiver: Some(receiver), ..sent("a", 10, 55) };
@@ -130,12 +130,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_connection_read_is_what_was_sent_to_it() {
-        let with = |told, closed| {
+    fn a_connection_reads_what_was_sent_to_it() {
+        let with = |reported, closed| {
             let receiver =
                 ReceiverBook { first: Some(1), last: Some(4), received: 4, others: 2, closed, ..Default::default() };
             let worker = WorkerBook { receiver: Some(receiver), ..sent("a", 10, 55) };
-            let service = ConnectionBook { sent: Some(told), ..received_by("a") };
+            let service = ConnectionBook { sent: Some(reported), ..received_by("a") };
             compare(&[worker], &[service], &[]).mismatched
         };
         assert_eq!((with(6, true), with(5, true), with(7, true)), (0, 1, 1));

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_load_that_was_over_at_once_the_services_readings_say_nothing() {
+    fn a_load_that_ended_at_once_has_no_service_readings() {
         let mut files = flood();
         files.uploads[0].window.duration_ns = 19_000_000;
         let figures = of(&files);

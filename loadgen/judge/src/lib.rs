@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_receivers_got_is_a_throughput_and_what_they_miss_an_outcome() {
+    fn received_publications_are_throughput_and_missing_ones_an_outcome() {
         let Judged { result, .. } = publisher().judge().unwrap();
         assert_eq!(result.validity, Validity::Valid, "{:?}", result.books);
         let (messages, figures) = (&result.messages, &result.figures);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publication_that_a_link_dropped_by_name_is_an_outcome() {
+    fn a_publication_that_a_link_reports_as_dropped_is_an_outcome() {
         let mut files = over_redis(2595);
         let after = files.service.readings.after.as_mut().unwrap();
         after.stats.messages.send_dropped.clear();
@@ -163,35 +163,35 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_at_another_rate_than_the_plans_says_nothing_of_it() {
+    fn a_publisher_at_another_rate_than_planned_makes_the_trial_invalid() {
         let mut files = publisher();
-        let mut said = |load| {
+        let mut reason_of = |load| {
             files.trial.load = load;
             let Judged { result, .. } = files.judge().unwrap();
             let Validity::Invalid { reasons } = result.validity else { panic!("valid") };
             reasons[0].detail.clone()
         };
-        let words = "the service publishes 1000 messages per second, and the plan's load is";
+        let description = "the service publishes 1000 messages per second, and the plan's load is";
         let open = Load::Open { rate_per_second: 500.0, arrivals: Default::default() };
-        assert_eq!(said(open), format!("{words} 500 messages per second"));
+        assert_eq!(reason_of(open), format!("{description} 500 messages per second"));
         let closed = Load::Closed { messages_per_connection: None, in_flight: 1 };
-        assert_eq!(said(closed), format!("{words} as fast as it can"));
+        assert_eq!(reason_of(closed), format!("{description} as fast as it can"));
     }
 
     #[test]
-    fn a_publisher_that_was_silent_for_most_of_the_window_says_nothing_of_its_rate() {
+    fn a_publisher_that_was_silent_for_most_of_the_window_makes_the_trial_invalid() {
         let mut files = publisher();
         let mut response = Recorder::new();
         (0..10).for_each(|_| response.record(1_000_000));
         files.uploads[0].histograms.insert("response_ns".into(), response.encode());
         let Judged { result, .. } = files.judge().unwrap();
         let Validity::Invalid { reasons } = result.validity else { panic!("valid") };
-        let words = "10 messages due in the window came, and by its rate 20000 were due";
-        assert!(reasons[0].kind == ReasonKind::SendRate && reasons[0].detail.ends_with(words), "{reasons:?}");
+        let description = "10 messages due in the window came, and by its rate 20000 were due";
+        assert!(reasons[0].kind == ReasonKind::SendRate && reasons[0].detail.ends_with(description), "{reasons:?}");
     }
 
     #[test]
-    fn a_publisher_that_goes_another_way_than_the_workload_asks_for_says_nothing_of_it() {
+    fn a_publisher_on_another_path_than_the_workloads_makes_the_trial_invalid() {
         let mut files = publisher();
         files.trial.trial.workload = "fanout-redis".into();
         files.trial.terms.publishes_by = Some("pubsub".into());

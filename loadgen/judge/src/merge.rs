@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_protocol_checks_did_adds_up_beside_the_load() {
+    fn the_messages_of_protocol_checks_are_accounted_separately() {
         let checked = |opened, answered, dropped: u64| {
             let dropped = [("timeout".to_owned(), dropped)].into();
             let check = Conformance { opened, answered, dropped, ..Conformance::default() };
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generator_that_tells_what_it_tried_is_judged_by_that() {
+    fn a_generator_that_reports_its_attempts_is_judged_by_them() {
         let mut merged = Merged::default();
         merged.window.sent = 3;
         merged.histograms.insert("delay_ns".into(), recorder(1..5));

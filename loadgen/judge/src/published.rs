@@ -32,7 +32,7 @@ pub const UNDELIVERED: &str = "undelivered";
 
 /// What a service reports about the messages that it sent to subscribers between two readings.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
+pub struct ReportedSends {
     /// Data messages handed to sockets; absent if the service doesn't count those that it publishes.
     pub sent: Option<u64>,
     /// Data messages dropped instead of being handed to sockets, by reason.
@@ -47,7 +47,7 @@ pub struct Told {
     pub links: Option<LinksStats>,
 }
 
-impl Told {
+impl ReportedSends {
     /// Drops that a receiver can have missed.
     fn missed(&self) -> impl Iterator<Item = (&String, &u64)> {
         self.dropped.iter().filter(|(reason, count)| **count > 0 && *reason != DISCONNECTED)
@@ -69,16 +69,16 @@ impl Told {
 
 /// Completes the workers' counts. Missing messages that the service or its links report are `dropped`, the others are
 /// `lost`. Messages published in the window that never reached a connection which stayed open count as due, too.
-pub fn complete(messages: &mut MessageCounts, receivers: &[&ReceiverBook], told: &Told) {
+pub fn complete(messages: &mut MessageCounts, receivers: &[&ReceiverBook], reported: &ReportedSends) {
     let missing = messages.lost;
-    for (reason, count) in told.missed() {
+    for (reason, count) in reported.missed() {
         messages.dropped.insert(reason.clone(), *count);
     }
     let explained: u64 = messages.dropped.values().sum();
     messages.lost = missing.saturating_sub(explained);
     // A drop after a connection's last message leaves no gap.
     messages.due += explained.saturating_sub(missing);
-    for (reason, publications) in told.missed_on_links() {
+    for (reason, publications) in reported.missed_on_links() {
         // Each receiver misses that many, except publications from before it joined and after it left.
         let most: u64 = receivers.iter().map(|book| book.missing.min(publications)).sum();
         let explained = most.min(messages.lost);
@@ -87,7 +87,7 @@ pub fn complete(messages: &mut MessageCounts, receivers: &[&ReceiverBook], told:
             messages.lost -= explained;
         }
     }
-    let undelivered: u64 = told.last_of_window.map_or(0, |last| {
+    let undelivered: u64 = reported.last_of_window.map_or(0, |last| {
         let behind = receivers.iter().filter(|book| book.closed && !book.reached);
         behind.filter_map(|book| book.last).map(|got| last.saturating_sub(got)).sum()
     });
@@ -102,7 +102,7 @@ pub fn complete(messages: &mut MessageCounts, receivers: &[&ReceiverBook], told:
 pub fn equations(
     messages: &MessageCounts,
     receivers: &[&ReceiverBook],
-    told: &Told,
+    reported: &ReportedSends,
     never_read: bool,
 ) -> Vec<Equation> {
     let sum = |of: fn(&ReceiverBook) -> u64| receivers.iter().map(|book| of(book)).sum::<u64>();
@@ -120,17 +120,17 @@ pub fn equations(
             ],
         ),
     ];
-    if let Some(sent) = told.sent {
+    if let Some(sent) = reported.sent {
         equations.push(sent_equation(sent, receivers, never_read));
         // A service that counts what it sends also counts what it drops.
         equations.push(Equation::new("lost = 0", messages.lost, [term("none", 0)]));
     }
-    if let Some(publisher) = &told.publisher {
+    if let Some(publisher) = &reported.publisher {
         let ahead = receivers.iter().filter(|book| book.last > publisher.last_sequence).count() as u64;
         equations.push(Equation::new("receivers ahead of the publisher = 0", ahead, [term("none", 0)]));
     }
-    for (name, link) in told.links.iter().flat_map(LinksStats::by_name) {
-        equations.extend(link_equations(name, link, told.published));
+    for (name, link) in reported.links.iter().flat_map(LinksStats::by_name) {
+        equations.extend(link_equations(name, link, reported.published));
     }
     equations
 }
@@ -157,15 +157,15 @@ fn link_equations(name: &str, link: &LinkStats, published: Option<u64>) -> Vec<E
     let mut written = vec![term("sent", link.sent)];
     written.extend(link.dropped.iter().map(|(reason, count)| term(&format!("dropped({reason})"), *count)));
     written.push(term("queued", link.queued));
-    let equation = |words: &str, left, right| Equation::new(&format!("{words} ({name})"), left, right);
+    let equation = |description: &str, left, right| Equation::new(&format!("{description} ({name})"), left, right);
     let handed = published.map(|count| {
         let name = format!("published (publisher) = published ({name})");
         Equation::new(&name, count, [term("published", link.published)])
     });
-    let came = [term("received", link.received), term("lost", lost_on(link))];
+    let arrived = [term("received", link.received), term("lost", lost_on(link))];
     let steps = [
         equation("published = sent + dropped + queued", link.published, written),
-        equation("sent = received + lost", link.sent, came.into()),
+        equation("sent = received + lost", link.sent, arrived.into()),
         equation("received = delivered", link.received, vec![term("delivered", link.delivered)]),
     ];
     handed.into_iter().chain(steps).collect()
@@ -175,8 +175,8 @@ fn link_equations(name: &str, link: &LinkStats, published: Option<u64>) -> Vec<E
 /// as lost, and the sender may drop a publication after numbering it, which would count twice.
 fn lost_on(link: &LinkStats) -> u64 {
     let dropped: u64 = link.dropped.iter().filter(|(reason, _)| *reason != UNWANTED).map(|(_, count)| *count).sum();
-    let told_twice = (link.received + link.lost).saturating_sub(link.sent).min(dropped);
-    link.lost.saturating_sub(told_twice)
+    let reported_twice = (link.received + link.lost).saturating_sub(link.sent).min(dropped);
+    link.lost.saturating_sub(reported_twice)
 }
 
 fn term(name: &str, count: u64) -> (String, u64) {
@@ -204,16 +204,21 @@ mod tests {
         MessageCounts { due: book.expected(), delivered: book.received, lost: book.missing, ..MessageCounts::default() }
     }
 
-    fn told() -> Told {
+    fn reported() -> ReportedSends {
         let publisher = PublisherStats { last_sequence: Some(120), ..PublisherStats::default() };
-        Told { sent: Some(102), last_of_window: Some(100), publisher: Some(publisher), ..Told::default() }
+        ReportedSends {
+            sent: Some(102),
+            last_of_window: Some(100),
+            publisher: Some(publisher),
+            ..ReportedSends::default()
+        }
     }
 
     /// The completed counts, and the equations that don't hold.
-    fn judged(book: &ReceiverBook, told: &Told, never_read: bool) -> (MessageCounts, Vec<String>) {
+    fn judged(book: &ReceiverBook, reported: &ReportedSends, never_read: bool) -> (MessageCounts, Vec<String>) {
         let mut messages = counts(book);
-        complete(&mut messages, &[book], told);
-        let equations = equations(&messages, &[book], told, never_read);
+        complete(&mut messages, &[book], reported);
+        let equations = equations(&messages, &[book], reported, never_read);
         let broken = equations.into_iter().filter(|equation| !equation.holds()).map(|equation| equation.name);
         (messages, broken.collect())
     }
@@ -222,72 +227,72 @@ mod tests {
 
     #[test]
     fn honest_books_balance() {
-        assert_eq!(judged(&book(), &told(), false), (counts(&book()), NOTHING));
+        assert_eq!(judged(&book(), &reported(), false), (counts(&book()), NOTHING));
     }
 
     #[test]
-    fn a_gap_is_lost_and_caught_unless_the_service_tells_of_it() {
+    fn a_gap_is_a_loss_and_found_unless_the_service_reports_it() {
         let book = ReceiverBook { received: 95, missing: 5, ..book() };
-        let (messages, broken) = judged(&book, &Told { sent: Some(97), ..told() }, false);
+        let (messages, broken) = judged(&book, &ReportedSends { sent: Some(97), ..reported() }, false);
         assert_eq!((messages.due, messages.delivered, messages.lost), (100, 95, 5));
         assert_eq!(broken, ["lost = 0"]);
         let dropped = |count| BTreeMap::from([("slow_consumer".to_owned(), count), (DISCONNECTED.to_owned(), 9)]);
-        let some = Told { sent: Some(97), dropped: dropped(3), ..told() };
+        let some = ReportedSends { sent: Some(97), dropped: dropped(3), ..reported() };
         let (messages, broken) = judged(&book, &some, false);
         assert_eq!((messages.dropped["slow_consumer"], messages.lost, messages.due), (3, 2, 100));
         assert_eq!(broken, ["lost = 0"]);
-        let (messages, broken) = judged(&book, &Told { dropped: dropped(5), ..some }, false);
+        let (messages, broken) = judged(&book, &ReportedSends { dropped: dropped(5), ..some }, false);
         assert_eq!((messages.dropped["slow_consumer"], messages.lost, broken), (5, 0, NOTHING));
     }
 
     #[test]
     fn a_gap_at_a_service_that_counts_nothing_of_it_is_lost_and_no_more() {
         let book = ReceiverBook { received: 95, missing: 5, ..book() };
-        let (messages, broken) = judged(&book, &Told { sent: None, ..told() }, false);
+        let (messages, broken) = judged(&book, &ReportedSends { sent: None, ..reported() }, false);
         assert_eq!((messages.lost, broken), (5, NOTHING));
     }
 
     #[test]
-    fn what_is_dropped_behind_the_last_message_was_due_too() {
+    fn messages_dropped_after_the_last_one_were_due_too() {
         let dropped = BTreeMap::from([("slow_consumer".to_owned(), 7)]);
-        let (messages, broken) = judged(&book(), &Told { dropped, ..told() }, false);
+        let (messages, broken) = judged(&book(), &ReportedSends { dropped, ..reported() }, false);
         assert_eq!((messages.due, messages.delivered, messages.lost, broken), (107, 100, 0, NOTHING));
     }
 
     #[test]
-    fn what_had_not_come_when_the_drain_was_over_has_a_name() {
+    fn messages_missing_after_the_drain_have_a_reason() {
         let behind = ReceiverBook { reached: false, ..book() };
-        let told = Told { last_of_window: Some(115), ..told() };
-        let (messages, broken) = judged(&behind, &told, false);
+        let reported = ReportedSends { last_of_window: Some(115), ..reported() };
+        let (messages, broken) = judged(&behind, &reported, false);
         assert_eq!((messages.due, messages.dropped[UNDELIVERED], broken), (105, 5, NOTHING));
-        let (messages, _) = judged(&ReceiverBook { closed: false, ..behind }, &told, true);
+        let (messages, _) = judged(&ReceiverBook { closed: false, ..behind }, &reported, true);
         assert!(messages.dropped.is_empty(), "nobody knows what a connection that ended early should have had");
     }
 
     #[test]
-    fn a_service_that_calls_sent_what_nobody_read_is_caught_unless_a_connection_ended_early() {
+    fn a_service_that_counts_unread_messages_as_sent_is_found_unless_a_connection_ended_early() {
         let name = "sent (service) = read (workers)";
-        let more = Told { sent: Some(105), ..told() };
+        let more = ReportedSends { sent: Some(105), ..reported() };
         assert_eq!(judged(&book(), &more, false).1, [name]);
         assert_eq!(judged(&book(), &more, true).1, NOTHING);
-        let less = Told { sent: Some(99), ..told() };
+        let less = ReportedSends { sent: Some(99), ..reported() };
         assert_eq!(judged(&book(), &less, true).1, [name], "more was read than was sent");
     }
 
     #[test]
     fn a_number_that_was_never_published_is_caught() {
         let ahead = ReceiverBook { first: Some(22), last: Some(121), ..book() };
-        assert_eq!(judged(&ahead, &told(), false).1, ["receivers ahead of the publisher = 0"]);
+        assert_eq!(judged(&ahead, &reported(), false).1, ["receivers ahead of the publisher = 0"]);
     }
 
     #[test]
     fn books_that_do_not_add_up_are_caught() {
-        let (_, broken) = judged(&ReceiverBook { received: 99, others: 3, ..book() }, &told(), false);
+        let (_, broken) = judged(&ReceiverBook { received: 99, others: 3, ..book() }, &reported(), false);
         assert_eq!(broken[0], "last - first + 1 = received + missing (receivers)");
     }
 
     /// A link that got 120 publications over Redis: the sender dropped `dropped` of them, and `lost` more were lost.
-    fn over_redis(dropped: u64, lost: u64) -> Told {
+    fn over_redis(dropped: u64, lost: u64) -> ReportedSends {
         let sent = 120 - dropped;
         let link = LinkStats {
             published: 120,
@@ -298,55 +303,64 @@ mod tests {
             lost,
             ..LinkStats::default()
         };
-        Told { published: Some(120), links: Some(LinksStats { redis: Some(link), cluster: None }), ..told() }
+        ReportedSends {
+            published: Some(120),
+            links: Some(LinksStats { redis: Some(link), cluster: None }),
+            ..reported()
+        }
     }
 
     /// The equations of the link that don't hold after a change of its counters.
     fn broken_link(change: impl FnOnce(&mut LinkStats)) -> Vec<String> {
-        let mut told = over_redis(2, 1);
-        change(told.links.as_mut().unwrap().redis.as_mut().unwrap());
-        judged(&ReceiverBook { received: 97, missing: 3, ..book() }, &Told { sent: Some(99), ..told }, false).1
+        let mut reported = over_redis(2, 1);
+        change(reported.links.as_mut().unwrap().redis.as_mut().unwrap());
+        judged(
+            &ReceiverBook { received: 97, missing: 3, ..book() },
+            &ReportedSends { sent: Some(99), ..reported },
+            false,
+        )
+        .1
     }
 
     #[test]
-    fn what_a_link_tells_of_has_its_name() {
+    fn a_reported_link_has_a_name() {
         let book = ReceiverBook { received: 97, missing: 3, ..book() };
-        let (messages, broken) = judged(&book, &Told { sent: Some(99), ..over_redis(2, 1) }, false);
+        let (messages, broken) = judged(&book, &ReportedSends { sent: Some(99), ..over_redis(2, 1) }, false);
         let expected = BTreeMap::from([("link_lost".to_owned(), 1), ("link_overflow".to_owned(), 2)]);
         assert_eq!((messages.dropped, messages.lost, messages.due, broken), (expected, 0, 100, NOTHING));
     }
 
     #[test]
-    fn a_link_explains_no_more_than_it_says() {
+    fn a_link_explains_no_more_losses_than_it_reports() {
         let book = ReceiverBook { received: 93, missing: 7, ..book() };
-        let (messages, broken) = judged(&book, &Told { sent: Some(95), ..over_redis(2, 1) }, false);
+        let (messages, broken) = judged(&book, &ReportedSends { sent: Some(95), ..over_redis(2, 1) }, false);
         assert_eq!((messages.lost, broken), (4, vec!["lost = 0".to_owned()]));
     }
 
     #[test]
-    fn what_a_link_dropped_while_a_receiver_was_not_there_is_nobodys_loss() {
+    fn a_link_drop_while_a_receiver_was_absent_is_no_loss() {
         let (messages, broken) = judged(&book(), &over_redis(15, 3), false);
         assert_eq!((messages, broken), (counts(&book()), NOTHING));
     }
 
     #[test]
-    fn what_the_sender_dropped_after_it_was_numbered_is_told_once() {
-        let mut told = over_redis(2, 1);
-        told.links.as_mut().unwrap().redis.as_mut().unwrap().lost = 3;
+    fn drops_after_numbering_are_reported_once() {
+        let mut reported = over_redis(2, 1);
+        reported.links.as_mut().unwrap().redis.as_mut().unwrap().lost = 3;
         let book = ReceiverBook { received: 97, missing: 3, ..book() };
-        let (messages, broken) = judged(&book, &Told { sent: Some(99), ..told }, false);
+        let (messages, broken) = judged(&book, &ReportedSends { sent: Some(99), ..reported }, false);
         assert_eq!((messages.dropped["link_lost"], messages.dropped["link_overflow"], broken), (1, 2, NOTHING));
     }
 
     #[test]
-    fn what_nobody_wanted_explains_no_gap() {
-        let mut told = over_redis(0, 0);
-        let link = told.links.as_mut().unwrap().redis.as_mut().unwrap();
+    fn an_unsubscribed_publication_explains_no_gap() {
+        let mut reported = over_redis(0, 0);
+        let link = reported.links.as_mut().unwrap().redis.as_mut().unwrap();
         link.dropped = BTreeMap::from([(UNWANTED.to_owned(), 3)]);
         link.published += 3;
-        told.published = Some(123);
+        reported.published = Some(123);
         let book = ReceiverBook { received: 97, missing: 3, ..book() };
-        let (messages, broken) = judged(&book, &Told { sent: Some(99), ..told }, false);
+        let (messages, broken) = judged(&book, &ReportedSends { sent: Some(99), ..reported }, false);
         assert_eq!((messages.lost, broken), (3, vec!["lost = 0".to_owned()]));
     }
 
@@ -354,15 +368,15 @@ mod tests {
     fn each_step_of_a_link_is_held_against_the_next() {
         assert_eq!(broken_link(|_| ()), NOTHING);
         let handed = "published (publisher) = published (redis)";
-        let [written, came, handed_on] =
+        let [written, arrived, handed_on] =
             ["published = sent + dropped + queued", "sent = received + lost", "received = delivered"]
-                .map(|words| format!("{words} (redis)"));
+                .map(|description| format!("{description} (redis)"));
         assert_eq!(
             broken_link(|link| (link.published, link.sent, link.received, link.delivered) = (119, 117, 116, 116)),
             [handed]
         );
         assert_eq!(broken_link(|link| (link.sent, link.received, link.delivered) = (117, 116, 116)), [written]);
-        assert_eq!(broken_link(|link| (link.received, link.delivered) = (116, 116)), [came]);
+        assert_eq!(broken_link(|link| (link.received, link.delivered) = (116, 116)), [arrived]);
         assert_eq!(broken_link(|link| link.delivered = 116), [handed_on]);
     }
 }

@@ -25,8 +25,8 @@ pub fn remarks(result: &TrialResult, merged: &Merged, asked: u32) -> Vec<String>
     }
     remarks.extend(messages(result));
     if let Some(behind) = result.failures.window.get(RECEIVER_BEHIND) {
-        let words = "connections had not all that was published in the window by the drain's end";
-        remarks.push(format!("{behind} {words}"));
+        let description = "connections had not all that was published in the window by the drain's end";
+        remarks.push(format!("{behind} {description}"));
     }
     if let (Witness::Reply, Load::Closed { messages_per_connection: Some(each), .. }) = (result.witness, &result.load) {
         let (wanted, answered) = (u64::from(*each) * u64::from(asked), merged.window.replies);
@@ -51,13 +51,13 @@ fn messages(result: &TrialResult) -> Vec<String> {
     kinds
         .into_iter()
         .filter(|(count, _)| *count > 0)
-        .map(|(count, words)| format!("{count} messages {words}"))
+        .map(|(count, description)| format!("{count} messages {description}"))
         .collect()
 }
 
 fn reasons(reasons: &BTreeMap<String, u64>) -> String {
-    let words: Vec<_> = reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-    if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) }
+    let description: Vec<_> = reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    if description.is_empty() { String::new() } else { format!(" ({})", description.join(", ")) }
 }
 
 #[cfg(test)]
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_nobody_accounts_for_is_lost() {
+    fn a_message_that_no_party_accounts_for_is_lost() {
         let lost = of(|files| {
             files.service.readings.after.as_mut().unwrap().stats.application.as_mut().unwrap().delivered -= 1;
         });
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_did_not_open_or_last_are_told_with_their_reasons() {
+    fn connections_that_failed_or_ended_are_printed_with_their_reasons() {
         let missing = of(|files| {
             let connections = &mut files.uploads[0].connections;
             (connections.open, connections.attempted) = (9, 10);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn pings_that_were_counted_out_are_all_answered_or_it_is_told() {
+    fn unanswered_pings_of_a_count_are_reported() {
         let unanswered = of(|files| {
             files.trial.terms.witness = Witness::Reply;
             files.trial.load = Load::Closed { messages_per_connection: Some(250), in_flight: 1 };

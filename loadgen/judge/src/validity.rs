@@ -47,7 +47,7 @@ pub(crate) fn validity(case: &Case<'_>, books: &Books) -> Validity {
     reasons.extend(reading_late(case));
     reasons.extend(window_short(case));
     reasons.extend(conformance(case));
-    reasons.extend(case.trial.cpus.isolation.clone().map(|words| reason(ReasonKind::Isolation, words)));
+    reasons.extend(case.trial.cpus.isolation.clone().map(|description| reason(ReasonKind::Isolation, description)));
     if reasons.is_empty() { Validity::Valid } else { Validity::Invalid { reasons } }
 }
 
@@ -58,7 +58,7 @@ pub fn reason(kind: ReasonKind, detail: impl Into<String>) -> Reason {
 
 fn unaccounted(books: &Books) -> Option<Reason> {
     let broken = books.equations.iter().filter(|equation| !equation.holds());
-    let mut words: Vec<String> = broken
+    let mut description: Vec<String> = broken
         .map(|equation| {
             let terms: Vec<String> = equation.terms.iter().map(|(name, count)| format!("{name} {count}")).collect();
             format!("{}: {} against {} ({})", equation.name, equation.left, equation.right, terms.join(", "))
@@ -66,9 +66,9 @@ fn unaccounted(books: &Books) -> Option<Reason> {
         .collect();
     if let Some(check) = books.connections.as_ref().filter(|check| check.mismatched > 0) {
         let example = check.examples.first().map(|example| format!(", for example {example}")).unwrap_or_default();
-        words.push(format!("{} of {} connections differ{example}", check.mismatched, check.compared));
+        description.push(format!("{} of {} connections differ{example}", check.mismatched, check.compared));
     }
-    (!words.is_empty()).then(|| reason(ReasonKind::Unaccounted, words.join("; ")))
+    (!description.is_empty()).then(|| reason(ReasonKind::Unaccounted, description.join("; ")))
 }
 
 fn workers_missing(case: &Case<'_>) -> Option<Reason> {
@@ -104,7 +104,7 @@ fn service_restarted(case: &Case<'_>) -> Option<Reason> {
         let (before, after) = (earlier.stats.uptime_seconds, later.stats.uptime_seconds);
         companion.or_else(|| (after < before).then(|| format!("its uptime fell from {before:.1} s to {after:.1} s")))
     });
-    changed.map(|words| reason(ReasonKind::ServiceRestarted, words))
+    changed.map(|description| reason(ReasonKind::ServiceRestarted, description))
 }
 
 fn reading_late(case: &Case<'_>) -> Option<Reason> {
@@ -120,8 +120,8 @@ fn reading_late(case: &Case<'_>) -> Option<Reason> {
     let allowed_ns = ((case.trial.window_ns as f64 * READING_SHARE) as u64).max(READING_FLOOR_NS);
     (off_ns > allowed_ns && !ended_early(case)).then(|| {
         let (between, window) = (between_ns as f64 / 1e9, case.trial.window_ns as f64 / 1e9);
-        let words = format!("the service's counters were read {between:.2} s apart for a window of {window} s");
-        reason(ReasonKind::ReadingLate, words)
+        let description = format!("the service's counters were read {between:.2} s apart for a window of {window} s");
+        reason(ReasonKind::ReadingLate, description)
     })
 }
 
@@ -130,13 +130,13 @@ fn clock_step(case: &Case<'_>) -> Option<Reason> {
     let step = worst.evidence.clock_step_ns;
     (step.unsigned_abs() > CLOCK_STEP_NS).then(|| {
         let (seen, allowed) = (step as f64 / 1e6, CLOCK_STEP_NS as f64 / 1e6);
-        let words = format!("the clock of worker {} jumped by {seen:.1} ms, allowed {allowed} ms", worst.worker);
-        reason(ReasonKind::ClockStep, words)
+        let description = format!("the clock of worker {} jumped by {seen:.1} ms, allowed {allowed} ms", worst.worker);
+        reason(ReasonKind::ClockStep, description)
     })
 }
 
 fn window_short(case: &Case<'_>) -> Option<Reason> {
-    let mut words: Vec<String> = case
+    let mut description: Vec<String> = case
         .trial
         .objectives
         .iter()
@@ -153,9 +153,9 @@ fn window_short(case: &Case<'_>) -> Option<Reason> {
         })
         .collect();
     if case.merged.window.duration_ns == 0 && !case.uploads.is_empty() {
-        words.push("the load ended before the window began; give the ladder `warmup_seconds: 0`".into());
+        description.push("the load ended before the window began; give the ladder `warmup_seconds: 0`".into());
     }
-    (!words.is_empty()).then(|| reason(ReasonKind::WindowShort, words.join("; ")))
+    (!description.is_empty()).then(|| reason(ReasonKind::WindowShort, description.join("; ")))
 }
 
 fn conformance(case: &Case<'_>) -> Option<Reason> {
@@ -164,9 +164,9 @@ fn conformance(case: &Case<'_>) -> Option<Reason> {
             .then(|| format!("the service failed its protocol check {when} the load: {}", findings.join(", ")))
     };
     let checks = results(case).filter_map(|result| result.conformance.as_ref());
-    let words: Vec<String> =
+    let description: Vec<String> =
         checks.flat_map(|check| [("before", &check.before), ("after", &check.after)]).filter_map(found).collect();
-    (!words.is_empty()).then(|| reason(ReasonKind::Conformance, words.join("; ")))
+    (!description.is_empty()).then(|| reason(ReasonKind::Conformance, description.join("; ")))
 }
 
 fn results<'a>(case: &Case<'a>) -> impl Iterator<Item = &'a WorkerResult> {
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn a_failed_protocol_check_is_a_reason_and_a_passed_one_is_not() {
         let checked = |after: &[&str]| {
-            let after = after.iter().map(|words| (*words).to_owned()).collect();
+            let after = after.iter().map(|description| (*description).to_owned()).collect();
             let check = bench_format::result::Conformance { after, ..Default::default() };
             reasons(open(), |files| result(files).conformance = Some(check))
         };

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extension_that_nobody_offered_is_not_accepted() {
+    fn an_extension_that_was_not_offered_is_refused() {
         let lines = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\
                      Sec-WebSocket-Extensions: permessage-deflate\r\n";
         assert_eq!(check_upgrade(&response(lines), KEY), Upgrade::Failed("upgrade_unasked".into()));

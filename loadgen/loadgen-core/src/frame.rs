@@ -316,7 +316,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_masked_comes_back(payload in prop::collection::vec(any::<u8>(), 0..70_000), mask: [u8; 4]) {
+        fn masking_twice_restores_the_payload(payload in prop::collection::vec(any::<u8>(), 0..70_000), mask: [u8; 4]) {
             let mut batch = Batch::default();
             batch.push(Opcode::Binary, &payload, mask);
             let (first, back, length) = unmask(batch.bytes());

@@ -25,7 +25,7 @@ pub struct Peer {
 
 /// A frame as it was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct ReceivedFrame {
     /// Whether the frame ends its message (FIN bit).
     pub last: bool,
     /// Opcode of the frame.
@@ -34,9 +34,9 @@ pub struct Taken {
     pub payload: Vec<u8>,
 }
 
-impl Taken {
+impl ReceivedFrame {
     /// The opcode and the beginning of the payload, as text for a finding.
-    pub fn in_words(&self) -> String {
+    pub fn description(&self) -> String {
         let payload = &self.payload[..self.payload.len().min(SHOWN_BYTES)];
         format!("{:?} {:?}", self.opcode, String::from_utf8_lossy(payload))
     }
@@ -121,11 +121,11 @@ impl Peer {
     ///
     /// # Errors
     /// A [`Silence`] if no frame comes before the deadline.
-    pub fn frame(&mut self, deadline: Instant) -> Result<Taken, Silence> {
+    pub fn frame(&mut self, deadline: Instant) -> Result<ReceivedFrame, Silence> {
         loop {
             if let Some(frame) = frame::parse(&self.input)? {
                 let (length, payload) = (frame.length, frame.payload.to_vec());
-                let taken = Taken { last: frame.last, opcode: frame.opcode, payload };
+                let taken = ReceivedFrame { last: frame.last, opcode: frame.opcode, payload };
                 self.input.drain(..length);
                 return Ok(taken);
             }

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_many_connections_for_the_descriptors_are_remarked_with_the_way_out() {
+    fn too_many_connections_for_the_descriptors_are_remarked_with_the_remedy() {
         let remarks = remarks(5000, 2, 1124);
         assert!(remarks[0].contains("1124 open files allow 2048 connections of the 5000"), "{remarks:?}");
         assert!(remarks[0].contains("--workers"));

@@ -12,11 +12,11 @@ pub struct Progress(ProgressBar);
 
 impl Progress {
     /// Shows the line and starts its spinner.
-    pub fn start(words: impl Into<String>) -> Self {
+    pub fn start(description: impl Into<String>) -> Self {
         if !stderr().is_terminal() {
             return Self(ProgressBar::hidden());
         }
-        let bar = ProgressBar::new_spinner().with_message(words.into());
+        let bar = ProgressBar::new_spinner().with_message(description.into());
         bar.set_style(ProgressStyle::with_template("{spinner} {msg} ({elapsed})").expect("the template is a constant"));
         // Ten updates per second, because each redraw costs CPU of the generator.
         bar.enable_steady_tick(Duration::from_millis(100));

@@ -222,17 +222,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_skipped_is_missing() {
+    fn a_skipped_number_is_a_missing_message() {
         assert_eq!(counts(&[5, 6, 9, 10, 12]), (5, 3, 0, 0));
     }
 
     #[test]
-    fn what_comes_twice_is_a_duplicate_and_not_received_again() {
+    fn a_repeated_message_is_a_duplicate_and_not_counted_again() {
         assert_eq!(counts(&[5, 6, 6, 7, 5]), (3, 0, 2, 0));
     }
 
     #[test]
-    fn what_comes_late_is_reordered_and_not_missing() {
+    fn a_late_message_is_reordered_and_not_missing() {
         assert_eq!(counts(&[5, 8, 6, 7, 9]), (5, 0, 0, 2));
         assert_eq!(counts(&[5, 9, 7, 7]), (3, 2, 1, 1), "7 came late and then again, 6 and 8 never");
         assert_eq!(counts(&[5, 6, 3]), (3, 1, 0, 1), "3 came after the first, 4 never");

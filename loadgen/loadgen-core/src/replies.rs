@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_reply_is_a_duplicate_before_and_after_its_slot_is_gone() {
+    fn a_second_reply_is_a_duplicate_before_and_after_its_slot_is_freed() {
         let mut outstanding = sent(3);
         answer(&mut outstanding, 1);
         assert_eq!(outstanding.reply(1), Matched::Duplicate);

@@ -78,7 +78,7 @@ pub fn run<W: Workload>(
 
 fn why_nothing_opened(assignment: &Assignment, failed: &BTreeMap<String, u64>) -> String {
     let error = match resolve(&assignment.address) {
-        Ok(address) => Error::NothingOpen { wanted: assignment.connections, address, reasons: in_words(failed) },
+        Ok(address) => Error::NothingOpen { wanted: assignment.connections, address, reasons: description(failed) },
         Err(error) => error,
     };
     error.to_string()
@@ -158,9 +158,9 @@ fn behind(books: &[WorkerBook]) -> BTreeMap<String, u64> {
 }
 
 /// The reasons with their counts, as text.
-pub fn in_words(reasons: &BTreeMap<String, u64>) -> String {
-    let words: Vec<_> = reasons.iter().map(|(reason, count)| format!("{count} x {reason}")).collect();
-    if words.is_empty() { "no attempt ended".into() } else { words.join(", ") }
+pub fn description(reasons: &BTreeMap<String, u64>) -> String {
+    let description: Vec<_> = reasons.iter().map(|(reason, count)| format!("{count} x {reason}")).collect();
+    if description.is_empty() { "no attempt ended".into() } else { description.join(", ") }
 }
 
 /// Sleeps until a time of the monotonic clock, in nanoseconds.

@@ -29,7 +29,7 @@ use tokio::runtime::Runtime;
 const AHEAD_NS: u64 = 3_600_000_000_000;
 
 #[derive(Default)]
-struct Seen {
+struct Observed {
     /// Number of requests that are first answered with 503.
     unavailable: u32,
     /// The token that a registration must present.
@@ -47,7 +47,7 @@ struct Seen {
     goodbyes_at_window_over: Vec<usize>,
 }
 
-type Shared = Arc<Mutex<Seen>>;
+type Shared = Arc<Mutex<Observed>>;
 
 fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64 + AHEAD_NS
@@ -114,7 +114,7 @@ async fn clock() -> Json<Clock> {
     Json(Clock { unix_ns: now_ns() })
 }
 
-fn start(seen: Seen) -> (String, Shared, Runtime) {
+fn start(seen: Observed) -> (String, Shared, Runtime) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let seen = Arc::new(Mutex::new(seen));
     let app = Router::new()
@@ -142,9 +142,9 @@ fn registration() -> Registration {
 }
 
 #[test]
-fn a_run_goes_from_registration_to_result() {
+fn a_run_leads_from_registration_to_result() {
     let service = Service::start(Manner::Polite);
-    let (url, seen, _runtime) = start(Seen { waits: 2, service: service.address.clone(), ..Seen::default() });
+    let (url, seen, _runtime) = start(Observed { waits: 2, service: service.address.clone(), ..Observed::default() });
     let coordinator = Coordinator::new(&url, 3).unwrap();
     coordinator.register(&registration()).unwrap();
     while let Some(assignment) = coordinator.next().unwrap() {
@@ -164,11 +164,11 @@ fn a_run_goes_from_registration_to_result() {
 }
 
 #[test]
-fn what_is_done_before_the_windows_time_stays_open_until_the_service_was_read() {
+fn a_load_that_ends_early_keeps_its_connections_until_the_service_was_read() {
     let service = Service::start(Manner::Polite);
     for pattern in [Pattern::Storm { rate_per_second: None }, Pattern::PingPong { per_connection: Some(1) }] {
         let (before, goodbyes) = (service.goodbyes()(), service.goodbyes());
-        let (url, seen, _runtime) = start(Seen { goodbyes: Some(Box::new(goodbyes)), ..Seen::default() });
+        let (url, seen, _runtime) = start(Observed { goodbyes: Some(Box::new(goodbyes)), ..Observed::default() });
         let coordinator = Coordinator::new(&url, 3).unwrap();
         let assignment = assignment(&service.address, 2);
         let mut gate = CoordinatorGate::new(&coordinator, &assignment);
@@ -180,14 +180,14 @@ fn what_is_done_before_the_windows_time_stays_open_until_the_service_was_read() 
 
 #[test]
 fn a_coordinator_that_is_away_is_asked_again() {
-    let (url, seen, _runtime) = start(Seen { unavailable: 2, ..Seen::default() });
+    let (url, seen, _runtime) = start(Observed { unavailable: 2, ..Observed::default() });
     Coordinator::new(&url, 3).unwrap().register(&registration()).unwrap();
     assert_eq!(seen.lock().unwrap().registrations.len(), 1);
 }
 
 #[test]
 fn patience_ends() {
-    let (url, _seen, _runtime) = start(Seen { unavailable: u32::MAX, ..Seen::default() });
+    let (url, _seen, _runtime) = start(Observed { unavailable: u32::MAX, ..Observed::default() });
     let coordinator = Coordinator::new(&url, 3).unwrap().with_patience(Duration::from_millis(120));
     let error = coordinator.register(&registration()).unwrap_err();
     assert!(matches!(error, Error::Refused { status: 503, .. }), "{error}");
@@ -195,7 +195,7 @@ fn patience_ends() {
 
 #[test]
 fn a_request_that_makes_no_sense_is_not_repeated() {
-    let (url, _seen, _runtime) = start(Seen::default());
+    let (url, _seen, _runtime) = start(Observed::default());
     let coordinator = Coordinator::new(&format!("{url}/elsewhere"), 3).unwrap();
     let error = coordinator.next().unwrap_err();
     assert!(matches!(error, Error::Refused { status: 404, .. }), "{error}");
@@ -203,7 +203,7 @@ fn a_request_that_makes_no_sense_is_not_repeated() {
 
 #[test]
 fn the_clocks_offset_is_within_its_own_uncertainty() {
-    let (url, _seen, _runtime) = start(Seen::default());
+    let (url, _seen, _runtime) = start(Observed::default());
     let clock = Coordinator::new(&url, 3).unwrap().clock_offset().unwrap();
     let wrong_by = (clock.offset_ns + AHEAD_NS as i64).unsigned_abs();
     assert!(wrong_by <= clock.uncertainty_ns, "{wrong_by} ns off, {} ns allowed", clock.uncertainty_ns);
@@ -212,7 +212,7 @@ fn the_clocks_offset_is_within_its_own_uncertainty() {
 #[test]
 fn an_abandoned_trial_lets_the_connections_go() {
     let service = Service::start(Manner::Polite);
-    let (url, _seen, _runtime) = start(Seen { abandon: true, ..Seen::default() });
+    let (url, _seen, _runtime) = start(Observed { abandon: true, ..Observed::default() });
     let coordinator = Coordinator::new(&url, 3).unwrap();
     let assignment = assignment(&service.address, 2);
     let mut gate = CoordinatorGate::new(&coordinator, &assignment);
@@ -223,7 +223,7 @@ fn an_abandoned_trial_lets_the_connections_go() {
 
 #[test]
 fn the_token_is_shown_and_a_refusal_is_not_asked_again() {
-    let (url, seen, _runtime) = start(Seen { token: Some("Bearer s3cret"), ..Seen::default() });
+    let (url, seen, _runtime) = start(Observed { token: Some("Bearer s3cret"), ..Observed::default() });
     let coordinator = |token: Option<&str>| Coordinator::new(&url, 3).unwrap().with_token(token.map(Into::into));
     let refused = coordinator(None).register(&registration()).unwrap_err();
     assert!(matches!(refused, Error::Refused { status: 401, .. }), "{refused}");

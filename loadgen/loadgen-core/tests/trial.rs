@@ -136,7 +136,7 @@ fn a_freeze_of_the_service_shows_in_what_was_due_during_it() {
 }
 
 #[test]
-fn what_is_not_answered_is_lost() {
+fn unanswered_messages_are_lost() {
     let service = Service::start(Manner::Silent);
     let mut assignment = assignment(&service.address, 2);
     assignment.drain_ns = 200_000_000;
@@ -145,7 +145,7 @@ fn what_is_not_answered_is_lost() {
 }
 
 #[test]
-fn what_is_answered_twice_counts_once() {
+fn a_repeated_answer_counts_once() {
     let service = Service::start(Manner::Twice);
     let result = trial(&assignment(&service.address, 1), open_loop(100.0));
     assert_eq!(result.messages.delivered, result.messages.due);
@@ -194,7 +194,7 @@ fn a_storm_measures_each_handshake() {
 }
 
 #[test]
-fn a_storm_at_a_rate_takes_as_long_as_the_rate_says() {
+fn a_storm_at_a_rate_takes_connections_divided_by_rate() {
     let service = Service::start(Manner::Polite);
     let mut assignment = assignment(&service.address, 20);
     (assignment.warmup_ns, assignment.window_ns) = (0, 20_000_000_000);
@@ -212,7 +212,7 @@ fn a_refusal_is_counted_with_its_status() {
 }
 
 #[test]
-fn a_denial_after_the_upgrade_is_counted_in_the_services_words() {
+fn a_denial_after_the_upgrade_is_counted_under_the_services_reason() {
     let service = Service::start(Manner::Deny);
     let result = trial(&assignment(&service.address, 2), Pattern::Storm { rate_per_second: None });
     assert_eq!(result.connections.failed["bad_token"], 2);

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn both_cgroup_versions_say_their_quota() {
+    fn the_quota_is_read_from_both_cgroup_versions() {
         assert_eq!(quota(folder(&[("cpu.max", "50000 100000\n")]).path()), Some(0.5));
         assert_eq!(quota(folder(&[("cpu.max", "max 100000\n")]).path()), None);
         let v1 = |quota_us| folder(&[("cpu.cfs_quota_us", quota_us), ("cpu.cfs_period_us", "10000\n")]);

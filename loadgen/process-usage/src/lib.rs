@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_gone_is_an_error() {
+    fn reading_an_ended_process_is_an_error() {
         // Above the largest process id of Linux (2^22).
         assert!(cpu_ns(5_000_000).is_err() && rss_bytes(5_000_000).is_err());
     }

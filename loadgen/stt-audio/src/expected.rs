@@ -28,7 +28,7 @@ const LANES: usize = 32;
 
 /// The inference result of one batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Answer {
+pub struct InferenceResult {
     /// FNV-1a checksum over the samples of all passes; it selects the word from [`WORDS`].
     pub checksum: u32,
     /// Number of sign changes between samples, including those between two passes.
@@ -41,7 +41,7 @@ pub struct Answer {
     pub audio_bytes: u64,
 }
 
-impl Answer {
+impl InferenceResult {
     /// The word that the checksum selects.
     pub fn transcript(&self) -> &'static str {
         WORDS[self.checksum as usize % WORDS.len()]
@@ -128,7 +128,7 @@ impl Expected {
     }
 
     /// The inference result of `frames` frames from `phase` on; `None` for 0 frames or if the length overflows.
-    pub fn answer(&mut self, phase: usize, frames: u64) -> Option<Answer> {
+    pub fn answer(&mut self, phase: usize, frames: u64) -> Option<InferenceResult> {
         if frames == 0 {
             return None;
         }
@@ -140,7 +140,7 @@ impl Expected {
         let last = phase + ((length - 1) % PERIOD as u64) as usize;
         let at_seams = u64::from(crosses(last, phase)) * passes.saturating_sub(1);
         let energy = u128::from(stretch(&self.squares, phase, length)) * u128::from(passes);
-        Some(Answer {
+        Some(InferenceResult {
             checksum: self.checksum(phase, frames),
             zero_crossings: in_a_pass * passes + at_seams,
             rms: if samples == 0 { 0.0 } else { (energy as f64 / samples as f64).sqrt() },
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     /// The definition, computed sample by sample.
-    fn plain(phase: usize, frames: u64, passes: u32) -> Answer {
+    fn plain(phase: usize, frames: u64, passes: u32) -> InferenceResult {
         let (mut checksum, mut crossings, mut squares, mut count, mut previous) =
             (2_166_136_261_u32, 0, 0_i128, 0_u64, 0);
         for pass in 0..passes {
@@ -249,14 +249,17 @@ mod tests {
             }
         }
         let rms = (squares as f64 / count as f64).sqrt();
-        Answer { checksum, zero_crossings: crossings, rms, samples: count, audio_bytes: frames * 640 }
+        InferenceResult { checksum, zero_crossings: crossings, rms, samples: count, audio_bytes: frames * 640 }
     }
 
-    fn answer(session: u64, seq: u64, frames: u64, passes: u32) -> Answer {
+    fn answer(session: u64, seq: u64, frames: u64, passes: u32) -> InferenceResult {
         Expected::new(passes).answer(phase(session, seq), frames).unwrap()
     }
 
-    fn assert_published(answer: Answer, (rms, crossings, checksum, samples, word): (f64, u64, u32, u64, &str)) {
+    fn assert_published(
+        answer: InferenceResult,
+        (rms, crossings, checksum, samples, word): (f64, u64, u32, u64, &str),
+    ) {
         assert!((answer.rms - rms).abs() < 1e-9, "{} for {rms}", answer.rms);
         let seen = (answer.zero_crossings, answer.checksum, answer.samples, answer.transcript());
         assert_eq!(seen, (crossings, checksum, samples, word));
@@ -274,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn any_batch_is_what_the_definition_says() {
+    fn every_batch_equals_its_definition() {
         let mut expected = Expected::new(4);
         for (phase, frames) in [(0, 1), (19_999, 3), (12_345, 62), (7, 63), (19_680, 125), (4_000, 300)] {
             assert_eq!(expected.answer(phase, frames), Some(plain(phase, frames, 4)), "{frames} from {phase}");
@@ -282,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_prepared_is_what_would_have_been_worked_out() {
+    fn prepared_answers_equal_computed_ones() {
         let runs = (19_990..PERIOD).chain(0..LANES + 5).chain([700, 900]);
         let mut phases: Vec<usize> = runs.collect();
         phases.sort_unstable();

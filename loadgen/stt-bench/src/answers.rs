@@ -12,7 +12,7 @@ const MOST_STEPS: u64 = 4_000_000_000;
 
 /// What an answer means for the frames of its session.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Answered {
+pub(crate) struct FrameResult {
     /// Index of the session among those of all workers.
     pub(crate) session: u64,
     /// Frames that it answers for the first time.
@@ -37,14 +37,14 @@ pub(crate) struct Times {
 /// Answers that are not judged yet, in the order in which they arrived.
 #[derive(Debug, Default)]
 pub(crate) struct Aside {
-    pub(crate) answers: Vec<(Partial<'static>, Answered)>,
+    pub(crate) answers: Vec<(Partial<'static>, FrameResult)>,
     /// Checksum steps that judging them takes.
     steps: u64,
 }
 
 impl Aside {
     /// Defers an answer; returns false, and keeps nothing, when the limit of steps is reached.
-    pub(crate) fn take(&mut self, partial: &Partial<'_>, answered: Answered, steps: u64) -> bool {
+    pub(crate) fn take(&mut self, partial: &Partial<'_>, answered: FrameResult, steps: u64) -> bool {
         let room = self.steps.saturating_add(steps) <= MOST_STEPS;
         if room {
             self.steps += steps;

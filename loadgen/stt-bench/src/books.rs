@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn only_plain_words_become_keys() {
+    fn only_simple_names_become_keys() {
         assert_eq!(
             ["timeout", "http_4xx", "", "a b", &"x".repeat(41)].map(as_key),
             ["timeout", "http_4xx", "other", "other", "other"]

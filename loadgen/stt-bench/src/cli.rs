@@ -198,7 +198,7 @@ mod tests {
         for line in ["stt-loadgen", "stt-loadgen --url ws://a:1", "stt-loadgen --url ws://a:1 --sessions 0"] {
             assert!(cli(line).is_err(), "{line}");
         }
-        for (flags, words) in [
+        for (flags, description) in [
             ("--measure-secs 0", "--measure-secs 0 is not between"),
             ("--warmup-secs -1", "--warmup-secs -1"),
             ("--workers 9", "--workers 9 is more than --sessions 5"),
@@ -206,7 +206,7 @@ mod tests {
         ] {
             let flags = flags.replacen(' ', "=", 1);
             let cli = cli(&format!("stt-loadgen --url ws://a:1 --sessions 5 {flags}")).unwrap();
-            assert!(cli.check().unwrap_err().contains(words), "{flags}");
+            assert!(cli.check().unwrap_err().contains(description), "{flags}");
         }
     }
 }

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_told_since_the_first_reading_and_levels_as_they_are() {
+    fn counters_count_from_the_first_reading_and_gauges_are_absolute() {
         let since = difference(&stats(100, 2, 5), stats(150, 2, 3));
         let inference = since.inference.unwrap();
         assert_eq!((since.messages.received, since.connections.open), (50, 3));

@@ -23,7 +23,7 @@ use self::rows::Rows;
 use crate::{
     cli::{Cli, address},
     counters::difference,
-    summary::{Aside, Asked, Circumstances, Summary, objectives},
+    summary::{Aside, Circumstances, Request, Summary, objectives},
     trial::{PROGRAM, WORKLOAD},
 };
 
@@ -50,7 +50,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<bool> {
     let seconds = cli.ramp_up_secs + cli.session_start_spread_ms / 1e3 + cli.warmup_secs + cli.measure_secs;
     let progress = Progress::start(format!("{sessions} sessions for {seconds} s"));
     let client = cli.metrics.as_deref().map_or_else(ServiceClient::none, ServiceClient::of_url);
-    let mut measured = ByHand::new(client, worker_program(cli)?)?.trial(&plan).map_err(in_words)?;
+    let mut measured = ByHand::new(client, worker_program(cli)?)?.trial(&plan).map_err(description)?;
     drop(progress);
     // Taken out before the trial is judged: missing rows are the generator's failure, not the gateway's.
     let aside = aside(&mut measured, cli, rows);
@@ -65,9 +65,9 @@ pub fn run(cli: &Cli) -> anyhow::Result<bool> {
 }
 
 /// A worker that could not get ready reports a complete reason, so that needs no context.
-fn in_words(error: Error) -> anyhow::Error {
+fn description(error: Error) -> anyhow::Error {
     match error {
-        Error::Measure(measure::Error::NotReady(words)) => anyhow::Error::msg(words),
+        Error::Measure(measure::Error::NotReady(description)) => anyhow::Error::msg(description),
         other => other.into(),
     }
 }
@@ -114,8 +114,8 @@ fn circumstances(measured: &Measured, seed: u64) -> Circumstances {
     }
 }
 
-fn asked(cli: &Cli, url: &str, sessions: u32) -> Asked {
-    Asked {
+fn asked(cli: &Cli, url: &str, sessions: u32) -> Request {
+    Request {
         url: url.to_owned(),
         service_name: cli.service_name.clone(),
         samples_file: cli.samples_out.as_ref().map(|path| path.display().to_string()),
@@ -176,16 +176,16 @@ fn trial_plan(cli: &Cli, address: &str, sessions: u32) -> TrialPlan {
 
 /// The command line without the coordinator's token.
 fn command() -> String {
-    let mut words = Vec::new();
+    let mut description = Vec::new();
     let mut arguments = std::env::args();
     while let Some(argument) = arguments.next() {
         if argument == "--coordinator-token" {
             arguments.next();
         } else if !argument.starts_with("--coordinator-token=") {
-            words.push(argument);
+            description.push(argument);
         }
     }
-    words.join(" ")
+    description.join(" ")
 }
 
 #[cfg(test)]

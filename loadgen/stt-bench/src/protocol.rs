@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_true_is_refused() {
+    fn contradictory_counts_are_refused() {
         for (key, value) in [
             ("frames", json!(0)),
             ("samples", json!(0)),
@@ -298,9 +298,9 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_error_frame_is_told_as_one() {
-        let told = parse(&with(error(), "retryable", json!("yes"))).unwrap_err().to_string();
-        assert!(told.contains("boolean"), "{told}");
+    fn a_malformed_error_frame_is_reported_as_malformed() {
+        let reported = parse(&with(error(), "retryable", json!("yes"))).unwrap_err().to_string();
+        assert!(reported.contains("boolean"), "{reported}");
     }
 
     proptest! {

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_and_stops_nobody() {
+    fn a_full_disk_is_reported_and_the_run_continues() {
         struct Full;
         impl Write for Full {
             fn write(&mut self, _: &[u8]) -> io::Result<usize> {

@@ -25,7 +25,7 @@ pub(crate) struct Start {
 
 /// When a session starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct SessionStart {
     /// Index of the session among those of all workers.
     pub(crate) index: u64,
     /// Periods of 20 ms from the start of the load to the session's first frame.
@@ -36,11 +36,11 @@ pub(crate) struct Place {
 
 impl Start {
     /// The place of the thread's session `slot`.
-    pub(crate) fn of(&self, slot: u32) -> Place {
+    pub(crate) fn of(&self, slot: u32) -> SessionStart {
         let index = self.first + u64::from(slot);
         let ramp_ns = u128::from(self.ramp_ns) * u128::from(index) / u128::from(self.of.max(1));
         let turn = splitmix64(&mut self.seed.clone()).wrapping_add(index.wrapping_mul(GOLDEN));
-        Place {
+        SessionStart {
             index,
             first_lap: ramp_ns as u64 / FRAME_NS,
             phase_ns: ((u128::from(turn) * u128::from(FRAME_NS)) >> 64) as u32,

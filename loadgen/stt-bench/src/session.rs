@@ -295,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_due_every_20_ms_whatever_was_sent_before() {
+    fn frames_are_due_every_20_ms_independent_of_earlier_sends() {
         let pace = Pace { first_due_ns: 1000, base: 70 };
         assert_eq!([71, 72, 121].map(|seq| pace.due_ns(seq)), [1000, 20_001_000, 1_000_001_000]);
         assert_eq!([0, 1000, 1001, 20_001_000, 20_001_001].map(|at| pace.due_before(at)), [70, 70, 71, 71, 72]);

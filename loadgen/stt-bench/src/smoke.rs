@@ -12,7 +12,7 @@ use bench_format::result::{Conformance, WorkerBook, WorkerResult};
 use loadgen_core::{
     connect::UpgradeRequest,
     frame::{self, Opcode},
-    peer::{Peer, Silence, Taken},
+    peer::{Peer, ReceivedFrame, Silence},
 };
 
 use crate::{
@@ -45,7 +45,7 @@ pub(crate) struct Smoke {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum FrameOutcome {
     /// A partial, right or wrong.
-    Answered,
+    FrameResult,
     /// An error frame of this kind.
     Dropped(String),
 }
@@ -56,7 +56,7 @@ pub(crate) fn enter(result: &mut WorkerResult, before: Smoke, after: Smoke) {
     for Smoke { book, outcome, .. } in [&before, &after] {
         check.opened += u64::from(book.is_some());
         match outcome {
-            Some(FrameOutcome::Answered) => check.answered += 1,
+            Some(FrameOutcome::FrameResult) => check.answered += 1,
             Some(FrameOutcome::Dropped(kind)) => *check.dropped.entry(kind.clone()).or_default() += 1,
             None => {}
         }
@@ -95,8 +95,8 @@ fn talk(mut peer: Peer, expected: &mut Expected, audio: &Audio, smoke: &mut Smok
     let book = smoke.book.insert(WorkerBook::default());
     peer.send(&bytes, deadline).map_err(|error| format!("sending the first frame: {error}"))?;
     book.unnumbered = MESSAGES;
-    let answer =
-        message(&mut peer, deadline).map_err(|words| format!("waiting 3 s for the partial of one frame: {words}"))?;
+    let answer = message(&mut peer, deadline)
+        .map_err(|description| format!("waiting 3 s for the partial of one frame: {description}"))?;
     let (outcome, finding) = judge(&answer, expected);
     smoke.outcome = outcome;
     smoke.findings.extend(finding);
@@ -104,28 +104,28 @@ fn talk(mut peer: Peer, expected: &mut Expected, audio: &Audio, smoke: &mut Smok
     frame::append(&mut close, Opcode::Close, &NORMAL, *b"Mask");
     let deadline = Instant::now() + PARTIAL_TIMEOUT;
     peer.send(&close, deadline).map_err(|error| format!("sending Close: {error}"))?;
-    goodbye(&mut peer, deadline).map_err(|words| format!("waiting 3 s for an answer to Close: {words}"))
+    goodbye(&mut peer, deadline).map_err(|description| format!("waiting 3 s for an answer to Close: {description}"))
 }
 
 /// The frame's outcome, and what is wrong with the answer.
 fn judge(text: &[u8], expected: &mut Expected) -> (Option<FrameOutcome>, Option<String>) {
     match protocol::parse(text) {
         Ok(Message::Partial(partial)) if (partial.oldest_frame_seq, partial.newest_frame_seq) != (1, 1) => {
-            let words = format!(
+            let description = format!(
                 "one frame was sent, but a partial speaks of {} to {}",
                 partial.oldest_frame_seq, partial.newest_frame_seq
             );
-            (Some(FrameOutcome::Answered), Some(words))
+            (Some(FrameOutcome::FrameResult), Some(description))
         }
         Ok(Message::Partial(partial)) => {
             let answer = expected.answer(phase(0, 1), 1).expect("one frame has an answer");
             let fault = wrong(&partial, &answer, expected.passes());
-            (Some(FrameOutcome::Answered), fault.map(|fault| format!("the partial of one frame is wrong: {fault}")))
+            (Some(FrameOutcome::FrameResult), fault.map(|fault| format!("the partial of one frame is wrong: {fault}")))
         }
         Ok(Message::Error(error)) => {
-            let words =
+            let description =
                 format!("one frame was answered by an error: {}/{}: {}", error.stage, error.kind, error.message);
-            (Some(FrameOutcome::Dropped(crate::books::as_key(&error.kind).to_owned())), Some(words))
+            (Some(FrameOutcome::Dropped(crate::books::as_key(&error.kind).to_owned())), Some(description))
         }
         Err(violation) => (None, Some(violation.to_string())),
     }
@@ -134,22 +134,24 @@ fn judge(text: &[u8], expected: &mut Expected) -> (Option<FrameOutcome>, Option<
 /// The next text message; any other frame but Ping and Pong is a finding.
 fn message(peer: &mut Peer, deadline: Instant) -> Result<Vec<u8>, String> {
     match next(peer, deadline).map_err(|silence| silence.to_string())? {
-        Taken { opcode: Opcode::Text, payload, .. } => Ok(payload),
-        Taken { opcode, payload, .. } => Err(format!("{opcode:?} came: {:?}", String::from_utf8_lossy(&payload))),
+        ReceivedFrame { opcode: Opcode::Text, payload, .. } => Ok(payload),
+        ReceivedFrame { opcode, payload, .. } => {
+            Err(format!("{opcode:?} came: {:?}", String::from_utf8_lossy(&payload)))
+        }
     }
 }
 
 /// Waits for the gateway's Close or the end of the stream.
 fn goodbye(peer: &mut Peer, deadline: Instant) -> Result<(), String> {
     match next(peer, deadline) {
-        Ok(Taken { opcode: Opcode::Close, .. }) | Err(Silence::Ended) => Ok(()),
-        Ok(Taken { opcode, .. }) => Err(format!("{opcode:?} came")),
+        Ok(ReceivedFrame { opcode: Opcode::Close, .. }) | Err(Silence::Ended) => Ok(()),
+        Ok(ReceivedFrame { opcode, .. }) => Err(format!("{opcode:?} came")),
         Err(silence) => Err(silence.to_string()),
     }
 }
 
 /// The next frame that is no Ping or Pong.
-fn next(peer: &mut Peer, deadline: Instant) -> Result<Taken, Silence> {
+fn next(peer: &mut Peer, deadline: Instant) -> Result<ReceivedFrame, Silence> {
     loop {
         let taken = peer.frame(deadline)?;
         if !matches!(taken.opcode, Opcode::Ping | Opcode::Pong) {

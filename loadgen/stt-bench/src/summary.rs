@@ -25,7 +25,7 @@ pub use self::verdict::{Gate, Verdict, objectives};
 
 /// What the command line requested.
 #[derive(Clone, Debug, Serialize)]
-pub struct Asked {
+pub struct Request {
     /// URL of the gateway.
     pub url: String,
     /// Name of the gateway; absent when none was given.
@@ -69,7 +69,7 @@ pub struct Circumstances {
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     #[serde(flatten)]
-    asked: Asked,
+    asked: Request,
     /// Partials that covered frames in the window.
     partials: u64,
     /// Failures of sessions, in the window and outside of it.
@@ -167,7 +167,7 @@ pub struct Aside {
 impl Summary {
     /// Builds the summary from the judged trial. It has a verdict even when the trial is invalid.
     pub fn new(
-        asked: Asked,
+        asked: Request,
         circumstances: Circumstances,
         judged: Judged,
         objectives: &[Objective],
@@ -249,7 +249,7 @@ fn error_counts(failures: &Failures) -> Vec<ErrorCount> {
 }
 
 /// Failures and outcomes that a clean run doesn't have, then the judge's reasons.
-fn problems(asked: &Asked, judged: &Judged) -> Vec<String> {
+fn problems(asked: &Request, judged: &Judged) -> Vec<String> {
     let Judged { result, merged } = judged;
     let mut problems = Vec::new();
     for (counts, place) in
@@ -297,7 +297,7 @@ mod tests {
             files.uploads[0].histograms.insert(name.into(), recorder.encode());
         }
         change(&mut files);
-        let asked = Asked {
+        let asked = Request {
             url: String::new(),
             service_name: None,
             samples_file: None,
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_of_the_judge_is_told_by_its_kind() {
+    fn a_reason_of_the_judge_is_printed_by_its_kind() {
         let skewed = problems(|files| files.uploads[0].evidence.start_skew_ns = 60_000_000);
         assert_eq!(skewed, ["start_skew: workers started 60.0 ms apart, allowed 50 ms"]);
     }

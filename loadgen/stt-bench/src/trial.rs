@@ -239,7 +239,7 @@ impl Worker {
         }
         let mut failed = BTreeMap::new();
         fleet.threads.iter().for_each(|thread| crate::books::add(&mut failed, &thread.cx.attempts.failed));
-        let reasons = loadgen_core::trial::in_words(&failed);
+        let reasons = loadgen_core::trial::description(&failed);
         let nothing = Error::NothingOpen { wanted: connections, address: fleet.sources.target(), reasons };
         Ok(Some(nothing.to_string()))
     }
@@ -258,8 +258,8 @@ fn passes(text: &str) -> Result<u32, String> {
 
 fn check(assignment: &Assignment) -> Result<(), Error> {
     if assignment.trial.workload != WORKLOAD {
-        let words = format!("no workload {:?}; known is {WORKLOAD}", assignment.trial.workload);
-        return Err(Error::Assignment(words));
+        let description = format!("no workload {:?}; known is {WORKLOAD}", assignment.trial.workload);
+        return Err(Error::Assignment(description));
     }
     match assignment.load {
         Load::Sessions { .. } => Ok(()),

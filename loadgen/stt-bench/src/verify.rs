@@ -1,10 +1,10 @@
 //! Whether a partial reports what inference must have returned. Pure.
 
-use crate::{expected::Answer, protocol::Partial};
+use crate::{expected::InferenceResult, protocol::Partial};
 
 /// The key of the first failure in the contents; `None` when they are right. One mistake leads to others, so only the
 /// first counts.
-pub(crate) fn wrong(partial: &Partial<'_>, answer: &Answer, passes: u32) -> Option<&'static str> {
+pub(crate) fn wrong(partial: &Partial<'_>, answer: &InferenceResult, passes: u32) -> Option<&'static str> {
     if partial.frames != partial.newest_frame_seq - partial.oldest_frame_seq + 1 {
         return Some("content/frames");
     }

@@ -209,7 +209,7 @@ fn kept_connections_serve_more_and_fewer_sessions() {
 }
 
 #[test]
-fn nobody_there_is_told_in_words() {
+fn an_unreachable_service_is_reported_with_a_reason() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let gateway = Gateway::start(Flaw::None);
     let nowhere = Assignment { address: free, ..assignment(&gateway) };

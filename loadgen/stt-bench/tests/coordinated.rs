@@ -23,7 +23,7 @@ use bench_format::{
 use gateway::{Flaw, Gateway};
 
 #[derive(Default)]
-struct Seen {
+struct Observed {
     trials: Vec<Assignment>,
     registrations: Vec<Registration>,
     ready: Vec<Ready>,
@@ -31,7 +31,7 @@ struct Seen {
     results: Vec<WorkerResult>,
 }
 
-type Shared = Arc<Mutex<Seen>>;
+type Shared = Arc<Mutex<Observed>>;
 
 fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
@@ -74,7 +74,7 @@ async fn register(State(seen): State<Shared>, Json(registration): Json<Registrat
 
 fn coordinator(trials: Vec<Assignment>) -> (String, Shared, tokio::runtime::Runtime) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let seen = Arc::new(Mutex::new(Seen { trials, ..Seen::default() }));
+    let seen = Arc::new(Mutex::new(Observed { trials, ..Observed::default() }));
     let app = Router::new()
         .route("/v1/workers", post(register))
         .route("/v1/workers/0/next", get(next))
@@ -123,15 +123,15 @@ fn a_worker_carries_out_trials_on_kept_connections_until_the_run_is_over() {
 }
 
 #[test]
-fn a_worker_expects_the_passes_that_its_assignment_tells_and_else_its_own() {
+fn a_worker_expects_the_passes_of_its_assignment_or_its_own() {
     let gateway = Gateway::with_passes(Flaw::None, 2);
-    let told = |passes: &str| Assignment {
+    let reported = |passes: &str| Assignment {
         settings: [("CPU_PASSES".to_owned(), passes.to_owned())].into(),
         keep_connections: false,
         ..assignment(&gateway, "sessions", 2)
     };
-    let untold = Assignment { settings: Default::default(), ..told("") };
-    let (url, seen, _runtime) = coordinator(vec![told("2"), untold, told("2"), told("many")]);
+    let unset = Assignment { settings: Default::default(), ..reported("") };
+    let (url, seen, _runtime) = coordinator(vec![reported("2"), unset, reported("2"), reported("many")]);
     assert_eq!(work(&url), Some(0));
     let seen = seen.lock().unwrap();
     let clean: Vec<bool> = seen.results.iter().map(|result| result.failures == Default::default()).collect();

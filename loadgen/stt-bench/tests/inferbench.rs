@@ -57,7 +57,7 @@ fn the_fields_of_the_reference_come_first_and_in_its_order() {
 }
 
 #[test]
-fn an_open_loop_sends_as_many_as_its_rate_says() {
+fn an_open_loop_sends_as_many_messages_as_its_rate_implies() {
     let address = simulator("--model-delay-ms=10");
     let (code, report) = inferbench(&address, "--rps 50 --payload-frames 3 --cpu-passes 2");
     assert_eq!((code, &report["attempted"], &report["completed"]), (Some(0), &50.into(), &50.into()), "{report}");

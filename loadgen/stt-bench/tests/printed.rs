@@ -20,9 +20,9 @@ fn printed(name: &str, flaw: Flaw, flags: &str) {
     let folder = tempfile::tempdir().unwrap();
     let program = env!("CARGO_BIN_EXE_stt-loadgen");
     let done = Command::new(program).args(flags.split_whitespace()).current_dir(&folder).output().unwrap();
-    let (summary, said) = (String::from_utf8(done.stdout).unwrap(), String::from_utf8(done.stderr).unwrap());
+    let (summary, printed) = (String::from_utf8(done.stdout).unwrap(), String::from_utf8(done.stderr).unwrap());
     let body = masked::json::masked(&summary);
-    let of_gateway: Vec<_> = said
+    let of_gateway: Vec<_> = printed
         .lines()
         .filter(|line| !line.starts_with("note: ") && !masked::is_the_machines(line))
         .map(|line| masked::numbers(line) + "\n")

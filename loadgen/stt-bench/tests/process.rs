@@ -27,8 +27,11 @@ fn against(flaw: Flaw, arguments: &str) -> (Option<i32>, Value, Vec<String>) {
     let summary: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
     let problems: Vec<String> = serde_json::from_value(summary["problems"].clone()).unwrap();
     assert_eq!(output.status.code(), Some(i32::from(!problems.is_empty())), "{problems:?}");
-    let words = String::from_utf8(output.stderr).unwrap();
-    assert!(problems.iter().all(|problem| words.contains(problem)), "standard error tells them too: {words}");
+    let description = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        problems.iter().all(|problem| description.contains(problem)),
+        "standard error tells them too: {description}"
+    );
     let ours = |problem: &String| {
         ["generator_", "send_rate", "start_skew", "clock_step"].iter().any(|kind| problem.starts_with(kind))
     };
@@ -97,7 +100,7 @@ fn several_processes_share_the_sessions_and_come_to_one_summary() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_the_summary_is_printed_all_the_same() {
+fn a_full_disk_is_reported_and_the_summary_is_still_printed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("full.csv");
     std::os::unix::fs::symlink("/dev/full", &path).unwrap();
@@ -161,17 +164,20 @@ fn error_frames_are_counted_and_shown() {
 }
 
 #[test]
-fn nobody_there_is_exit_code_1_in_words() {
+fn an_unreachable_service_is_exit_code_1_with_a_reason() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let output = stt_loadgen(&format!("--url ws://{free}/ws/stt --sessions 2"));
-    let words = String::from_utf8(output.stderr).unwrap();
+    let description = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
-    assert!(words.contains(&format!("none of 2 connections to {free} could be opened: 2 x refused")), "{words}");
+    assert!(
+        description.contains(&format!("none of 2 connections to {free} could be opened: 2 x refused")),
+        "{description}"
+    );
 }
 
 #[test]
-fn bad_usage_is_exit_code_2_in_words() {
-    for (arguments, words) in [
+fn bad_usage_is_exit_code_2_with_a_reason() {
+    for (arguments, description) in [
         ("", "--url"),
         ("--url ws://a:1 --sessions ten", "invalid value"),
         ("--url http://a:1/ws/stt --sessions 1", "not of the form ws://host:port/ws/stt"),
@@ -179,8 +185,8 @@ fn bad_usage_is_exit_code_2_in_words() {
         ("--url ws://a:1 --sessions 1 --worker 0", "--coordinator"),
     ] {
         let output = stt_loadgen(arguments);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{arguments}: {said}");
-        assert!(said.contains(words), "{arguments}: {said}");
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {printed}");
+        assert!(printed.contains(description), "{arguments}: {printed}");
     }
 }

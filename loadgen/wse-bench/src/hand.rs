@@ -10,7 +10,7 @@ use loadgen_core::progress::Progress;
 
 use self::{
     bench::Bench,
-    search::{Most, Search},
+    search::{ConnectionBound, Search},
 };
 use crate::{
     cli::{Cli, Output},
@@ -59,7 +59,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<bool> {
 /// The command line, and the most connections that this machine can offer.
 struct Plan<'a> {
     cli: &'a Cli,
-    most: Most,
+    most: ConnectionBound,
 }
 
 impl Plan<'_> {
@@ -74,7 +74,7 @@ impl Plan<'_> {
 }
 
 /// The most connections that this machine can offer, up to `--max-connections`.
-fn most(cli: &Cli, machine: &Machine) -> Most {
+fn most(cli: &Cli, machine: &Machine) -> ConnectionBound {
     let maximum = (u64::from(cli.max_connections), EndedBy::Maximum, "all that --max-connections asks for held".into());
     let descriptors = machine.most_by_descriptors(cli.workers);
     let by_descriptors = format!(
@@ -86,7 +86,7 @@ fn most(cli: &Cli, machine: &Machine) -> Most {
     let bounds = [maximum, (descriptors, EndedBy::Generator, by_descriptors), (ports, EndedBy::Generator, by_ports)];
     let (connections, ended_by, why) =
         bounds.into_iter().min_by_key(|bound| bound.0).expect("three bounds are not none");
-    Most { connections: u32::try_from(connections).unwrap_or(u32::MAX), ended_by, why }
+    ConnectionBound { connections: u32::try_from(connections).unwrap_or(u32::MAX), ended_by, why }
 }
 
 /// Carries out the trials of a test; returns whether all succeeded.
@@ -126,14 +126,14 @@ fn search(plan: &Plan<'_>, bench: &mut Bench<'_>, printer: &mut Printer) -> bool
 }
 
 fn with_progress<T>(cli: &Cli, step: &Step, work: impl FnOnce() -> T) -> T {
-    let words = || format!("{} {}", step.test.name(), step.tier);
-    let _progress = (cli.output != Output::Json).then(|| Progress::start(words()));
+    let description = || format!("{} {}", step.test.name(), step.tier);
+    let _progress = (cli.output != Output::Json).then(|| Progress::start(description()));
     work()
 }
 
 /// The command line that repeats one trial, without the secret.
 fn command(step: &Step) -> String {
-    let mut words = vec!["wse-bench".to_owned()];
+    let mut description = vec!["wse-bench".to_owned()];
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
@@ -141,12 +141,12 @@ fn command(step: &Step) -> String {
                 arguments.next();
             }
             other if ["--secret=", "--tiers=", "--test="].iter().any(|flag| other.starts_with(flag)) => {}
-            _ => words.push(argument),
+            _ => description.push(argument),
         }
     }
-    words.extend(["--test".into(), step.test.name().into()]);
+    description.extend(["--test".into(), step.test.name().into()]);
     if step.test != Test::ConnectionLimit {
-        words.extend(["--tiers".into(), step.tier.to_string()]);
+        description.extend(["--tiers".into(), step.tier.to_string()]);
     }
-    words.join(" ")
+    description.join(" ")
 }

@@ -13,8 +13,8 @@ const BAD_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    if let Err(words) = check(&cli) {
-        eprintln!("{words}");
+    if let Err(description) = check(&cli) {
+        eprintln!("{description}");
         return ExitCode::from(BAD_USAGE);
     }
     match run(&cli) {

@@ -26,7 +26,7 @@ use crate::{suite::Test, workloads::Workload};
 
 /// What the command line requests of a tier.
 #[derive(Clone, Debug, Serialize)]
-pub struct Asked {
+pub struct Request {
     /// The test that the tier belongs to.
     pub test: Test,
     /// The workload of the load generator.
@@ -45,12 +45,12 @@ pub struct Asked {
 
 /// The result of a tier; a tier that failed also has one.
 #[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
+pub struct TierResult {
     /// Version of the format: [`bench_format::SCHEMA`].
     pub schema: u32,
     /// The requested test, tier, load and messages.
     #[serde(flatten)]
-    pub asked: Asked,
+    pub asked: Request,
     /// Why this is not a clean result; empty when it is one.
     pub problems: Vec<String>,
     /// The result of this probe; absent outside of a search for the most connections.
@@ -109,14 +109,14 @@ pub struct Measured {
     pub workers: Vec<WorkerEvidence>,
 }
 
-impl Outcome {
+impl TierResult {
     /// The result of a tier that could not be measured.
-    pub fn failed(asked: Asked, reason: String, command: String) -> Self {
+    pub fn failed(asked: Request, reason: String, command: String) -> Self {
         Self::from_parts(asked, vec![reason], None, command)
     }
 
     /// The result of a tier from its trial.
-    pub fn new(asked: Asked, trial: &measure::Measured, command: String) -> Self {
+    pub fn new(asked: Request, trial: &measure::Measured, command: String) -> Self {
         match trial.judge() {
             Ok(Judged { result, merged }) => {
                 let problems = problems(&asked, &result, &merged);
@@ -127,7 +127,7 @@ impl Outcome {
         }
     }
 
-    fn from_parts(asked: Asked, problems: Vec<String>, measured: Option<Measured>, command: String) -> Self {
+    fn from_parts(asked: Request, problems: Vec<String>, measured: Option<Measured>, command: String) -> Self {
         Self { schema: bench_format::SCHEMA, asked, problems, probe: None, limit: None, measured, command }
     }
 
@@ -141,7 +141,7 @@ impl Outcome {
 }
 
 /// The reasons why the trial is invalid, then the requested work that was not done.
-fn problems(asked: &Asked, result: &TrialResult, merged: &Merged) -> Vec<String> {
+fn problems(asked: &Request, result: &TrialResult, merged: &Merged) -> Vec<String> {
     let reasons = match &result.validity {
         Validity::Valid => &[],
         Validity::Invalid { reasons } => reasons.as_slice(),
@@ -235,7 +235,7 @@ mod tests {
     };
 
     #[test]
-    fn without_the_services_counters_nobody_is_witness() {
+    fn without_the_services_counters_there_is_no_witness() {
         let outcome = fixture::unwitnessed();
         let measured = outcome.measured.as_ref().unwrap();
         assert_eq!((measured.witness, measured.service.as_ref()), (Witness::None, None));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn why_a_trial_is_invalid_comes_before_what_it_did_not_do() {
+    fn invalidity_is_printed_before_failed_objectives() {
         let outcome = outcome(asked(Test::Throughput, 12), |files| {
             files.trial.load = Load::Open { rate_per_second: 1250.0, arrivals: Default::default() };
             files.uploads[0].window.cpu_ns = 1_900_000_000;

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn all_formats_say_the_same() {
+    fn all_formats_print_the_same_content() {
         for size in [64, 175, 256, 1024, 70_000] {
             let json = decoded(Format::Json, size, 123_456_789);
             assert_eq!(json["p"]["seq"], 123_456_789);

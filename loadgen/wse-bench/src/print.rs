@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use bench_format::{plan::Load, result::Witness};
 
 use self::table::{Column, Row, columns};
-use crate::{cli::Output, outcome::Outcome, suite::Test, workloads::Workload};
+use crate::{cli::Output, outcome::TierResult, suite::Test, workloads::Workload};
 
 /// Smallest width of a column, in characters.
 const NARROWEST: usize = 8;
@@ -23,7 +23,7 @@ const PROJECTED: f64 = 1e6;
 pub struct Printer {
     output: Output,
     with_service: bool,
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<TierResult>,
 }
 
 impl Printer {
@@ -33,7 +33,7 @@ impl Printer {
     }
 
     /// Prints one outcome, or keeps it for the list if the output is JSON.
-    pub fn show(&mut self, outcome: Outcome) {
+    pub fn show(&mut self, outcome: TierResult) {
         if self.output != Output::Json {
             if self.test_before() != Some(outcome.asked.test) {
                 print!("{}{}", self.ending(), self.heading(&outcome));
@@ -67,11 +67,11 @@ impl Printer {
         self.outcomes.last().map(|outcome| outcome.asked.test)
     }
 
-    fn columns(&self, outcome: &Outcome) -> Vec<Column> {
+    fn columns(&self, outcome: &TierResult) -> Vec<Column> {
         columns(outcome.asked.test, outcome.asked.load.is_open(), self.with_service)
     }
 
-    fn heading(&self, outcome: &Outcome) -> String {
+    fn heading(&self, outcome: &TierResult) -> String {
         let columns = self.columns(outcome);
         let titles: Vec<_> = columns.iter().map(|(title, _)| *title).collect();
         let sentence = sentence(outcome, self.with_service);
@@ -85,7 +85,7 @@ impl Printer {
         format!("\n{sentence}\n\n{}\n{}\n", padded.join("  "), lines.join("  "))
     }
 
-    fn row(&self, outcome: &Outcome) -> String {
+    fn row(&self, outcome: &TierResult) -> String {
         let columns = self.columns(outcome);
         let cells: Vec<_> = match &outcome.measured {
             Some(measured) => {
@@ -114,7 +114,7 @@ impl Printer {
             Some(Test::SustainedHold) => self.outcomes.last().map(memory).unwrap_or_default(),
             Some(Test::ConnectionLimit) => {
                 let limit = self.outcomes.last().and_then(|outcome| outcome.limit.as_ref());
-                limit.map(|limit| format!("\nMost that held: {}\n", limit.in_words())).unwrap_or_default()
+                limit.map(|limit| format!("\nMost that held: {}\n", limit.description())).unwrap_or_default()
             }
             _ => String::new(),
         }
@@ -123,7 +123,7 @@ impl Printer {
 
 /// The cell of a tier without numbers. A probe shows its reason here: the search goes on, and a probe that doesn't hold
 /// isn't listed as a problem.
-fn failed(outcome: &Outcome) -> String {
+fn failed(outcome: &TierResult) -> String {
     match (&outcome.probe, outcome.problems.first()) {
         (Some(_), Some(why)) => format!("failed: {why}"),
         _ => "failed".into(),
@@ -131,7 +131,7 @@ fn failed(outcome: &Outcome) -> String {
 }
 
 /// Memory of the last tier's connections, and projected for a million; empty when it wasn't measured.
-fn memory(outcome: &Outcome) -> String {
+fn memory(outcome: &TierResult) -> String {
     let Some(measured) = &outcome.measured else { return String::new() };
     let (Some(service), Some(kernel)) =
         (measured.figures.service_bytes_per_connection, measured.kernel_bytes_per_connection)
@@ -156,7 +156,7 @@ fn width(title: &str) -> usize {
 }
 
 /// The sentence above a table: the load model, the messages, the witness, and the sockets' options.
-fn sentence(outcome: &Outcome, with_service: bool) -> String {
+fn sentence(outcome: &TierResult, with_service: bool) -> String {
     let asked = &outcome.asked;
     let load = match (&asked.load, asked.test) {
         (_, Test::ConnectionLimit) => "connections are opened and held, and each is pinged once".into(),
@@ -198,7 +198,7 @@ fn sentence(outcome: &Outcome, with_service: bool) -> String {
 }
 
 /// How a service publishes without a schedule.
-fn flood(outcome: &Outcome) -> String {
+fn flood(outcome: &TierResult) -> String {
     let publisher = outcome.measured.as_ref().and_then(|measured| measured.publisher.as_ref());
     let held_back = match publisher.map(|publisher| publisher.backpressure.as_str()) {
         Some("none") => ", and nothing holds it back: its backlog grows",
@@ -248,41 +248,41 @@ mod tests {
 
     #[test]
     fn a_failure_is_a_row_too() {
-        let outcome = Outcome::failed(asked(Test::Throughput, 10), "no luck".into(), String::new());
+        let outcome = TierResult::failed(asked(Test::Throughput, 10), "no luck".into(), String::new());
         let row = printer(Output::Text).row(&outcome);
         assert!(row.contains("10") && row.contains("failed") && row.trim_end().ends_with('!'), "{row}");
         let probe = Probe { phase: Phase::Raise, held: false, side: None, why: None };
-        let probed = Outcome { probe: Some(probe), ..outcome };
+        let probed = TierResult { probe: Some(probe), ..outcome };
         assert!(printer(Output::Text).row(&probed).contains("failed: no luck"));
     }
 
     #[test]
-    fn held_connections_say_what_they_take_and_what_a_million_would() {
-        let said = |change: fn(&mut judge::fixture::Files)| memory(&outcome(asked(Test::SustainedHold, 10), change));
+    fn held_connections_report_memory_each_and_for_a_million() {
+        let printed = |change: fn(&mut judge::fixture::Files)| memory(&outcome(asked(Test::SustainedHold, 10), change));
         assert_eq!(
-            said(|files| with_memory(files, 10 << 10, 80 << 10)),
+            printed(|files| with_memory(files, 10 << 10, 80 << 10)),
             "\nMemory for each of 10 connections: 1.0 KiB of the service's process, 8.0 KiB of the kernel for both ends.\n\
              Projected, not measured, 1,000,000 like these: 1.0 GiB and 7.6 GiB.\n"
         );
-        assert_eq!(said(|_| ()), "", "a service on another machine");
+        assert_eq!(printed(|_| ()), "", "a service on another machine");
     }
 
     #[test]
-    fn what_holds_a_flood_back_is_said() {
+    fn the_backpressure_of_a_flood_is_printed() {
         let mut outcome = throughput();
-        for (backpressure, words) in [
+        for (backpressure, description) in [
             ("engine", "held back by its backlog"),
             ("offer", "up to as many deliveries as it is told"),
             ("none", "nothing holds it back"),
         ] {
             let publisher = PublisherStats { backpressure: backpressure.into(), ..Default::default() };
             outcome.measured.as_mut().unwrap().publisher = Some(publisher);
-            assert!(flood(&outcome).contains(words), "{}", flood(&outcome));
+            assert!(flood(&outcome).contains(description), "{}", flood(&outcome));
         }
     }
 
     #[test]
-    fn the_sentence_says_who_is_witness() {
+    fn the_sentence_names_the_witness() {
         assert!(sentence(&throughput(), true).contains("witness the application"));
         assert!(sentence(&unwitnessed(), false).contains("written is not received"));
     }

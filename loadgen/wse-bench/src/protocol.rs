@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_signed_and_says_who_we_are() {
+    fn the_token_is_signed_and_names_the_user() {
         let mut validation = jsonwebtoken::Validation::default();
         validation.set_audience(&["wse-bench"]);
         validation.set_issuer(&["wse-bench"]);

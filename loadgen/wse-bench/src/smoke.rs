@@ -12,11 +12,11 @@ use loadgen_core::{
     clock::unix_ns,
     connect::{UpgradeRequest, resolve},
     frame::{self, Opcode},
-    peer::{Peer, Silence, Taken},
+    peer::{Peer, ReceivedFrame, Silence},
     workload::{Admission, Workload},
 };
 
-use self::answers::{Answers, close_code, refusal};
+use self::answers::{PingReplies, close_code, refusal};
 use crate::protocol::{Use, Wse};
 
 /// Longest duration of one connection with all of its messages.
@@ -59,8 +59,8 @@ pub fn check(address: &str, secret: &str) -> anyhow::Result<Smoke> {
     }
     let deadline = Instant::now() + PATIENCE;
     let forged = Wse::forged(Use::Ping)?;
-    if let Err(words) = connect(&forged, deadline).and_then(|peer| smoke.be_refused(&forged, peer, deadline)) {
-        smoke.findings.push(format!("with a token of another secret: {words}"));
+    if let Err(description) = connect(&forged, deadline).and_then(|peer| smoke.be_refused(&forged, peer, deadline)) {
+        smoke.findings.push(format!("with a token of another secret: {description}"));
     }
     Ok(smoke)
 }
@@ -103,13 +103,13 @@ impl Smoke {
         if let Some(book) = self.books.last_mut() {
             book.unnumbered = MESSAGES;
         }
-        let mut answers = Answers::to([whole, in_parts], PING);
+        let mut answers = PingReplies::to([whole, in_parts], PING);
         let ended = loop {
             if answers.are_complete() {
                 break Ok(true);
             }
             match peer.frame(deadline) {
-                Ok(Taken { opcode: Opcode::Close, payload, .. }) => {
+                Ok(ReceivedFrame { opcode: Opcode::Close, payload, .. }) => {
                     break Err(format!("the service closed with {:?} in the middle", close_code(&payload)));
                 }
                 Ok(taken) => answers.take(&taken),
@@ -131,8 +131,10 @@ impl Smoke {
         }
         refusal(&first)?;
         match next()? {
-            Taken { opcode: Opcode::Close, payload, .. } if close_code(&payload) == Some(UNAUTHORIZED) => Ok(()),
-            other => Err(format!("Close {UNAUTHORIZED} was due, but this came: {}", other.in_words())),
+            ReceivedFrame { opcode: Opcode::Close, payload, .. } if close_code(&payload) == Some(UNAUTHORIZED) => {
+                Ok(())
+            }
+            other => Err(format!("Close {UNAUTHORIZED} was due, but this came: {}", other.description())),
         }
     }
 
@@ -152,7 +154,7 @@ fn ready(wse: &Wse, peer: &mut Peer, deadline: Instant) -> Result<String, String
     match (wse.admit(first.opcode, &first.payload), first.last) {
         (Admission::Ready { connection_id }, true) if !connection_id.is_empty() => Ok(connection_id),
         (Admission::Ready { .. }, true) => Err("server_ready names no connection_id".into()),
-        _ => Err(format!("the first frame is not server_ready: {}", first.in_words())),
+        _ => Err(format!("the first frame is not server_ready: {}", first.description())),
     }
 }
 
@@ -163,8 +165,10 @@ fn goodbye(peer: &mut Peer, deadline: Instant) -> Result<(), String> {
     peer.send(&close, deadline).map_err(|error| format!("sending Close: {error}"))?;
     loop {
         match peer.frame(deadline) {
-            Ok(Taken { opcode: Opcode::Close, payload, .. }) if close_code(&payload) == Some(NORMAL) => return Ok(()),
-            Ok(Taken { opcode: Opcode::Close, payload, .. }) => {
+            Ok(ReceivedFrame { opcode: Opcode::Close, payload, .. }) if close_code(&payload) == Some(NORMAL) => {
+                return Ok(());
+            }
+            Ok(ReceivedFrame { opcode: Opcode::Close, payload, .. }) => {
                 return Err(format!("Close {NORMAL} was answered by Close {:?}", close_code(&payload)));
             }
             // Messages that were in flight.

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_lasts_as_published_unless_told_otherwise_and_pings_each_connection_every_five_seconds() {
+    fn a_hold_lasts_as_published_by_default_and_pings_each_connection_every_five_seconds() {
         let step = |line| steps(line, Test::SustainedHold).remove(0);
         let published = step("wse-bench --tiers 1000 --duration 10");
         assert_eq!((published.window, published.warmup), (Window::Fixed(Duration::from_secs(30)), Duration::ZERO));
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_lasts_as_long_as_it_is_told() {
+    fn a_flood_lasts_as_long_as_configured() {
         let step = &steps("wse-bench --duration 1.5 --warmup 0.25 --tiers 5", Test::Throughput)[0];
         let expected = (Duration::from_millis(250), Window::Fixed(Duration::from_millis(1500)));
         assert_eq!((step.warmup, step.window), expected);

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_published_message_is_none() {
+    fn a_message_that_is_no_publication_is_ignored() {
         assert_eq!(of(r#"{"c":"WSE","t":"ping","p":{"server_time":"x"},"seq":3}"#), Delivery::Other);
         assert_eq!(of(r#"{"c":"WSE","id":"x","p":{},"seq":1,"t":"server_hello","v":1}"#), Delivery::Other);
         assert_eq!(of(""), Delivery::Other);
@@ -166,7 +166,7 @@ mod tests {
         }
 
         #[test]
-        fn a_time_is_the_number_whatever_its_length(number in 0..MOST, short in 0_u64..1000, behind in "[^0-9].{0,20}") {
+        fn a_timestamp_of_any_length_is_read_as_a_number(number in 0..MOST, short in 0_u64..1000, behind in "[^0-9].{0,20}") {
             for number in [number, short, 1_700_000_000_000_000 + short] {
                 prop_assert_eq!(time(format!("{number}{behind}").as_bytes()), Some(number));
                 prop_assert_eq!(time(number.to_string().as_bytes()), Some(number));

@@ -22,14 +22,14 @@ use bench_format::{
 use service::{Flaw, SECRET, Service};
 
 #[derive(Default)]
-struct Seen {
+struct Observed {
     trials: Vec<Assignment>,
     registrations: Vec<Registration>,
     ready: Vec<Ready>,
     results: Vec<WorkerResult>,
 }
 
-type Shared = Arc<Mutex<Seen>>;
+type Shared = Arc<Mutex<Observed>>;
 
 fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
@@ -82,7 +82,7 @@ async fn ready(State(seen): State<Shared>, Json(ready): Json<Ready>) -> Json<Rel
 
 fn coordinator(trials: Vec<Assignment>) -> (String, Shared, tokio::runtime::Runtime) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let seen = Arc::new(Mutex::new(Seen { trials, ..Seen::default() }));
+    let seen = Arc::new(Mutex::new(Observed { trials, ..Observed::default() }));
     let app = Router::new()
         .route(
             "/v1/workers",
@@ -115,7 +115,7 @@ fn work(url: &str) -> Option<i32> {
 }
 
 #[test]
-fn a_worker_does_what_the_coordinator_says_until_the_run_is_over() {
+fn a_worker_follows_the_coordinator_until_the_run_is_over() {
     let service = Service::start(Flaw::None);
     let trials = vec![
         assignment(service.port, "ping-latency", Some(3)),

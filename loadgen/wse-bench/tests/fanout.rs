@@ -95,12 +95,12 @@ fn publish(mut stream: TcpStream, script: Script) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     stream.write_all(&text(READY))?;
     let said_goodbye = Arc::new(AtomicBool::new(false));
-    let (mut client, heard) = (stream.try_clone()?, Arc::clone(&said_goodbye));
+    let (mut client, ready_flag) = (stream.try_clone()?, Arc::clone(&said_goodbye));
     thread::spawn(move || {
         while let Ok(opcode) = opcode_of_next(&mut client)
             && opcode != 8
         {}
-        heard.store(true, Ordering::Release);
+        ready_flag.store(true, Ordering::Release);
     });
     let mut n = script.first;
     let mut batch = Vec::new();

@@ -53,7 +53,7 @@ fn client() -> Wse {
 
 #[test]
 fn until_it_is_let_in_a_client_understands_greetings_and_refusals_and_waits_out_the_rest() {
-    let mut told = (0, 0, 0);
+    let mut counted = (0, 0, 0);
     for message in golden().into_iter().filter(|message| message.from == "server") {
         let expected = match message.means.as_str() {
             "server_ready" => Admission::Ready { connection_id: message.connection_id.clone().unwrap() },
@@ -61,17 +61,17 @@ fn until_it_is_let_in_a_client_understands_greetings_and_refusals_and_waits_out_
             _ => Admission::Waiting,
         };
         match expected {
-            Admission::Ready { .. } => told.0 += 1,
-            Admission::Refused(_) => told.1 += 1,
-            Admission::Waiting => told.2 += 1,
+            Admission::Ready { .. } => counted.0 += 1,
+            Admission::Refused(_) => counted.1 += 1,
+            Admission::Waiting => counted.2 += 1,
         }
         assert_eq!(client().admit(message.opcode(), &message.bytes()), expected, "{}", message.name);
     }
-    assert!(told.0 > 0 && told.1 > 0 && told.2 > 0, "the file lacks something: {told:?}");
+    assert!(counted.0 > 0 && counted.1 > 0 && counted.2 > 0, "the file lacks something: {counted:?}");
 }
 
 #[test]
-fn only_pongs_are_answers_and_each_tells_which_ping_it_answers() {
+fn only_pongs_are_answers_and_each_names_its_ping() {
     let mut pongs = 0;
     for message in golden().into_iter().filter(|message| message.from == "server") {
         let seen = client().classify(message.opcode(), &message.bytes());

@@ -20,7 +20,7 @@ fn printed(name: &str, flags: &str) {
             .output()
             .unwrap();
         let text = String::from_utf8(done.stdout).unwrap();
-        let said = String::from_utf8(done.stderr).unwrap();
+        let printed = String::from_utf8(done.stderr).unwrap();
         let (body, clean) = match output {
             "json" => {
                 let masked = masked::json::masked(&text);
@@ -31,7 +31,7 @@ fn printed(name: &str, flags: &str) {
         };
         // A generator that is late on a busy machine is no failure here.
         let code = done.status.code().map_or("none".into(), |code| if clean { "0".into() } else { code.to_string() });
-        assert!(clean || code == "1" || name.contains("limit"), "{said}{text}");
+        assert!(clean || code == "1" || name.contains("limit"), "{printed}{text}");
         masked::check(&format!("{name}.{output}.txt"), &format!("exit code {code}\n{body}"));
     }
 }
@@ -115,7 +115,7 @@ fn fanout_broadcast() {
 }
 
 #[test]
-fn fanout_broadcast_as_fast_as_it_goes() {
+fn fanout_broadcast_as_a_flood() {
     let service = Publisher::alone(Pace::Flood);
     let (port, url) = (service.port, &service.stats_url);
     printed(

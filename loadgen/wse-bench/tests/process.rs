@@ -109,12 +109,12 @@ fn markdown_is_a_table() {
 }
 
 #[test]
-fn nobody_there_is_exit_code_1_in_words() {
+fn an_unreachable_service_is_exit_code_1_with_a_reason() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let output = wse_bench(&format!("--port {free}"));
-    let words = String::from_utf8(output.stderr).unwrap();
+    let description = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(words.contains("failed to open a connection") && words.contains("refused"), "{words}");
+    assert!(description.contains("failed to open a connection") && description.contains("refused"), "{description}");
 }
 
 #[test]
@@ -122,20 +122,20 @@ fn of_two_instances_the_one_that_is_not_there_is_named_with_its_flag() {
     let listen = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (publisher, gone) = (listen(), listen().local_addr().unwrap().port());
     let there = publisher.local_addr().unwrap().port();
-    for (port, port2, words) in [
+    for (port, port2, description) in [
         (gone, there, format!("no instance that publishes listens at 127.0.0.1:{gone}: start it there")),
         (there, gone, "no instance that hands on what the other publishes; its port is --port2".into()),
     ] {
         let output = wse_bench(&format!("--test fanout-cluster --port {port} --port2 {port2}"));
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains(&words), "{said}");
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{printed}");
+        assert!(printed.contains(&description), "{printed}");
     }
 }
 
 #[test]
 fn bad_usage_is_exit_code_2_and_names_what_is_known() {
-    for (arguments, words) in [
+    for (arguments, description) in [
         (
             "--test battle-load",
             "known are connection-storm, ping-latency, throughput, size-matrix, format-comparison, sustained-hold",
@@ -146,8 +146,8 @@ fn bad_usage_is_exit_code_2_and_names_what_is_known() {
         ("--format xml", "possible values"),
     ] {
         let output = wse_bench(arguments);
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{arguments}: {said}");
-        assert!(said.contains(words), "{arguments}: {said}");
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {printed}");
+        assert!(printed.contains(description), "{arguments}: {printed}");
     }
 }

@@ -31,7 +31,7 @@ fn a_service_that_speaks_the_protocol_passes_and_its_messages_are_in_the_books()
 }
 
 #[test]
-fn nobody_there_is_a_finding_and_no_error() {
+fn an_unreachable_service_is_a_finding_and_no_error() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let smoke = smoke::check(&free.to_string(), SECRET).unwrap();
     assert!(smoke.findings[0].contains("refused") && smoke.books.is_empty(), "{smoke:?}");

@@ -46,8 +46,10 @@ fn the_suite_runs_its_seven_tests_in_order_and_prints_a_table_for_each() {
         "sustained-hold: open loop, each connection pinged every 1 s, witness the reply",
         "connection-limit: connections are opened and held, and each is pinged once",
     ];
-    let places: Vec<_> =
-        tables.iter().map(|words| text.find(words).unwrap_or_else(|| panic!("{words} in {text}"))).collect();
+    let places: Vec<_> = tables
+        .iter()
+        .map(|description| text.find(description).unwrap_or_else(|| panic!("{description} in {text}")))
+        .collect();
     assert!(places.is_sorted(), "{text}");
     assert!(text.contains("Most that held: >= 6 connections (all that --max-connections asks for held)"), "{text}");
     // One check before and one after each of two storms, pings, floods, holds, twelve cells, six formats and one probe.
@@ -88,7 +90,7 @@ fn formats_are_offered_in_turn_and_compared_with_json() {
 }
 
 #[test]
-fn what_bound_a_flood_is_told_of_a_service_on_this_machine() {
+fn the_bound_of_a_flood_is_reported_for_a_service_on_this_machine() {
     let service = Service::start(Flaw::None);
     let (code, results) = results(&service, "--test throughput --tiers 4");
     let figures = &results[0]["measured"]["figures"];
@@ -138,7 +140,7 @@ fn the_limit_of_a_service_is_bracketed_and_named() {
 }
 
 #[test]
-fn a_service_that_lets_nobody_stay_has_no_limit_to_find() {
+fn a_service_that_closes_every_connection_has_no_limit_to_find() {
     let service = Service::start(Flaw::DropsAfterAPing);
     let (code, results) = results(&service, "--test connection-limit --max-connections 2 --no-conformance");
     assert_eq!(code, Some(1), "{results:?}");
@@ -181,12 +183,12 @@ fn connections_start_from_the_addresses_that_are_given() {
 }
 
 #[test]
-fn what_the_machine_allows_is_said_up_front() {
+fn the_limits_of_the_machine_are_printed_before_the_run() {
     let service = Service::start(Flaw::None);
     let (_, text) = text(&service, "--test connection-storm --tiers 2");
-    for words in
+    for description in
         ["preflight: descriptors: ", "preflight: ports: ", "preflight: backlog: ", "preflight: CPU: workers may use"]
     {
-        assert!(text.contains(words), "{words} in {text}");
+        assert!(text.contains(description), "{description} in {text}");
     }
 }

@@ -23,13 +23,13 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::{
     api::{self, ClusterApi},
+    caches::Caches,
     cluster_file::ClusterFile,
-    ends::{self, Role, ServicePod, WorkerPods},
-    events::{Events, Happening},
-    journal::{Found, Journal},
+    events::{Events, RunEvent},
+    journal::{Journal, Original},
+    pod_end::{self, Role, ServicePod, WorkerPods},
+    pod_failure::pod_name,
     quantity,
-    seen::Seen,
-    trouble::pod_name,
 };
 
 mod logs;
@@ -50,7 +50,7 @@ const PUT_BACK_TRIES: u32 = 2;
 pub struct Kubernetes {
     cluster: Arc<ClusterFile>,
     api: ClusterApi,
-    seen: Seen,
+    caches: Caches,
     journal: Journal,
     /// Gets an Event when something could not be restored.
     events: Events,
@@ -87,7 +87,7 @@ impl Kubernetes {
     pub fn new(
         cluster: Arc<ClusterFile>,
         api: ClusterApi,
-        seen: Seen,
+        caches: Caches,
         journal: Journal,
         events: Events,
         start_deadline: Duration,
@@ -97,7 +97,7 @@ impl Kubernetes {
         Self {
             cluster,
             api,
-            seen,
+            caches,
             journal,
             events,
             start_deadline,
@@ -109,11 +109,11 @@ impl Kubernetes {
     }
 
     /// Calls `look` at every change until it returns a value; `None` when the deadline passes first.
-    async fn wait_for<T>(&self, deadline: Instant, mut look: impl FnMut(&Seen) -> Option<T>) -> Option<T> {
-        let mut changes = self.seen.changes();
+    async fn wait_for<T>(&self, deadline: Instant, mut look: impl FnMut(&Caches) -> Option<T>) -> Option<T> {
+        let mut changes = self.caches.changes();
         loop {
             changes.mark_unchanged();
-            if let Some(answer) = look(&self.seen) {
+            if let Some(answer) = look(&self.caches) {
                 return Some(answer);
             }
             if timeout_at(deadline, changes.changed()).await.is_err() {
@@ -124,11 +124,12 @@ impl Kubernetes {
 
     /// Waits until no pod of a kind is left, before the next ones are started.
     async fn wait_until_gone(&self, whose: &str, ours: impl Fn(&Pod) -> bool) -> Result<(), Error> {
-        let left =
-            |seen: &Seen| seen.pods().into_iter().filter(|pod| ours(pod) && !is_over(pod)).map(|pod| pod_name(&pod));
-        let gone = self.wait_for(Instant::now() + GONE, |seen| left(seen).next().is_none().then_some(())).await;
+        let left = |caches: &Caches| {
+            caches.pods().into_iter().filter(|pod| ours(pod) && !is_over(pod)).map(|pod| pod_name(&pod))
+        };
+        let gone = self.wait_for(Instant::now() + GONE, |caches| left(caches).next().is_none().then_some(())).await;
         gone.ok_or_else(|| {
-            let names: Vec<String> = left(&self.seen).collect();
+            let names: Vec<String> = left(&self.caches).collect();
             let reason = format!("still there after {} s: {}", GONE.as_secs(), names.join(", "));
             Error::Elsewhere { what: format!("wait for the pods of {whose} before to go"), reason }
         })
@@ -140,7 +141,7 @@ impl Kubernetes {
     }
 
     fn is_of_deployment(&self, pod: &Pod, name: &str) -> bool {
-        let Some(deployment) = self.seen.deployment(name) else { return false };
+        let Some(deployment) = self.caches.deployment(name) else { return false };
         let Some(wanted) = deployment.spec.as_ref().and_then(|spec| spec.selector.match_labels.as_ref()) else {
             return false;
         };
@@ -149,38 +150,38 @@ impl Kubernetes {
     }
 
     fn is_of_a_job(&self, pod: &Pod) -> bool {
-        ends::job_of(pod).is_some_and(|job| self.cluster.jobs.iter().any(|known| known.job == job))
+        pod_end::job_of(pod).is_some_and(|job| self.cluster.jobs.iter().any(|known| known.job == job))
     }
 
-    fn note(&mut self, found: Found) -> Result<(), Error> {
+    fn note(&mut self, found: Original) -> Result<(), Error> {
         self.journal.note(found).map_err(|error| Error::Elsewhere {
             what: "note what was found before changing it".into(),
-            reason: io_words(&error),
+            reason: describe_io_error(&error),
         })
     }
 
     fn pod(&self, uid: &str) -> Option<Arc<Pod>> {
-        self.seen.pods().into_iter().find(|pod| pod.metadata.uid.as_deref() == Some(uid))
+        self.caches.pods().into_iter().find(|pod| pod.metadata.uid.as_deref() == Some(uid))
     }
 
     /// Whether the cluster file has the object of a journal's entry.
-    fn is_known(&self, found: &Found) -> bool {
+    fn is_known(&self, found: &Original) -> bool {
         match found {
-            Found::Deployment { name, .. } => self.cluster.deployments().any(|known| known == name),
-            Found::Job { name, .. } => self.cluster.jobs.iter().any(|known| known.job == *name),
+            Original::Deployment { name, .. } => self.cluster.deployments().any(|known| known == name),
+            Original::Job { name, .. } => self.cluster.jobs.iter().any(|known| known.job == *name),
         }
     }
 
     /// Restores one object to its original value. An object that the cluster file doesn't have is left alone: an
     /// upgrade of the chart has removed it, or another program has written to the results volume.
-    async fn restore(&self, found: &Found) -> Result<(), api::Error> {
+    async fn restore(&self, found: &Original) -> Result<(), api::Error> {
         if !self.is_known(found) {
             eprintln!("ladder: not restored, because the cluster file doesn't have it: {found:?}");
             return Ok(());
         }
         let restored = match found {
-            Found::Deployment { name, replicas } => self.api.scale(name, *replicas).await,
-            Found::Job { name, suspend } => self.api.suspend(name, *suspend).await,
+            Original::Deployment { name, replicas } => self.api.scale(name, *replicas).await,
+            Original::Job { name, suspend } => self.api.suspend(name, *suspend).await,
         };
         match restored {
             // The object was deleted, so there is nothing to restore.
@@ -228,9 +229,9 @@ impl Backend for Kubernetes {
             }
         }
         let reason = last.map(|error| error.to_string()).unwrap_or_default();
-        let words = format!("not everything was put back, the next start tries again: {reason}");
-        eprintln!("ladder: {words}");
-        self.events.tell(Happening::NotPutBack { words });
+        let description = format!("not everything was put back, the next start tries again: {reason}");
+        eprintln!("ladder: {description}");
+        self.events.record(RunEvent::NotPutBack { description });
         Err(Error::Elsewhere { what: "put everything back".into(), reason })
     }
 
@@ -273,13 +274,17 @@ impl Stage for Kubernetes {
     fn service_ended(&mut self) -> Option<Ended> {
         // Inference and companions first: a service may end because of them.
         self.behind.iter().chain(&self.service).find_map(|Serves { known, .. }| {
-            ends::of_service(known, self.seen.deployment(&known.deployment).as_deref(), self.pod(&known.uid).as_deref())
+            pod_end::of_service(
+                known,
+                self.caches.deployment(&known.deployment).as_deref(),
+                self.pod(&known.uid).as_deref(),
+            )
         })
     }
 
     fn worker_ended(&mut self) -> Option<Ended> {
         let known = &self.workers.as_ref()?.known;
-        ends::of_workers(known, self.seen.job(&known.job).as_deref(), &self.seen.pods())
+        pod_end::of_workers(known, self.caches.job(&known.job).as_deref(), &self.caches.pods())
     }
 
     async fn confirm(&mut self) -> Option<Ended> {
@@ -289,7 +294,7 @@ impl Stage for Kubernetes {
         match self.ask_afresh().await {
             Ok(ended) => ended,
             Err(error) => Some(Ended {
-                words: format!("nobody can tell whether all ran to the end: {error}"),
+                description: format!("nobody can tell whether all ran to the end: {error}"),
                 cause: Cause::Outside,
             }),
         }
@@ -317,14 +322,14 @@ impl Kubernetes {
         for Serves { known, .. } in self.behind.iter().chain(&self.service) {
             let deployment = found(self.api.deployment(&known.deployment).await)?;
             let pod = found(self.api.pod(&known.pod).await)?;
-            if let Some(ended) = ends::of_service(known, deployment.as_ref(), pod.as_ref()) {
+            if let Some(ended) = pod_end::of_service(known, deployment.as_ref(), pod.as_ref()) {
                 return Ok(Some(ended));
             }
         }
         if let Some(Workers { known, .. }) = &self.workers {
             let job = found(self.api.job(&known.job).await)?;
             let pods: Vec<Arc<Pod>> = self.api.pods_of_job(&known.job).await?.into_iter().map(Arc::new).collect();
-            return Ok(ends::of_workers(known, job.as_ref(), &pods));
+            return Ok(pod_end::of_workers(known, job.as_ref(), &pods));
         }
         Ok(None)
     }
@@ -347,7 +352,7 @@ fn elsewhere(error: api::Error) -> Error {
 }
 
 /// An error of the results volume as text, with how to fix it if known.
-pub fn io_words(error: &io::Error) -> String {
+pub fn describe_io_error(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             format!("the results volume is full ({error}): delete old runs or enlarge the claim")

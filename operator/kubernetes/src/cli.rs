@@ -112,11 +112,11 @@ async fn run(command: Command) -> anyhow::Result<u8> {
         Command::Status(arguments) => status::status(&arguments).await,
         Command::Fetch(arguments) => fetch::fetch(&arguments).await,
         Command::Assert(arguments) => assert::assert(&arguments).await,
-        Command::Evidence(arguments) => tell(&arguments).await,
+        Command::Evidence(arguments) => print_evidence(&arguments).await,
     }
 }
 
-async fn tell(arguments: &Evidence) -> anyhow::Result<u8> {
+async fn print_evidence(arguments: &Evidence) -> anyhow::Result<u8> {
     let mut stop = operator::signals::Stop::listen().context("failed to listen for signals")?;
     let Evidence { host, port } = arguments;
     let listener = TcpListener::bind((host.as_str(), *port)).await;

@@ -355,8 +355,8 @@ impl ClusterFile {
                 wrong(field, "empty; the chart writes it".into());
             }
         }
-        if let Err(words) = check_run_id(&self.run_id) {
-            wrong("run_id", words);
+        if let Err(description) = check_run_id(&self.run_id) {
+            wrong("run_id", description);
         }
         for (name, service) in &self.services {
             if !self.protocols.contains_key(&service.protocol) {
@@ -379,10 +379,10 @@ impl ClusterFile {
                 wrong(&format!("targets[{index}].replicas"), message);
             }
             for (place, companion) in target.companions.iter().enumerate() {
-                if let Err(words) = check_companion(target, place) {
+                if let Err(description) = check_companion(target, place) {
                     wrong(
                         &format!("targets[{index}].companions[{place}].name"),
-                        format!("{words}: {}", companion.name),
+                        format!("{description}: {}", companion.name),
                     );
                 }
             }
@@ -482,7 +482,7 @@ jobs:
 mod tests {
     use super::{fixture::*, *};
 
-    fn words(plan: &str, cluster: &str) -> Vec<String> {
+    fn description(plan: &str, cluster: &str) -> Vec<String> {
         let folder = tempfile::tempdir().unwrap();
         let (plan_path, cluster_path) = (folder.path().join("plan.yaml"), folder.path().join("cluster.yaml"));
         fs::write(&plan_path, plan).unwrap();
@@ -493,8 +493,8 @@ mod tests {
     }
 
     #[test]
-    fn what_the_chart_writes_is_understood() {
-        assert_eq!(words(PLAN, CLUSTER), Vec::<String>::new());
+    fn the_charts_cluster_file_is_parsed() {
+        assert_eq!(description(PLAN, CLUSTER), Vec::<String>::new());
         let orders = orders();
         let trial = &orders.plan.trials()[0];
         assert_eq!(orders.cluster.target(trial).unwrap().deployment, "wsl-wse-server");
@@ -503,15 +503,18 @@ mod tests {
 
     #[test]
     fn mistakes_in_both_files_are_named_at_once() {
-        let found = words(&PLAN.replace("tiers: [100]", "teirs: [100]"), &CLUSTER.replace("lease:", "leese:"));
-        assert!(found.iter().any(|words| words.contains("did you mean `tiers`?")), "{found:?}");
-        assert!(found.iter().any(|words| words.starts_with("cluster.yaml: ") && words.contains("leese")), "{found:?}");
+        let found = description(&PLAN.replace("tiers: [100]", "teirs: [100]"), &CLUSTER.replace("lease:", "leese:"));
+        assert!(found.iter().any(|description| description.contains("did you mean `tiers`?")), "{found:?}");
+        assert!(
+            found.iter().any(|description| description.starts_with("cluster.yaml: ") && description.contains("leese")),
+            "{found:?}"
+        );
     }
 
     #[test]
     fn a_tier_without_a_job_and_a_ladder_without_a_deployment_are_named() {
         let plan = PLAN.replace("tiers: [100]", "tiers: [100, 200]");
-        let found = words(&plan, &CLUSTER.replace("variant: batch, deployment", "variant: dict, deployment"));
+        let found = description(&plan, &CLUSTER.replace("variant: batch, deployment", "variant: dict, deployment"));
         assert_eq!(
             found,
             [
@@ -527,21 +530,24 @@ mod tests {
         let objectives = "  objectives: [{figure: failed_share, at_most: 0}]\n";
         for tiers in ["  tiers: [100]\n", ""] {
             let plan = PLAN.replace("  tiers: [100]\n", tiers) + objectives + search;
-            let found = words(&plan, CLUSTER);
-            let ours =
-                found.iter().find(|words| words.contains("ladders[0].search")).unwrap_or_else(|| panic!("{found:?}"));
+            let found = description(&plan, CLUSTER);
+            let ours = found
+                .iter()
+                .find(|description| description.contains("ladders[0].search"))
+                .unwrap_or_else(|| panic!("{found:?}"));
             assert!(ours.contains("the search of throughput/batch in plan small can't be run in a cluster"), "{ours}");
             assert!(ours.ends_with("or search on one machine: ladder search small"), "{ours}");
         }
     }
 
     #[test]
-    fn replicas_are_refused_with_the_way_out() {
+    fn replicas_are_refused_with_the_remedy() {
         let plan = format!("workers: 2\n{PLAN}  replicas: 2\n");
-        let found = words(&plan, CLUSTER);
-        let ours =
-            found.iter().find(|words| words.contains("ladders[0].replicas: 2 replicas of a service are started"));
-        assert!(ours.is_some_and(|words| words.ends_with("or climb there: ladder run small")), "{found:?}");
+        let found = description(&plan, CLUSTER);
+        let ours = found
+            .iter()
+            .find(|description| description.contains("ladders[0].replicas: 2 replicas of a service are started"));
+        assert!(ours.is_some_and(|description| description.ends_with("or climb there: ladder run small")), "{found:?}");
     }
 
     const WITH_COMPANIONS: &str = "evidence: 9101 }, companions: [\
@@ -551,7 +557,7 @@ mod tests {
     #[test]
     fn companions_are_known_by_their_deployments_in_the_order_of_their_start() {
         let text = CLUSTER.replace("evidence: 9101 } }", WITH_COMPANIONS);
-        assert_eq!(words(PLAN, &text), Vec::<String>::new());
+        assert_eq!(description(PLAN, &text), Vec::<String>::new());
         let file: ClusterFile = serde_saphyr::from_str(&text).unwrap();
         assert_eq!(file.deployments().collect::<Vec<_>>(), ["wsl-redis", "wsl-publisher", "wsl-wse-server"]);
         assert_eq!(file.targets[0].companions[0].ports.metrics, None);
@@ -560,15 +566,15 @@ mod tests {
     #[test]
     fn a_companion_that_is_there_twice_or_named_like_a_path_is_refused() {
         let text = CLUSTER.replace("evidence: 9101 } }", WITH_COMPANIONS);
-        let found = words(PLAN, &text.replace("name: publisher", "name: redis"));
+        let found = description(PLAN, &text.replace("name: publisher", "name: redis"));
         assert_eq!(found, ["cluster.yaml: targets[0].companions[1].name: there twice: redis"]);
-        let found = words(PLAN, &text.replace("name: redis", "name: ../redis"));
+        let found = description(PLAN, &text.replace("name: redis", "name: ../redis"));
         assert!(found[0].starts_with("cluster.yaml: targets[0].companions[0].name: not a name"), "{found:?}");
     }
 
     #[test]
     fn a_run_id_that_is_no_folder_name_and_a_foreign_schema_are_named_together() {
-        let found = words(PLAN, &CLUSTER.replace("\"r1\"", "\"../r1\"").replace("schema: 1", "schema: 2"));
+        let found = description(PLAN, &CLUSTER.replace("\"r1\"", "\"../r1\"").replace("schema: 1", "schema: 2"));
         assert!(found[0].starts_with("cluster.yaml: schema: 2 is not"), "{found:?}");
         assert!(found[1].starts_with("cluster.yaml: run_id: \"../r1\" is no run id"), "{found:?}");
     }

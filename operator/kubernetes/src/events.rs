@@ -1,6 +1,6 @@
 //! Writes what happens in a run as Kubernetes Events about the operator's own pod, for users of kubectl.
 //!
-//! [`Events::tell`] never waits and never fails; a task writes the queued Events one after another. Each Event is
+//! [`Events::record`] never waits and never fails; a task writes the queued Events one after another. Each Event is
 //! created and never patched: an aggregated Event would keep only the message of the first one.
 
 use std::{
@@ -43,7 +43,7 @@ const LONGEST_NOTE: usize = 1024;
 
 /// An occurrence that is written as an Event. The variant's name is the Event's reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Happening {
+pub enum RunEvent {
     /// A run is climbed from now on: from its beginning, or from where it was interrupted.
     RunBegan {
         /// Id of the run that began.
@@ -59,26 +59,26 @@ pub enum Happening {
     /// A trial was measured, but its result is invalid.
     TrialInvalid {
         /// The trial and the reason.
-        words: String,
+        description: String,
     },
     /// A trial could not be measured.
     TrialFailed {
         /// The trial and the reason.
-        words: String,
+        description: String,
     },
     /// A trial was interrupted and is repeated.
     TrialInterrupted {
         /// The trial and the reason.
-        words: String,
+        description: String,
     },
     /// The replicas of a Deployment or the suspension of a Job could not be restored.
     NotPutBack {
         /// What could not be restored, and the reason.
-        words: String,
+        description: String,
     },
 }
 
-impl Happening {
+impl RunEvent {
     fn reason(&self) -> &'static str {
         match self {
             Self::RunBegan { .. } => "RunBegan",
@@ -106,10 +106,10 @@ impl Happening {
         match self {
             Self::RunBegan { run } => format!("climbing run {run}"),
             Self::RunEnded { run, standing } => format!("run {run} has ended: {}", standing.word()),
-            Self::TrialInvalid { words }
-            | Self::TrialFailed { words }
-            | Self::TrialInterrupted { words }
-            | Self::NotPutBack { words } => words.clone(),
+            Self::TrialInvalid { description }
+            | Self::TrialFailed { description }
+            | Self::TrialInterrupted { description }
+            | Self::NotPutBack { description } => description.clone(),
         }
     }
 }
@@ -128,14 +128,14 @@ pub struct OwnPod {
 /// The sending side of the Event queue.
 #[derive(Clone, Debug)]
 pub struct Events {
-    queue: Sender<(Timestamp, Happening)>,
+    queue: Sender<(Timestamp, RunEvent)>,
     lost: Arc<AtomicBool>,
 }
 
 /// The receiving side of the Event queue; writes Events to the API server.
 #[derive(Debug)]
 pub struct Writer {
-    queue: Receiver<(Timestamp, Happening)>,
+    queue: Receiver<(Timestamp, RunEvent)>,
     lost: Arc<AtomicBool>,
 }
 
@@ -148,9 +148,9 @@ pub fn events() -> (Events, Writer) {
 
 impl Events {
     /// Queues an Event without waiting. If the queue is full, the Event is dropped and the first such loss is logged.
-    pub fn tell(&self, happening: Happening) {
-        if let Err(TrySendError::Full((_, happening))) = self.queue.try_send((Timestamp::now(), happening)) {
-            say_once(&self.lost, &happening, "too many wait to be written");
+    pub fn record(&self, event: RunEvent) {
+        if let Err(TrySendError::Full((_, event))) = self.queue.try_send((Timestamp::now(), event)) {
+            log_once(&self.lost, &event, "too many wait to be written");
         }
     }
 }
@@ -161,30 +161,30 @@ impl Writer {
         let api: Api<Event> = Api::namespaced(client, &pod.namespace);
         let ours = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
         let mut last = None;
-        while let Some((at, happening)) = self.queue.recv().await {
+        while let Some((at, event)) = self.queue.recv().await {
             // An operation that is retried repeats the same failure; equal Events in a row are written once.
-            if last.as_ref() == Some(&happening) {
+            if last.as_ref() == Some(&event) {
                 continue;
             }
-            match timeout(ANSWER, api.create(&ours, &event(&pod, at, &happening))).await {
+            match timeout(ANSWER, api.create(&ours, &to_event(&pod, at, &event))).await {
                 Ok(Ok(_)) => {}
-                Ok(Err(kube::Error::Api(refusal))) => say_once(&self.lost, &happening, &refusal.message),
-                Ok(Err(error)) => say_once(&self.lost, &happening, &chain(&error)),
-                Err(_) => say_once(&self.lost, &happening, &format!("no answer within {} s", ANSWER.as_secs())),
+                Ok(Err(kube::Error::Api(refusal))) => log_once(&self.lost, &event, &refusal.message),
+                Ok(Err(error)) => log_once(&self.lost, &event, &chain(&error)),
+                Err(_) => log_once(&self.lost, &event, &format!("no answer within {} s", ANSWER.as_secs())),
             }
-            last = Some(happening);
+            last = Some(event);
         }
     }
 }
 
 /// Logs the first Event that could not be written. Nothing depends on Events, and their content is in the log anyway.
-fn say_once(lost: &AtomicBool, happening: &Happening, why: &str) {
+fn log_once(lost: &AtomicBool, event: &RunEvent, why: &str) {
     if !lost.swap(true, Ordering::Relaxed) {
-        eprintln!("ladder: failed to write the Event {} (others may be missing too): {why}", happening.reason());
+        eprintln!("ladder: failed to write the Event {} (others may be missing too): {why}", event.reason());
     }
 }
 
-fn event(pod: &OwnPod, at: Timestamp, happening: &Happening) -> Event {
+fn to_event(pod: &OwnPod, at: Timestamp, event: &RunEvent) -> Event {
     Event {
         metadata: ObjectMeta {
             generate_name: Some(format!("{}-", pod.name)),
@@ -194,10 +194,10 @@ fn event(pod: &OwnPod, at: Timestamp, happening: &Happening) -> Event {
         event_time: Some(MicroTime(at)),
         reporting_controller: Some(CONTROLLER.into()),
         reporting_instance: Some(cut(&pod.name, 128)),
-        action: Some(happening.action().into()),
-        reason: Some(happening.reason().into()),
-        type_: Some(happening.type_().into()),
-        note: Some(cut(&happening.note(), LONGEST_NOTE)),
+        action: Some(event.action().into()),
+        reason: Some(event.reason().into()),
+        type_: Some(event.type_().into()),
+        note: Some(cut(&event.note(), LONGEST_NOTE)),
         regarding: Some(ObjectReference {
             api_version: Some("v1".into()),
             kind: Some("Pod".into()),
@@ -222,14 +222,14 @@ fn cut(text: &str, most: usize) -> String {
 
 /// A watcher that updates the live status, and writes failures as Kubernetes Events.
 #[derive(Clone, Debug)]
-pub struct Told<'a> {
+pub struct EventWatcher<'a> {
     /// The status that the live page shows.
     pub live: &'a Live,
     /// The queue of Kubernetes Events.
     pub events: Events,
 }
 
-impl Watcher for Told<'_> {
+impl Watcher for EventWatcher<'_> {
     fn step(&self, step: TimelineStep, trial: Option<&TrialId>) {
         self.live.step(step, trial);
     }
@@ -240,18 +240,18 @@ impl Watcher for Told<'_> {
 
     fn result(&self, result: &TrialResult) {
         if matches!(result.validity, Validity::Invalid { .. }) {
-            self.events.tell(Happening::TrialInvalid { words: print::line(result) });
+            self.events.record(RunEvent::TrialInvalid { description: print::line(result) });
         }
         self.live.result(result);
     }
 
     fn failed(&self, trial: &TrialId, reason: &str) {
-        self.events.tell(Happening::TrialFailed { words: format!("{trial}: {reason}") });
+        self.events.record(RunEvent::TrialFailed { description: format!("{trial}: {reason}") });
         self.live.failed(trial, reason);
     }
 
     fn interrupted(&self, trial: &TrialId, reason: &str) {
-        self.events.tell(Happening::TrialInterrupted { words: format!("{trial}, to be repeated: {reason}") });
+        self.events.record(RunEvent::TrialInterrupted { description: format!("{trial}, to be repeated: {reason}") });
         self.live.interrupted(trial, reason);
     }
 }
@@ -271,8 +271,8 @@ mod tests {
         OwnPod { namespace: "lab".into(), name: "bench-operator-1".into(), uid: "u-1".into() }
     }
 
-    fn began(run: &str) -> Happening {
-        Happening::RunBegan { run: run.into() }
+    fn began(run: &str) -> RunEvent {
+        RunEvent::RunBegan { run: run.into() }
     }
 
     /// A fake API server that records the requests it gets. It refuses an Event that names the run `refused`.
@@ -299,8 +299,8 @@ mod tests {
     async fn each_happening_is_created_once_and_a_refusal_stops_nothing() {
         let (client, sent) = api_server().await;
         let (events, writer) = events();
-        let told = [began("a"), began("a"), began("refused"), began("b")];
-        told.into_iter().for_each(|happening| events.tell(happening));
+        let queued = [began("a"), began("a"), began("refused"), began("b")];
+        queued.into_iter().for_each(|event| events.record(event));
         let lost = Arc::clone(&events.lost);
         drop(events);
         writer.write(client, pod()).await;
@@ -311,33 +311,34 @@ mod tests {
     }
 
     #[test]
-    fn whoever_tells_never_waits_for_a_writer() {
+    fn recording_an_event_never_waits_for_the_writer() {
         let (events, writer) = events();
-        (0..QUEUE + 1).for_each(|run| events.tell(began(&run.to_string())));
+        (0..QUEUE + 1).for_each(|run| events.record(began(&run.to_string())));
         assert!(events.lost.load(Ordering::Relaxed), "one more than the queue holds is lost and said");
         drop(writer);
-        events.tell(began("nobody writes"));
+        events.record(began("nobody writes"));
     }
 
     #[test]
     fn an_event_is_about_the_operators_pod() {
-        let words = "ours/throughput/batch/10-p1-r1, to be repeated: worker 0 was killed".to_owned();
-        let event = event(&pod(), Timestamp::UNIX_EPOCH, &Happening::TrialInterrupted { words: words.clone() });
+        let description = "ours/throughput/batch/10-p1-r1, to be repeated: worker 0 was killed".to_owned();
+        let event =
+            to_event(&pod(), Timestamp::UNIX_EPOCH, &RunEvent::TrialInterrupted { description: description.clone() });
         let regarding = event.regarding.unwrap();
         assert_eq!((regarding.kind.as_deref(), regarding.uid.as_deref()), (Some("Pod"), Some("u-1")));
         assert_eq!((event.type_.as_deref(), event.reason.as_deref()), (Some("Warning"), Some("TrialInterrupted")));
-        assert_eq!(event.note, Some(words));
+        assert_eq!(event.note, Some(description));
     }
 
     #[test]
     fn a_run_that_did_not_pass_is_a_warning() {
-        let ended = |standing| Happening::RunEnded { run: "r".into(), standing };
+        let ended = |standing| RunEvent::RunEnded { run: "r".into(), standing };
         let types = [Standing::Pass, Standing::Fail, Standing::Invalid].map(|standing| ended(standing).type_());
         assert_eq!(types, ["Normal", "Warning", "Warning"]);
     }
 
     #[test]
-    fn words_that_are_too_long_for_kubernetes_are_cut_between_characters() {
+    fn texts_that_are_too_long_for_kubernetes_are_cut_between_characters() {
         let note = cut(&"ä".repeat(1000), LONGEST_NOTE);
         assert!(note.len() <= LONGEST_NOTE && note.ends_with("ä…"));
         assert_eq!(cut("short", LONGEST_NOTE), "short");

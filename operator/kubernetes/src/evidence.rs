@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn without_a_service_beside_it_the_answer_says_so() {
+    async fn without_a_service_the_response_is_an_error() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let client = EvidenceClient::new(&listener.local_addr().unwrap().to_string());
         let _server = tokio::spawn(serve(listener));

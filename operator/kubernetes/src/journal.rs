@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// The original value of an object that the operator changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
-pub enum Found {
+pub enum Original {
     /// The number of replicas of a Deployment.
     Deployment {
         /// Name of the Deployment.
@@ -29,7 +29,7 @@ pub enum Found {
     },
 }
 
-impl Found {
+impl Original {
     fn is_of_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Deployment { name, .. }, Self::Deployment { name: other, .. })
@@ -43,7 +43,7 @@ impl Found {
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
-    entries: Vec<Found>,
+    entries: Vec<Original>,
 }
 
 impl Journal {
@@ -62,7 +62,7 @@ impl Journal {
     }
 
     /// The values that are not restored yet, in the order of the changes.
-    pub fn entries(&self) -> &[Found] {
+    pub fn entries(&self) -> &[Original] {
         &self.entries
     }
 
@@ -71,7 +71,7 @@ impl Journal {
     ///
     /// # Errors
     /// When the journal can't be written; the change must then not be made.
-    pub fn note(&mut self, found: Found) -> io::Result<()> {
+    pub fn note(&mut self, found: Original) -> io::Result<()> {
         if self.entries.iter().any(|known| known.is_of_same(&found)) {
             return Ok(());
         }
@@ -85,7 +85,7 @@ impl Journal {
     }
 
     /// Removes a restored value. If the journal can't be written (a full disk), the value is only restored once more.
-    pub fn forget(&mut self, found: &Found) {
+    pub fn forget(&mut self, found: &Original) {
         self.entries.retain(|known| known != found);
         let kept = if self.entries.is_empty() {
             fs::remove_file(&self.path)
@@ -107,14 +107,14 @@ impl Journal {
 mod tests {
     use super::*;
 
-    fn deployment(replicas: i32) -> Found {
-        Found::Deployment { name: "a".into(), replicas }
+    fn deployment(replicas: i32) -> Original {
+        Original::Deployment { name: "a".into(), replicas }
     }
 
     #[test]
-    fn what_was_found_first_survives_a_restart_and_later_changes() {
+    fn the_first_recorded_original_survives_restarts_and_later_changes() {
         let results = tempfile::tempdir().unwrap();
-        let job = Found::Job { name: "a".into(), suspend: true };
+        let job = Original::Job { name: "a".into(), suspend: true };
         let mut journal = Journal::open(results.path()).unwrap();
         journal.note(deployment(0)).unwrap();
         journal.note(job.clone()).unwrap();

@@ -77,7 +77,7 @@ impl Holder {
         let mut renewed_at = Instant::now();
         loop {
             sleep(RENEW).await;
-            let words = match self.try_once().await {
+            let description = match self.try_once().await {
                 Ok(Try::Held) => {
                     renewed_at = Instant::now();
                     continue;
@@ -89,7 +89,7 @@ impl Holder {
                 }
                 Err(error) => error,
             };
-            lost.send_replace(Some(words));
+            lost.send_replace(Some(description));
             return;
         }
     }
@@ -114,8 +114,8 @@ impl Holder {
                 Ok(Err(kube::Error::Api(status))) if status.is_already_exists() => {
                     Ok(Try::HeldBy("somebody faster".into()))
                 }
-                Ok(Err(error)) => Err(self.words("create", &chain(&error))),
-                Err(_) => Err(self.words("create", "no answer")),
+                Ok(Err(error)) => Err(self.description("create", &chain(&error))),
+                Err(_) => Err(self.description("create", "no answer")),
             };
         };
         let spec = lease.spec.take().unwrap_or_default();
@@ -128,20 +128,20 @@ impl Holder {
         match timeout(ANSWER, self.leases.replace(&self.name, &ours(), &lease)).await {
             Ok(Ok(_)) => Ok(Try::Held),
             Ok(Err(kube::Error::Api(status))) if status.is_conflict() => Ok(Try::HeldBy("somebody faster".into())),
-            Ok(Err(error)) => Err(self.words("renew", &chain(&error))),
-            Err(_) => Err(self.words("renew", "no answer")),
+            Ok(Err(error)) => Err(self.description("renew", &chain(&error))),
+            Err(_) => Err(self.description("renew", "no answer")),
         }
     }
 
     async fn get(&self) -> Result<Option<Lease>, String> {
         match timeout(ANSWER, self.leases.get_opt(&self.name)).await {
             Ok(Ok(lease)) => Ok(lease),
-            Ok(Err(error)) => Err(self.words("read", &chain(&error))),
-            Err(_) => Err(self.words("read", "no answer")),
+            Ok(Err(error)) => Err(self.description("read", &chain(&error))),
+            Err(_) => Err(self.description("read", "no answer")),
         }
     }
 
-    fn words(&self, verb: &str, reason: &str) -> String {
+    fn description(&self, verb: &str, reason: &str) -> String {
         format!("failed to {verb} Lease {}: {reason}", self.name)
     }
 }

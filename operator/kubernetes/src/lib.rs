@@ -5,9 +5,9 @@
 //! - [`serve`]: the sequence of the operator, from its files to the end of the climb
 //! - [`cluster_file`]: reads and checks what the chart generated from the plan
 //! - [`lease`]: allows only one operator to climb
-//! - [`backend`]: starts services and workers; it changes the cluster through [`api`], observes it through [`seen`] and
+//! - [`backend`]: starts services and workers; it changes the cluster through [`api`], observes it through [`caches`] and
 //!   records its changes in the [`journal`]
-//! - [`ends`], [`trouble`] and [`quantity`]: interpret the state of pods (pure)
+//! - [`pod_end`], [`pod_failure`] and [`quantity`]: interpret the state of pods (pure)
 //! - [`evidence`]: the evidence agent, which runs beside a service
 //! - [`live`]: the status that [`web`] and [`metrics`] serve; [`events`] writes Kubernetes Events
 //!
@@ -15,18 +15,18 @@
 
 pub mod api;
 pub mod backend;
+pub mod caches;
 pub mod cli;
 pub mod cluster_file;
-pub mod ends;
 pub mod events;
 pub mod evidence;
 pub mod journal;
 pub mod lease;
 pub mod live;
 pub mod metrics;
+pub mod pod_end;
+pub mod pod_failure;
 pub mod quantity;
 pub mod remote;
-pub mod seen;
 pub mod serve;
-pub mod trouble;
 pub mod web;

@@ -35,7 +35,8 @@ pub struct Status {
     /// What the operator does.
     pub state: State,
     /// The state as a message for users, with what they can do.
-    pub words: String,
+    #[serde(alias = "words")]
+    pub description: String,
     /// The last failure since the operator started.
     pub last_problem: Option<Problem>,
     /// The current tier: `service/workload/variant/tier`.
@@ -79,7 +80,8 @@ pub struct Problem {
     /// Time of the failure, in RFC 3339 format.
     pub at: String,
     /// Message of the failure.
-    pub words: String,
+    #[serde(alias = "words")]
+    pub description: String,
 }
 
 /// The current step of the climb.
@@ -105,7 +107,8 @@ pub struct TrialStatus {
     /// `pass`, `fail` or `invalid`; absent until the trial has ended.
     pub standing: Option<String>,
     /// The standing and the key figure, as in a line of `ladder run`, or why there is no result.
-    pub words: String,
+    #[serde(alias = "words")]
+    pub description: String,
 }
 
 /// The shared status; clones refer to the same one.
@@ -116,7 +119,7 @@ pub struct Live(Arc<Mutex<Inner>>);
 struct Inner {
     status: Status,
     /// The texts of ended trials, by trial id, so that no result file has to be read while a trial runs.
-    words: BTreeMap<String, String>,
+    description: BTreeMap<String, String>,
 }
 
 impl Live {
@@ -125,7 +128,7 @@ impl Live {
         let live = Self::default();
         live.change(|status| {
             status.version = env!("CARGO_PKG_VERSION").into();
-            status.words = "starting".into();
+            status.description = "starting".into();
         });
         live
     }
@@ -141,28 +144,28 @@ impl Live {
     }
 
     /// Sets the state and its message, and logs a change.
-    pub fn say(&self, state: State, words: &str) {
+    pub fn set_status(&self, state: State, description: &str) {
         let mut inner = self.lock();
         let status = &mut inner.status;
-        if status.state != state || status.words != words {
-            eprintln!("ladder: {words}");
+        if status.state != state || status.description != description {
+            eprintln!("ladder: {description}");
         }
-        (status.state, status.words) = (state, words.into());
+        (status.state, status.description) = (state, description.into());
     }
 
     /// Records a failure, and logs it if it differs from the last one.
-    pub fn problem(&self, words: &str) {
-        let problem = Problem { at: clock::rfc3339(clock::unix_ns()), words: words.into() };
+    pub fn problem(&self, description: &str) {
+        let problem = Problem { at: clock::rfc3339(clock::unix_ns()), description: description.into() };
         let before = self.lock().status.last_problem.replace(problem);
-        if before.is_none_or(|before| before.words != words) {
-            eprintln!("ladder: {words}");
+        if before.is_none_or(|before| before.description != description) {
+            eprintln!("ladder: {description}");
         }
     }
 
     /// Records the text of a trial that ended before this operator started.
     pub fn remember(&self, result: &TrialResult) {
         let mut inner = self.lock();
-        inner.words.insert(result.trial.to_string(), print::words(result));
+        inner.description.insert(result.trial.to_string(), print::description(result));
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -185,10 +188,10 @@ impl Watcher for Live {
 
     fn run(&self, run: &Run) {
         let mut inner = self.lock();
-        let Inner { status, words } = &mut *inner;
+        let Inner { status, description } = &mut *inner;
         status.run_id.clone_from(&run.id);
         status.plan.clone_from(&run.plan.name);
-        status.trials = run.trials.iter().map(|entry| trial_status(&entry.trial, &entry.state, words)).collect();
+        status.trials = run.trials.iter().map(|entry| trial_status(&entry.trial, &entry.state, description)).collect();
         let ended = run.state == RunState::Finished;
         if ended {
             (status.step, status.tier) = (None, None);
@@ -214,7 +217,7 @@ impl Watcher for Live {
 fn trial_status(trial: &TrialId, state: &TrialState, known: &BTreeMap<String, String>) -> TrialStatus {
     let trial = trial.to_string();
     let known = known.get(&trial).cloned().unwrap_or_default();
-    let (name, words) = match state {
+    let (name, description) = match state {
         TrialState::Pending => ("pending", String::new()),
         TrialState::Started { attempt } => ("started", format!("attempt {attempt}")),
         TrialState::Finished { .. } => ("finished", known),
@@ -228,7 +231,7 @@ fn trial_status(trial: &TrialId, state: &TrialState, known: &BTreeMap<String, St
         state: name.into(),
         validity: ended.then(|| validity.into()),
         standing: ended.then(|| standing.word().into()),
-        words,
+        description,
     }
 }
 
@@ -254,10 +257,13 @@ mod tests {
         let trial = trial();
         let known = [(trial.to_string(), "valid, 12 delivered/s".to_owned())].into();
         let pending = trial_status(&trial, &TrialState::Pending, &known);
-        assert_eq!((pending.standing, pending.words.as_str()), (None, ""));
+        assert_eq!((pending.standing, pending.description.as_str()), (None, ""));
         let state = TrialState::Finished { validity: Validity::Valid, passed: Some(true) };
         let finished = trial_status(&trial, &state, &known);
-        assert_eq!((finished.standing.as_deref(), finished.words.as_str()), (Some("pass"), "valid, 12 delivered/s"));
+        assert_eq!(
+            (finished.standing.as_deref(), finished.description.as_str()),
+            (Some("pass"), "valid, 12 delivered/s")
+        );
     }
 
     #[test]

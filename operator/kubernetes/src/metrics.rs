@@ -20,7 +20,7 @@ struct OfState {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct OfStanding {
+struct StandingLabel {
     standing: String,
 }
 
@@ -46,10 +46,10 @@ pub fn text(status: &Status) -> String {
         trials.get_or_create_owned(&OfState { state: state.into() }).set(count as i64);
     }
     registry.register("trials", "Trials of the run by state", trials);
-    let standings = Family::<OfStanding, Gauge>::default();
+    let standings = Family::<StandingLabel, Gauge>::default();
     for standing in ["pass", "fail", "invalid"] {
         let count = status.trials.iter().filter(|trial| trial.standing.as_deref() == Some(standing)).count();
-        standings.get_or_create_owned(&OfStanding { standing: standing.into() }).set(count as i64);
+        standings.get_or_create_owned(&StandingLabel { standing: standing.into() }).set(count as i64);
     }
     registry.register("ended_trials", "Trials that have ended, by standing", standings);
     let interruptions: Gauge = Gauge::default();
@@ -86,7 +86,7 @@ mod tests {
             state: state.into(),
             validity: None,
             standing: standing.map(Into::into),
-            words: String::new(),
+            description: String::new(),
         };
         let status = Status {
             state: State::Climbing,

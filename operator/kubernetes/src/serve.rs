@@ -18,13 +18,13 @@ use tokio::{
 
 use crate::{
     api::ClusterApi,
-    backend::{Kubernetes, io_words},
+    backend::{Kubernetes, describe_io_error},
+    caches::Caches,
     cluster_file::Orders,
     events::{Events, OwnPod, Writer, events},
     journal::Journal,
     lease::Holder,
     live::{Live, State},
-    seen::Seen,
     web::{self, Web},
 };
 
@@ -141,7 +141,7 @@ async fn bind(host: &str, port: u16, what: &str) -> anyhow::Result<TcpListener> 
 /// Marks the operator as not ready and publishes the mistakes; the process keeps running.
 fn refuse(live: &Live, mistakes: Vec<String>) {
     mistakes.iter().for_each(|line| eprintln!("{line}"));
-    live.say(
+    live.set_status(
         State::Idle,
         &format!("{} mistakes in the plan or the cluster file; mend the values and upgrade", mistakes.len()),
     );
@@ -162,7 +162,7 @@ impl Operator<'_> {
         let live = self.live;
         let mut stop = self.stop.clone();
         tokio::select! {
-            () = holder.acquire(|words| live.say(State::Waiting, &words)) => {}
+            () = holder.acquire(|description| live.set_status(State::Waiting, &description)) => {}
             () = stop.wait() => return Ok(()),
         }
         let lost = watch::Sender::new(None);
@@ -170,10 +170,10 @@ impl Operator<'_> {
         let keeper = tokio::spawn(holder.clone().keep(lost));
         let led = tokio::select! {
             led = self.lead(&client) => led,
-            words = loss.wait_for(Option::is_some) => {
-                let words = words.ok().and_then(|words| words.clone()).unwrap_or_default();
+            description = loss.wait_for(Option::is_some) => {
+                let description = description.ok().and_then(|description| description.clone()).unwrap_or_default();
                 // Nothing is restored here: the new holder of the Lease does that first.
-                anyhow::bail!("stopped climbing at once: {words}");
+                anyhow::bail!("stopped climbing at once: {description}");
             }
         };
         keeper.abort();
@@ -194,7 +194,7 @@ impl Operator<'_> {
 
     /// The part that only the holder of the Lease runs: restore, climb, and wait for the stop signal.
     async fn lead(&mut self, client: &Client) -> anyhow::Result<()> {
-        self.live.say(State::Starting, "reading the cluster");
+        self.live.set_status(State::Starting, "reading the cluster");
         let Some(mut backend) = self.backend(client).await else { return Ok(()) };
         while let Err(error) = backend.put_back().await {
             self.live.problem(&format!("what an earlier operator left could not be put back: {error}"));
@@ -204,7 +204,7 @@ impl Operator<'_> {
         }
         self.carry_out(backend).await?;
         self.stop.wait().await;
-        self.live.say(State::Stopping, "stopping");
+        self.live.set_status(State::Stopping, "stopping");
         Ok(())
     }
 
@@ -213,7 +213,7 @@ impl Operator<'_> {
         loop {
             match client().await {
                 Ok(client) => return Some(client),
-                Err(words) => self.live.problem(&format!("failed to reach the cluster: {words}")),
+                Err(description) => self.live.problem(&format!("failed to reach the cluster: {description}")),
             }
             if !self.pause().await {
                 return None;
@@ -225,17 +225,18 @@ impl Operator<'_> {
         let cluster = Arc::new(self.orders.cluster.clone());
         let api = ClusterApi::new(client, &cluster.namespace);
         loop {
-            let seen = Seen::start(client, &cluster.namespace, &cluster.release).await;
-            let journal = Journal::open(&self.options.results)
-                .map_err(|error| format!("failed to read what an earlier operator left: {}", io_words(&error)));
-            match seen.and_then(|seen| Ok((seen, journal?))) {
-                Ok((seen, journal)) => {
+            let caches = Caches::start(client, &cluster.namespace, &cluster.release).await;
+            let journal = Journal::open(&self.options.results).map_err(|error| {
+                format!("failed to read what an earlier operator left: {}", describe_io_error(&error))
+            });
+            match caches.and_then(|caches| Ok((caches, journal?))) {
+                Ok((caches, journal)) => {
                     let machine = self.machine(&api).await;
                     let deadline = self.options.start_deadline;
                     let events = self.events.clone();
-                    return Some(Kubernetes::new(cluster, api, seen, journal, events, deadline, machine));
+                    return Some(Kubernetes::new(cluster, api, caches, journal, events, deadline, machine));
                 }
-                Err(words) => self.live.problem(&words),
+                Err(description) => self.live.problem(&description),
             }
             if !self.pause().await {
                 return None;
@@ -255,10 +256,11 @@ impl Operator<'_> {
     /// Waits until the results can be written. Returns `false` when a signal stops the operator first.
     async fn wait_for_room(&mut self, waiting: State) -> bool {
         while let Err(error) = volume::probe(&self.options.results) {
-            let words = format!("nothing is measured until results can be written: {}", io_words(&error));
-            self.live.problem(&words);
-            self.live.say(waiting, &words);
-            self.live.change(|status| (status.ready, status.not_ready) = (false, vec![words]));
+            let description =
+                format!("nothing is measured until results can be written: {}", describe_io_error(&error));
+            self.live.problem(&description);
+            self.live.set_status(waiting, &description);
+            self.live.change(|status| (status.ready, status.not_ready) = (false, vec![description]));
             if !self.pause().await {
                 return false;
             }
@@ -287,9 +289,9 @@ async fn client() -> Result<Client, String> {
 }
 
 /// An error of the store as text for the live page.
-fn store_words(error: &operator::store::Error) -> String {
+fn describe_store_error(error: &operator::store::Error) -> String {
     match error {
-        operator::store::Error::File { source, .. } => format!("{error}: {}", io_words(source)),
+        operator::store::Error::File { source, .. } => format!("{error}: {}", describe_io_error(source)),
         other => chain(other),
     }
 }

@@ -236,10 +236,10 @@ mod tests {
     #[tokio::test]
     async fn the_status_is_json_and_the_page_needs_nothing_else() {
         let served = served().await;
-        served.live.say(Doing::Idle, "no run is ordered");
+        served.live.set_status(Doing::Idle, "no run is ordered");
         let (_, body) = get(format!("{}/api/status", served.url)).await;
         let status: Status = serde_json::from_str(&body).unwrap();
-        assert_eq!((status.state, status.words.as_str()), (Doing::Idle, "no run is ordered"));
+        assert_eq!((status.state, status.description.as_str()), (Doing::Idle, "no run is ordered"));
         let (_, page) = get(served.url.clone()).await;
         assert!(page.contains("api/status") && !page.contains("src=\"http") && !page.contains("href=\"http"));
     }

@@ -9,10 +9,10 @@ use operator::backend::{Backend, Error, ServiceSpec};
 use operator_kubernetes::{
     api::ClusterApi,
     backend::Kubernetes,
+    caches::Caches,
     cluster_file::ClusterFile,
     events::events,
-    journal::{Found, Journal},
-    seen::Seen,
+    journal::{Journal, Original},
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -54,7 +54,7 @@ impl Bench {
         Kubernetes::new(
             Arc::clone(&self.file),
             ClusterApi::new(&self.client, NAMESPACE),
-            Seen::start(&self.client, NAMESPACE, "wsl").await.unwrap(),
+            Caches::start(&self.client, NAMESPACE, "wsl").await.unwrap(),
             self.journal(),
             events().0,
             patience,
@@ -128,9 +128,9 @@ async fn companions_come_before_their_service_and_go_after_it() {
 async fn an_object_in_the_journal_that_the_cluster_file_does_not_have_is_not_touched() {
     let bench = Bench::new().await;
     let mut journal = bench.journal();
-    journal.note(Found::Deployment { name: "database".into(), replicas: 0 }).unwrap();
-    journal.note(Found::Deployment { name: "wsl".into(), replicas: 0 }).unwrap();
-    journal.note(Found::Job { name: "backup".into(), suspend: true }).unwrap();
+    journal.note(Original::Deployment { name: "database".into(), replicas: 0 }).unwrap();
+    journal.note(Original::Deployment { name: "wsl".into(), replicas: 0 }).unwrap();
+    journal.note(Original::Job { name: "backup".into(), suspend: true }).unwrap();
     let mut operator = bench.operator(PATIENT).await;
     operator.put_back().await.unwrap();
     assert_eq!(bench.scaled(), ["wsl 0"]);
@@ -138,7 +138,7 @@ async fn an_object_in_the_journal_that_the_cluster_file_does_not_have_is_not_tou
 }
 
 #[tokio::test]
-async fn what_each_companion_uses_is_told_apart_by_name_and_pod() {
+async fn the_usage_of_companions_is_separate_by_name_and_pod() {
     let bench = Bench::new().await;
     let mut operator = bench.operator(PATIENT).await;
     operator.start_service(&bench.spec()).await.unwrap();
@@ -182,12 +182,12 @@ async fn a_companion_that_restarts_interrupts_the_trial_as_the_service_would() {
     assert_eq!((operator.service_ended(), operator.confirm().await), (None, None));
     bench.cluster.restart("wsl--redis");
     let ended = operator.confirm().await.unwrap();
-    assert_eq!(ended.words, "pod wsl--redis-1: container companion ended with exit code 1");
+    assert_eq!(ended.description, "pod wsl--redis-1: container companion ended with exit code 1");
     assert_eq!(ended.cause, Cause::Outside);
 }
 
 #[tokio::test]
-async fn what_an_operator_left_behind_that_was_killed_is_scaled_back_by_the_next_one() {
+async fn a_new_operator_scales_back_what_a_killed_one_left() {
     let bench = Bench::new().await;
     let mut killed = bench.operator(PATIENT).await;
     killed.start_service(&bench.spec()).await.unwrap();

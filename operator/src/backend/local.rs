@@ -163,11 +163,11 @@ impl Local {
                 Ok(started) => format!("its first line says \"{}\" instead of \"ready\"", started.event),
                 Err(error) => format!("its first line is no ready line of services/README.md: {error}: {line}"),
             },
-            Ok(Ok(None)) => format!("it ended without a ready line ({})", running.wait_words().await),
+            Ok(Ok(None)) => format!("it ended without a ready line ({})", running.describe_wait().await),
             Ok(Err(error)) => format!("failed to read its standard output: {error}"),
             Err(_) => late("it printed no ready line"),
         };
-        Err(Error::NotReady { name: name.into(), reason, log: running.last_words() })
+        Err(Error::NotReady { name: name.into(), reason, log: running.last_output() })
     }
 
     async fn answers(&self, started: &Started, deadline: Instant) -> bool {
@@ -250,11 +250,11 @@ impl Backend for Local {
         let program = worker_program(&spec.program).ok_or_else(|| Error::NoWorker(spec.program.clone()))?;
         for index in 0..spec.count {
             let role = format!("worker-{index}");
-            let words = ["--coordinator".into(), spec.coordinator.clone(), "--worker".into(), index.to_string()];
+            let arguments = ["--coordinator".into(), spec.coordinator.clone(), "--worker".into(), index.to_string()];
             self.workers.push(Running::start(Launch {
                 name: format!("worker {index}"),
                 program: program.to_string_lossy().into_owned(),
-                arguments: words.to_vec(),
+                arguments: arguments.to_vec(),
                 env: [].into(),
                 folder: self.root.clone(),
                 cpus: self.roles.workers[index as usize % self.roles.workers.len()].clone(),
@@ -279,7 +279,7 @@ impl Backend for Local {
     }
 
     fn whereabouts(&self) -> Whereabouts {
-        Whereabouts { machines: vec![Environment::read()], cpu_roles: self.roles.in_words() }
+        Whereabouts { machines: vec![Environment::read()], cpu_roles: self.roles.description() }
     }
 }
 
@@ -319,6 +319,6 @@ impl Stage for Local {
 }
 
 /// The end of a local process: nothing but ladder starts or stops them, so a process that ended did so by itself.
-fn by_itself(words: String) -> Ended {
-    Ended { words, cause: Cause::Itself }
+fn by_itself(description: String) -> Ended {
+    Ended { description, cause: Cause::Itself }
 }

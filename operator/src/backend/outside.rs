@@ -33,15 +33,15 @@ impl OutsideService {
 }
 
 /// The CPUs of each role, for `run.json`. Those of the service are unknown.
-pub fn in_words(roles: &Roles, outside: &Outside) -> BTreeMap<String, String> {
-    let mut words = roles.in_words();
+pub fn description(roles: &Roles, outside: &Outside) -> BTreeMap<String, String> {
+    let mut description = roles.description();
     let url = &outside.url;
     let usage = match &outside.evidence_address {
         Some(address) => format!("CPU and memory are told by http://{address}"),
         None => "CPU and memory are not read".into(),
     };
-    words.insert("service".into(), format!("not known: {url} was started by somebody else; {usage}"));
-    words
+    description.insert("service".into(), format!("not known: {url} was started by somebody else; {usage}"));
+    description
 }
 
 impl Backend for OutsideService {
@@ -76,7 +76,7 @@ impl Backend for OutsideService {
 
     fn whereabouts(&self) -> Whereabouts {
         let whereabouts = self.workers.whereabouts();
-        Whereabouts { cpu_roles: in_words(self.workers.roles(), &self.outside), ..whereabouts }
+        Whereabouts { cpu_roles: description(self.workers.roles(), &self.outside), ..whereabouts }
     }
 }
 

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_is_told_the_level_and_the_exceptions_of_the_registry() {
+    fn the_program_gets_the_level_and_the_exceptions_of_the_registry() {
         let mut registry = registry();
         let exceptions = &mut registry.services.get_mut("one").unwrap().exceptions;
         exceptions.insert("unmasked".into(), "it ends = no Close".into());
@@ -159,10 +159,10 @@ mod tests {
         let results = results(Some((folder.path(), &["json"])), "one").unwrap();
         let one = ("one", &registry.services["one"]);
         let command = contract::command(Path::new("program"), &registry, one, Level::Core, &results);
-        let words: Vec<&str> = command.get_args().filter_map(|word| word.to_str()).collect();
+        let arguments: Vec<&str> = command.get_args().filter_map(|word| word.to_str()).collect();
         let file = fs::canonicalize(folder.path()).unwrap().join("one.json").display().to_string();
-        let told = ["--level", "core", "--except", "unmasked=it ends = no Close", "--json", &file];
-        assert_eq!(words, [&told[..], &["--start", "one", "--", "one"]].concat());
+        let expected = ["--level", "core", "--except", "unmasked=it ends = no Close", "--json", &file];
+        assert_eq!(arguments, [&expected[..], &["--start", "one", "--", "one"]].concat());
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub(super) fn before(check: CoreCheck, registry: &Registry, store: &Store, run: 
             let path = contract::find(&program)
                 .with_context(|| format!("{name} can't be checked ({LEAVE_OUT} leaves it out)"))?;
             let checked = run_program(&path, registry, &name, store.folder())?;
-            tell(&name, "before its first trial", &checked);
+            print_outcome(&name, "before its first trial", &checked);
             refuse(run, &name, &checked);
             file.before = Some(checked);
         }
@@ -92,7 +92,7 @@ pub(super) fn after(registry: &Registry, bundle: &Path, run: &Run) -> anyhow::Re
             Some(checked) => checked,
             None => run_program(&contract::find(&file.program)?, registry, name, store.folder())?,
         };
-        tell(name, "after its last trial", &checked);
+        print_outcome(name, "after its last trial", &checked);
         if checked.outcome != ContractOutcome::Passed {
             broken.push(name.clone());
         }
@@ -121,21 +121,21 @@ fn refuse(run: &mut Run, name: &str, checked: &ContractCheck) {
     if checked.outcome == ContractOutcome::Passed {
         return;
     }
-    let reason = format!("not tried: {}", in_words(checked));
+    let reason = format!("not tried: {}", description(checked));
     for entry in run.trials.iter_mut().filter(|entry| entry.trial.service == name && step::is_open(&entry.state)) {
         entry.state = TrialState::Failed { reason: reason.clone() };
     }
 }
 
-fn tell(name: &str, when: &str, checked: &ContractCheck) {
-    eprintln!("{name}: {when}, {}", in_words(checked));
+fn print_outcome(name: &str, when: &str, checked: &ContractCheck) {
+    eprintln!("{name}: {when}, {}", description(checked));
     for ContractCase { name, expected, seen, .. } in checked.failed() {
-        let said = |text: &Option<String>| text.clone().unwrap_or_default();
-        eprintln!("  {name}: expected: {}; seen: {}", said(expected), said(seen));
+        let text_of = |text: &Option<String>| text.clone().unwrap_or_default();
+        eprintln!("  {name}: expected: {}; seen: {}", text_of(expected), text_of(seen));
     }
 }
 
-fn in_words(checked: &ContractCheck) -> String {
+fn description(checked: &ContractCheck) -> String {
     let failed: Vec<&str> = checked.failed().map(|case| case.name.as_str()).collect();
     match checked.outcome {
         ContractOutcome::Passed => {
@@ -205,9 +205,10 @@ fn run_program(path: &Path, registry: &Registry, name: &str, bundle: &Path) -> a
             ContractCheck { at, outcome: ContractOutcome::Failed, problem: None, cases: cases(report) }
         }
         (_, read) => {
-            let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
-            let why = read.err().filter(|_| said.is_empty()).map(|error| format!(" ({error:#})")).unwrap_or_default();
-            let problem = if said.is_empty() { format!("it ended with {}{why}", ended.status) } else { said };
+            let text_of = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
+            let why =
+                read.err().filter(|_| text_of.is_empty()).map(|error| format!(" ({error:#})")).unwrap_or_default();
+            let problem = if text_of.is_empty() { format!("it ended with {}{why}", ended.status) } else { text_of };
             ContractCheck { at, outcome: ContractOutcome::NotChecked, problem: Some(problem), cases: Vec::new() }
         }
     })
@@ -249,17 +250,17 @@ mod tests {
     }
 
     #[test]
-    fn what_the_program_found_is_kept_case_by_case() {
+    fn the_findings_of_the_program_are_stored_case_by_case() {
         let passed = checked(&results("passed"), 0);
         assert_eq!((passed.outcome, passed.cases[0].status), (ContractOutcome::Passed, CaseStatus::Passed));
-        assert_eq!(in_words(&passed), "it keeps the core of its contract (1 passed)");
+        assert_eq!(description(&passed), "it keeps the core of its contract (1 passed)");
         let failed = checked(&results("failed"), 1);
         assert_eq!((failed.outcome, failed.cases[0].seen.as_deref()), (ContractOutcome::Failed, Some("some")));
-        assert_eq!(in_words(&failed), "it breaks the core of its contract (batches)");
+        assert_eq!(description(&failed), "it breaks the core of its contract (batches)");
     }
 
     #[test]
-    fn a_program_that_checked_nothing_says_why() {
+    fn a_program_that_checked_nothing_reports_why() {
         let none = checked("", 2);
         assert_eq!((none.outcome, none.problem.as_deref()), (ContractOutcome::NotChecked, Some("no gateway")));
         // Success without results counts as not checked, too.

@@ -12,12 +12,12 @@ const PROGRAM: &str = "ladder-kubernetes";
 const PLACES: [&str; 6] = ["--url", "--release", "--namespace", "-n", "--kubeconfig", "--context"];
 
 /// Whether the command line is `ladder assert` for a run in a cluster.
-pub(super) fn asserts_elsewhere(words: &[OsString]) -> bool {
+pub(super) fn asserts_elsewhere(arguments: &[OsString]) -> bool {
     let place = |word: &OsString| {
         let word = word.to_string_lossy();
         PLACES.iter().any(|place| word == *place || word.starts_with(&format!("{place}=")))
     };
-    words.get(1).is_some_and(|word| word == "assert") && words[2..].iter().any(place)
+    arguments.get(1).is_some_and(|word| word == "assert") && arguments[2..].iter().any(place)
 }
 
 /// Replaces this process with `ladder-kubernetes` (exec) and passes our arguments on.

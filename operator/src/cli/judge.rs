@@ -28,7 +28,7 @@ pub(super) struct Judge {
 /// Judges, prints a line for each trial, and returns the exit code.
 pub(super) fn run(arguments: &Judge) -> u8 {
     let mut code = VALID;
-    let mut tell = |judged: Result<&TrialResult, Error>| match judged {
+    let mut print_outcome = |judged: Result<&TrialResult, Error>| match judged {
         Ok(result) => {
             println!("{}", print::line(result));
             if matches!(result.validity, Validity::Invalid { .. }) && code == VALID {
@@ -42,13 +42,13 @@ pub(super) fn run(arguments: &Judge) -> u8 {
     };
     let folder = &arguments.folder;
     if folder.join("run.json").is_file() {
-        if let Err(error) = rejudge::bundle(folder, &mut tell) {
-            tell(Err(error));
+        if let Err(error) = rejudge::bundle(folder, &mut print_outcome) {
+            print_outcome(Err(error));
         }
     } else {
         match rejudge::trial(folder) {
-            Ok(result) => tell(Ok(&result)),
-            Err(error) => tell(Err(error)),
+            Ok(result) => print_outcome(Ok(&result)),
+            Err(error) => print_outcome(Err(error)),
         }
     }
     code

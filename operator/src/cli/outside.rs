@@ -42,7 +42,7 @@ pub(super) struct Flags {
 
 /// The addresses of a service that already runs, as given on the command line.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct ServiceAddresses<'a> {
     url: &'a str,
     metrics: Option<&'a str>,
     evidence: Option<&'a str>,
@@ -52,8 +52,8 @@ pub(super) struct Place<'a> {
 
 impl Flags {
     /// The place, or `None` without `--url`.
-    pub(super) fn place(&self) -> Option<Place<'_>> {
-        Some(Place {
+    pub(super) fn place(&self) -> Option<ServiceAddresses<'_>> {
+        Some(ServiceAddresses {
             url: self.url.as_deref()?,
             metrics: self.metrics.as_deref(),
             evidence: self.evidence.as_deref(),
@@ -68,9 +68,9 @@ impl Flags {
     }
 }
 
-impl Place<'_> {
+impl ServiceAddresses<'_> {
     /// Whether an evidence agent beside the service reports its CPU and memory.
-    pub(super) fn tells_usage(self) -> bool {
+    pub(super) fn prints_usage(self) -> bool {
         self.evidence.is_some()
     }
 

@@ -23,9 +23,9 @@ use crate::{
     backend::{
         Backend,
         local::Local,
-        outside::{OutsideService, in_words},
+        outside::{OutsideService, description},
     },
-    climb::{Climb, End},
+    climb::{Climb, ClimbEnd},
     evidence,
     plan::{self, Only, Plan},
     print,
@@ -81,7 +81,7 @@ pub(super) struct Shared {
 }
 
 /// A plan that was read, with the choices of the command line.
-pub(super) struct Wanted<'a> {
+pub(super) struct RequestedRun<'a> {
     /// The plan file's content, with the changes that the command line asks for.
     pub(super) wire: WirePlan,
     /// Path of the plan file, for messages.
@@ -93,7 +93,7 @@ pub(super) struct Wanted<'a> {
     /// Whether the plan's searches are run instead of its tiers.
     pub(super) searches: bool,
     /// The addresses of a service that already runs; absent where ladder starts the services.
-    pub(super) outside: Option<outside::Place<'a>>,
+    pub(super) outside: Option<outside::ServiceAddresses<'a>>,
 }
 
 /// A run whose bundle exists and which can be climbed.
@@ -119,7 +119,7 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<u8> {
     let wire = plan::read::read(&path)?;
     let again = format!("ladder run {plan_argument}");
     let outside = arguments.outside.place();
-    let wanted = Wanted { wire, path, services, again, searches: false, outside };
+    let wanted = RequestedRun { wire, path, services, again, searches: false, outside };
     begin_and_execute(&arguments.shared, &registry, check, wanted)
 }
 
@@ -128,7 +128,7 @@ pub(super) fn begin_and_execute(
     shared: &Shared,
     registry: &Registry,
     check: CoreCheck,
-    wanted: Wanted<'_>,
+    wanted: RequestedRun<'_>,
 ) -> anyhow::Result<u8> {
     execute(shared, registry, check, |allowed| begin(shared, wanted, registry, allowed))
 }
@@ -147,16 +147,16 @@ fn execute(
     machine::stay_on(&prepared.roles.ladder).context("failed to move ladder to its CPU")?;
     let (bundle, file, end) = climb(prepared, registry)?;
     let broken = match end {
-        End::Finished => {
+        ClimbEnd::Finished => {
             machine::stay_on(&allowed).context("failed to give ladder its CPUs back")?;
             core_check::after(registry, &bundle, &file)?
         }
-        End::Stopped(_) => Vec::new(),
+        ClimbEnd::Stopped(_) => Vec::new(),
     };
     print!("{}", print::table(&bundle, &file));
     file.searches.iter().for_each(|search| println!("{}", print::search::line(search)));
     println!("{}", print::overhead(&Overhead::of(&store::read_timeline(&bundle))));
-    if let End::Stopped(signal) = end {
+    if let ClimbEnd::Stopped(signal) = end {
         eprintln!("stopped; go on with: ladder run --resume {}", file.id);
         return Ok(signal.exit_code());
     }
@@ -174,7 +174,7 @@ fn execute(
     Ok(assert::of_run(&file).exit_code())
 }
 
-fn climb(prepared: Prepared, registry: &Registry) -> anyhow::Result<(PathBuf, RunFile, End)> {
+fn climb(prepared: Prepared, registry: &Registry) -> anyhow::Result<(PathBuf, RunFile, ClimbEnd)> {
     let local = Local::new(registry.root.clone(), prepared.roles.clone(), prepared.plan.cpu.clone());
     match prepared.file.outside.clone() {
         Some(outside) => climb_with(OutsideService::new(outside, local), prepared, registry),
@@ -186,7 +186,7 @@ fn climb_with<B: Backend>(
     backend: B,
     prepared: Prepared,
     registry: &Registry,
-) -> anyhow::Result<(PathBuf, RunFile, End)> {
+) -> anyhow::Result<(PathBuf, RunFile, ClimbEnd)> {
     let Prepared { plan, again, store, file, .. } = prepared;
     let asked_at_unix_ns = clock::unix_ns();
     // One thread: it stays on ladder's CPU. Children are bound to the thread that started them, so it must live as long
@@ -218,13 +218,18 @@ fn climb_with<B: Backend>(
     })
 }
 
-fn begin(shared: &Shared, wanted: Wanted<'_>, registry: &Registry, allowed: &[usize]) -> anyhow::Result<Prepared> {
-    let Wanted { mut wire, path, services, mut again, searches, outside } = wanted;
+fn begin(
+    shared: &Shared,
+    wanted: RequestedRun<'_>,
+    registry: &Registry,
+    allowed: &[usize],
+) -> anyhow::Result<Prepared> {
+    let RequestedRun { mut wire, path, services, mut again, searches, outside } = wanted;
     if !services.is_empty() {
         plan::replace_services(&mut wire, &services);
     }
     if let Some(place) = outside {
-        crate::outside::fit(&mut wire, place.tells_usage())?
+        crate::outside::fit(&mut wire, place.prints_usage())?
             .iter()
             .for_each(|words| eprintln!("{}: {words}", path.display()));
     }
@@ -303,7 +308,7 @@ fn roles(plan: &Plan, allowed: &[usize], outside: Option<&Outside>) -> (Roles, B
     // The inference behind a service that already runs isn't started by ladder either.
     let inference = plan.inference.filter(|_| outside.is_none());
     let roles = Roles::assign(allowed, &plan.cpu, inference, plan.workers);
-    let words = outside.map_or_else(|| roles.in_words(), |outside| in_words(&roles, outside));
+    let words = outside.map_or_else(|| roles.description(), |outside| description(&roles, outside));
     (roles, words)
 }
 

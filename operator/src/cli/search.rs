@@ -7,7 +7,7 @@ use clap::Args;
 use super::{
     chosen::Chosen,
     core_check::CoreCheck,
-    run::{Shared, Wanted, begin_and_execute},
+    run::{RequestedRun, Shared, begin_and_execute},
 };
 use crate::{
     plan::read,
@@ -47,7 +47,7 @@ pub(super) fn search(arguments: &Search) -> anyhow::Result<u8> {
         &arguments.shared,
         &registry,
         CoreCheck::Never,
-        Wanted { wire, path, services, again, searches: true, outside: None },
+        RequestedRun { wire, path, services, again, searches: true, outside: None },
     )
 }
 

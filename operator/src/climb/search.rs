@@ -10,7 +10,7 @@ use crate::{
     backend::Backend,
     plan::Ladder,
     search::{
-        course::{Course, Ended, Step},
+        course::{Course, FinishedTrial, Step},
         losses::Brief,
     },
     step, store,
@@ -27,7 +27,7 @@ impl<B: Backend> Climb<'_, B> {
             let course = Course { service: &search.service, ladder, search: wire, service_process };
             match course.next(&self.ended(&course, running)?)? {
                 Step::Measure(entry) => self.run.trials.push(*entry),
-                Step::Found(found) => {
+                Step::SearchResult(found) => {
                     self.run.searches[index].found = Some(*found);
                     self.watcher.found(&self.run.searches[index]);
                 }
@@ -45,7 +45,7 @@ impl<B: Backend> Climb<'_, B> {
 
     /// The finished trials of a search. Each result is read once and cached, so a resumed climb decides from the same
     /// data.
-    fn ended(&self, course: &Course<'_>, running: &mut Running) -> Result<Vec<Ended>, Error> {
+    fn ended(&self, course: &Course<'_>, running: &mut Running) -> Result<Vec<FinishedTrial>, Error> {
         let mut ended = Vec::new();
         for (index, entry) in self.run.trials.iter().enumerate() {
             let Some(purpose) = entry.search.filter(|_| course.has(entry)) else { continue };
@@ -54,7 +54,7 @@ impl<B: Backend> Climb<'_, B> {
                 None => self.brief(entry, &purpose, course.ladder)?,
             };
             running.briefs.insert(index, brief.clone());
-            ended.push(Ended { load: entry.trial.tier, purpose, brief });
+            ended.push(FinishedTrial { load: entry.trial.tier, purpose, brief });
         }
         Ok(ended)
     }

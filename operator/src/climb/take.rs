@@ -47,8 +47,8 @@ enum TrialError {
     Measure(#[from] measure::Error),
     #[error("failed to merge the workers' results")]
     Merge(#[from] bench_format::histogram::Error),
-    #[error("the workers did not register within {seconds} s: {words}")]
-    Register { seconds: u64, words: String },
+    #[error("the workers did not register within {seconds} s: {description}")]
+    Register { seconds: u64, description: String },
     #[error("not tried: {service} failed to start {STARTS} times in a row")]
     GivenUp { service: String },
 }
@@ -98,7 +98,7 @@ impl<B: Backend> Climb<'_, B> {
 
     /// The trial's state after an error; `None` if the trial is to be tried again.
     fn failed(&self, error: TrialError, index: usize, running: &mut Running) -> Option<TrialState> {
-        let reason = words(&error);
+        let reason = description(&error);
         if !error.is_interruption() {
             return Some(TrialState::Failed { reason });
         }
@@ -155,8 +155,8 @@ impl<B: Backend> Climb<'_, B> {
         if self.run.outside.is_some() {
             return BTreeMap::new();
         }
-        let told = &self.registry.protocol_of(&self.registry.services[&trial.service]).told;
-        self.service_env(trial).into_iter().filter(|(name, _)| told.contains(name)).collect()
+        let worker_env = &self.registry.protocol_of(&self.registry.services[&trial.service]).worker_env;
+        self.service_env(trial).into_iter().filter(|(name, _)| worker_env.contains(name)).collect()
     }
 
     /// The inference service behind a trial's service. Its seed is the same for every service.
@@ -264,11 +264,13 @@ impl<B: Backend> Climb<'_, B> {
 /// Waits until all workers have registered, one of them ends, or the deadline passes.
 async fn registered<B: Backend>(backend: &mut B, coordinator: &Coordinator, count: u32) -> Result<(), TrialError> {
     let deadline = Instant::now() + READY_DEADLINE;
-    let register = |words| TrialError::Register { seconds: READY_DEADLINE.as_secs(), words };
+    let register = |description| TrialError::Register { seconds: READY_DEADLINE.as_secs(), description };
     while coordinator.ask(Barrier::registered) < count {
         match backend.worker_ended() {
-            Some(ended) if ended.cause == Cause::Outside => return Err(backend::Error::Interrupted(ended.words).into()),
-            Some(ended) => return Err(register(ended.words)),
+            Some(ended) if ended.cause == Cause::Outside => {
+                return Err(backend::Error::Interrupted(ended.description).into());
+            }
+            Some(ended) => return Err(register(ended.description)),
             None if Instant::now() >= deadline => {
                 return Err(register(format!("{} of {count} did", coordinator.ask(Barrier::registered))));
             }
@@ -300,15 +302,15 @@ fn reproduce(again: &str, entry: &TrialEntry) -> String {
 }
 
 /// An error with its causes, on one line.
-fn words(error: &dyn std::error::Error) -> String {
-    let mut words = error.to_string();
+fn description(error: &dyn std::error::Error) -> String {
+    let mut description = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        let cause_words = cause.to_string();
-        if !words.contains(&cause_words) {
-            words = format!("{words}: {cause_words}");
+        let cause_text = cause.to_string();
+        if !description.contains(&cause_text) {
+            description = format!("{description}: {cause_text}");
         }
         source = cause.source();
     }
-    words
+    description
 }

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_else_a_process_listens_on_is_found() {
+    fn other_listeners_of_a_process_are_found() {
         let [first, second] = [(), ()].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let wildcard = TcpListener::bind("0.0.0.0:0").unwrap();
         let address = first.local_addr().unwrap();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_at_which_nobody_listens_is_named() {
+    fn an_address_without_listener_is_named() {
         let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         assert_eq!(beside(gone, &[]).unwrap_err(), format!("nobody listens at {gone}"));
     }

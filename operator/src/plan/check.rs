@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_schema_is_refused_in_words() {
+    fn a_newer_schema_is_refused_with_the_reason() {
         assert!(one(|plan| plan.schema = bench_format::SCHEMA + 1).contains("use a newer ws-ladder"));
     }
 

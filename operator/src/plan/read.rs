@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_says_what_to_give() {
+    fn a_missing_file_is_an_error_that_names_the_argument() {
         let error = read(Path::new("/nowhere/p.yaml")).unwrap_err();
         assert!(error.to_string().contains("give a name in plans/ or a path"), "{error}");
     }

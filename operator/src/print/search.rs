@@ -10,29 +10,29 @@ use super::snake;
 /// One line for a search.
 pub fn line(search: &Search) -> String {
     let Search { service, workload, variant, found } = search;
-    let words = found.as_ref().map_or("not finished".into(), words);
-    format!("{service}/{workload}/{variant}: {words}")
+    let description = found.as_ref().map_or("not finished".into(), description);
+    format!("{service}/{workload}/{variant}: {description}")
 }
 
 /// The bracket, followed by the facts that explain it.
-pub fn words(found: &SearchFound) -> String {
-    let mut words = vec![bracket(found)];
+pub fn description(found: &SearchFound) -> String {
+    let mut description = vec![bracket(found)];
     if let Some(gate) = found.gates.first() {
         let more = match found.gates.len() {
             1 => String::new(),
             count => format!(" and {} more", count - 1),
         };
-        words.push(format!("gate {}{more}", objective(gate)));
+        description.push(format!("gate {}{more}", objective(gate)));
     }
-    words.extend(found.edge.map(|edge| match edge {
+    description.extend(found.edge.map(|edge| match edge {
         Edge::Latency => "a clean latency edge".to_owned(),
         Edge::Errors => "an error cliff".to_owned(),
     }));
-    words.extend(found.bound_by.as_ref().map(|bound_by| format!("bound by {}", snake(bound_by))));
-    words.extend(found.generator_limit.map(|load| format!("the generator could not offer {load}")));
-    words.extend(found.given_up_at.map(|load| format!("given up: no valid trial at {load}")));
-    words.extend(found.conditional_throughput.map(|load| format!("conditional throughput {load:.1}")));
-    words.join(", ")
+    description.extend(found.bound_by.as_ref().map(|bound_by| format!("bound by {}", snake(bound_by))));
+    description.extend(found.generator_limit.map(|load| format!("the generator could not offer {load}")));
+    description.extend(found.given_up_at.map(|load| format!("given up: no valid trial at {load}")));
+    description.extend(found.conditional_throughput.map(|load| format!("conditional throughput {load:.1}")));
+    description.join(", ")
 }
 
 /// `confirmed 100 ↔ borderline 102, 104 ↔ first solid fail 106`, or `confirmed >= 200`.
@@ -88,14 +88,14 @@ mod tests {
     #[test]
     fn a_bracket_has_three_parts_a_gate_and_an_edge() {
         assert_eq!(
-            words(&found()),
+            description(&found()),
             "confirmed 200 ↔ borderline 204 ↔ first solid fail 208, gate newest p95 <= 350 ms and 1 more, \
              a clean latency edge, bound by service, conditional throughput 198.2"
         );
     }
 
     #[test]
-    fn what_nothing_failed_is_a_lower_bound() {
+    fn a_search_without_failure_has_a_lower_bound_only() {
         let endless = SearchFound {
             borderline: vec![],
             first_solid_fail: None,
@@ -107,8 +107,11 @@ mod tests {
             conditional_throughput: None,
             ..found()
         };
-        assert_eq!(words(&endless), "confirmed >= 200, bound by generator, the generator could not offer 210");
+        assert_eq!(description(&endless), "confirmed >= 200, bound by generator, the generator could not offer 210");
         let nothing = SearchFound { confirmed: None, at_least: false, given_up_at: Some(5), ..endless };
-        assert!(words(&nothing).starts_with("nothing confirmed, ") && words(&nothing).contains("no valid trial at 5"));
+        assert!(
+            description(&nothing).starts_with("nothing confirmed, ")
+                && description(&nothing).contains("no valid trial at 5")
+        );
     }
 }

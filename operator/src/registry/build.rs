@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_entry_has_itself_it_keeps() {
+    fn an_entrys_own_settings_win_over_inherited_ones() {
         let own = "like = \"b\"\n[services.a.build]\ntoolchain = \"java\"\n[services.a.exceptions]\nreserved = \"x\"\n";
         let registry = parse(&services(own)).unwrap();
         let a = &registry.services["a"];
@@ -187,15 +187,16 @@ mod tests {
     #[test]
     fn values_that_make_no_sense_are_named_with_their_place() {
         for seconds in ["0", "-1.0", "nan", "inf"] {
-            let words = refusal(&format!("warmup_seconds = {seconds}"));
+            let description = refusal(&format!("warmup_seconds = {seconds}"));
             assert!(
-                words.starts_with("services.toml: services.a.warmup_seconds: ") && words.contains("above 0"),
-                "{words}"
+                description.starts_with("services.toml: services.a.warmup_seconds: ")
+                    && description.contains("above 0"),
+                "{description}"
             );
         }
         let image = |rest: &str| refusal(&format!("[services.a.image]\nbase = \"x\"\n{rest}"));
-        let words = image("files = []\nmemory = \"much\"\ncpu = \"1\"");
-        assert!(words.contains("services.a.image.memory: \"much\" is no quantity"), "{words}");
+        let description = image("files = []\nmemory = \"much\"\ncpu = \"1\"");
+        assert!(description.contains("services.a.image.memory: \"much\" is no quantity"), "{description}");
         assert!(image("files = [\"a\", \"\"]\nmemory = \"1Gi\"\ncpu = \"1\"").contains("image.files[1]: empty"));
         assert!(image("files = []\nmemory = \"1Gi\"\ncpu = \"1\"\nports = 1").contains("ports"));
         let platforms = |named: &str| image(&format!("files = []\nmemory = \"1Gi\"\ncpu = \"1\"\nplatforms = {named}"));

@@ -26,12 +26,12 @@ pub struct Trial {
     /// The load of the trial.
     pub load: u32,
     /// The outcome of the trial.
-    pub shown: Shown,
+    pub shown: ConfirmationOutcome,
 }
 
 /// The outcome of a confirming trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub enum ConfirmationOutcome {
     /// The trial met every objective.
     Passed,
     /// The trial missed an objective.
@@ -75,7 +75,7 @@ struct Tally {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum BlameState {
     Open,
     Confirmed,
     Borderline,
@@ -83,23 +83,27 @@ enum Standing {
 }
 
 impl Tally {
-    fn add(&mut self, shown: Shown) {
+    fn add(&mut self, shown: ConfirmationOutcome) {
         match shown {
-            Shown::Passed => *self = Self { passed: self.passed + 1, failed: self.failed, ..Self::default() },
-            Shown::Failed => *self = Self { failed: self.failed + 1, passed: self.passed, ..Self::default() },
-            Shown::Invalid(fault) => {
+            ConfirmationOutcome::Passed => {
+                *self = Self { passed: self.passed + 1, failed: self.failed, ..Self::default() }
+            }
+            ConfirmationOutcome::Failed => {
+                *self = Self { failed: self.failed + 1, passed: self.passed, ..Self::default() }
+            }
+            ConfirmationOutcome::Invalid(fault) => {
                 self.invalid += 1;
                 self.blamed += usize::from(fault == Fault::Generator);
             }
         }
     }
 
-    fn standing(&self, repeats: u32) -> Standing {
+    fn standing(&self, repeats: u32) -> BlameState {
         match (self.passed, self.failed) {
-            (passed, failed) if passed + failed < repeats => Standing::Open,
-            (_, 0) => Standing::Confirmed,
-            (0, _) => Standing::SolidFail,
-            _ => Standing::Borderline,
+            (passed, failed) if passed + failed < repeats => BlameState::Open,
+            (_, 0) => BlameState::Confirmed,
+            (0, _) => BlameState::SolidFail,
+            _ => BlameState::Borderline,
         }
     }
 }
@@ -112,7 +116,7 @@ pub fn next(grid: &Grid, start: Start, repeats: u32, trials: &[Trial]) -> Next {
 struct Confirming<'a> {
     grid: &'a Grid,
     start: Start,
-    standings: BTreeMap<usize, Standing>,
+    standings: BTreeMap<usize, BlameState>,
     /// The last place that may be measured; absent when none may.
     last: Option<usize>,
     generator_limit: Option<u32>,
@@ -159,7 +163,7 @@ impl<'a> Confirming<'a> {
 
     fn wanted(&self) -> Option<usize> {
         let last = self.last?;
-        if let Some(place) = self.places(Standing::Open).next() {
+        if let Some(place) = self.places(BlameState::Open).next() {
             return Some(place);
         }
         let Some(lowest) = self.standings.keys().next().copied() else {
@@ -189,18 +193,18 @@ impl<'a> Confirming<'a> {
         1 << (self.standings.len() - 1).min(16)
     }
 
-    fn places(&self, wanted: Standing) -> impl DoubleEndedIterator<Item = usize> {
+    fn places(&self, wanted: BlameState) -> impl DoubleEndedIterator<Item = usize> {
         self.standings.iter().filter(move |(_, standing)| **standing == wanted).map(|(place, _)| *place)
     }
 
     fn fail(&self) -> Option<usize> {
-        self.places(Standing::SolidFail).next()
+        self.places(BlameState::SolidFail).next()
     }
 
     /// The largest confirmed load below the first solid fail. A load that passes above a solid fail is not trusted.
     fn confirmed(&self) -> Option<usize> {
         let fail = self.fail().unwrap_or(usize::MAX);
-        self.places(Standing::Confirmed).rfind(|place| *place < fail)
+        self.places(BlameState::Confirmed).rfind(|place| *place < fail)
     }
 
     fn bracket(&self) -> Bracket {
@@ -209,7 +213,7 @@ impl<'a> Confirming<'a> {
         let load = |place| self.grid.load(place);
         Bracket {
             confirmed: confirmed.map(load),
-            borderline: self.places(Standing::Borderline).filter(between).map(load).collect(),
+            borderline: self.places(BlameState::Borderline).filter(between).map(load).collect(),
             first_solid_fail: fail.map(load),
             generator_limit: self.generator_limit,
             given_up_at: self.given_up_at,
@@ -232,7 +236,7 @@ mod tests {
     }
 
     /// Runs a confirmation against a function from (load, number of the trial at that load) to the outcome.
-    fn confirm(start: Start, service: impl Fn(u32, usize) -> Shown) -> (Bracket, Vec<u32>) {
+    fn confirm(start: Start, service: impl Fn(u32, usize) -> ConfirmationOutcome) -> (Bracket, Vec<u32>) {
         let mut trials: Vec<Trial> = Vec::new();
         loop {
             match next(&grid(), start, 2, &trials) {
@@ -246,8 +250,8 @@ mod tests {
         }
     }
 
-    fn below(capacity: u32) -> impl Fn(u32, usize) -> Shown {
-        move |load, _| if load <= capacity { Shown::Passed } else { Shown::Failed }
+    fn below(capacity: u32) -> impl Fn(u32, usize) -> ConfirmationOutcome {
+        move |load, _| if load <= capacity { ConfirmationOutcome::Passed } else { ConfirmationOutcome::Failed }
     }
 
     fn bracket(confirmed: u32, borderline: &[u32], fail: u32) -> Bracket {
@@ -261,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_search_found_is_measured_twice_on_both_sides() {
+    fn both_sides_of_the_bracket_are_measured_twice() {
         let (found, loads) = confirm(start(151, 167), below(155));
         assert_eq!((found, loads), (bracket(151, &[], 167), vec![151, 151, 167, 167]));
     }
@@ -269,8 +273,8 @@ mod tests {
     #[test]
     fn one_pass_and_one_fail_is_borderline_and_the_search_goes_on_downwards() {
         let shaky = |load, number| match (load, number) {
-            (151, 0) => Shown::Passed,
-            (151, _) => Shown::Failed,
+            (151, 0) => ConfirmationOutcome::Passed,
+            (151, _) => ConfirmationOutcome::Failed,
             _ => below(151)(load, number),
         };
         let (found, loads) = confirm(start(151, 167), shaky);
@@ -298,7 +302,7 @@ mod tests {
     #[test]
     fn a_load_that_the_generator_cannot_offer_ends_the_way_up() {
         let weak = |load, number| match load {
-            load if load >= 167 => Shown::Invalid(Fault::Generator),
+            load if load >= 167 => ConfirmationOutcome::Invalid(Fault::Generator),
             _ => below(1000)(load, number),
         };
         let (found, loads) = confirm(start(151, 167), weak);
@@ -310,16 +314,23 @@ mod tests {
 
     #[test]
     fn an_invalid_trial_is_repeated_and_three_in_a_row_end_it() {
-        let spoiled = |load, number| if number == 0 { Shown::Invalid(Fault::Other) } else { below(155)(load, number) };
+        let spoiled = |load, number| {
+            if number == 0 { ConfirmationOutcome::Invalid(Fault::Other) } else { below(155)(load, number) }
+        };
         assert_eq!(confirm(start(151, 167), spoiled).0, bracket(151, &[], 167));
-        let (found, loads) = confirm(start(151, 167), |_, _| Shown::Invalid(Fault::Other));
+        let (found, loads) = confirm(start(151, 167), |_, _| ConfirmationOutcome::Invalid(Fault::Other));
         assert_eq!((found.given_up_at, found.confirmed, loads.len()), (Some(151), None, ATTEMPTS));
     }
 
     #[test]
     fn a_pass_above_a_solid_fail_is_not_trusted() {
         let twice = |load, shown| [Trial { load, shown }; 2];
-        let trials = [twice(185, Shown::Passed), twice(136, Shown::Failed), twice(123, Shown::Passed)].concat();
+        let trials = [
+            twice(185, ConfirmationOutcome::Passed),
+            twice(136, ConfirmationOutcome::Failed),
+            twice(123, ConfirmationOutcome::Passed),
+        ]
+        .concat();
         assert_eq!(next(&grid(), start(185, 205), 2, &trials), Next::Done(bracket(123, &[], 136)));
     }
 }

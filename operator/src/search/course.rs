@@ -9,7 +9,7 @@ use bench_format::{
 };
 
 use super::{
-    Diverged, Found, Next, Settings, Start, Trial, confirm,
+    Diverged, Next, SearchResult, Settings, Start, Trial, confirm,
     losses::{Brief, goals},
 };
 use crate::plan::Ladder;
@@ -29,7 +29,7 @@ pub struct Course<'a> {
 
 /// A finished trial of the search.
 #[derive(Clone, Debug)]
-pub struct Ended {
+pub struct FinishedTrial {
     /// The load of the trial.
     pub load: u32,
     /// The step of the search that the trial belongs to, with its window.
@@ -44,7 +44,7 @@ pub enum Step {
     /// Measure this trial; the search needs its result.
     Measure(Box<TrialEntry>),
     /// The search is finished.
-    Found(Box<SearchFound>),
+    SearchResult(Box<SearchFound>),
 }
 
 impl Course<'_> {
@@ -59,7 +59,7 @@ impl Course<'_> {
     ///
     /// # Errors
     /// When the trials are not those that this search would have measured.
-    pub fn next(&self, ended: &[Ended]) -> Result<Step, Diverged> {
+    pub fn next(&self, ended: &[FinishedTrial]) -> Result<Step, Diverged> {
         let of = |step| ended.iter().filter(move |trial| trial.purpose.step == step);
         let trials: Vec<Trial> = of(SearchStep::Bounds)
             .map(|trial| Trial {
@@ -71,7 +71,7 @@ impl Course<'_> {
         let settings = self.settings();
         let found = match super::next(&settings, &trials)? {
             Next::Measure { load, seconds } => return Ok(self.measure(ended, load, SearchStep::Bounds, seconds)),
-            Next::Found(found) => found,
+            Next::SearchResult(found) => found,
         };
         let start = confirm::Start {
             lower: lower(&found),
@@ -92,8 +92,8 @@ impl Course<'_> {
                 confirm::Next::Done(bracket) => bracket,
             },
         };
-        let confirming: Vec<&Ended> = of(SearchStep::Confirm).collect();
-        Ok(Step::Found(Box::new(self.found(&found, bracket, &confirming))))
+        let confirming: Vec<&FinishedTrial> = of(SearchStep::Confirm).collect();
+        Ok(Step::SearchResult(Box::new(self.found(&found, bracket, &confirming))))
     }
 
     fn settings(&self) -> Settings {
@@ -110,7 +110,7 @@ impl Course<'_> {
 
     /// The next trial. The trials of the bounds search share process 1. Confirming trials use other processes. Repeats
     /// are counted for each load.
-    fn measure(&self, ended: &[Ended], load: u32, step: SearchStep, window_seconds: f64) -> Step {
+    fn measure(&self, ended: &[FinishedTrial], load: u32, step: SearchStep, window_seconds: f64) -> Step {
         let before = ended.iter().filter(|trial| trial.load == load && trial.purpose.step == step).count() as u32;
         let (process, repeat) = match (step, self.service_process) {
             (SearchStep::Bounds, _) => (1, before + 1),
@@ -129,7 +129,7 @@ impl Course<'_> {
         Step::Measure(Box::new(TrialEntry { trial, state: TrialState::Pending, search: Some(purpose) }))
     }
 
-    fn found(&self, found: &Found, bracket: confirm::Bracket, confirming: &[&Ended]) -> SearchFound {
+    fn found(&self, found: &SearchResult, bracket: confirm::Bracket, confirming: &[&FinishedTrial]) -> SearchFound {
         let bounds = |(objective, goal): (&Objective, &super::GoalFound)| GoalBounds {
             objective: objective.clone(),
             lower: goal.lower,
@@ -140,7 +140,8 @@ impl Course<'_> {
         let edge_load = fails_at.or(bracket.confirmed);
         let edge: Vec<&Brief> =
             confirming.iter().filter(|trial| Some(trial.load) == edge_load).map(|trial| &trial.brief).collect();
-        let failed: Vec<&Brief> = edge.iter().filter(|brief| brief.shown == confirm::Shown::Failed).copied().collect();
+        let failed: Vec<&Brief> =
+            edge.iter().filter(|brief| brief.shown == confirm::ConfirmationOutcome::Failed).copied().collect();
         let errors = failed.iter().any(|brief| brief.errors);
         let least = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a.min(b));
         let through = found.goals.iter().map(|goal| goal.conditional_throughput).reduce(least);
@@ -165,7 +166,7 @@ impl Course<'_> {
 }
 
 /// The largest load that meets every goal.
-fn lower(found: &Found) -> Option<u32> {
+fn lower(found: &SearchResult) -> Option<u32> {
     let lowest = found.goals.iter().map(|goal| goal.lower).reduce(|a, b| a.zip(b).map(|(a, b)| a.min(b)));
     lowest.flatten()
 }
@@ -200,7 +201,7 @@ mod tests {
     use super::*;
     use crate::{
         plan::{Plan, check::fixture},
-        search::{Fault, Outcome, confirm::Shown},
+        search::{Fault, Outcome, confirm::ConfirmationOutcome},
     };
 
     fn latency(percentile: f64) -> Objective {
@@ -222,7 +223,7 @@ mod tests {
         let outcome = Outcome::Measured(vec![0.0, 1.0]);
         Brief {
             outcome,
-            shown: Shown::Failed,
+            shown: ConfirmationOutcome::Failed,
             missed: vec![(objective, factor)],
             errors,
             bound_by: Some(BoundBy::Service),
@@ -231,7 +232,7 @@ mod tests {
 
     fn passing() -> Brief {
         let outcome = Outcome::Measured(vec![0.0, 0.0]);
-        Brief { outcome, shown: Shown::Passed, missed: vec![], errors: false, bound_by: None }
+        Brief { outcome, shown: ConfirmationOutcome::Passed, missed: vec![], errors: false, bound_by: None }
     }
 
     /// Runs the search against a service; returns the trials and the result.
@@ -243,11 +244,11 @@ mod tests {
         let (mut ended, mut entries) = (Vec::new(), Vec::new());
         loop {
             match course.next(&ended).unwrap() {
-                Step::Found(found) => return (entries, *found),
+                Step::SearchResult(found) => return (entries, *found),
                 Step::Measure(entry) => {
                     assert!(course.has(&entry));
                     let load = entry.trial.tier;
-                    ended.push(Ended { load, purpose: entry.search.unwrap(), brief: service(load) });
+                    ended.push(FinishedTrial { load, purpose: entry.search.unwrap(), brief: service(load) });
                     entries.push(*entry);
                 }
             }
@@ -297,9 +298,12 @@ mod tests {
     }
 
     #[test]
-    fn what_the_generator_could_not_offer_is_a_lower_bound() {
-        let invalid =
-            Brief { outcome: Outcome::Invalid(Fault::Generator), shown: Shown::Invalid(Fault::Generator), ..passing() };
+    fn a_load_that_the_generator_could_not_offer_gives_a_lower_bound() {
+        let invalid = Brief {
+            outcome: Outcome::Invalid(Fault::Generator),
+            shown: ConfirmationOutcome::Invalid(Fault::Generator),
+            ..passing()
+        };
         let (_, found) = run(ServiceProcess::Tier, |load| if load > 300 { invalid.clone() } else { passing() });
         assert!(found.at_least && found.confirmed.unwrap() <= 300 && found.generator_limit.unwrap() > 300, "{found:?}");
         assert_eq!((found.bound_by, found.edge, found.gates), (Some(BoundBy::Generator), None, vec![]));

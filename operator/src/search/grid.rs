@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_are_a_width_apart_or_one() {
+    fn neighbouring_loads_differ_by_a_width_or_by_one() {
         let grid = Grid::new(10, 5000, 0.02);
         for pair in grid.0.windows(2) {
             let (low, high) = (pair[0], pair[1]);

@@ -14,7 +14,7 @@ use bench_format::{
 
 use judge::verdict;
 
-use super::{Fault, Goal, Outcome, confirm::Shown};
+use super::{Fault, Goal, Outcome, confirm::ConfirmationOutcome};
 
 /// Number of targets with shorter trials before a goal's own; the value of MLRsearch.
 const PRECEDING_TARGETS: u32 = 2;
@@ -53,7 +53,7 @@ pub struct Brief {
     /// Loss ratios for the search of the bounds.
     pub outcome: Outcome,
     /// Outcome for the confirmation of the bounds.
-    pub shown: Shown,
+    pub shown: ConfirmationOutcome,
     /// The objectives that the trial missed, each with the factor by which it missed.
     pub missed: Vec<(Objective, f64)>,
     /// Whether messages failed, as opposed to only taking too long.
@@ -85,9 +85,9 @@ impl Brief {
                 None => Outcome::Measured(objectives.iter().map(|objective| loss(objective, result)).collect()),
             },
             shown: match (fault, passed) {
-                (Some(fault), _) => Shown::Invalid(fault),
-                (None, true) => Shown::Passed,
-                (None, false) => Shown::Failed,
+                (Some(fault), _) => ConfirmationOutcome::Invalid(fault),
+                (None, true) => ConfirmationOutcome::Passed,
+                (None, false) => ConfirmationOutcome::Failed,
             },
             missed: missed.collect(),
             errors: some(result.figures.failed_share) || some(result.figures.error_share),
@@ -99,7 +99,7 @@ impl Brief {
     pub fn service_ended(objectives: &[Objective]) -> Self {
         Self {
             outcome: Outcome::Measured(vec![1.0; objectives.len()]),
-            shown: Shown::Failed,
+            shown: ConfirmationOutcome::Failed,
             missed: objectives.iter().map(|objective| (objective.clone(), f64::INFINITY)).collect(),
             errors: true,
             bound_by: None,
@@ -108,7 +108,7 @@ impl Brief {
 
     /// The brief of a trial without a result.
     pub fn not_measured() -> Self {
-        let (outcome, shown) = (Outcome::Invalid(Fault::Other), Shown::Invalid(Fault::Other));
+        let (outcome, shown) = (Outcome::Invalid(Fault::Other), ConfirmationOutcome::Invalid(Fault::Other));
         Self { outcome, shown, missed: Vec::new(), errors: false, bound_by: None }
     }
 }
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_and_what_was_late_is_lost() {
+    fn failed_and_late_requests_are_lost() {
         let mut result = result();
         let late = losses(&result, percentile(50.0, 200.0));
         assert!((late - 0.1).abs() < 1e-9, "{late}");
@@ -252,7 +252,7 @@ mod tests {
         assert!((late - 0.1).abs() < 1e-9, "{late}");
         assert_eq!(
             Brief::of(&result, &[], &Thresholds::default()).shown,
-            Shown::Invalid(Fault::Other),
+            ConfirmationOutcome::Invalid(Fault::Other),
             "it confirms nothing"
         );
         result.figures.window_seconds = 0.0;
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_service_without_cpu_does_not_take_is_its_own_loss() {
+    fn messages_that_a_starved_service_does_not_take_are_its_loss() {
         let brief = |service_cpu_share, kinds: &[ReasonKind]| {
             let mut result = result();
             let reason = |kind: &ReasonKind| Reason { kind: *kind, detail: String::new() };
@@ -277,8 +277,8 @@ mod tests {
         let pushed_back = brief(0.99, &[late, unsent]);
         let Outcome::Measured(losses) = pushed_back.outcome else { panic!("{pushed_back:?}") };
         assert!((losses[0] - 0.28).abs() < 1e-9, "{losses:?}");
-        assert_eq!((pushed_back.shown, pushed_back.errors), (Shown::Failed, true));
-        let ours = Shown::Invalid(Fault::Generator);
+        assert_eq!((pushed_back.shown, pushed_back.errors), (ConfirmationOutcome::Failed, true));
+        let ours = ConfirmationOutcome::Invalid(Fault::Generator);
         assert_eq!(brief(0.5, &[late, unsent]).shown, ours, "the service had time");
         assert_eq!(brief(0.99, &[late]).shown, ours, "all was sent, only late");
         assert_eq!(brief(0.99, &[unsent, ReasonKind::GeneratorCpu]).shown, ours, "the generator had no time");
@@ -291,7 +291,7 @@ mod tests {
             result.validity = Validity::Invalid { reasons: vec![Reason { kind, detail: String::new() }] };
             Brief::of(&result, &[], &Thresholds::default()).shown
         };
-        assert_eq!(fault(ReasonKind::SendRate), Shown::Invalid(Fault::Generator));
-        assert_eq!(fault(ReasonKind::ClockStep), Shown::Invalid(Fault::Other));
+        assert_eq!(fault(ReasonKind::SendRate), ConfirmationOutcome::Invalid(Fault::Generator));
+        assert_eq!(fault(ReasonKind::ClockStep), ConfirmationOutcome::Invalid(Fault::Other));
     }
 }

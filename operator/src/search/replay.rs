@@ -1,7 +1,7 @@
 //! Replays the search over the finished trials and returns the first trial that is missing.
 
 use super::{
-    ATTEMPTS, Diverged, Fault, Found, GoalFound, Next, Outcome, Settings, Start, Trial,
+    ATTEMPTS, Diverged, Fault, GoalFound, Next, Outcome, SearchResult, Settings, Start, Trial,
     grid::Grid,
     limits::Limits,
     pursuit::{Nomination, Pursuit},
@@ -79,7 +79,11 @@ impl<'a> Replay<'a> {
             return Err(Diverged::new(self.used + 1, trial, None));
         }
         let goals = self.chains.iter().map(|chain| self.found(&chain[0])).collect();
-        Ok(Next::Found(Found { goals, generator_limit: limit.map(|place| self.grid.load(place)), given_up_at }))
+        Ok(Next::SearchResult(SearchResult {
+            goals,
+            generator_limit: limit.map(|place| self.grid.load(place)),
+            given_up_at,
+        }))
     }
 
     /// Whether no load is an upper bound for any goal.

@@ -60,7 +60,7 @@ mod tests {
             ..Goal::of_loss(0.0, 0.01)
         };
         let chain = chain(0, &goal, 0.01, 1000);
-        let told: Vec<_> = chain.iter().map(|t| (t.width, t.trial_seconds, t.sum_seconds)).collect();
-        assert_eq!(told, [(1, 2.0, 16.0), (2, 2.0, 4.0), (4, 1.0, 1.0)]);
+        let expected: Vec<_> = chain.iter().map(|t| (t.width, t.trial_seconds, t.sum_seconds)).collect();
+        assert_eq!(expected, [(1, 2.0, 16.0), (2, 2.0, 4.0), (4, 1.0, 1.0)]);
     }
 }

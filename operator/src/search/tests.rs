@@ -15,7 +15,7 @@ fn goal() -> Goal {
 }
 
 /// Runs a search against a function from (load, number of the trial) to an outcome.
-fn search(settings: &Settings, service: impl Fn(u32, usize) -> Outcome) -> (Found, Vec<Trial>) {
+fn search(settings: &Settings, service: impl Fn(u32, usize) -> Outcome) -> (SearchResult, Vec<Trial>) {
     let mut trials: Vec<Trial> = Vec::new();
     loop {
         match next(settings, &trials).unwrap() {
@@ -24,7 +24,7 @@ fn search(settings: &Settings, service: impl Fn(u32, usize) -> Outcome) -> (Foun
                 trials.push(Trial { load, seconds, outcome });
                 assert!(trials.len() < 5000, "it does not end");
             }
-            Next::Found(found) => return (found, trials),
+            Next::SearchResult(found) => return (found, trials),
         }
     }
 }
@@ -34,7 +34,7 @@ fn carries(capacity: u32) -> impl Fn(u32, usize) -> Outcome {
     move |load, _| Outcome::Measured(vec![if load > capacity { 1.0 } else { 0.0 }; 3])
 }
 
-fn one(found: &Found) -> GoalFound {
+fn one(found: &SearchResult) -> GoalFound {
     let [goal] = found.goals[..] else { panic!("{found:?}") };
     goal
 }
@@ -94,7 +94,7 @@ fn a_generator_that_cannot_offer_the_smallest_load_finds_nothing() {
 }
 
 #[test]
-fn an_invalid_trial_is_repeated_and_says_nothing() {
+fn an_invalid_trial_is_repeated_and_decides_nothing() {
     let spoiled = |load, number: usize| match number % 3 {
         1 => Outcome::Invalid(Fault::Other),
         _ => carries(100)(load, number),
@@ -113,7 +113,7 @@ fn a_load_that_stays_invalid_ends_the_search_with_what_is_known() {
 }
 
 #[test]
-fn trials_of_another_search_are_refused_in_words() {
+fn trials_of_another_search_are_refused_with_the_reason() {
     let (_, trials) = search(&settings(vec![goal()]), carries(100));
     let other = Settings { from: 20, ..settings(vec![goal()]) };
     assert_eq!(
@@ -156,7 +156,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_a_service_does_the_search_ends_within_its_limits(
+    fn the_search_ends_within_its_limits_for_every_service(
         settings in any_settings(),
         seed: u64,
         faults in 0.0..0.4,
@@ -207,6 +207,6 @@ proptest! {
             let wanted = Next::Measure { load: trials[known].load, seconds: trials[known].seconds };
             prop_assert_eq!(next(&settings, &trials[..known]).unwrap(), wanted);
         }
-        prop_assert_eq!(next(&settings, &trials).unwrap(), Next::Found(found));
+        prop_assert_eq!(next(&settings, &trials).unwrap(), Next::SearchResult(found));
     }
 }

@@ -144,7 +144,7 @@ impl Checkout {
 }
 
 /// The standard output and standard error of a process.
-pub fn words(output: &Output) -> String {
+pub fn description(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 

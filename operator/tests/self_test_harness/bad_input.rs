@@ -15,7 +15,7 @@ use flate2::{Compression, write::ZlibEncoder};
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::json;
 
-use crate::raw_client::{End, RawClient, RunningService, frame, text, upgrade_request};
+use crate::raw_client::{ClimbEnd, RawClient, RunningService, frame, text, upgrade_request};
 
 /// The public secret of the published benchmarks.
 const SECRET: &str = "bench-secret-key-for-testing-only";
@@ -130,13 +130,13 @@ fn faults_of(name: &str, environment: &BTreeMap<&str, &str>) -> Faults {
         let mut client = RawClient::open(started, &token);
         client.send(&bytes);
         let end = client.end();
-        faults.unless(end == End::Closed(code), what, end);
+        faults.unless(end == ClimbEnd::Closed(code), what, end);
         faults.unless(witness.answers() == Ok(()), what, "others are not served");
     }
     for (what, bytes) in nonsense() {
         let mut client = RawClient::open(started, &token);
         client.send(&bytes);
-        let tolerable = |end: &End| matches!(end, End::Closed(1002 | 1003 | 1007 | 1008 | 1009));
+        let tolerable = |end: &ClimbEnd| matches!(end, ClimbEnd::Closed(1002 | 1003 | 1007 | 1008 | 1009));
         let answered = client.answers();
         faults.unless(answered.as_ref().is_ok() || answered.as_ref().is_err_and(tolerable), what, answered);
         faults.unless(witness.answers() == Ok(()), what, "others are not served");
@@ -185,8 +185,8 @@ fn try_bad_tokens(service: &RunningService, faults: &mut Faults) -> u64 {
         // WSE completes the upgrade and then closes the connection.
         faults.unless(status == Some(101), what, status);
         let end = client.end();
-        refused += u64::from(end == End::Closed(4401));
-        faults.unless(end == End::Closed(4401), what, end);
+        refused += u64::from(end == ClimbEnd::Closed(4401));
+        faults.unless(end == ClimbEnd::Closed(4401), what, end);
     }
     refused
 }
@@ -211,13 +211,13 @@ fn the_self_test_service_withstands_bad_input() {
 #[test]
 fn a_service_that_accepts_what_it_must_refuse_is_found_out_in_each_case() {
     let faults = faults_of("self-test-gullible", &BTreeMap::from([("JWT_SECRET", SECRET)]));
-    let served = format!("{:?}", End::Served);
+    let served = format!("{:?}", ClimbEnd::Served);
     let wrong = ["an unmasked frame"].into_iter().chain(bad_tokens().into_iter().map(|(what, _)| what));
     assert_eq!(faults.0, wrong.map(|what| (what, served.clone())).collect::<Vec<_>>());
 }
 
 #[test]
-fn the_engine_withstands_bad_input_whatever_way_it_delivers() {
+fn the_engine_withstands_bad_input_in_every_delivery_mode() {
     for delivery in ["batch", "dict"] {
         let faults = faults_of("wse-server", &BTreeMap::from([("DELIVERY", delivery)]));
         assert_eq!(faults.0, [], "{delivery}");

@@ -2,7 +2,7 @@
 
 use bench_format::result::{Equation, ReasonKind, TrialResult, Validity};
 
-use crate::run::{Check, Checked, cooked, ensure, reasons, sound, tell_apart};
+use crate::run::{Check, Checked, cooked, distinguish, ensure, reasons, sound};
 
 /// The self-test services of the registry lose one message in this many.
 const EVERY: u64 = 100;
@@ -57,7 +57,7 @@ fn check_liar(result: &TrialResult) -> Checked {
     })?;
     let connections = result.books.connections.as_ref().ok_or("there are no books per connection")?;
     ensure(connections.mismatched == 1, || format!("not one connection is wrong: {connections:?}"))?;
-    ensure(connections.examples.iter().all(|words| words.contains("sequence sum")), || {
+    ensure(connections.examples.iter().all(|description| description.contains("sequence sum")), || {
         format!("the sum isn't what gave it away: {connections:?}")
     })
 }
@@ -73,8 +73,8 @@ fn broken(result: &TrialResult) -> Vec<&Equation> {
 }
 
 #[test]
-fn every_way_of_losing_a_message_is_told_from_every_other() {
-    refuses_cooked_books(&tell_apart("books", &CHECKS, "self-test-none"));
+fn every_way_of_losing_a_message_is_distinguished() {
+    refuses_cooked_books(&distinguish("books", &CHECKS, "self-test-none"));
 }
 
 /// An honest result with one changed number is refused.

@@ -134,7 +134,7 @@ fn a_slow_generator_by_hand_accuses_itself() {
 
 /// The clients are closed loops, so with little CPU they, and not the service, limit the rate.
 #[test]
-fn a_slow_client_says_that_it_was_the_bound() {
+fn a_slow_client_reports_that_it_was_the_bound() {
     for (role, driver, result) in
         [("python", Driver::Python, "/0/result/bound_by"), ("npm", Driver::TypeScript, "/0/results/0/extra/bound_by")]
     {

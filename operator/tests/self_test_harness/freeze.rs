@@ -80,7 +80,7 @@ fn a_freeze_shows_in_every_message_that_was_due_during_it() {
 }
 
 #[test]
-fn what_a_generator_that_waits_for_answers_would_have_seen_is_refused() {
+fn a_generator_that_waits_for_answers_is_refused() {
     let answers = |slow: u64| {
         let mut response = Recorder::new();
         (0..MESSAGES - slow).for_each(|_| response.record(100_000));

@@ -121,7 +121,7 @@ fn a_gateway_with_other_passes_than_the_workers_expect_is_not_called_right() {
 }
 
 #[test]
-fn a_gateway_without_inference_is_told_as_such_and_never_a_pass() {
+fn a_gateway_without_inference_is_reported_and_never_passes() {
     let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut gateway = ByHand::gateway(&nowhere.to_string(), "4");
     let run = climb("rust-axum", &gateway.url("/ws/stt"), "4");

@@ -33,10 +33,10 @@ fn check_gullible(result: &TrialResult) -> Checked {
     ensure(reasons(result) == [ReasonKind::Conformance], || format!("{:?}", result.validity))?;
     ensure(result.verdict.is_none(), || "an invalid trial was judged".into())?;
     let Validity::Invalid { reasons } = &result.validity else { return Err("valid".into()) };
-    let words = &reasons[0].detail;
-    let both = words.contains("before the load: with a token of another secret: an error AUTH_FAILED was due")
-        && words.contains("after the load: with a token of another secret");
-    ensure(both, || format!("not the bad token, twice: {words}"))
+    let description = &reasons[0].detail;
+    let both = description.contains("before the load: with a token of another secret: an error AUTH_FAILED was due")
+        && description.contains("after the load: with a token of another secret");
+    ensure(both, || format!("not the bad token, twice: {description}"))
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use bench_format::result::{Equation, ReasonKind, TrialResult, Validity};
 
-use crate::run::{Check, Checked, cooked, ensure, reasons, sound, tell_apart};
+use crate::run::{Check, Checked, cooked, distinguish, ensure, reasons, sound};
 
 /// The flawed publishers of the registry lose one publication in this many.
 const EVERY: u64 = 50;
@@ -67,8 +67,8 @@ fn broken(result: &TrialResult) -> Vec<&str> {
 }
 
 #[test]
-fn every_way_of_losing_a_publication_is_told_from_every_other() {
-    refuses_cooked_books(&tell_apart("publications", &CHECKS, "self-test-publisher"));
+fn every_way_of_losing_a_publication_is_distinguished() {
+    refuses_cooked_books(&distinguish("publications", &CHECKS, "self-test-publisher"));
 }
 
 /// An honest result with one changed number is refused.

@@ -51,7 +51,7 @@ pub(crate) fn upgrade_request(token: &str) -> String {
 
 /// How a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum ClimbEnd {
     /// With a Close frame of this code; 1005 if it has none.
     Closed(u16),
     /// Without a Close frame.
@@ -94,7 +94,7 @@ impl RawClient {
     }
 
     /// Whether the service still responds to a ping.
-    pub(crate) fn answers(&mut self) -> Result<(), End> {
+    pub(crate) fn answers(&mut self) -> Result<(), ClimbEnd> {
         self.send(&text(r#"{"t":"ping","p":{"timestamp":4711}}"#));
         loop {
             let message = self.message()?;
@@ -105,11 +105,11 @@ impl RawClient {
     }
 
     /// Reads until the connection ends, or until the server responds as if it had accepted the client.
-    pub(crate) fn end(&mut self) -> End {
+    pub(crate) fn end(&mut self) -> ClimbEnd {
         loop {
             match self.message() {
                 Ok(message) if message.contains("\"PONG\"") || message.contains("\"server_ready\"") => {
-                    return End::Served;
+                    return ClimbEnd::Served;
                 }
                 Ok(_) => {}
                 Err(end) => return end,
@@ -118,11 +118,13 @@ impl RawClient {
     }
 
     /// The next data message as text.
-    fn message(&mut self) -> Result<String, End> {
+    fn message(&mut self) -> Result<String, ClimbEnd> {
         loop {
-            let (opcode, payload) = self.frame().ok_or(End::Cut)?;
+            let (opcode, payload) = self.frame().ok_or(ClimbEnd::Cut)?;
             match opcode {
-                8 => return Err(End::Closed(payload.first_chunk().map_or(1005, |code| u16::from_be_bytes(*code)))),
+                8 => {
+                    return Err(ClimbEnd::Closed(payload.first_chunk().map_or(1005, |code| u16::from_be_bytes(*code))));
+                }
                 1 | 2 => return Ok(String::from_utf8_lossy(&payload).into_owned()),
                 _ => {}
             }

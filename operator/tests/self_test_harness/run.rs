@@ -37,8 +37,8 @@ const PACKAGES: [&str; 5] = ["wse-bench", "self-test-service", "stt-bench", "inf
 pub(crate) type Checked = Result<(), String>;
 
 /// `Err` with a message unless `holds`.
-pub(crate) fn ensure(holds: bool, words: impl FnOnce() -> String) -> Checked {
-    if holds { Ok(()) } else { Err(words()) }
+pub(crate) fn ensure(holds: bool, description: impl FnOnce() -> String) -> Checked {
+    if holds { Ok(()) } else { Err(description()) }
 }
 
 /// A check that only the result of one service may pass.
@@ -46,7 +46,7 @@ pub(crate) type Check = fn(&TrialResult) -> Checked;
 
 /// Climbs a plan of `plans/self-test`, and applies every check to the result of every service: a result must pass its
 /// own check and fail the others. `honest` names the service without a flaw; returns its result.
-pub(crate) fn tell_apart(plan: &str, checks: &[(&str, Check)], honest: &str) -> TrialResult {
+pub(crate) fn distinguish(plan: &str, checks: &[(&str, Check)], honest: &str) -> TrialResult {
     let mut tries = Tries::of(plan);
     let mut of_honest = None;
     for (own, _) in checks {

@@ -67,7 +67,7 @@ fn check_unaccounted(result: &TrialResult) -> Checked {
 }
 
 #[test]
-fn every_way_of_losing_audio_is_told_from_every_other() {
+fn every_way_of_losing_audio_is_distinguished() {
     let mut tries = Tries::of("stt-books");
     for (gateway, variant, _) in CHECKS {
         let (result, run) = tries.trial(gateway, variant);

@@ -81,7 +81,7 @@ impl OnASmallDisk {
         PathBuf::from(seen + self.folder.path().to_str().unwrap()).join("disk")
     }
 
-    fn said(&self) -> String {
+    fn output(&self) -> String {
         fs::read_to_string(self.folder.path().join("said")).unwrap_or_default()
     }
 
@@ -91,7 +91,7 @@ impl OnASmallDisk {
         let read = || fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
         while !read().as_ref().is_some_and(&is) {
             let ended = self.ladder.try_wait().unwrap();
-            assert!(ended.is_none() && begun.elapsed() < PATIENCE, "no {what} ({ended:?}): {}", self.said());
+            assert!(ended.is_none() && begun.elapsed() < PATIENCE, "no {what} ({ended:?}): {}", self.output());
             sleep(GLANCE);
         }
     }
@@ -114,10 +114,10 @@ fn a_full_disk_costs_the_trial_at_hand_alone_and_is_named() {
     });
     run.fill();
     let exit = run.ladder.wait().unwrap();
-    assert_eq!(exit.code(), Some(2), "{}", run.said());
-    let said = run.said();
-    assert!(said.contains("failed to write ") && said.contains("No space left on device"), "{said}");
-    assert!(said.contains(run.folder.path().join("disk/r").to_str().unwrap()), "{said}");
+    assert_eq!(exit.code(), Some(2), "{}", run.output());
+    let output = run.output();
+    assert!(output.contains("failed to write ") && output.contains("No space left on device"), "{output}");
+    assert!(output.contains(run.folder.path().join("disk/r").to_str().unwrap()), "{output}");
     let kept = run.folder.path().join("kept/r");
     let file = operator::store::read_run(&kept).unwrap();
     assert!(matches!(file.trials[0].state, TrialState::Finished { .. }), "{:?}", file.trials);

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_before_is_left_out() {
+    fn counts_before_the_window_are_excluded() {
         let (before, after) = (redis(link(10, 3, 7)), redis(link(25, 4, 20)));
         assert_eq!(after.since(&before), redis(link(15, 1, 13)));
         assert_eq!(after.since(&LinksStats::default()), after);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn links_rest_when_all_that_was_sent_has_come_or_never_will() {
+    fn links_are_idle_when_everything_sent_has_arrived_or_is_lost() {
         assert!(!redis(link(10, 3, 6)).at_rest());
         assert!(redis(link(10, 3, 7)).at_rest());
         assert!(redis(LinkStats { lost: 1, ..link(10, 3, 6) }).at_rest());

@@ -180,14 +180,14 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_that_is_known_is_told_before_it_happens() {
+    fn a_known_limit_is_reported_before_the_run() {
         let counts = BTreeMap::from([("b".to_owned(), 2), ("x".to_owned(), 7)]);
         assert!(known_first(&["c", "b"], &counts).eq([("c", 0), ("b", 2), ("x", 7)]));
         assert!(known_first(&[], &counts).eq([("b", 2), ("x", 7)]));
     }
 
     #[test]
-    fn what_a_service_has_not_is_not_told() {
+    fn absent_counters_are_not_reported() {
         let mut text = Exposition::default();
         text.service(&ServiceStats::default(), &Labels::default());
         let text = text.into_text();

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_message_starts_a_session_as_the_golden_messages_say() {
+    fn a_first_message_starts_a_session_as_in_the_golden_messages() {
         let messages = golden("client");
         let texts = messages.iter().filter(|entry| entry["state"] == "first" && entry["text"].is_string());
         for entry in texts {
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_the_inference_are_read_as_the_golden_messages_say() {
+    fn inference_responses_are_read_as_in_the_golden_messages() {
         for entry in golden("inference").iter().filter(|entry| number(&entry["status"]) < 300) {
             let span = Span { oldest: 1, frames: number(&entry["frames"]) };
             let body = entry["body"].as_str().unwrap();

@@ -218,7 +218,7 @@ impl Session {
         });
         match answer {
             Ok(answer) => {
-                self.say(protocol::partial(flight.frames.span, &answer, self.gateway.echo, flight.flush_lateness))
+                self.send(protocol::partial(flight.frames.span, &answer, self.gateway.echo, flight.flush_lateness))
             }
             Err(failure) => self.report(flight.frames, &failure, flight.flush_lateness, Some(flight.began.elapsed())),
         }
@@ -239,10 +239,10 @@ impl Session {
             inference_elapsed,
             buffered_frames: self.audio.frames(),
         };
-        self.say(protocol::error(frames.span, failure, ages))
+        self.send(protocol::error(frames.span, failure, ages))
     }
 
-    fn say(&mut self, text: String) -> Result<(), End> {
+    fn send(&mut self, text: String) -> Result<(), End> {
         let bytes = frame_bytes(text.len());
         self.outbox.put(text)?;
         self.gateway.books.with(|counts| {

@@ -16,7 +16,7 @@ struct Mark {
 
 /// Frames that left the backlog, and when they were read from the socket.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Taken {
+pub(crate) struct TakenFrames {
     /// The sequence numbers of these frames.
     pub(crate) span: Span,
     /// When the first frame was read.
@@ -32,27 +32,27 @@ pub(crate) struct Backlog {
     /// Sequence number of the last frame that was taken or dropped.
     left: u64,
     /// Sequence number of the last frame that was read.
-    came: u64,
+    arrived: u64,
     /// Frames that were dropped and not reported yet.
-    overflow: Option<Taken>,
+    overflow: Option<TakenFrames>,
 }
 
 impl Backlog {
     /// Adds frames that were read at `now`.
     pub(crate) fn arrived(&mut self, frames: u64, now: Instant) {
         if frames > 0 {
-            self.came += frames;
-            self.marks.push_back(Mark { newest: self.came, at: now });
+            self.arrived += frames;
+            self.marks.push_back(Mark { newest: self.arrived, at: now });
         }
     }
 
     /// Number of frames that wait.
     pub(crate) fn waiting(&self) -> u64 {
-        self.came - self.left
+        self.arrived - self.left
     }
 
     /// Removes the oldest frames: at least one, and no more than wait.
-    pub(crate) fn leave(&mut self, frames: u64) -> Taken {
+    pub(crate) fn leave(&mut self, frames: u64) -> TakenFrames {
         let span = Span { oldest: self.left + 1, frames };
         self.left += frames;
         let oldest_read = self.marks.front().expect("a frame that waits has a mark").at;
@@ -63,7 +63,7 @@ impl Backlog {
         if newest.newest == self.left {
             self.marks.pop_front();
         }
-        Taken { span, oldest_read, newest_read: newest.at }
+        TakenFrames { span, oldest_read, newest_read: newest.at }
     }
 
     /// Drops the oldest frames and adds them to the overflow record.
@@ -72,7 +72,7 @@ impl Backlog {
         self.overflow = Some(match self.overflow {
             // An overflow is reported before the next batch is taken, so the later frames directly follow the earlier
             // ones.
-            Some(earlier) => Taken {
+            Some(earlier) => TakenFrames {
                 span: Span { oldest: earlier.span.oldest, frames: earlier.span.frames + later.span.frames },
                 oldest_read: earlier.oldest_read,
                 newest_read: later.newest_read,
@@ -82,7 +82,7 @@ impl Backlog {
     }
 
     /// Takes the overflow record; `None` if no frame was dropped since the last call.
-    pub(crate) fn take_overflow(&mut self) -> Option<Taken> {
+    pub(crate) fn take_overflow(&mut self) -> Option<TakenFrames> {
         self.overflow.take()
     }
 }
@@ -101,14 +101,14 @@ mod tests {
         backlog.arrived(0, second);
         backlog.arrived(2, second);
         let span = |oldest, frames| Span { oldest, frames };
-        assert_eq!(backlog.leave(2), Taken { span: span(1, 2), oldest_read: first, newest_read: first });
-        assert_eq!(backlog.leave(2), Taken { span: span(3, 2), oldest_read: first, newest_read: second });
-        assert_eq!(backlog.leave(1), Taken { span: span(5, 1), oldest_read: second, newest_read: second });
+        assert_eq!(backlog.leave(2), TakenFrames { span: span(1, 2), oldest_read: first, newest_read: first });
+        assert_eq!(backlog.leave(2), TakenFrames { span: span(3, 2), oldest_read: first, newest_read: second });
+        assert_eq!(backlog.leave(1), TakenFrames { span: span(5, 1), oldest_read: second, newest_read: second });
         assert_eq!(backlog.waiting(), 0);
     }
 
     #[test]
-    fn what_is_dropped_before_a_report_is_reported_as_one() {
+    fn drops_before_a_report_are_reported_together() {
         let now = Instant::now();
         let mut backlog = Backlog::default();
         backlog.arrived(6, now);

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tick_runs_once_and_says_how_late_it_was() {
+    fn a_tick_runs_once_and_reports_its_lateness() {
         let now = Instant::now();
         let mut schedule = Schedule::new(now, INTERVAL);
         assert_eq!(schedule.tick(now - milliseconds(1)), None);

@@ -16,7 +16,7 @@ use service::{CLOSE, Client, Gateway, Inference, PING, PONG, Reply, TEXT};
 const NEVER: Duration = Duration::from_secs(3600);
 
 #[test]
-fn a_client_is_answered_as_the_golden_messages_say() {
+fn a_client_is_answered_as_in_the_golden_messages() {
     let golden: Value = serde_json::from_str(include_str!("../../testdata/stt-messages.json")).unwrap();
     let inference = Inference::start(|_| Reply::Answer);
     let gateway = &Gateway::start(&inference.url, &[]);
@@ -125,7 +125,7 @@ fn a_session_has_one_request_in_flight_and_skips_ticks_meanwhile() {
 }
 
 #[test]
-fn what_waits_is_bounded_and_the_oldest_are_dropped_and_reported_in_order() {
+fn pending_audio_is_bounded_and_the_oldest_is_dropped_and_reported_in_order() {
     let first_hangs = |number| if number == 0 { Reply::After(Duration::from_millis(700)) } else { Reply::Answer };
     let inference = Inference::start(first_hangs);
     let gateway = Gateway::start(&inference.url, &[("MAX_BUFFERED_FRAMES", "10")]);
@@ -145,7 +145,7 @@ fn what_waits_is_bounded_and_the_oldest_are_dropped_and_reported_in_order() {
 }
 
 #[test]
-fn a_peer_that_speaks_no_http_is_a_parse_error_and_nobody_there_a_reset() {
+fn a_peer_without_http_is_a_parse_error_and_an_unreachable_one_a_reset() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let babbler = format!("http://{}", listener.local_addr().unwrap());
     thread::spawn(move || {
@@ -206,7 +206,7 @@ fn a_client_that_reads_nothing_is_closed() {
 }
 
 #[test]
-fn a_stop_sends_what_waits_and_says_goodbye() {
+fn a_stop_sends_pending_messages_and_a_close_frame() {
     let inference = Inference::start(|_| Reply::After(Duration::from_millis(100)));
     let gateway = Gateway::start(&inference.url, &[("FLUSH_INTERVAL_MS", "30000")]);
     let mut client = gateway.session();

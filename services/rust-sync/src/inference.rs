@@ -36,7 +36,7 @@ const REST: Duration = Duration::from_millis(8);
 
 /// A request that has returned to its WebSocket thread, with its outcome.
 #[derive(Debug)]
-pub struct Answer {
+pub struct FinishedRequest {
     /// The request, which carries the session's ticket and the batch.
     pub request: Request,
     /// The inference's result, or why there is none.
@@ -64,7 +64,7 @@ pub struct Exchange {
     /// Keys of connections that ended while they had a request in flight.
     pub abandoned: Mailbox<u64>,
     /// Finished requests to the WebSocket thread.
-    pub answers: Mailbox<Answer>,
+    pub answers: Mailbox<FinishedRequest>,
     /// The waker of the inference thread.
     pub inference: Waker,
     /// The waker of the WebSocket thread.
@@ -112,7 +112,7 @@ pub struct Inference {
     /// Deadlines of started jobs in ascending order, each with its slot and its job's number.
     deadlines: VecDeque<(Instant, usize, u64)>,
     arrived: Vec<Request>,
-    done: Vec<Answer>,
+    done: Vec<FinishedRequest>,
     buffer: Vec<u8>,
     dials: usize,
 }
@@ -283,7 +283,7 @@ impl Inference {
     fn finish(&mut self, index: usize, outcome: Result<Recognised, Failure>) {
         let slot = &mut self.slots[index];
         let job = slot.job.take().expect("a job is finished once");
-        self.done.push(Answer { request: job.request, outcome });
+        self.done.push(FinishedRequest { request: job.request, outcome });
         if slot.link.is_some() { self.idle.push(index) } else { self.vacant.push(index) }
     }
 
@@ -305,7 +305,7 @@ impl Inference {
         }
         let (gone, waiting) = std::mem::take(&mut self.waiting).into_iter().partition::<VecDeque<_>, _>(has_left);
         self.waiting = waiting;
-        self.done.extend(gone.into_iter().map(|job| Answer { request: job.request, outcome: Err(failure()) }));
+        self.done.extend(gone.into_iter().map(|job| FinishedRequest { request: job.request, outcome: Err(failure()) }));
         self.begin_waiting();
     }
 
@@ -325,7 +325,7 @@ impl Inference {
         }
         while let Some(job) = self.waiting.pop_front_if(|job| job.deadline <= now) {
             let failure = self.timed_out("no free connection to the inference");
-            self.done.push(Answer { request: job.request, outcome: Err(failure) });
+            self.done.push(FinishedRequest { request: job.request, outcome: Err(failure) });
         }
         self.begin_waiting();
     }

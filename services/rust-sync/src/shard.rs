@@ -27,7 +27,7 @@ use rustix::{
 
 use self::connection::Connections;
 use crate::{
-    inference::Answer,
+    inference::FinishedRequest,
     mailbox::timespec,
     metrics::Counters,
     protocol::MAXIMAL_MESSAGE,
@@ -71,7 +71,7 @@ pub(crate) struct Shard {
     requests: Vec<Request>,
     /// Keys of connections that ended while they had a request in flight.
     abandoned: Vec<u64>,
-    answers: Vec<Answer>,
+    answers: Vec<FinishedRequest>,
     random: u64,
     counters: Counters,
     stop_by: Option<Instant>,
@@ -126,7 +126,7 @@ impl Shard {
             }
             self.take_mail(round_started);
             self.visit_due();
-            self.stop_if_told();
+            self.stop_if_requested();
             self.post();
             if self.has_ended() {
                 break;

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_far_ahead_comes_when_the_wheel_is_round() {
+    fn an_entry_beyond_the_wheel_is_due_after_the_next_turn() {
         let origin = Instant::now();
         let mut wheel = Wheel::new(origin);
         wheel.enter(1, origin + Duration::from_secs(3600));
@@ -112,17 +112,17 @@ mod tests {
                 wheel.enter(key as u64, due);
                 expected.push((due, key as u64));
                 now += Duration::from_micros(wait_us);
-                let came = taken(&mut wheel, now);
+                let fired = taken(&mut wheel, now);
                 // The wheel's resolution is a millisecond: an entry that became due within the last one may still be in
                 // it.
                 for (due, key) in &expected {
-                    prop_assert!(!came.contains(key) || *due <= now);
-                    prop_assert!(came.contains(key) || *due + Duration::from_millis(1) > now);
+                    prop_assert!(!fired.contains(key) || *due <= now);
+                    prop_assert!(fired.contains(key) || *due + Duration::from_millis(1) > now);
                 }
                 let due_of = |key: &u64| expected.iter().find(|(_, entered)| entered == key).unwrap().0;
-                let times: Vec<u128> = came.iter().map(|key| (due_of(key) - origin).as_nanos().div_ceil(1_000_000)).collect();
+                let times: Vec<u128> = fired.iter().map(|key| (due_of(key) - origin).as_nanos().div_ceil(1_000_000)).collect();
                 prop_assert!(times.is_sorted());
-                expected.retain(|(_, key)| !came.contains(key));
+                expected.retain(|(_, key)| !fired.contains(key));
                 prop_assert_eq!(wheel.next_due().is_none(), expected.is_empty());
             }
         }

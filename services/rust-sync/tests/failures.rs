@@ -46,8 +46,8 @@ fn every_failure_covers_its_frames_and_the_session_goes_on() {
         let mut client = gateway.session();
         client.audio(1..=2);
         let error = client.message();
-        let told = (error["stage"].as_str(), error["kind"].as_str(), error["inference_status"].as_u64());
-        assert_eq!(told, (Some(stage), Some(kind), status), "case {number}: {error}");
+        let reported = (error["stage"].as_str(), error["kind"].as_str(), error["inference_status"].as_u64());
+        assert_eq!(reported, (Some(stage), Some(kind), status), "case {number}: {error}");
         assert_eq!(error["retryable"], retryable, "case {number}");
         assert_eq!((&error["oldest_frame_seq"], &error["newest_frame_seq"]), (&1.into(), &2.into()), "case {number}");
         client.audio(3..=3);
@@ -59,7 +59,7 @@ fn every_failure_covers_its_frames_and_the_session_goes_on() {
 }
 
 #[test]
-fn nobody_listening_is_an_error_at_once() {
+fn a_port_without_listener_is_an_error_at_once() {
     // The port was bound and released, so no process listens on it.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let gateway = Gateway::start(&format!("http://127.0.0.1:{port}"), &[FAST]);
@@ -71,7 +71,7 @@ fn nobody_listening_is_an_error_at_once() {
 }
 
 #[test]
-fn a_connection_that_went_stale_is_replaced_without_a_word() {
+fn a_stale_connection_is_replaced_without_an_error() {
     let inference = Inference::start(|asked| Act::SendAndClose(answer(&asked.body)));
     let gateway = Gateway::start(&inference.url, &[FAST]);
     let mut client = gateway.session();
@@ -124,13 +124,13 @@ fn a_session_has_one_request_in_flight_and_audio_waits() {
     assert_eq!(client.message()["kind"], "timeout");
     let partial = client.message();
     assert_eq!((&partial["oldest_frame_seq"], &partial["frames"]), (&2.into(), &3.into()));
-    let told = metrics(&gateway.get("/metrics").1);
-    assert_eq!(told["service_inference_in_flight_per_connection_max"], 1.0);
-    assert!(told[r#"service_flush_ticks_total{outcome="skipped"}"#] >= 2.0);
+    let reported = metrics(&gateway.get("/metrics").1);
+    assert_eq!(reported["service_inference_in_flight_per_connection_max"], 1.0);
+    assert!(reported[r#"service_flush_ticks_total{outcome="skipped"}"#] >= 2.0);
 }
 
 #[test]
-fn what_is_too_much_is_dropped_from_its_old_end_and_reported_in_order() {
+fn audio_beyond_the_limit_is_dropped_oldest_first_and_reported_in_order() {
     let inference = first(|_| Act::Silence);
     let settings = [FAST, ("INFERENCE_TIMEOUT_MS", "500"), ("MAX_BUFFERED_FRAMES", "10")];
     let gateway = Gateway::start(&inference.url, &settings);
@@ -142,12 +142,12 @@ fn what_is_too_much_is_dropped_from_its_old_end_and_reported_in_order() {
     assert_eq!((stats.messages.dropped["overflow"], stats.messages.queued), (15, 15));
     assert_eq!(stats.inference.unwrap().buffered_bytes, 15 * 640);
     let covers: Vec<_> = (0..3).map(|_| client.message()).collect();
-    let told: Vec<_> = covers
+    let reported: Vec<_> = covers
         .iter()
         .map(|cover| (cover["kind"].as_str(), cover["oldest_frame_seq"].as_u64(), cover["newest_frame_seq"].as_u64()))
         .collect();
     assert_eq!(
-        told,
+        reported,
         [(Some("timeout"), Some(1), Some(5)), (Some("overflow"), Some(6), Some(20)), (None, Some(21), Some(30))]
     );
 }
@@ -238,7 +238,7 @@ fn more_than_may_connect_are_refused_and_let_in_later() {
 }
 
 #[test]
-fn the_ports_answer_what_the_contract_says() {
+fn the_ports_answer_as_the_contract_requires() {
     let gateway = Gateway::start("http://127.0.0.1:9", &[]);
     let port = &gateway.started.address;
     assert_eq!(service::get(port, "/health"), (200, r#"{"ok":true,"runtime":"rust-sync"}"#.into()));

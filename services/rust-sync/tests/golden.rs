@@ -76,64 +76,70 @@ fn bytes_of(hex: &str) -> Vec<u8> {
 }
 
 #[test]
-fn what_clients_say_means_what_it_should() {
+fn client_messages_are_classified_as_specified() {
     let inference = Inference::right();
     let gateway = Gateway::start(&inference.url, &[("FLUSH_INTERVAL_MS", "50")]);
-    for said in golden().client {
-        let mut client = if said.state == "first" { gateway.connect() } else { gateway.session() };
-        match (&said.text, &said.binary, said.zeros, &said.wire) {
+    for case_of in golden().client {
+        let mut client = if case_of.state == "first" { gateway.connect() } else { gateway.session() };
+        match (&case_of.text, &case_of.binary, case_of.zeros, &case_of.wire) {
             (Some(text), None, None, None) => client.text(text),
             (None, Some(hex), None, None) => client.binary(&bytes_of(hex)),
             (None, None, Some(zeros), None) => client.binary(&vec![0; zeros]),
             (None, None, None, Some(hex)) => client.raw(&bytes_of(hex)),
-            _ => panic!("{}: said in one way", said.name),
+            _ => panic!("{}: said in one way", case_of.name),
         }
         // If a message has no effect, the message after it must be handled normally.
-        match said.means.as_str() {
+        match case_of.means.as_str() {
             "start" => client.audio([1]),
             "frame" => {}
             "nothing" => client.ping(b"after"),
             "pong" | "close" => {}
-            other => panic!("{}: means {other}", said.name),
+            other => panic!("{}: means {other}", case_of.name),
         }
         // The reply to a ping between two fragments comes first.
         let mut next = client.next();
-        if said.name.contains("around a ping") {
-            assert_eq!(next, Frame::Pong(Vec::new()), "{}", said.name);
+        if case_of.name.contains("around a ping") {
+            assert_eq!(next, Frame::Pong(Vec::new()), "{}", case_of.name);
             next = client.next();
         }
-        match (said.means.as_str(), next) {
-            ("start" | "frame", Frame::Text(text)) => assert!(text.contains(r#""type":"partial""#), "{}", said.name),
-            ("nothing", next) => assert_eq!(next, Frame::Pong(b"after".into()), "{}", said.name),
-            ("pong", next) => assert_eq!(next, Frame::Pong(bytes_of(said.hex.as_ref().unwrap())), "{}", said.name),
-            ("close", Frame::Close(code, reason)) => {
-                assert_eq!(code, said.code, "{}", said.name);
-                assert!(said.reason.is_none_or(|wanted| wanted == reason), "{}: {reason}", said.name);
-                assert_eq!(client.next(), Frame::End, "{}", said.name);
+        match (case_of.means.as_str(), next) {
+            ("start" | "frame", Frame::Text(text)) => assert!(text.contains(r#""type":"partial""#), "{}", case_of.name),
+            ("nothing", next) => assert_eq!(next, Frame::Pong(b"after".into()), "{}", case_of.name),
+            ("pong", next) => {
+                assert_eq!(next, Frame::Pong(bytes_of(case_of.hex.as_ref().unwrap())), "{}", case_of.name)
             }
-            (means, next) => panic!("{}: {next:?} doesn't mean {means}", said.name),
+            ("close", Frame::Close(code, reason)) => {
+                assert_eq!(code, case_of.code, "{}", case_of.name);
+                assert!(case_of.reason.is_none_or(|wanted| wanted == reason), "{}: {reason}", case_of.name);
+                assert_eq!(client.next(), Frame::End, "{}", case_of.name);
+            }
+            (means, next) => panic!("{}: {next:?} doesn't mean {means}", case_of.name),
         }
     }
 }
 
 #[test]
-fn what_the_inference_says_becomes_a_partial_or_the_right_error() {
-    for said in golden().inference {
-        let outcome = match Failure::of_status(said.status) {
+fn inference_responses_become_partials_or_the_matching_error() {
+    for case_of in golden().inference {
+        let outcome = match Failure::of_status(case_of.status) {
             Some(failure) => Err(failure),
-            None => Recognised::parse(said.body.as_bytes(), said.frames, said.cpu_passes).map_err(|message| Failure {
-                inference_status: Some(said.status),
-                ..Failure::new(Kind::ParseError, message)
+            None => Recognised::parse(case_of.body.as_bytes(), case_of.frames, case_of.cpu_passes).map_err(|message| {
+                Failure { inference_status: Some(case_of.status), ..Failure::new(Kind::ParseError, message) }
             }),
         };
         match outcome {
-            Ok(_) => assert_eq!(said.means, "partial", "{}", said.name),
+            Ok(_) => assert_eq!(case_of.means, "partial", "{}", case_of.name),
             Err(failure) => {
                 let text = |value: Value| value.as_str().unwrap().to_owned();
                 let stage = text(serde_json::to_value::<Stage>(failure.stage()).unwrap());
                 let kind = text(serde_json::to_value(failure.kind).unwrap());
-                let told = (Some(stage), Some(kind), failure.inference_status, Some(failure.is_retryable()));
-                assert_eq!(told, (said.stage, said.kind, said.inference_status, said.retryable), "{}", said.name);
+                let reported = (Some(stage), Some(kind), failure.inference_status, Some(failure.is_retryable()));
+                assert_eq!(
+                    reported,
+                    (case_of.stage, case_of.kind, case_of.inference_status, case_of.retryable),
+                    "{}",
+                    case_of.name
+                );
             }
         }
     }
@@ -141,25 +147,25 @@ fn what_the_inference_says_becomes_a_partial_or_the_right_error() {
 
 #[test]
 fn partials_are_the_same_bytes() {
-    for told in golden().partial {
-        let PartialOf { oldest_frame_seq, frames, cpu_passes, model_delay_ms, flush_lateness_ms, body } = told.of;
+    for reported in golden().partial {
+        let PartialOf { oldest_frame_seq, frames, cpu_passes, model_delay_ms, flush_lateness_ms, body } = reported.of;
         let found = Recognised::parse(body.as_bytes(), frames, cpu_passes).unwrap();
         let (cover, echo) = (Cover { oldest_frame_seq, frames }, Echo { cpu_passes, model_delay_ms });
         let mut out = Vec::new();
         put_partial(&mut out, cover, &found, echo, flush_lateness_ms);
-        assert_eq!(String::from_utf8(out).unwrap(), told.text, "{}", told.name);
+        assert_eq!(String::from_utf8(out).unwrap(), reported.text, "{}", reported.name);
     }
 }
 
 #[test]
 fn errors_are_the_same_bytes() {
-    for told in golden().error {
-        let of = |name: &str| told.of[name].clone();
+    for reported in golden().error {
+        let of = |name: &str| reported.of[name].clone();
         let kind = match of("kind").as_str().unwrap() {
             "timeout" => Kind::Timeout,
             "http_5xx" => Kind::Http5xx,
             "overflow" => Kind::Overflow,
-            other => panic!("{}: {other}", told.name),
+            other => panic!("{}: {other}", reported.name),
         };
         let inference_status = of("inference_status").as_u64().map(|status| status as u16);
         let failure = Failure { kind, message: of("message").as_str().unwrap().into(), inference_status };
@@ -175,12 +181,12 @@ fn errors_are_the_same_bytes() {
         let cover = Cover { oldest_frame_seq: whole("oldest_frame_seq"), frames: whole("frames") };
         let mut out = Vec::new();
         put_error(&mut out, cover, &failure, &circumstances);
-        assert_eq!(String::from_utf8(out).unwrap(), told.text, "{}", told.name);
+        assert_eq!(String::from_utf8(out).unwrap(), reported.text, "{}", reported.name);
     }
 }
 
 #[test]
-fn an_answer_over_the_wire_is_passed_on_as_it_came() {
+fn an_answer_is_passed_on_unchanged() {
     let inference = Inference::start(|asked| Act::Send(answer(&asked.body)));
     let settings = [("FLUSH_INTERVAL_MS", "50"), ("MODEL_DELAY_MS", "123")];
     let gateway = Gateway::start(&inference.url, &settings);

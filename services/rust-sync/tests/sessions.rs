@@ -44,8 +44,8 @@ fn covers_are_contiguous_however_frames_arrive() {
             covered = partial["newest_frame_seq"].as_u64().unwrap();
         }
     }
-    let heard: Vec<u8> = inference.asked().iter().flat_map(|asked| asked.body.clone()).collect();
-    assert_eq!(heard, (1..=200).flat_map(audio).collect::<Vec<u8>>());
+    let received: Vec<u8> = inference.asked().iter().flat_map(|asked| asked.body.clone()).collect();
+    assert_eq!(received, (1..=200).flat_map(audio).collect::<Vec<u8>>());
 }
 
 #[test]

@@ -38,7 +38,7 @@ type CloseReason = &'static str;
 
 /// A reply that waits until it is due; ordered by that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Answer {
+struct DueReply {
     due: Instant,
     /// When the ping was read.
     read_at: Instant,
@@ -51,7 +51,7 @@ pub(crate) struct Connection {
     entry: Arc<Entry>,
     shared: Arc<Shared>,
     delays: Delays,
-    answers: BinaryHeap<Reverse<Answer>>,
+    answers: BinaryHeap<Reverse<DueReply>>,
     /// Present when the service publishes.
     publications: Option<mpsc::UnboundedReceiver<Publication>>,
     client_closed: bool,
@@ -107,7 +107,7 @@ impl Connection {
             Some(Kind::Hello) => self.send(protocol::server_hello(&self.entry.id().to_string())).await,
             Some(Kind::Ping { timestamp }) => {
                 let due = read_at + self.delays.next().unwrap_or_default();
-                self.answers.push(Reverse(Answer { due, read_at, timestamp }));
+                self.answers.push(Reverse(DueReply { due, read_at, timestamp }));
                 self.answer_due().await
             }
             _ => Ok(()),
@@ -125,7 +125,7 @@ impl Connection {
             }
             _ => return None,
         };
-        self.entry.book().count(kind, |nth| self.shared.fates.decide(nth));
+        self.entry.book().count(kind, |nth| self.shared.dispositions.decide(nth));
         Some(kind)
     }
 

@@ -14,7 +14,7 @@ use service_contract::{
 };
 use uuid::Uuid;
 
-use crate::{config::Flaw, fate::Fate, protocol::Kind, wire::Traffic};
+use crate::{config::Flaw, disposition::Disposition, protocol::Kind, wire::Traffic};
 
 /// The counters of one connection, or their sums. They only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub struct Book {
 impl Book {
     /// Counts a message that was read from the socket; `decide` returns the fate of the nth message for the
     /// application.
-    pub fn count(&mut self, kind: Kind, decide: impl FnOnce(u64) -> Fate) {
+    pub fn count(&mut self, kind: Kind, decide: impl FnOnce(u64) -> Disposition) {
         self.received += 1;
         let Kind::Application { sequence, malformed } = kind else {
             self.consumed += 1;
@@ -49,13 +49,13 @@ impl Book {
         self.malformed += u64::from(malformed);
         self.offered += 1;
         match decide(self.offered) {
-            Fate::Deliver => {
+            Disposition::Deliver => {
                 self.delivered += 1;
                 self.application_reads(sequence);
             }
-            Fate::Drop => self.dropped += 1,
-            Fate::Vanish => {}
-            Fate::Lie => {
+            Disposition::Drop => self.dropped += 1,
+            Disposition::Vanish => {}
+            Disposition::Lie => {
                 self.delivered += 1;
                 self.application.delivered += 1;
             }
@@ -255,36 +255,36 @@ mod tests {
         Kind::Application { sequence: Some(sequence), malformed: false }
     }
 
-    fn book(fate: Fate) -> Book {
+    fn book(disposition: Disposition) -> Book {
         let mut book = Book::default();
-        book.count(Kind::Hello, |_| Fate::Deliver);
-        book.count(trade(1), |_| Fate::Deliver);
-        book.count(trade(2), |_| fate);
+        book.count(Kind::Hello, |_| Disposition::Deliver);
+        book.count(trade(1), |_| Disposition::Deliver);
+        book.count(trade(2), |_| disposition);
         book
     }
 
     #[test]
     fn an_honest_book_balances() {
-        let book = book(Fate::Deliver);
+        let book = book(Disposition::Deliver);
         assert_eq!((book.received, book.consumed, book.delivered, book.dropped), (3, 1, 2, 0));
         assert_eq!((book.application.delivered, book.application.sequence_sum), (2, 3));
     }
 
     #[test]
     fn a_counted_drop_is_in_the_book() {
-        let book = book(Fate::Drop);
+        let book = book(Disposition::Drop);
         assert_eq!((book.delivered, book.dropped, book.application.sequence_sum), (1, 1, 1));
     }
 
     #[test]
     fn a_vanished_message_leaves_a_hole() {
-        let book = book(Fate::Vanish);
+        let book = book(Disposition::Vanish);
         assert_eq!((book.received, book.consumed + book.delivered + book.dropped), (3, 2));
     }
 
     #[test]
     fn a_lie_shows_only_in_the_sum() {
-        let (lie, truth) = (book(Fate::Lie), book(Fate::Deliver));
+        let (lie, truth) = (book(Disposition::Lie), book(Disposition::Deliver));
         let without_sum = |mut book: Book| {
             book.application.sequence_sum = 0;
             book
@@ -297,7 +297,7 @@ mod tests {
     fn a_closed_book_is_given_out_once_and_stays_in_the_sums() {
         let ledger = Ledger::new(Flaw::None);
         let (first, second) = (ledger.accept(Arc::default()), ledger.accept(Arc::default()));
-        first.book().count(trade(5), |_| Fate::Deliver);
+        first.book().count(trade(5), |_| Disposition::Deliver);
         ledger.close(&first, "client");
         ledger.close(&first, "client");
         assert_eq!(ledger.connections().connections.len(), 2);

@@ -16,7 +16,7 @@
 //! | `wire` | a socket that counts its bytes |
 //! | `connection` | one WebSocket: reads, decides, replies |
 //! | [`protocol`] | classifies messages and composes replies (pure) |
-//! | [`fate`] | what the flaw does with a message (pure) |
+//! | [`disposition`] | what the flaw does with a message (pure) |
 //! | [`delay`] | when a ping is answered (pure) |
 //! | `publisher` | messages that the service publishes by itself |
 //! | `null`, [`frames`] | a reader that discards everything |
@@ -28,7 +28,7 @@
 pub mod config;
 mod connection;
 pub mod delay;
-pub mod fate;
+pub mod disposition;
 pub mod frames;
 pub mod gateway;
 pub mod ledger;

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_inflated_is_malformed_and_bounded() {
+    fn data_that_does_not_inflate_is_malformed_and_bounded() {
         assert_eq!(binary_kind(b"C:nonsense"), Kind::Application { sequence: None, malformed: true });
         let mut bomb = b"C:".to_vec();
         let zeros = std::io::repeat(0).take(8 << 20);

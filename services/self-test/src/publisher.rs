@@ -19,7 +19,7 @@ use tokio_tungstenite::tungstenite::Utf8Bytes;
 
 use crate::{
     config::Flaw,
-    fate::{Fate, Fates},
+    disposition::{Disposition, Dispositions},
 };
 
 /// Interval between two checks for subscribers while there is none.
@@ -76,14 +76,14 @@ impl Publisher {
     }
 
     /// Publishes while there are subscribers, until the service stops.
-    pub(crate) async fn run(&self, fates: &Fates, mut stop: watch::Receiver<bool>) {
+    pub(crate) async fn run(&self, dispositions: &Dispositions, mut stop: watch::Receiver<bool>) {
         let publish = async {
             loop {
                 while !self.has_listeners() {
                     sleep_until(Instant::now() + IDLE).await;
                 }
                 self.publishing.store(true, Ordering::Release);
-                self.keep_pace(fates).await;
+                self.keep_pace(dispositions).await;
                 self.publishing.store(false, Ordering::Release);
             }
         };
@@ -114,7 +114,7 @@ impl Publisher {
     }
 
     /// Publishes each message when it is due, until no subscriber is left.
-    async fn keep_pace(&self, fates: &Fates) {
+    async fn keep_pace(&self, dispositions: &Dispositions) {
         let (start, start_unix) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
         for nth in 0_u64.. {
             let after = Duration::from_secs_f64(nth as f64 / self.kept_per_second);
@@ -122,7 +122,7 @@ impl Publisher {
             if !self.has_listeners() {
                 return;
             }
-            self.publish((start_unix + after).as_micros(), fates);
+            self.publish((start_unix + after).as_micros(), dispositions);
             let late_us = (start + after).elapsed().as_micros() as u64;
             self.late.fetch_add(u64::from(late_us > LATE_US), Ordering::Relaxed);
             self.lateness_max_us.fetch_max(late_us, Ordering::Relaxed);
@@ -130,16 +130,16 @@ impl Publisher {
         }
     }
 
-    fn publish(&self, due_unix_us: u128, fates: &Fates) {
+    fn publish(&self, due_unix_us: u128, dispositions: &Dispositions) {
         let number = self.published.load(Ordering::Relaxed);
         let text = format!(
             r#"{{"c":"U","t":"fanout_tick","p":{{"seq":{number},"ts_us":{due_unix_us},"s":"ES","px":5234.75,"q":2}}}}"#
         );
         self.bytes.fetch_add(text.len() as u64, Ordering::Relaxed);
-        let publication = match fates.decide(number + 1) {
-            Fate::Deliver => Some(Publication::Send(text.into())),
-            Fate::Lie => Some(Publication::Pretend),
-            Fate::Drop | Fate::Vanish => None,
+        let publication = match dispositions.decide(number + 1) {
+            Disposition::Deliver => Some(Publication::Send(text.into())),
+            Disposition::Lie => Some(Publication::Pretend),
+            Disposition::Drop | Disposition::Vanish => None,
         };
         // Counted before it is sent: no receiver may be ahead of this count.
         self.published.store(number + 1, Ordering::Release);
@@ -161,16 +161,16 @@ mod tests {
     use super::*;
 
     /// What a subscriber gets of this many publications (`None` for a pretended one), and the publisher's counters.
-    async fn told(flaw: Flaw, publications: u64) -> (Vec<Option<u64>>, PublisherStats) {
+    async fn reports(flaw: Flaw, publications: u64) -> (Vec<Option<u64>>, PublisherStats) {
         let publisher = Publisher::new(1000.0, flaw);
-        let fates = Fates::new(flaw, 10.try_into().unwrap());
+        let dispositions = Dispositions::new(flaw, 10.try_into().unwrap());
         let mut listener = publisher.listen();
         for _ in 0..publications {
-            publisher.publish(1_700_000_000_000_000, &fates);
+            publisher.publish(1_700_000_000_000_000, &dispositions);
         }
-        let mut told = Vec::new();
+        let mut reports = Vec::new();
         while let Ok(publication) = listener.try_recv() {
-            told.push(match publication {
+            reports.push(match publication {
                 Publication::Send(text) => {
                     let message: serde_json::Value = serde_json::from_str(&text).unwrap();
                     message["p"]["seq"].as_u64()
@@ -178,36 +178,39 @@ mod tests {
                 Publication::Pretend => None,
             });
         }
-        (told, publisher.stats())
+        (reports, publisher.stats())
     }
 
     #[tokio::test]
     async fn an_honest_publisher_sends_every_number() {
-        let (told, stats) = told(Flaw::Publisher, 25).await;
-        assert_eq!(told, (0..25).map(Some).collect::<Vec<_>>());
+        let (reports, stats) = reports(Flaw::Publisher, 25).await;
+        assert_eq!(reports, (0..25).map(Some).collect::<Vec<_>>());
         assert_eq!((stats.published, stats.first_sequence, stats.last_sequence), (25, Some(0), Some(24)));
     }
 
     #[tokio::test]
-    async fn one_in_k_is_sent_to_nobody_and_counted_as_published() {
-        let (told, stats) = told(Flaw::PublisherSilentDrop, 25).await;
-        assert_eq!(told, (0..25).filter(|number| ![9, 19].contains(number)).map(Some).collect::<Vec<_>>());
+    async fn one_in_k_is_not_sent_and_counted_as_published() {
+        let (reports, stats) = reports(Flaw::PublisherSilentDrop, 25).await;
+        assert_eq!(reports, (0..25).filter(|number| ![9, 19].contains(number)).map(Some).collect::<Vec<_>>());
         assert_eq!(stats.published, 25);
     }
 
     #[tokio::test]
     async fn a_liar_pretends_that_one_in_k_was_sent() {
-        let (told, stats) = told(Flaw::PublisherLiar, 25).await;
-        assert_eq!((told.len(), told.iter().filter(|number| number.is_none()).count(), stats.published), (25, 2, 25));
+        let (reports, stats) = reports(Flaw::PublisherLiar, 25).await;
+        assert_eq!(
+            (reports.len(), reports.iter().filter(|number| number.is_none()).count(), stats.published),
+            (25, 2, 25)
+        );
     }
 
     #[tokio::test]
-    async fn it_publishes_while_somebody_listens_and_numbers_go_on() {
+    async fn it_publishes_only_to_subscribers_and_numbers_continue() {
         let publisher = std::sync::Arc::new(Publisher::new(1000.0, Flaw::Publisher));
         let (stop, stopped) = watch::channel(false);
         let running = publisher.clone();
         let run = tokio::spawn(async move {
-            running.run(&Fates::new(Flaw::Publisher, 10.try_into().unwrap()), stopped).await;
+            running.run(&Dispositions::new(Flaw::Publisher, 10.try_into().unwrap()), stopped).await;
         });
         for _ in 0..2 {
             let before = publisher.stats();

@@ -73,10 +73,10 @@ impl Service {
         };
         let shared = Arc::new(Shared::new(config, ledger));
         let (stop, stopped) = watch::channel(false);
-        let (publishing, told) = (shared.clone(), stopped.clone());
+        let (publishing, stop_requested) = (shared.clone(), stopped.clone());
         tokio::spawn(async move {
             if let Some(publisher) = &publishing.publisher {
-                publisher.run(&publishing.fates, told).await;
+                publisher.run(&publishing.dispositions, stop_requested).await;
             }
         });
         let accepting = tokio::spawn(accept(listener, shared.clone(), readers.clone(), stopped));

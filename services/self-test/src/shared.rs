@@ -13,7 +13,7 @@ use bench_format::histogram::{Histogram, Recorder};
 use crate::{
     config::{Config, Flaw},
     delay::Delays,
-    fate::Fates,
+    disposition::Dispositions,
     ledger::Ledger,
     publisher::Publisher,
     upgrade::Door,
@@ -23,7 +23,7 @@ use crate::{
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) ledger: Arc<Ledger>,
-    pub(crate) fates: Fates,
+    pub(crate) dispositions: Dispositions,
     pub(crate) publisher: Option<Publisher>,
     /// Whether new connections are accepted; false once the service stops.
     pub(crate) accepting: AtomicBool,
@@ -37,7 +37,7 @@ impl Shared {
     /// Creates the state of a service that starts.
     pub(crate) fn new(config: Config, ledger: Arc<Ledger>) -> Self {
         Self {
-            fates: Fates::new(config.flaw, config.every),
+            dispositions: Dispositions::new(config.flaw, config.every),
             publisher: config.flaw.publishes().then(|| Publisher::new(config.rate, config.flaw)),
             door: Door::new(config.secret.as_deref(), config.flaw),
             ledger,

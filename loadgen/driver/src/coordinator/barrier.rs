@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_starts_before_everybody_is_ready_and_released() {
+    fn no_worker_starts_before_all_are_ready_and_released() {
         let mut barrier = offered(2);
         assert!(matches!(barrier.ready(0, ready(1)), Ok(Release::Wait)));
         assert_eq!((barrier.all_ready(), barrier.not_ready()), (None, vec![1]));
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_cannot_take_part_says_why() {
+    fn a_worker_that_cannot_take_part_reports_why() {
         let mut barrier = offered(2);
         barrier.ready(1, Ready { problem: Some("no ports".into()), ..ready(1) }).unwrap();
         assert_eq!(barrier.all_ready(), Some(Err("worker 1 can't take part: no ports".into())));
@@ -449,15 +449,15 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_another_run_or_attempt_is_refused_in_words() {
+    fn uploads_of_another_run_or_attempt_are_refused_with_the_reason() {
         let mut barrier = offered(1);
         let foreign = Ready { run: "other".into(), ..ready(1) };
         assert_eq!(
             barrier.ready(0, foreign).unwrap_err().to_string(),
             "run \"other\" is not served here; this is the coordinator of run \"run\""
         );
-        let words = barrier.ready(0, ready(2)).unwrap_err().to_string();
-        assert!(words.ends_with("(attempt 2) is not under way; ask for the next"), "{words}");
+        let description = barrier.ready(0, ready(2)).unwrap_err().to_string();
+        assert!(description.ends_with("(attempt 2) is not under way; ask for the next"), "{description}");
         assert!(matches!(barrier.deliver(0, upload(0, 2)), Err(Conflict::Trial { .. })));
     }
 
@@ -496,18 +496,18 @@ mod tests {
     fn a_result_under_another_workers_path_is_refused() {
         let mut barrier = offered(2);
         barrier.release(5);
-        let words = barrier.deliver(0, upload(1, 1)).unwrap_err().to_string();
-        assert_eq!(words, "the path says worker 0, the body says worker 1");
+        let description = barrier.deliver(0, upload(1, 1)).unwrap_err().to_string();
+        assert_eq!(description, "the path says worker 0, the body says worker 1");
     }
 
     #[test]
     fn a_worker_beyond_the_trials_number_is_refused() {
-        let words = offered(1).ready(3, ready(1)).unwrap_err().to_string();
-        assert!(words.starts_with("worker 3 has no part in trial "), "{words}");
+        let description = offered(1).ready(3, ready(1)).unwrap_err().to_string();
+        assert!(description.starts_with("worker 3 has no part in trial "), "{description}");
     }
 
     #[test]
-    fn an_abandoned_trial_tells_its_workers_why() {
+    fn an_abandoned_trial_reports_the_reason_to_its_workers() {
         let mut barrier = offered(2);
         barrier.ready(0, ready(1)).unwrap();
         barrier.abandon("the service died");

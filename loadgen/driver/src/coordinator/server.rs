@@ -111,7 +111,7 @@ async fn window_over(
 }
 
 async fn result(State(shared): State<Shared>, Path(worker): Path<u32>, body: Bytes) -> Result<StatusCode, Response> {
-    let upload = Upload::parse(body.into()).map_err(|error| words(StatusCode::BAD_REQUEST, &error))?;
+    let upload = Upload::parse(body.into()).map_err(|error| description(StatusCode::BAD_REQUEST, &error))?;
     shared.change(|barrier| barrier.deliver(worker, upload)).map_err(IntoResponse::into_response)?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -130,7 +130,7 @@ async fn samples(
     Query(rows): Query<Rows>,
     body: Bytes,
 ) -> Result<StatusCode, Response> {
-    let trial = rows.trial.parse().map_err(|error: NoTrialId| words(StatusCode::BAD_REQUEST, &error))?;
+    let trial = rows.trial.parse().map_err(|error: NoTrialId| description(StatusCode::BAD_REQUEST, &error))?;
     let of = SamplesOf { run: rows.run, trial, attempt: rows.attempt };
     let kept = shared.change(|barrier| barrier.deliver_samples(worker, &of, body.into()));
     kept.map_err(IntoResponse::into_response)?;
@@ -143,10 +143,10 @@ async fn clock() -> Json<Clock> {
 
 impl IntoResponse for Conflict {
     fn into_response(self) -> Response {
-        words(StatusCode::CONFLICT, &self)
+        description(StatusCode::CONFLICT, &self)
     }
 }
 
-fn words(status: StatusCode, error: &dyn std::error::Error) -> Response {
+fn description(status: StatusCode, error: &dyn std::error::Error) -> Response {
     (status, Json(serde_json::json!({ "error": error.to_string() }))).into_response()
 }

@@ -18,13 +18,13 @@ use super::Shared;
 pub(super) async fn check(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     let Some(token) = &shared.token else { return next.run(request).await };
     let shown = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let words = match shown.map(|value| value.strip_prefix("Bearer ")) {
+    let description = match shown.map(|value| value.strip_prefix("Bearer ")) {
         Some(Some(shown)) if same(shown.as_bytes(), token.as_bytes()) => return next.run(request).await,
         Some(Some(_)) => "the token is not the one of this coordinator; both sides take it from COORDINATOR_TOKEN",
         Some(None) => "the authorization is no bearer token; send `Authorization: Bearer` and COORDINATOR_TOKEN",
         None => "no token; send `Authorization: Bearer` with what COORDINATOR_TOKEN holds",
     };
-    (StatusCode::UNAUTHORIZED, Json(json!({ "error": words }))).into_response()
+    (StatusCode::UNAUTHORIZED, Json(json!({ "error": description }))).into_response()
 }
 
 /// Whether two tokens are equal, in a time that depends only on their lengths.

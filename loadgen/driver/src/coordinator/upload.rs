@@ -143,12 +143,12 @@ mod tests {
 
     #[test]
     fn a_broken_histogram_is_refused_by_name() {
-        let words = refused(|result| {
+        let description = refused(|result| {
             let mut histogram = Recorder::new().encode();
             histogram.count = 3;
             result.histograms.insert("response_ns".into(), histogram);
         });
-        assert!(words.starts_with("histogram \"response_ns\" can't be read: "), "{words}");
+        assert!(description.starts_with("histogram \"response_ns\" can't be read: "), "{description}");
     }
 
     #[test]
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn an_unknown_field_is_refused() {
-        let words = Upload::parse(b"{\"schema\":1,\"surprise\":1}".to_vec()).unwrap_err().to_string();
-        assert!(words.contains("surprise"), "{words}");
+        let description = Upload::parse(b"{\"schema\":1,\"surprise\":1}".to_vec()).unwrap_err().to_string();
+        assert!(description.contains("surprise"), "{description}");
     }
 }

@@ -96,14 +96,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_was_due_all_the_same() {
+    fn missing_messages_were_due() {
         assert!(!off(ReceiverBook { missing: 70, ..whole() }, 3930));
         assert!(!off(ReceiverBook { wrong: 70, ..whole() }, 3930));
         assert!(off(ReceiverBook { missing: 10, ..whole() }, 3930));
     }
 
     #[test]
-    fn what_came_twice_was_due_once() {
+    fn a_duplicate_was_due_once() {
         assert!(!off(ReceiverBook { duplicated: 70, ..whole() }, 4070));
         assert!(off(ReceiverBook { duplicated: 10, ..whole() }, 4070));
     }
@@ -116,8 +116,11 @@ mod tests {
     }
 
     #[test]
-    fn it_says_what_came_and_what_was_due() {
-        let words = OffSchedule { received: 8, scheduled: 1600.0 }.to_string();
-        assert!(words.ends_with("8 messages due in the window came, and by its rate 1600 were due"), "{words}");
+    fn it_reports_received_and_due_messages() {
+        let description = OffSchedule { received: 8, scheduled: 1600.0 }.to_string();
+        assert!(
+            description.ends_with("8 messages due in the window came, and by its rate 1600 were due"),
+            "{description}"
+        );
     }
 }

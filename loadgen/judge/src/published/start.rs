@@ -23,14 +23,18 @@ pub enum Start {
 impl Start {
     /// Decides after one reading, `waited` after all subscribers were connected.
     pub fn after(waited: Duration, seen: Result<Option<PublisherStats>, impl fmt::Display>) -> Self {
-        let words = match seen {
+        let description = match seen {
             Ok(Some(publisher)) if publisher.publishing => return Self::Now,
             Ok(Some(_)) => "it has subscribers, and says that it doesn't".to_owned(),
             Ok(None) => return Self::Never("it tells of no publisher at /stats/publisher".into()),
             // A service at its limit responds late, so an error is not final.
             Err(error) => error.to_string(),
         };
-        if waited < PATIENCE { Self::Later } else { Self::Never(format!("{words}, for {} s", PATIENCE.as_secs())) }
+        if waited < PATIENCE {
+            Self::Later
+        } else {
+            Self::Never(format!("{description}, for {} s", PATIENCE.as_secs()))
+        }
     }
 }
 
@@ -38,28 +42,28 @@ impl Start {
 mod tests {
     use super::*;
 
-    fn says(publishing: bool) -> Result<Option<PublisherStats>, String> {
+    fn reply(publishing: bool) -> Result<Option<PublisherStats>, String> {
         Ok(Some(PublisherStats { publishing, ..PublisherStats::default() }))
     }
 
     #[test]
     fn load_starts_once_the_service_publishes() {
-        assert_eq!(Start::after(Duration::ZERO, says(false)), Start::Later);
-        assert_eq!(Start::after(Duration::from_secs(29), says(true)), Start::Now);
-        assert_eq!(Start::after(PATIENCE, says(true)), Start::Now, "late, but it does");
+        assert_eq!(Start::after(Duration::ZERO, reply(false)), Start::Later);
+        assert_eq!(Start::after(Duration::from_secs(29), reply(true)), Start::Now);
+        assert_eq!(Start::after(PATIENCE, reply(true)), Start::Now, "late, but it does");
     }
 
     #[test]
-    fn a_service_that_never_publishes_is_told_from_one_that_never_answers() {
-        let Start::Never(words) = Start::after(PATIENCE, says(false)) else { panic!() };
-        assert_eq!(words, "it has subscribers, and says that it doesn't, for 30 s");
+    fn a_service_that_never_publishes_is_distinguished_from_one_that_never_answers() {
+        let Start::Never(description) = Start::after(PATIENCE, reply(false)) else { panic!() };
+        assert_eq!(description, "it has subscribers, and says that it doesn't, for 30 s");
         let deaf = || Err("timed out".to_owned());
         assert_eq!(Start::after(Duration::from_secs(29), deaf()), Start::Later);
         assert_eq!(Start::after(PATIENCE, deaf()), Start::Never("timed out, for 30 s".into()));
     }
 
     #[test]
-    fn who_has_no_publisher_is_not_waited_for() {
+    fn a_service_without_publisher_is_not_waited_for() {
         let seen = Ok::<_, String>(None);
         let expected = Start::Never("it tells of no publisher at /stats/publisher".into());
         assert_eq!(Start::after(Duration::ZERO, seen), expected);

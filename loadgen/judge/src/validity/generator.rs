@@ -23,11 +23,11 @@ pub(super) fn generator_late(case: &Case<'_>) -> Option<Reason> {
     let seen_ms = delay.values().value_at_quantile(LATE_PERCENTILE) as f64 / 1e6;
     let over = delay.overflow() as f64 > (1.0 - LATE_PERCENTILE) * delay.count() as f64;
     (over || seen_ms > allowed_ms).then(|| {
-        let words = format!(
+        let description = format!(
             "the generator was late: p99 of {} {seen_ms:.1} ms, allowed {allowed_ms} ms",
             name.trim_end_matches("_ns")
         );
-        reason(ReasonKind::GeneratorLate, words)
+        reason(ReasonKind::GeneratorLate, description)
     })
 }
 
@@ -54,15 +54,16 @@ pub(super) fn generator_cpu(case: &Case<'_>) -> Option<Reason> {
             format!("worker {} was throttled in {throttled} of periods, allowed {allowed}", result.worker)
         })
     });
-    let words: Vec<String> = busy.chain(held).collect();
-    (!words.is_empty()).then(|| reason(ReasonKind::GeneratorCpu, words.join("; ")))
+    let description: Vec<String> = busy.chain(held).collect();
+    (!description.is_empty()).then(|| reason(ReasonKind::GeneratorCpu, description.join("; ")))
 }
 
 pub(super) fn send_rate(case: &Case<'_>) -> Option<Reason> {
     let (sent, due) = (case.merged.tried(), case.merged.window.due);
     let allowed = case.trial.thresholds.send_share;
-    let words = || format!("{sent} of {due} messages that were due were sent, allowed at least {}", percent(allowed));
-    ((sent as f64) < due as f64 * allowed - in_hand(case)).then(|| reason(ReasonKind::SendRate, words()))
+    let description =
+        || format!("{sent} of {due} messages that were due were sent, allowed at least {}", percent(allowed));
+    ((sent as f64) < due as f64 * allowed - in_hand(case)).then(|| reason(ReasonKind::SendRate, description()))
 }
 
 /// Messages that the load threads, one for each CPU, may hold at the end of the window: one write of each thread, due
@@ -97,21 +98,21 @@ pub(super) fn published_rate(case: &Case<'_>) -> Option<Reason> {
     };
     let pace =
         |rate: Option<f64>| rate.map_or("as fast as it can".into(), |rate| format!("{rate} messages per second"));
-    let told = publisher.rate_per_second;
-    (told != planned).then(|| {
-        let words = format!("the service publishes {}, and the plan's load is {}", pace(told), pace(planned));
-        reason(ReasonKind::SendRate, words)
+    let reported = publisher.rate_per_second;
+    (reported != planned).then(|| {
+        let description = format!("the service publishes {}, and the plan's load is {}", pace(reported), pace(planned));
+        reason(ReasonKind::SendRate, description)
     })
 }
 
 /// If the service publishes, its publisher must use the mode that the workload measures.
 pub(super) fn published_mode(case: &Case<'_>) -> Option<Reason> {
-    let told = &case.service.readings.window_end.as_ref()?.publisher.as_ref()?.mode;
+    let reported = &case.service.readings.window_end.as_ref()?.publisher.as_ref()?.mode;
     let workload = &case.trial.trial.workload;
     let wanted = case.trial.terms.publishes_by.as_ref()?;
-    (told != wanted).then(|| {
-        let words = format!("the service publishes by {told:?}, and {workload} is about {wanted:?}");
-        reason(ReasonKind::Conformance, words)
+    (reported != wanted).then(|| {
+        let description = format!("the service publishes by {reported:?}, and {workload} is about {wanted:?}");
+        reason(ReasonKind::Conformance, description)
     })
 }
 
@@ -210,8 +211,8 @@ mod tests {
             })
         };
         assert_eq!(sent(10_000, 9949, 1), Vec::<String>::new());
-        let words = "of 10000 messages that were due were sent, allowed at least 99.5 %";
-        assert_eq!(sent(10_000, 9948, 1), [format!("SendRate: 9948 {words}")]);
+        let description = "of 10000 messages that were due were sent, allowed at least 99.5 %";
+        assert_eq!(sent(10_000, 9948, 1), [format!("SendRate: 9948 {description}")]);
         assert_eq!((sent(51, 50, 1).len(), sent(51, 49, 1).len()), (0, 1), "one of few is more than half a percent");
         assert_eq!((sent(10_000, 9886, 64).len(), sent(10_000, 9885, 64).len()), (0, 1), "a write of 64");
     }

@@ -17,15 +17,15 @@ pub(super) fn inference_cpu(case: &Case<'_>) -> Option<Reason> {
     let cpus = |from_ns: u64, to_ns: u64| to_ns.saturating_sub(from_ns) as f64 / window_ns;
     let (own, service) = (cpus(from.cpu_ns, to.cpu_ns), cpus(start.cpu_ns?, end.cpu_ns?));
     let allowed = case.trial.thresholds.worker_cpu_share;
-    let mut words = Vec::new();
+    let mut description = Vec::new();
     if own > to.cpu_limit * allowed {
         let share = percent(own / to.cpu_limit);
-        words.push(format!("inference used {share} of its CPU, allowed {}", percent(allowed)));
+        description.push(format!("inference used {share} of its CPU, allowed {}", percent(allowed)));
     }
     let throttled = throttled(from, to).unwrap_or(0.0);
     if throttled > case.trial.thresholds.throttled_share {
         let allowed = percent(case.trial.thresholds.throttled_share);
-        words.push(format!("inference was throttled in {} of periods, allowed {allowed}", percent(throttled)));
+        description.push(format!("inference was throttled in {} of periods, allowed {allowed}", percent(throttled)));
     }
     // A service that uses up its own quota is limited by that, even if the CPU is full.
     let at_its_quota = service > end.cpu_limit? * allowed;
@@ -33,13 +33,13 @@ pub(super) fn inference_cpu(case: &Case<'_>) -> Option<Reason> {
         && own + service > together * allowed
     {
         let share = percent((own + service) / together);
-        words.push(format!(
+        description.push(format!(
             "inference and service used {share} of the CPU that they share, allowed {}; give inference a CPU of its own, \
              or the service a fraction of one",
             percent(allowed)
         ));
     }
-    (!words.is_empty()).then(|| reason(ReasonKind::InferenceCpu, words.join("; ")))
+    (!description.is_empty()).then(|| reason(ReasonKind::InferenceCpu, description.join("; ")))
 }
 
 /// Share of the periods of its CPU quota in which it was throttled.

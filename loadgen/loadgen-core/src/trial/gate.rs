@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_problem_the_gate_of_nobody_opens_at_once() {
+    fn a_gate_without_workers_opens_at_once() {
         let start = AtOnce.ready(1, None).unwrap();
         assert!(start.unix_ns > crate::clock::unix_ns());
         assert!(matches!(AtOnce.ready(0, Some("x".into())), Err(Error::Abandoned { .. })));

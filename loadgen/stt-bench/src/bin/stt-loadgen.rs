@@ -12,8 +12,8 @@ const BAD_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    if let Err(words) = cli.check() {
-        eprintln!("{words}");
+    if let Err(description) = cli.check() {
+        eprintln!("{description}");
         return ExitCode::from(BAD_USAGE);
     }
     match run(&cli) {

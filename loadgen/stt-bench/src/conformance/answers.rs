@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, de};
 use serde_json::Value;
 
 use super::{
-    finding::{Trouble, ensure, failed},
+    finding::{NotPassed, ensure, failed},
     text::excerpt,
 };
 
@@ -51,7 +51,7 @@ pub const ERROR_KEYS: [&str; 16] = [
 
 /// A partial or an error frame, with its JSON members in the order of the wire.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct ServerMessage {
     /// Time at which the client read it.
     pub at: Instant,
     /// The JSON text as received.
@@ -84,12 +84,12 @@ impl<'de> Deserialize<'de> for Members {
     }
 }
 
-impl Answer {
+impl ServerMessage {
     /// Parses a text message of the gateway.
     ///
     /// # Errors
     /// Fails if the text is not a JSON object whose `type` is `partial` or `error`.
-    pub fn read(at: Instant, text: String) -> Result<Self, Trouble> {
+    pub fn read(at: Instant, text: String) -> Result<Self, NotPassed> {
         let wish = "a partial or an error frame: a JSON object with \"type\"";
         let Ok(Members(members)) = serde_json::from_str(&text) else { return Err(failed(wish, excerpt(&text))) };
         let answer = Self { at, text, members };
@@ -135,7 +135,7 @@ impl Answer {
     }
 
     /// Short description for the evidence of a case: type and covered frames.
-    pub fn words(&self) -> String {
+    pub fn description(&self) -> String {
         let cover = format!("{} to {}", self.oldest(), self.newest());
         match self.is_partial() {
             true => format!("partial {cover}"),
@@ -147,7 +147,7 @@ impl Answer {
     ///
     /// # Errors
     /// Fails if a key is missing, surplus, repeated or out of order.
-    pub fn check_keys(&self, keys: &[&str]) -> Result<(), Trouble> {
+    pub fn check_keys(&self, keys: &[&str]) -> Result<(), NotPassed> {
         let seen: Vec<&str> = self.members.iter().map(|(name, _)| name.as_str()).collect();
         let wish = format!("exactly the {} keys of the contract, in its order", keys.len());
         let missing: Vec<_> = keys.iter().filter(|key| !seen.contains(key)).collect();
@@ -161,7 +161,7 @@ impl Answer {
     ///
     /// # Errors
     /// Fails for the first key whose value is not, or that is missing.
-    pub fn check_integers(&self, keys: &[&str]) -> Result<(), Trouble> {
+    pub fn check_integers(&self, keys: &[&str]) -> Result<(), NotPassed> {
         for key in keys {
             let value = self.get(key).unwrap_or(&Value::Null);
             ensure(value.is_u64(), format!("{key} is an integer of at least 0"), value)?;
@@ -173,7 +173,7 @@ impl Answer {
     ///
     /// # Errors
     /// Fails for the first key whose value is not, or that is missing.
-    pub fn check_times(&self, keys: &[&str]) -> Result<(), Trouble> {
+    pub fn check_times(&self, keys: &[&str]) -> Result<(), NotPassed> {
         for key in keys {
             let value = self.get(key).unwrap_or(&Value::Null);
             let good = value.as_f64().is_some_and(|number| number.is_finite() && number >= 0.0);
@@ -186,7 +186,7 @@ impl Answer {
     ///
     /// # Errors
     /// Fails for the first key with another value, or that is missing (unless null is expected).
-    pub fn check_values(&self, values: &[(&str, Value)]) -> Result<(), Trouble> {
+    pub fn check_values(&self, values: &[(&str, Value)]) -> Result<(), NotPassed> {
         for (key, value) in values {
             let seen = self.get(key).unwrap_or(&Value::Null);
             ensure(seen == value, format!("{key} is {value}"), format!("{seen} in {}", excerpt(&self.text)))?;
@@ -199,15 +199,17 @@ impl Answer {
 ///
 /// # Errors
 /// Fails with the first gap or overlap, or if frames at the end are not covered.
-pub fn check_cover(answers: &[Answer], sent: u32) -> Result<(), Trouble> {
+pub fn check_cover(answers: &[ServerMessage], sent: u32) -> Result<(), NotPassed> {
     let wish = format!("frames 1 to {sent} are covered exactly once, in their order");
     let mut next = 1;
     for answer in answers {
         let (oldest, newest) = (answer.oldest(), answer.newest());
         let seen = match oldest {
-            _ if oldest > next => format!("frames {next} to {} are never covered ({})", oldest - 1, answer.words()),
-            _ if oldest < next => format!("{} comes when frame {next} is next", answer.words()),
-            _ if newest < oldest => answer.words(),
+            _ if oldest > next => {
+                format!("frames {next} to {} are never covered ({})", oldest - 1, answer.description())
+            }
+            _ if oldest < next => format!("{} comes when frame {next} is next", answer.description()),
+            _ if newest < oldest => answer.description(),
             _ => {
                 next = newest + 1;
                 continue;
@@ -222,11 +224,11 @@ pub fn check_cover(answers: &[Answer], sent: u32) -> Result<(), Trouble> {
 mod tests {
     use super::*;
 
-    fn answer(text: &str) -> Answer {
-        Answer::read(Instant::now(), text.to_owned()).unwrap()
+    fn answer(text: &str) -> ServerMessage {
+        ServerMessage::read(Instant::now(), text.to_owned()).unwrap()
     }
 
-    fn cover(covers: &[(u32, u32)], sent: u32) -> Result<(), Trouble> {
+    fn cover(covers: &[(u32, u32)], sent: u32) -> Result<(), NotPassed> {
         let partial = |&(oldest, newest): &(u32, u32)| {
             answer(&format!(r#"{{"type":"partial","oldest_frame_seq":{oldest},"newest_frame_seq":{newest}}}"#))
         };

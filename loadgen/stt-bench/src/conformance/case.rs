@@ -5,7 +5,7 @@ use std::{future::Future, pin::Pin, time::Duration};
 use serde::Serialize;
 
 use super::{
-    finding::{Evidence, Trouble, Verdict},
+    finding::{Evidence, NotPassed, Verdict},
     level::{Exceptions, Level},
     scene::Scene,
     stage::{Need, Stage},
@@ -77,8 +77,8 @@ impl CaseResult {
     pub fn new(case: &Case, verdict: Verdict, took: Duration) -> Self {
         let (status, reason, evidence) = match verdict {
             Ok(evidence) => (Status::Passed, None, Some(evidence)),
-            Err(Trouble::Failed(evidence)) => (Status::Failed, None, Some(evidence)),
-            Err(Trouble::Skipped(reason)) => (Status::Skipped, Some(reason), None),
+            Err(NotPassed::Failed(evidence)) => (Status::Failed, None, Some(evidence)),
+            Err(NotPassed::Skipped(reason)) => (Status::Skipped, Some(reason), None),
         };
         let Case { name, proves, level, .. } = *case;
         Self { name, proves, level, status, instead: None, reason, evidence, seconds: took.as_secs_f64() }
@@ -125,6 +125,6 @@ mod tests {
         let none = Exceptions::new();
         assert_eq!(result(Err(failed("Close 1002", "the end")), &none).status, Status::Failed);
         assert_eq!(result(passed("Close 1002", "Close 1002"), &none).status, Status::Passed);
-        assert_eq!(result(Err(Trouble::Skipped("why".into())), &exceptions).status, Status::Skipped);
+        assert_eq!(result(Err(NotPassed::Skipped("why".into())), &exceptions).status, Status::Skipped);
     }
 }

@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use super::{
-    finding::{Evidence, Trouble, failed},
+    finding::{Evidence, NotPassed, failed},
     frames::{self, Outgoing, opcode},
     text::excerpt,
 };
@@ -54,7 +54,7 @@ pub enum Event {
 
 impl Event {
     /// Description for the evidence of a case.
-    pub fn words(&self) -> String {
+    pub fn description(&self) -> String {
         match self {
             Event::Text(text) => format!("the text {}", excerpt(text)),
             Event::Binary(bytes) => format!("a binary message of {bytes} bytes"),
@@ -71,7 +71,7 @@ impl Event {
 
 /// An event, with the time at which it was read.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct TimedEvent {
     /// Time at which the client read it.
     pub at: Instant,
     /// What the gateway sent, or how the connection ended.
@@ -81,10 +81,10 @@ pub struct Seen {
 /// A client's connection to the gateway, after the upgrade.
 pub struct Client {
     write: OwnedWriteHalf,
-    events: mpsc::UnboundedReceiver<Seen>,
+    events: mpsc::UnboundedReceiver<TimedEvent>,
     reader: JoinHandle<()>,
     /// What the reading task needs, until [`Client::start_reading`] starts it.
-    unread: Option<(OwnedReadHalf, Vec<u8>, mpsc::UnboundedSender<Seen>)>,
+    unread: Option<(OwnedReadHalf, Vec<u8>, mpsc::UnboundedSender<TimedEvent>)>,
 }
 
 impl Drop for Client {
@@ -98,7 +98,7 @@ impl Client {
     ///
     /// # Errors
     /// Fails if the gateway does not upgrade the connection within 5 seconds.
-    pub async fn open(address: &str) -> Result<Self, Trouble> {
+    pub async fn open(address: &str) -> Result<Self, NotPassed> {
         let mut client = Self::open_unread(address, false).await?;
         client.start_reading();
         Ok(client)
@@ -109,7 +109,7 @@ impl Client {
     ///
     /// # Errors
     /// Fails if the gateway does not upgrade the connection within 5 seconds.
-    pub async fn open_unread(address: &str, tiny: bool) -> Result<Self, Trouble> {
+    pub async fn open_unread(address: &str, tiny: bool) -> Result<Self, NotPassed> {
         let wish = format!("{address}{PATH} upgrades to a WebSocket within {HANDSHAKE:?}");
         let opened = timeout(HANDSHAKE, upgrade(address, tiny)).await;
         let (stream, rest) = match opened {
@@ -133,7 +133,7 @@ impl Client {
     ///
     /// # Errors
     /// Fails if the connection is broken, or if the write takes longer than 10 seconds.
-    pub async fn raw(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
+    pub async fn raw(&mut self, bytes: &[u8]) -> Result<(), NotPassed> {
         let wish = "the gateway takes what is sent";
         match timeout(WRITE, self.write.write_all(bytes)).await {
             Ok(Ok(())) => Ok(()),
@@ -146,7 +146,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::raw`].
-    pub async fn send(&mut self, frame: &Outgoing<'_>) -> Result<(), Trouble> {
+    pub async fn send(&mut self, frame: &Outgoing<'_>) -> Result<(), NotPassed> {
         let mut bytes = Vec::with_capacity(frame.payload.len() + 14);
         frame.write_to(&mut bytes);
         self.raw(&bytes).await
@@ -156,7 +156,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::raw`].
-    pub async fn text(&mut self, text: &str) -> Result<(), Trouble> {
+    pub async fn text(&mut self, text: &str) -> Result<(), NotPassed> {
         self.send(&Outgoing::whole(opcode::TEXT, text.as_bytes())).await
     }
 
@@ -164,7 +164,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::raw`].
-    pub async fn binary(&mut self, payload: &[u8]) -> Result<(), Trouble> {
+    pub async fn binary(&mut self, payload: &[u8]) -> Result<(), NotPassed> {
         self.send(&Outgoing::whole(opcode::BINARY, payload)).await
     }
 
@@ -172,17 +172,17 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::raw`].
-    pub async fn close(&mut self) -> Result<(), Trouble> {
+    pub async fn close(&mut self) -> Result<(), NotPassed> {
         self.send(&Outgoing::whole(opcode::CLOSE, &1000_u16.to_be_bytes())).await
     }
 
     /// Waits up to this time for the next event; none if no event comes or the connection has ended before.
-    pub async fn next(&mut self, within: Duration) -> Option<Seen> {
+    pub async fn next(&mut self, within: Duration) -> Option<TimedEvent> {
         timeout(within, self.events.recv()).await.ok().flatten()
     }
 
     /// Returns the next event that has been read already, without waiting.
-    pub fn try_next(&mut self) -> Option<Seen> {
+    pub fn try_next(&mut self) -> Option<TimedEvent> {
         self.events.try_recv().ok()
     }
 
@@ -190,13 +190,13 @@ impl Client {
     ///
     /// # Errors
     /// Fails if it is another event, or if none comes within this time.
-    pub async fn refused(&mut self, code: u16, within: Duration) -> Result<Evidence, Trouble> {
+    pub async fn refused(&mut self, code: u16, within: Duration) -> Result<Evidence, NotPassed> {
         let expected = format!("the next frame is Close {code}, within {within:?}");
         match self.next(within).await {
-            Some(Seen { event: event @ Event::Close(Some(closed), _), .. }) if closed == code => {
-                Ok(Evidence { expected, seen: event.words() })
+            Some(TimedEvent { event: event @ Event::Close(Some(closed), _), .. }) if closed == code => {
+                Ok(Evidence { expected, seen: event.description() })
             }
-            Some(seen) => Err(failed(expected, seen.event.words())),
+            Some(seen) => Err(failed(expected, seen.event.description())),
             None => Err(failed(expected, "nothing in time")),
         }
     }
@@ -207,7 +207,7 @@ impl Client {
     /// # Errors
     /// Fails if the Close is not answered within `within`, if the connection stays open for two seconds after it, or if
     /// a binary message, a violation or a broken connection comes instead.
-    pub async fn farewell(&mut self, within: Duration) -> Result<Evidence, Trouble> {
+    pub async fn farewell(&mut self, within: Duration) -> Result<Evidence, NotPassed> {
         let expected = format!("Close is answered with Close within {within:?}, and the connection ends");
         let begun = Instant::now();
         self.close().await?;
@@ -217,14 +217,14 @@ impl Client {
             match self.next(wait).await.map(|seen| (seen.at, seen.event)) {
                 Some((at, Event::Close(..))) => answered = Some(at.duration_since(begun)),
                 Some((_, Event::End)) => {
-                    let Some(took) = answered else { return Err(failed(expected, Event::End.words())) };
+                    let Some(took) = answered else { return Err(failed(expected, Event::End.description())) };
                     return Ok(Evidence {
                         expected,
                         seen: format!("Close after {} ms, and the end", took.as_millis()),
                     });
                 }
                 Some((_, event @ (Event::Broken(_) | Event::Violation(_) | Event::Binary(_)))) => {
-                    return Err(failed(expected, event.words()));
+                    return Err(failed(expected, event.description()));
                 }
                 Some((_, Event::Text(_) | Event::Ping | Event::Pong(_))) => {}
                 None if answered.is_some() => return Err(failed(expected, "Close, but the connection stayed open")),
@@ -283,7 +283,7 @@ fn small_segments(socket: &TcpSocket) -> io::Result<()> {
 
 /// Reads frames and sends an event for each message and control frame, until the connection ends, a violation comes or
 /// the client is dropped.
-async fn follow(mut read: OwnedReadHalf, mut bytes: Vec<u8>, events: mpsc::UnboundedSender<Seen>) {
+async fn follow(mut read: OwnedReadHalf, mut bytes: Vec<u8>, events: mpsc::UnboundedSender<TimedEvent>) {
     let mut message: Option<(u8, Vec<u8>)> = None;
     loop {
         loop {
@@ -295,7 +295,7 @@ async fn follow(mut read: OwnedReadHalf, mut bytes: Vec<u8>, events: mpsc::Unbou
             let Some(event) = event else { continue };
             let over = matches!(event, Event::Violation(_));
             // A failed send means that the client was dropped.
-            if events.send(Seen { at: Instant::now(), event }).is_err() || over {
+            if events.send(TimedEvent { at: Instant::now(), event }).is_err() || over {
                 return;
             }
         }
@@ -307,7 +307,7 @@ async fn follow(mut read: OwnedReadHalf, mut bytes: Vec<u8>, events: mpsc::Unbou
             }
             Err(error) => Event::Broken(error.to_string()),
         };
-        let _ = events.send(Seen { at: Instant::now(), event });
+        let _ = events.send(TimedEvent { at: Instant::now(), event });
         return;
     }
 }

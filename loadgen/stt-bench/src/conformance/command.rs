@@ -237,12 +237,12 @@ fn write(path: &PathBuf, text: &str) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str]) -> Arguments {
-        Arguments::parse_from(std::iter::once(&"stt-conformance").chain(words))
+    fn parse(arguments: &[&str]) -> Arguments {
+        Arguments::parse_from(std::iter::once(&"stt-conformance").chain(arguments))
     }
 
-    fn refusal(words: &[&str]) -> String {
-        let arguments = parse(words);
+    fn refusal(arguments: &[&str]) -> String {
+        let arguments = parse(arguments);
         format!(
             "{:#}",
             arguments.origins().map(|_| arguments.scope()).map_or_else(|error| error, |scope| scope.unwrap_err())
@@ -255,9 +255,9 @@ mod tests {
         let launch =
             Launch { program: "gateway".into(), arguments: vec!["--port".into(), "0".into()], environment: vec![] };
         assert_eq!(started, [("a".into(), Origin::Started(launch))]);
-        let words =
+        let arguments =
             ["--service", "b=ws://127.0.0.1:3000/ws/stt", "--metrics", "b=http://127.0.0.1:3001", "--cpu-passes", "2"];
-        let running = parse(&words).origins().unwrap();
+        let running = parse(&arguments).origins().unwrap();
         let settings = Settings { passes: 2, ..Settings::DEFAULT };
         let metrics = Some("http://127.0.0.1:3001".into());
         let origin = Origin::Running { address: "127.0.0.1:3000".into(), metrics, settings, scripted: false };
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_usage_names_the_value_and_the_way_out() {
+    fn bad_usage_is_an_error_that_names_value_and_remedy() {
         assert!(refusal(&[]).contains("--start NAME -- COMMAND"));
         assert!(refusal(&["--service", "a=http://x:1"]).contains("http://x:1"));
         assert!(refusal(&["--service", "a=ws://x"]).contains("has no port"));
@@ -282,10 +282,10 @@ mod tests {
 
     #[test]
     fn exceptions_are_of_cases_that_may_have_one() {
-        let scope = |words: &[&str]| parse(words).scope();
+        let scope = |arguments: &[&str]| parse(arguments).scope();
         let exceptions = scope(&["--except", "unmasked=ends = no Close", "--level", "core"]).unwrap().exceptions;
         assert_eq!(exceptions, Exceptions::from([("unmasked".into(), "ends = no Close".into())]));
-        let refused = |words: &[&str]| scope(words).unwrap_err().to_string();
+        let refused = |arguments: &[&str]| scope(arguments).unwrap_err().to_string();
         let core = refused(&["--except", "batches=loses some"]);
         assert!(core.contains("--except batches=loses some") && core.contains("these may: oversized, "), "{core}");
         assert!(refused(&["--except", "nonsense=x"]).contains("nonsense is no case"));

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 /// Result of a check: the evidence of a pass, or why it did not pass.
-pub type Verdict = Result<Evidence, Trouble>;
+pub type Verdict = Result<Evidence, NotPassed>;
 
 /// What was expected and what was observed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -18,7 +18,7 @@ pub struct Evidence {
 
 /// Why a case did not pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum NotPassed {
     /// The gateway does not behave as the contract says.
     Failed(Evidence),
     /// The case could not be run, for this reason.
@@ -34,14 +34,14 @@ pub fn passed(expected: impl Into<String>, seen: impl Into<String>) -> Verdict {
 }
 
 /// Creates the error of a case that failed.
-pub fn failed(expected: impl Into<String>, seen: impl Into<String>) -> Trouble {
-    Trouble::Failed(Evidence { expected: expected.into(), seen: seen.into() })
+pub fn failed(expected: impl Into<String>, seen: impl Into<String>) -> NotPassed {
+    NotPassed::Failed(Evidence { expected: expected.into(), seen: seen.into() })
 }
 
 /// Checks a condition.
 ///
 /// # Errors
-/// [`Trouble::Failed`] with this evidence if `holds` is false.
-pub fn ensure(holds: bool, expected: impl Into<String>, seen: impl fmt::Display) -> Result<(), Trouble> {
+/// [`NotPassed::Failed`] with this evidence if `holds` is false.
+pub fn ensure(holds: bool, expected: impl Into<String>, seen: impl fmt::Display) -> Result<(), NotPassed> {
     if holds { Ok(()) } else { Err(failed(expected, seen.to_string())) }
 }

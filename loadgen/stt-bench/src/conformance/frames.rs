@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_may_not_send_is_named() {
+    fn a_forbidden_server_frame_is_named() {
         assert!(take(&mut vec![0xc1, 0]).unwrap_err().contains("reserved"));
         assert!(take(&mut vec![0x81, 0x80]).unwrap_err().contains("masked"));
     }

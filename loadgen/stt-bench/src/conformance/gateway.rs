@@ -127,7 +127,7 @@ impl Gateway {
             .spawn()
             .map_err(|error| format!("failed to start {}: {error}", command.program))?;
         let root = child.id();
-        let words = listen(child.stderr.take().expect("standard error was asked for"));
+        let description = listen(child.stderr.take().expect("standard error was asked for"));
         let mut lines = BufReader::new(child.stdout.take().expect("standard output was asked for")).lines();
         let line = timeout(READY, lines.next_line()).await;
         let started = match line {
@@ -142,7 +142,7 @@ impl Gateway {
             Err(why) => {
                 // The wait for its end lets the rest of its standard error arrive.
                 let _ = child.kill().await;
-                return Err(with_last_words(why, &words));
+                return Err(with_last_output(why, &description));
             }
         };
         // Standard output is read on, so that a full pipe does not block the gateway.
@@ -156,7 +156,7 @@ impl Gateway {
                 pid: started.pid,
                 root: root.unwrap_or(started.pid),
                 child: tokio::sync::Mutex::new(child),
-                words,
+                description,
             }),
         })
     }
@@ -170,10 +170,10 @@ pub struct Process {
     /// Pid of the process that this program spawned.
     root: u32,
     child: tokio::sync::Mutex<Child>,
-    words: Words,
+    description: RecentOutput,
 }
 
-type Words = Arc<Mutex<VecDeque<String>>>;
+type RecentOutput = Arc<Mutex<VecDeque<String>>>;
 
 impl Process {
     /// Sends a signal to the process of the ready line only.
@@ -201,8 +201,8 @@ impl Process {
     }
 
     /// Appends its last lines of standard error to a reason.
-    pub fn with_last_words(&self, why: String) -> String {
-        with_last_words(why, &self.words)
+    pub fn with_last_output(&self, why: String) -> String {
+        with_last_output(why, &self.description)
     }
 
     /// Kills the process and all its descendants, and waits for its end. Does nothing if it has ended.
@@ -218,18 +218,18 @@ impl Process {
     }
 }
 
-fn with_last_words(why: String, words: &Words) -> String {
-    let words = words.lock().expect("no holder of this lock can panic");
-    match words.is_empty() {
+fn with_last_output(why: String, description: &RecentOutput) -> String {
+    let description = description.lock().expect("no holder of this lock can panic");
+    match description.is_empty() {
         true => why,
-        false => format!("{why}; it said: {}", Vec::from_iter(words.iter().cloned()).join(" | ")),
+        false => format!("{why}; it said: {}", Vec::from_iter(description.iter().cloned()).join(" | ")),
     }
 }
 
 /// Reads a stream in a task, and keeps its last lines.
-fn listen(stream: impl AsyncRead + Unpin + Send + 'static) -> Words {
-    let words = Words::default();
-    let kept = words.clone();
+fn listen(stream: impl AsyncRead + Unpin + Send + 'static) -> RecentOutput {
+    let description = RecentOutput::default();
+    let kept = description.clone();
     tokio::spawn(async move {
         let mut lines = BufReader::new(stream).lines();
         while let Ok(Some(line)) = lines.next_line().await {
@@ -240,5 +240,5 @@ fn listen(stream: impl AsyncRead + Unpin + Send + 'static) -> Words {
             kept.push_back(line);
         }
     });
-    words
+    description
 }

@@ -25,7 +25,7 @@ use tokio::{
 };
 
 use super::{
-    finding::{Trouble, failed},
+    finding::{NotPassed, failed},
     payload::{self, FRAME_BYTES},
 };
 
@@ -40,12 +40,12 @@ pub struct Reply {
     /// If given, the response waits until this is `true`; if its sender is dropped before, it waits forever.
     pub gate: Option<watch::Receiver<bool>>,
     /// What the response is.
-    pub answer: Answer,
+    pub answer: BatchResponse,
 }
 
 /// Response to a batch, correct or faulty.
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub enum BatchResponse {
     /// 200 and the correct result.
     Right,
     /// This status, with a short text as the body.
@@ -62,24 +62,24 @@ pub enum Answer {
 
 impl Reply {
     /// Creates a reply without delay.
-    pub fn now(answer: Answer) -> Self {
+    pub fn now(answer: BatchResponse) -> Self {
         Self { after: Duration::ZERO, gate: None, answer }
     }
 
     /// Creates a reply with the correct result after this delay.
     pub fn late(after: Duration) -> Self {
-        Self { after, gate: None, answer: Answer::Right }
+        Self { after, gate: None, answer: BatchResponse::Right }
     }
 
     /// Creates a reply with the correct result once the gate is `true`.
     pub fn gated(gate: &watch::Receiver<bool>) -> Self {
-        Self { after: Duration::ZERO, gate: Some(gate.clone()), answer: Answer::Right }
+        Self { after: Duration::ZERO, gate: Some(gate.clone()), answer: BatchResponse::Right }
     }
 }
 
 /// Record of a request from the gateway.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct ReceivedRequest {
     /// Time at which its head was read.
     pub arrived: Instant,
     /// Time just before its response was sent; none before that, or if the gateway ended the request or the script
@@ -107,7 +107,7 @@ struct Desk {
     script: Vec<Reply>,
     /// Number of batches so far. A request that repeats a reset one is not counted again.
     batches: usize,
-    asked: Vec<Asked>,
+    asked: Vec<ReceivedRequest>,
     in_flight: usize,
     most_in_flight: usize,
 }
@@ -170,7 +170,7 @@ impl Inference {
     }
 
     /// Records of all requests of a session, in the order in which their bodies were complete.
-    pub fn asked(&self, session: u32) -> Vec<Asked> {
+    pub fn asked(&self, session: u32) -> Vec<ReceivedRequest> {
         self.desks().get(&session).map(|desk| desk.asked.clone()).unwrap_or_default()
     }
 
@@ -183,7 +183,12 @@ impl Inference {
     ///
     /// # Errors
     /// Fails if it has made fewer within this time.
-    pub async fn wait(&self, session: u32, requests: usize, within: Duration) -> Result<Vec<Asked>, Trouble> {
+    pub async fn wait(
+        &self,
+        session: u32,
+        requests: usize,
+        within: Duration,
+    ) -> Result<Vec<ReceivedRequest>, NotPassed> {
         let mut arrivals = self.arrivals.subscribe();
         let enough = async {
             while self.asked(session).len() < requests {
@@ -244,7 +249,7 @@ impl Inference {
         let body = body.to_bytes();
         let (session, sequences, damage) = read(&body);
         let bytes = body.len();
-        let asked = Asked {
+        let asked = ReceivedRequest {
             arrived,
             answered: None,
             sequences,
@@ -268,12 +273,12 @@ impl Inference {
         let passes = passes.and_then(|passes| passes.parse().ok()).unwrap_or(4);
         let right = || payload::infer(&body, passes).to_json();
         let (status, body) = match reply.answer {
-            Answer::Right => (200, right()),
-            Answer::Body(body) => (200, body),
-            Answer::Edited(edit) => (200, edit(&right())),
-            Answer::Status(status) => (status, "as the script says".into()),
-            Answer::Never => match std::future::pending::<Infallible>().await {},
-            Answer::Reset => {
+            BatchResponse::Right => (200, right()),
+            BatchResponse::Body(body) => (200, body),
+            BatchResponse::Edited(edit) => (200, edit(&right())),
+            BatchResponse::Status(status) => (status, "as the script says".into()),
+            BatchResponse::Never => match std::future::pending::<Infallible>().await {},
+            BatchResponse::Reset => {
                 if version < Version::HTTP_2 {
                     let _ = socket2::SockRef::from(connection).set_linger(Some(Duration::ZERO));
                 }
@@ -289,15 +294,16 @@ impl Inference {
     }
 
     /// Records a request and selects its reply.
-    fn take(&self, session: u32, asked: Asked) -> (Ticket<'_>, Reply) {
+    fn take(&self, session: u32, asked: ReceivedRequest) -> (Ticket<'_>, Reply) {
         let mut desks = self.desks();
         let desk = desks.entry(session).or_default();
-        let reply_to =
-            |batch: usize| desk.script.get(batch).or(desk.script.last()).cloned().unwrap_or(Reply::now(Answer::Right));
+        let reply_to = |batch: usize| {
+            desk.script.get(batch).or(desk.script.last()).cloned().unwrap_or(Reply::now(BatchResponse::Right))
+        };
         // An HTTP client may repeat a request that was reset on a reused connection. The repeated request gets the same
         // reply.
         let repeats = desk.batches > 0
-            && matches!(reply_to(desk.batches - 1).answer, Answer::Reset)
+            && matches!(reply_to(desk.batches - 1).answer, BatchResponse::Reset)
             && desk.asked.last().is_some_and(|last| last.sequences.first() == asked.sequences.first());
         let batch = if repeats { desk.batches - 1 } else { desk.batches };
         let reply = reply_to(batch);

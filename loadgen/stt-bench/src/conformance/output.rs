@@ -170,13 +170,13 @@ mod tests {
     };
 
     fn report() -> Report {
-        use crate::conformance::finding::{Trouble, passed};
+        use crate::conformance::finding::{NotPassed, passed};
         let exceptions = Exceptions::from([("unmasked".into(), "it & ends".into())]);
         let case = |name: &str| CASES.iter().find(|case| case.name == name).unwrap();
         let cases = [
             ("ready", passed("a", "b")),
             ("partial", Err(failed("x < \"y\"", "\u{1}&"))),
-            ("metrics", Err(Trouble::Skipped("no metrics".into()))),
+            ("metrics", Err(NotPassed::Skipped("no metrics".into()))),
             ("unmasked", Err(failed("Close 1002", "the end"))),
         ]
         .map(|(name, verdict)| CaseResult::new(case(name), verdict, Default::default()).excepted(&exceptions));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn json_tells_level_and_exceptions() {
+    fn json_has_level_and_exceptions() {
         let json = serde_json::to_value(report()).unwrap();
         let service = &json["services"][0];
         assert_eq!((&service["level"], &service["exceptions"]["unmasked"]), (&"strict".into(), &"it & ends".into()));

@@ -99,7 +99,7 @@ impl Inferred {
 mod tests {
     use super::*;
 
-    fn told(inferred: &Inferred) -> (f64, u64, u32, u64, &str) {
+    fn reported(inferred: &Inferred) -> (f64, u64, u32, u64, &str) {
         (inferred.rms, inferred.zero_crossings, inferred.checksum, inferred.samples, inferred.transcript)
     }
 
@@ -126,12 +126,12 @@ mod tests {
             (samples(&[-32_768, 32_767]), 4, (32767.500003814755, 7, 3_827_001_041, 8, "wait")),
             (Vec::new(), 4, (0.0, 0, 2_166_136_261, 0, "right")),
         ] {
-            assert_eq!(told(&infer(&audio, passes)), expected);
+            assert_eq!(reported(&infer(&audio, passes)), expected);
         }
     }
 
     #[test]
-    fn a_frame_says_whose_it_is_and_no_two_are_alike() {
+    fn a_frame_names_its_session_and_all_frames_differ() {
         assert_eq!(mark(&frame(7, 9)), Some((7, 9)));
         assert_eq!(mark(&golden_frame()), None);
         assert_eq!(frame(7, 9).len(), FRAME_BYTES);

@@ -7,7 +7,7 @@ use reqwest::{Client, StatusCode};
 use tokio::time::sleep;
 
 use super::{
-    finding::{Trouble, ensure, failed},
+    finding::{NotPassed, ensure, failed},
     text::excerpt,
 };
 
@@ -34,7 +34,7 @@ impl Readings {
     ///
     /// # Errors
     /// Fails if the request fails or takes too long. Any status is a success.
-    pub async fn get(&self, path: &str) -> Result<(StatusCode, String), Trouble> {
+    pub async fn get(&self, path: &str) -> Result<(StatusCode, String), NotPassed> {
         let wish = || format!("{}{path} answers", self.url);
         let answer = self.client.get(format!("{}{path}", self.url)).send().await;
         let answer = answer.map_err(|error| failed(wish(), format!("{error:?}")))?;
@@ -47,7 +47,7 @@ impl Readings {
     ///
     /// # Errors
     /// Fails if the request fails, the status is not 200, or the body does not fit the schema.
-    pub async fn stats(&self) -> Result<ServiceStats, Trouble> {
+    pub async fn stats(&self) -> Result<ServiceStats, NotPassed> {
         let (status, text) = self.get("/stats").await?;
         ensure(status == StatusCode::OK, "/stats answers 200", status)?;
         serde_json::from_str(&text).map_err(|error| {
@@ -59,7 +59,7 @@ impl Readings {
     ///
     /// # Errors
     /// Fails if the request fails.
-    pub async fn metric(&self, name: &str) -> Result<Option<f64>, Trouble> {
+    pub async fn metric(&self, name: &str) -> Result<Option<f64>, NotPassed> {
         let (_, text) = self.get("/metrics").await?;
         Ok(metric(&text, name))
     }
@@ -73,7 +73,7 @@ impl Readings {
         wish: &str,
         within: Duration,
         holds: impl Fn(&ServiceStats) -> bool,
-    ) -> Result<ServiceStats, Trouble> {
+    ) -> Result<ServiceStats, NotPassed> {
         let begun = Instant::now();
         loop {
             let stats = self.stats().await?;
@@ -81,7 +81,7 @@ impl Readings {
                 return Ok(stats);
             }
             if begun.elapsed() > within {
-                return Err(failed(format!("{wish}, within {within:?}"), words(&stats)));
+                return Err(failed(format!("{wish}, within {within:?}"), description(&stats)));
             }
             sleep(POLL).await;
         }
@@ -96,9 +96,9 @@ pub fn balances(stats: &ServiceStats) -> bool {
 }
 
 /// Formats a reading for the evidence of a case.
-pub fn words(stats: &ServiceStats) -> String {
+pub fn description(stats: &ServiceStats) -> String {
     let (messages, connections) = (&stats.messages, &stats.connections);
-    let mut words = format!(
+    let mut description = format!(
         "received {} = consumed {} + delivered {} + dropped {:?} + queued {}; sent {}; connections open {}, closed {:?}",
         messages.received,
         messages.consumed,
@@ -110,7 +110,7 @@ pub fn words(stats: &ServiceStats) -> String {
         connections.closed
     );
     if let Some(inference) = &stats.inference {
-        words += &format!(
+        description += &format!(
             "; inference requests {}, answered {}, failed {:?}, abandoned {}, in flight {}, buffered {} bytes",
             inference.requests,
             inference.answered,
@@ -120,7 +120,7 @@ pub fn words(stats: &ServiceStats) -> String {
             inference.buffered_bytes
         );
     }
-    words
+    description
 }
 
 /// Sum of all samples of a metric in the Prometheus text format; none if it has no sample.

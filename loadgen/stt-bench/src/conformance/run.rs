@@ -18,7 +18,7 @@ use tokio::time::{sleep_until, timeout};
 use super::{
     case::{Case, CaseResult, Status},
     cases::CASES,
-    finding::{Trouble, Verdict, failed},
+    finding::{NotPassed, Verdict, failed},
     gateway::{Gateway, Launch, Settings},
     inference::Inference,
     level::{Exceptions, Level},
@@ -169,9 +169,9 @@ async fn open(
                 scripted: *scripted,
                 process: None,
             });
-            super::client::Client::open(address).await.map_err(|trouble| match trouble {
-                Trouble::Failed(evidence) => format!("{}: {}", evidence.expected, evidence.seen),
-                Trouble::Skipped(reason) => reason,
+            super::client::Client::open(address).await.map_err(|not_passed| match not_passed {
+                NotPassed::Failed(evidence) => format!("{}: {}", evidence.expected, evidence.seen),
+                NotPassed::Skipped(reason) => reason,
             })?;
             Ok(stages.into_iter().map(|stage| (stage, gateway.clone())).collect())
         }
@@ -242,11 +242,11 @@ fn scene(gateway: &Arc<Gateway>, all: Vec<Arc<Gateway>>, inference: &Arc<Inferen
 async fn one(case: &Case, scene: Scene) -> CaseResult {
     let begun = Instant::now();
     let verdict = match scene.lacks(case.needs) {
-        Some(reason) => Err(Trouble::Skipped(reason.into())),
+        Some(reason) => Err(NotPassed::Skipped(reason.into())),
         None => {
             let mut verdict = attempt(case, &scene).await;
             for _ in 1..case.tries {
-                if !matches!(verdict, Err(Trouble::Failed(_))) {
+                if !matches!(verdict, Err(NotPassed::Failed(_))) {
                     break;
                 }
                 verdict = attempt(case, &scene).await;

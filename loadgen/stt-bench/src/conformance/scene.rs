@@ -12,9 +12,9 @@ use std::{
 use tokio::time::sleep_until;
 
 use super::{
-    answers::Answer,
+    answers::ServerMessage,
     client::{Client, Event},
-    finding::{Trouble, failed},
+    finding::{NotPassed, failed},
     gateway::{Gateway, Settings},
     inference::{Inference, Reply},
     payload,
@@ -68,16 +68,16 @@ impl Scene {
     /// The gateway's metrics port.
     ///
     /// # Errors
-    /// [`Trouble::Skipped`] if its address is not known.
-    pub fn metrics(&self) -> Result<&Readings, Trouble> {
-        self.gateway.metrics.as_ref().ok_or_else(|| Trouble::Skipped("the metrics port is not known".into()))
+    /// [`NotPassed::Skipped`] if its address is not known.
+    pub fn metrics(&self) -> Result<&Readings, NotPassed> {
+        self.gateway.metrics.as_ref().ok_or_else(|| NotPassed::Skipped("the metrics port is not known".into()))
     }
 
     /// Opens a WebSocket on which nothing has been sent.
     ///
     /// # Errors
     /// Fails if the gateway does not upgrade the connection.
-    pub async fn connect(&self) -> Result<Client, Trouble> {
+    pub async fn connect(&self) -> Result<Client, NotPassed> {
         Client::open(&self.gateway.address).await
     }
 
@@ -85,7 +85,7 @@ impl Scene {
     ///
     /// # Errors
     /// Fails if the gateway does not upgrade the connection or does not read the start.
-    pub async fn session(&self, script: Vec<Reply>) -> Result<Session, Trouble> {
+    pub async fn session(&self, script: Vec<Reply>) -> Result<Session, NotPassed> {
         let client = self.connect().await?;
         self.begin(client, script).await
     }
@@ -94,7 +94,7 @@ impl Scene {
     ///
     /// # Errors
     /// Fails if the start cannot be written.
-    pub async fn begin(&self, client: Client, script: Vec<Reply>) -> Result<Session, Trouble> {
+    pub async fn begin(&self, client: Client, script: Vec<Reply>) -> Result<Session, NotPassed> {
         let id = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
         self.inference.script(id, script);
         let mut session = Session { id, client, sent: 0, began: Instant::now(), answers: Vec::new() };
@@ -119,7 +119,7 @@ pub struct Session {
     /// Time just before start was sent; cases count the session's ticks from it.
     pub began: Instant,
     /// Partials and error frames so far, in the order of arrival.
-    pub answers: Vec<Answer>,
+    pub answers: Vec<ServerMessage>,
 }
 
 impl Session {
@@ -127,7 +127,7 @@ impl Session {
     ///
     /// # Errors
     /// Fails if the connection is broken, or if the gateway does not read.
-    pub async fn burst(&mut self, frames: u32) -> Result<(), Trouble> {
+    pub async fn burst(&mut self, frames: u32) -> Result<(), NotPassed> {
         for _ in 0..frames {
             self.sent += 1;
             self.client.binary(&payload::frame(self.id, self.sent)).await?;
@@ -139,7 +139,7 @@ impl Session {
     ///
     /// # Errors
     /// Fails if the connection is broken, or if the gateway does not read.
-    pub async fn stream(&mut self, lasting: Duration) -> Result<(), Trouble> {
+    pub async fn stream(&mut self, lasting: Duration) -> Result<(), NotPassed> {
         let begun = Instant::now();
         for due in (0..).map(|frame| FRAME * frame).take_while(|due| *due < lasting) {
             sleep_until((begun + due).into()).await;
@@ -152,7 +152,7 @@ impl Session {
     ///
     /// # Errors
     /// Fails if another event comes, or no answer comes within this time.
-    pub async fn answer(&mut self, within: Duration) -> Result<Answer, Trouble> {
+    pub async fn answer(&mut self, within: Duration) -> Result<ServerMessage, NotPassed> {
         let begun = Instant::now();
         let wish = || format!("a partial or an error frame within {within:?}");
         loop {
@@ -161,12 +161,12 @@ impl Session {
             };
             match seen.event {
                 Event::Text(text) => {
-                    let answer = Answer::read(seen.at, text)?;
+                    let answer = ServerMessage::read(seen.at, text)?;
                     self.answers.push(answer.clone());
                     return Ok(answer);
                 }
                 Event::Ping | Event::Pong(_) => {}
-                event => return Err(failed(wish(), event.words())),
+                event => return Err(failed(wish(), event.description())),
             }
         }
     }
@@ -175,7 +175,7 @@ impl Session {
     ///
     /// # Errors
     /// Fails if no answer comes within `each`, or if another event comes.
-    pub async fn covered(&mut self, each: Duration) -> Result<(), Trouble> {
+    pub async fn covered(&mut self, each: Duration) -> Result<(), NotPassed> {
         let sent = u64::from(self.sent);
         while self.answers.last().is_none_or(|answer| answer.newest() < sent) {
             self.answer(each).await?;
@@ -187,17 +187,17 @@ impl Session {
     ///
     /// # Errors
     /// Fails if it is a partial, or for a reason of [`Session::answer`].
-    pub async fn error(&mut self, within: Duration) -> Result<Answer, Trouble> {
+    pub async fn error(&mut self, within: Duration) -> Result<ServerMessage, NotPassed> {
         let answer = self.answer(within).await?;
-        if answer.is_partial() { Err(failed("an error frame", answer.words())) } else { Ok(answer) }
+        if answer.is_partial() { Err(failed("an error frame", answer.description())) } else { Ok(answer) }
     }
 
     /// Waits for the next answer, which must be a partial.
     ///
     /// # Errors
     /// Fails if it is an error frame, or for a reason of [`Session::answer`].
-    pub async fn partial(&mut self, within: Duration) -> Result<Answer, Trouble> {
+    pub async fn partial(&mut self, within: Duration) -> Result<ServerMessage, NotPassed> {
         let answer = self.answer(within).await?;
-        if answer.is_partial() { Ok(answer) } else { Err(failed("a partial", answer.words())) }
+        if answer.is_partial() { Ok(answer) } else { Err(failed("a partial", answer.description())) }
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::{Context, LoadState};
 use crate::{
-    answers::{Answered, Aside, Times},
+    answers::{Aside, FrameResult, Times},
     audio::{FRAME_SAMPLES, phase},
     expected::WORDS,
     metrics::{Metric, recorder},
@@ -16,7 +16,7 @@ use crate::{
 impl Context {
     /// Judges an answer at once if its expected result is known or the window isn't open; else defers it.
     #[inline]
-    pub(crate) fn judge_or_defer(&mut self, partial: &Partial<'_>, answered: Answered) {
+    pub(crate) fn judge_or_defer(&mut self, partial: &Partial<'_>, answered: FrameResult) {
         let frames = partial.newest_frame_seq - partial.oldest_frame_seq + 1;
         let known = self.expected.knows(phase(answered.session, partial.oldest_frame_seq), frames);
         let measuring = || self.load.as_ref().is_some_and(|load| load.phases.in_window(answered.at_ns));
@@ -43,8 +43,8 @@ impl Context {
         }
     }
 
-    fn judge(&mut self, partial: &Partial<'_>, answered: &Answered) {
-        let Answered { session, fresh, late, times, at_ns } = *answered;
+    fn judge(&mut self, partial: &Partial<'_>, answered: &FrameResult) {
+        let FrameResult { session, fresh, late, times, at_ns } = *answered;
         let frames = partial.newest_frame_seq - partial.oldest_frame_seq + 1;
         let answer = self.expected.answer(phase(session, partial.oldest_frame_seq), frames);
         let fault = answer.and_then(|answer| wrong(partial, &answer, self.expected.passes()));

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     audio::{Audio, phase},
-    expected::{Answer, Expected},
+    expected::{Expected, InferenceResult},
 };
 
 /// The session whose frames are sent, from its first frame on.
@@ -26,7 +26,7 @@ struct Written {
 /// The only correct response of a run.
 #[derive(Debug)]
 pub(crate) struct Right {
-    answer: Answer,
+    answer: InferenceResult,
     /// The response as compact JSON in the order of [`Written`]: equal bytes need no parsing.
     json: Vec<u8>,
 }
@@ -36,7 +36,7 @@ impl Right {
     pub(crate) fn new(frames: u64, passes: u32) -> Self {
         let answer = Expected::new(passes).answer(phase(SESSION, 1), frames);
         let answer = answer.expect("requests have a frame at least and 3200 at most");
-        let Answer { rms, zero_crossings, checksum, samples, audio_bytes } = answer;
+        let InferenceResult { rms, zero_crossings, checksum, samples, audio_bytes } = answer;
         let transcript = answer.transcript().to_owned();
         let written = Written { rms, zero_crossings, checksum, samples, transcript, audio_bytes };
         let json = serde_json::to_vec(&written).expect("an answer is plain numbers and a word");
@@ -49,11 +49,11 @@ impl Right {
             return Ok(());
         }
         let quoted = || String::from_utf8_lossy(&found[..found.len().min(200)]).into_owned();
-        let said: Written =
+        let written: Written =
             serde_json::from_slice(found).map_err(|error| format!("not an answer: {error}: {}", quoted()))?;
-        let Written { rms, zero_crossings, checksum, samples, transcript, audio_bytes } = said;
+        let Written { rms, zero_crossings, checksum, samples, transcript, audio_bytes } = written;
         // The service may have rounded its root mean square, so `has_rms` compares that.
-        let exact = Answer { rms: self.answer.rms, zero_crossings, checksum, samples, audio_bytes };
+        let exact = InferenceResult { rms: self.answer.rms, zero_crossings, checksum, samples, audio_bytes };
         match exact == self.answer && self.answer.has_rms(rms) && transcript == self.answer.transcript() {
             true => Ok(()),
             false => Err(format!("wrong answer {}, expected {}", quoted(), String::from_utf8_lossy(&self.json))),

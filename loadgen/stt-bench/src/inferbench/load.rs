@@ -139,9 +139,9 @@ impl Books {
             Failure::Content(_) => &mut self.errors.content,
         } += 1;
         if self.error_samples.len() < ERROR_SAMPLES {
-            let words = failure.to_string();
-            if !self.error_samples.contains(&words) {
-                self.error_samples.push(words);
+            let description = failure.to_string();
+            if !self.error_samples.contains(&description) {
+                self.error_samples.push(description);
             }
         }
     }

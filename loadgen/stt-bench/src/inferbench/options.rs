@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn contradictory_settings_are_refused() {
         for flag in [
             "--concurrency=0",
             "--clients=0",

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::{Session, Stage};
 use crate::{
-    answers::{Answered, Times},
+    answers::{FrameResult, Times},
     books::as_key,
     context::Context,
     coverage::Covered,
@@ -135,7 +135,7 @@ impl Session {
                 moving.answered += covered.fresh;
             });
         }
-        let answer = Answered {
+        let answer = FrameResult {
             session: self.index,
             fresh: covered.fresh,
             late: self.late_frames(cx, newest - covered.fresh, newest, now_ns),

@@ -19,7 +19,7 @@ use driver::{
 use super::command;
 use crate::{
     cli::{Cli, Urls},
-    outcome::{Asked, Outcome},
+    outcome::{Request, TierResult},
     preflight::Machine,
     suite::{Step, Test},
 };
@@ -43,15 +43,15 @@ impl<'a> Bench<'a> {
     pub(super) fn new(cli: &'a Cli, machine: &'a Machine) -> anyhow::Result<Self> {
         let by_hand = ByHand::new(client(cli.stats_urls()), worker_program(cli)?)?;
         let mut by_hand = by_hand.beside(machine.service.clone());
-        let keeping = by_hand.check().map_err(in_words)?;
+        let keeping = by_hand.check().map_err(description)?;
         Ok(Self { cli, machine, by_hand, keeping, trials: 0 })
     }
 
     /// Carries out a trial; a failure also gives a row.
-    pub(super) fn carry_out(&mut self, step: &Step) -> (Outcome, Option<Measured>) {
+    pub(super) fn carry_out(&mut self, step: &Step) -> (TierResult, Option<Measured>) {
         let paced = self.paced(step);
         let step = paced.as_ref().unwrap_or(step);
-        let asked = Asked {
+        let asked = Request {
             test: step.test,
             workload: step.workload,
             tier: step.tier,
@@ -62,8 +62,8 @@ impl<'a> Bench<'a> {
         };
         let command = command(step);
         match paced.as_ref().map_err(Clone::clone).and_then(|step| self.measure(step, asked.workers, &command)) {
-            Ok(trial) => (Outcome::new(asked, &trial, command), Some(trial)),
-            Err(words) => (Outcome::failed(asked, words, command), None),
+            Ok(trial) => (TierResult::new(asked, &trial, command), Some(trial)),
+            Err(description) => (TierResult::failed(asked, description, command), None),
         }
     }
 
@@ -76,7 +76,7 @@ impl<'a> Bench<'a> {
         self.trials += 1;
         let plan = self.plan(step, workers, command);
         self.by_hand.trial(&plan).map_err(|error| match error {
-            Error::Measure(measure::Error::NotReady(words)) => words,
+            Error::Measure(measure::Error::NotReady(description)) => description,
             other => format!("{:#}", anyhow::Error::from(other)),
         })
     }
@@ -129,14 +129,14 @@ impl<'a> Bench<'a> {
         let publisher = self.by_hand.publisher().map_err(|error| error.to_string())?;
         let publisher = publisher.ok_or("the service publishes nothing by itself: start the one that does")?;
         if let Some(wanted) = step.workload.terms().publishes_by.filter(|wanted| *wanted != publisher.mode) {
-            let (told, name) = (&publisher.mode, step.workload.name());
-            return Err(format!("the service publishes by {told:?}, and {name} is about {wanted:?}"));
+            let (mode, name) = (&publisher.mode, step.workload.name());
+            return Err(format!("the service publishes by {mode:?}, and {name} is about {wanted:?}"));
         }
         match (&step.load, publisher.rate_per_second) {
             (Load::Open { rate_per_second, .. }, Some(rate)) if *rate_per_second == rate => Ok(step.clone()),
-            (Load::Open { rate_per_second, .. }, told) => {
-                let told = told.map_or("as fast as it can".into(), |rate| format!("{rate} messages per second"));
-                Err(format!("the service publishes {told}, and not the {rate_per_second} of --rate: leave it out"))
+            (Load::Open { rate_per_second, .. }, mode) => {
+                let mode = mode.map_or("as fast as it can".into(), |rate| format!("{rate} messages per second"));
+                Err(format!("the service publishes {mode}, and not the {rate_per_second} of --rate: leave it out"))
             }
             (_, Some(rate_per_second)) => {
                 Ok(Step { load: Load::Open { rate_per_second, arrivals: Default::default() }, ..step.clone() })
@@ -157,7 +157,7 @@ fn client(urls: Option<Urls>) -> ServiceClient {
 }
 
 /// The error with the flag that fixes it.
-fn in_words(error: service_client::Error) -> anyhow::Error {
+fn description(error: service_client::Error) -> anyhow::Error {
     match &error {
         service_client::Error::NoPublisher { .. } => anyhow::anyhow!("{error}; give its --metrics-port"),
         _ => error.into(),

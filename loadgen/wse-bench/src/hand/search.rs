@@ -12,7 +12,7 @@ const WIDEST: u32 = 1000;
 #[derive(Clone, Debug)]
 pub(super) struct Search {
     /// The most connections that can be offered, and the reason.
-    most: Most,
+    most: ConnectionBound,
     held: u32,
     /// The smallest number that did not hold, which side caused it, and the reason as text.
     failed: Option<(u32, Side, String)>,
@@ -20,7 +20,7 @@ pub(super) struct Search {
 
 /// The most connections that can be offered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Most {
+pub(super) struct ConnectionBound {
     /// The largest number of connections that the bounds allow.
     pub(super) connections: u32,
     /// Which bound allows no more.
@@ -30,7 +30,7 @@ pub(super) struct Most {
 }
 
 impl Search {
-    pub(super) fn new(most: Most) -> Self {
+    pub(super) fn new(most: ConnectionBound) -> Self {
         Self { most, held: 0, failed: None }
     }
 
@@ -62,7 +62,7 @@ impl Search {
     /// The result of the search.
     pub(super) fn limit(&self) -> Limit {
         let Some((failed, side, why)) = &self.failed else {
-            let Most { ended_by, why, .. } = self.most.clone();
+            let ConnectionBound { ended_by, why, .. } = self.most.clone();
             return Limit { held: self.held, failed: None, ended_by, why };
         };
         let ended_by = match side {
@@ -80,7 +80,11 @@ mod tests {
 
     /// Searches up to `most` when `limit` connections hold; returns the probes and the result.
     fn search(most: u32, limit: u32, side: Side) -> (Vec<u32>, Limit) {
-        let most = Most { connections: most, ended_by: EndedBy::Maximum, why: "all that was asked for held".into() };
+        let most = ConnectionBound {
+            connections: most,
+            ended_by: EndedBy::Maximum,
+            why: "all that was asked for held".into(),
+        };
         let mut search = Search::new(most);
         let mut probed = Vec::new();
         while let Some((phase, connections)) = search.next() {
@@ -123,6 +127,6 @@ mod tests {
     fn a_generator_that_gave_out_leaves_a_lower_bound() {
         let (_, limit) = search(60_000, 25_000, Side::Generator);
         assert_eq!(limit.ended_by, EndedBy::Generator);
-        assert!(limit.in_words().starts_with(">= ") && limit.held <= 25_000, "{limit:?}");
+        assert!(limit.description().starts_with(">= ") && limit.held <= 25_000, "{limit:?}");
     }
 }

@@ -9,7 +9,7 @@ use bench_format::plan::Thresholds;
 use driver::measure;
 use serde::Serialize;
 
-use super::{Measured, Outcome};
+use super::{Measured, TierResult};
 
 /// Failures of the generator's own kernel, and how the user fixes them.
 const OWN: [(&str, &str); 3] = [
@@ -86,14 +86,14 @@ pub struct Limit {
 
 impl Limit {
     /// The figure as it is printed; a lower bound has the sign `>=`.
-    pub fn in_words(&self) -> String {
+    pub fn description(&self) -> String {
         let sign = if self.ended_by == EndedBy::Service { "" } else { ">= " };
         format!("{sign}{} connections ({})", self.held, self.why)
     }
 }
 
 /// Judges a probe. `trial` is absent when it could not be measured.
-pub fn probed(phase: Phase, outcome: &Outcome, trial: Option<&measure::Measured>) -> Probe {
+pub fn probed(phase: Phase, outcome: &TierResult, trial: Option<&measure::Measured>) -> Probe {
     let Some(measured) = &outcome.measured else {
         let why = Some(outcome.problems.join("; "));
         return Probe { phase, held: false, side: Some(Side::Unclear), why };
@@ -139,20 +139,24 @@ fn generator_share(trial: &measure::Measured) -> Option<f64> {
 }
 
 fn blame(reasons: &BTreeMap<&str, u64>, generator_share: Option<f64>) -> (Side, String) {
-    if let Some((_, words)) = OWN.iter().find(|(reason, _)| reasons.contains_key(reason)) {
-        return (Side::Generator, (*words).to_owned());
+    if let Some((_, description)) = OWN.iter().find(|(reason, _)| reasons.contains_key(reason)) {
+        return (Side::Generator, (*description).to_owned());
     }
-    let words: Vec<_> = reasons.iter().map(|(reason, count)| format!("{count} {}", in_words(reason))).collect();
-    let words = words.join(", ");
+    let description: Vec<_> =
+        reasons.iter().map(|(reason, count)| format!("{count} {}", description(reason))).collect();
+    let description = description.join(", ");
     let starved = generator_share.is_none_or(|share| share >= Thresholds::default().bound_share);
     if starved && reasons.keys().all(|reason| SILENCE.contains(reason)) {
-        return (Side::Unclear, format!("{words}, while the generator used up its own CPU: give it CPUs of its own"));
+        return (
+            Side::Unclear,
+            format!("{description}, while the generator used up its own CPU: give it CPUs of its own"),
+        );
     }
-    (Side::Service, words)
+    (Side::Service, description)
 }
 
 /// A failure's key as text.
-fn in_words(reason: &str) -> String {
+fn description(reason: &str) -> String {
     let named = match reason {
         "refused" => "refused by TCP",
         "reset" => "reset by the service",
@@ -198,7 +202,7 @@ mod tests {
             change(files);
         });
         let trial = of(files);
-        let outcome = Outcome::new(asked(Test::ConnectionLimit, 100), &trial, String::new());
+        let outcome = TierResult::new(asked(Test::ConnectionLimit, 100), &trial, String::new());
         probed(Phase::Raise, &outcome, Some(&trial))
     }
 
@@ -213,24 +217,24 @@ mod tests {
     }
 
     #[test]
-    fn what_the_service_refused_is_its_limit() {
-        for (reason, words) in [
+    fn a_refusal_of_the_service_is_its_limit() {
+        for (reason, description) in [
             ("http_503", "3 refused with HTTP status 503"),
             ("refused", "3 refused by TCP"),
             ("close_1013", "3 closed by the service with code 1013"),
             ("timeout", "3 not answered within 15 s"),
         ] {
             let probe = probe(reason, 3, |_| ());
-            assert_eq!((probe.side, probe.why.as_deref()), (Some(Side::Service), Some(words)), "{reason}");
+            assert_eq!((probe.side, probe.why.as_deref()), (Some(Side::Service), Some(description)), "{reason}");
         }
     }
 
     #[test]
-    fn what_ran_out_here_is_not_the_services_limit() {
-        for (reason, words) in [("no_descriptors", "our own descriptors"), ("no_ports", "--source-address")] {
+    fn a_limit_of_this_machine_is_not_the_services() {
+        for (reason, description) in [("no_descriptors", "our own descriptors"), ("no_ports", "--source-address")] {
             let probe = probe(reason, 3, |_| ());
             assert_eq!(probe.side, Some(Side::Generator));
-            assert!(probe.why.as_ref().unwrap().contains(words), "{probe:?}");
+            assert!(probe.why.as_ref().unwrap().contains(description), "{probe:?}");
         }
     }
 
@@ -250,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ping_that_nobody_answered_is_a_connection_that_did_not_hold() {
+    fn an_unanswered_ping_is_a_connection_that_did_not_hold() {
         let probe = probe("", 0, |files| {
             files.trial.terms.witness = bench_format::result::Witness::Reply;
             files.uploads[0].messages.lost = 2;
@@ -259,15 +263,15 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_that_could_not_be_measured_blames_nobody() {
-        let outcome = Outcome::failed(asked(Test::ConnectionLimit, 100), "no luck".into(), String::new());
+    fn a_probe_that_could_not_be_measured_has_no_limit() {
+        let outcome = TierResult::failed(asked(Test::ConnectionLimit, 100), "no luck".into(), String::new());
         let probe = probed(Phase::Bisect, &outcome, None);
         assert_eq!((probe.held, probe.side, probe.why.as_deref()), (false, Some(Side::Unclear), Some("no luck")));
     }
 
     #[test]
     fn only_a_limit_of_the_service_is_printed_without_a_sign() {
-        let limit = |ended_by| Limit { held: 7, failed: None, ended_by, why: "w".into() }.in_words();
+        let limit = |ended_by| Limit { held: 7, failed: None, ended_by, why: "w".into() }.description();
         assert_eq!(limit(EndedBy::Service), "7 connections (w)");
         for ended_by in [EndedBy::Generator, EndedBy::Maximum, EndedBy::Unclear] {
             assert_eq!(limit(ended_by), ">= 7 connections (w)");

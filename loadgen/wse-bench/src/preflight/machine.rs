@@ -50,13 +50,13 @@ pub struct Check {
     /// Whether the limit suffices.
     pub fine: bool,
     /// The limit and the need as text, with what to change when it isn't enough.
-    pub words: String,
+    pub description: String,
 }
 
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, fine, words } = self;
-        write!(f, "preflight: {name}: {words}{}", if *fine { "" } else { " (!)" })
+        let Self { name, fine, description } = self;
+        write!(f, "preflight: {name}: {description}{}", if *fine { "" } else { " (!)" })
     }
 }
 
@@ -71,8 +71,9 @@ impl Machine {
             if source.is_ipv4() != target.is_ipv4() {
                 bail!("--source-address {source} can't reach {target}: one is IPv4 and the other is IPv6");
             }
-            let words = || format!("--source-address {source} can't be used; give an address that this machine has");
-            check_source(*source).with_context(words)?;
+            let description =
+                || format!("--source-address {source} can't be used; give an address that this machine has");
+            check_source(*source).with_context(description)?;
         }
         let read =
             |name: &str| fs::read_to_string(format!("/proc/sys/net/{name}")).unwrap_or_default().trim().to_owned();
@@ -104,8 +105,9 @@ impl Machine {
         let mut checks = vec![self.descriptors(need), self.ports(need), self.backlog(), self.cpu(room)];
         checks.extend(self.services_descriptors(need));
         if self.tw_reuse == "0" {
-            let words = "net.ipv4.tcp_tw_reuse is 0: ports stay taken for a minute after each test; set it to 2".into();
-            checks.push(Check { name: "ports", fine: false, words });
+            let description =
+                "net.ipv4.tcp_tw_reuse is 0: ports stay taken for a minute after each test; set it to 2".into();
+            checks.push(Check { name: "ports", fine: false, description });
         }
         checks
     }
@@ -114,47 +116,48 @@ impl Machine {
         let Need { connections, workers } = *need;
         let most = limits::most_connections(self.open_files, workers);
         let fine = u64::from(connections) <= most;
-        let words = format!("{} for each process; {connections} connections from {workers} worker(s)", self.open_files);
+        let description =
+            format!("{} for each process; {connections} connections from {workers} worker(s)", self.open_files);
         let way_out = format!(", which can hold {most}: raise `ulimit -n`, or give more --workers");
-        Check { name: "descriptors", fine, words: if fine { words } else { words + &way_out } }
+        Check { name: "descriptors", fine, description: if fine { description } else { description + &way_out } }
     }
 
     fn ports(&self, need: &Need) -> Check {
         let (each, most) = (self.sources.ports_per_address(), self.sources.most_connections());
         let fine = u64::from(need.connections) <= most;
         let addresses = self.sources.addresses_for(need.connections);
-        let words =
+        let description =
             format!("{each} for each source address; {} connections from {addresses} of them", need.connections);
         let way_out = ": give more with --source-address, or widen net.ipv4.ip_local_port_range";
-        Check { name: "ports", fine, words: if fine { words } else { words + way_out } }
+        Check { name: "ports", fine, description: if fine { description } else { description + way_out } }
     }
 
     fn backlog(&self) -> Check {
-        let (fine, words) = match self.somaxconn {
+        let (fine, description) = match self.somaxconn {
             None => (false, "net.core.somaxconn can't be read; a storm needs 4096".into()),
             Some(backlog) if backlog < SMALL_BACKLOG => {
-                let words =
+                let description =
                     "a storm loses SYNs and waits a second for each; set it to 4096, and start the service again";
-                (false, format!("net.core.somaxconn is {backlog}: {words}"))
+                (false, format!("net.core.somaxconn is {backlog}: {description}"))
             }
             Some(backlog) => (true, format!("net.core.somaxconn is {backlog}")),
         };
-        Check { name: "backlog", fine, words }
+        Check { name: "backlog", fine, description }
     }
 
     fn cpu(&self, room: Option<Room>) -> Check {
         let own = format!("workers may use {} CPU(s)", self.cpus);
         let Some((service, room)) = self.service.as_ref().zip(room) else {
-            let words = "the service's process can't be seen from here, so what bound a figure shows only where it was the \
+            let description = "the service's process can't be seen from here, so what bound a figure shows only where it was the \
                          generator; to see it, run on its machine as its user";
-            return Check { name: "CPU", fine: false, words: format!("{own}; {words}") };
+            return Check { name: "CPU", fine: false, description: format!("{own}; {description}") };
         };
-        let service = format!("{own}; {} may use {}", service.in_words(), room.cpus);
-        let words = match room.shared {
+        let service = format!("{own}; {} may use {}", service.description(), room.cpus);
+        let description = match room.shared {
             false => format!("{service}, none of them shared"),
             true => format!("{service}, and they share them: give each its own with `taskset -c`"),
         };
-        Check { name: "CPU", fine: !room.shared, words }
+        Check { name: "CPU", fine: !room.shared, description }
     }
 
     /// A check that fails when the service's process may open too few descriptors: it also needs one for each
@@ -162,12 +165,12 @@ impl Machine {
     fn services_descriptors(&self, need: &Need) -> Option<Check> {
         let service = self.service.as_ref()?;
         let open_files = service.open_files().filter(|files| *files <= u64::from(need.connections))?;
-        let words = format!(
+        let description = format!(
             "{} may hold {open_files}, fewer than {} connections: raise its `ulimit -n`, or start more processes of it",
-            service.in_words(),
+            service.description(),
             need.connections
         );
-        Some(Check { name: "descriptors of the service", fine: false, words })
+        Some(Check { name: "descriptors of the service", fine: false, description })
     }
 }
 
@@ -196,33 +199,33 @@ mod tests {
     }
 
     #[test]
-    fn too_few_descriptors_are_said_with_the_way_out() {
+    fn too_few_descriptors_are_reported_with_the_remedy() {
         assert!(check(&machine(), "descriptors", 2000, 2).fine);
         let check = check(&machine(), "descriptors", 5000, 2);
-        assert!(!check.fine && check.words.contains("can hold 2000: raise `ulimit -n`"), "{check}");
+        assert!(!check.fine && check.description.contains("can hold 2000: raise `ulimit -n`"), "{check}");
     }
 
     #[test]
-    fn too_few_ports_are_said_with_the_way_out() {
+    fn too_few_ports_are_reported_with_the_remedy() {
         let far = Machine { sources: Sources::new("192.0.2.1:9".parse().unwrap(), &[]), ..machine() };
         let check = check(&far, "ports", 1_000_000, 1000);
-        assert!(!check.fine && check.words.contains("--source-address"), "{check}");
+        assert!(!check.fine && check.description.contains("--source-address"), "{check}");
         assert!(self::check(&machine(), "ports", 1_000_000, 1000).fine, "loopback has addresses to spare");
     }
 
     #[test]
-    fn a_small_backlog_is_said_with_the_way_out() {
+    fn a_small_backlog_is_reported_with_the_remedy() {
         let small = Machine { somaxconn: Some(128), ..machine() };
         let check = check(&small, "backlog", 1, 1);
-        assert!(!check.fine && check.words.contains("set it to 4096"), "{check}");
+        assert!(!check.fine && check.description.contains("set it to 4096"), "{check}");
     }
 
     #[test]
     fn a_service_on_the_same_cpus_is_named_and_so_is_one_that_cannot_be_seen() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let here = Machine { service: ServiceProcess::listening(listener.local_addr().unwrap()), ..machine() };
-        assert!(check(&here, "CPU", 1, 1).words.contains("they share them"), "{}", check(&here, "CPU", 1, 1));
-        assert!(check(&machine(), "CPU", 1, 1).words.contains("can't be seen"));
+        assert!(check(&here, "CPU", 1, 1).description.contains("they share them"), "{}", check(&here, "CPU", 1, 1));
+        assert!(check(&machine(), "CPU", 1, 1).description.contains("can't be seen"));
     }
 
     #[test]

@@ -8,14 +8,14 @@ use super::{
     table::{bytes_per_message, is_lower_bound, messages_per_second},
 };
 use crate::{
-    outcome::{Measured, Outcome},
+    outcome::{Measured, TierResult},
     suite::Test,
 };
 
 /// Two matrices: messages per second, and gigabytes per second.
-pub(super) fn matrices(outcomes: &[Outcome]) -> String {
+pub(super) fn matrices(outcomes: &[TierResult]) -> String {
     let cells: Vec<_> = outcomes.iter().filter(|outcome| outcome.asked.test == Test::SizeMatrix).collect();
-    let bandwidth = |outcome: &Outcome, measured: &Measured| {
+    let bandwidth = |outcome: &TierResult, measured: &Measured| {
         let bytes = messages_per_second(measured).zip(bytes_per_message(outcome)).map(|(rate, bytes)| rate * bytes);
         bytes.map_or(UNKNOWN.into(), |bytes| format!("{:.3}", bytes / 1e9))
     };
@@ -24,14 +24,14 @@ pub(super) fn matrices(outcomes: &[Outcome]) -> String {
 }
 
 /// One matrix as Markdown, which is also readable in a terminal.
-fn matrix(title: &str, cells: &[&Outcome], figure: impl Fn(&Outcome, &Measured) -> String) -> String {
+fn matrix(title: &str, cells: &[&TierResult], figure: impl Fn(&TierResult, &Measured) -> String) -> String {
     let tiers = distinct(cells.iter().map(|cell| cell.asked.tier));
     let sizes = distinct(cells.iter().map(|cell| cell.asked.message.size_bytes));
     let mut lines = vec![[format!("{title}, bytes")].into_iter().chain(tiers.iter().map(u32::to_string)).collect()];
     for size in sizes {
         let mut line = vec![size.to_string()];
         for tier in &tiers {
-            let is_it = |cell: &&&Outcome| (cell.asked.message.size_bytes, cell.asked.tier) == (size, *tier);
+            let is_it = |cell: &&&TierResult| (cell.asked.message.size_bytes, cell.asked.tier) == (size, *tier);
             let measured = cells.iter().find(is_it).and_then(|cell| Some((cell, cell.measured.as_ref()?)));
             line.push(measured.map_or("failed".into(), |(cell, measured)| {
                 let sign = if is_lower_bound(measured) { ">= " } else { "" };
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
     use crate::outcome::fixture::unwitnessed;
 
-    fn cell(size_bytes: u32, tier: u32, written_per_second: f64, bound_by: BoundBy) -> Outcome {
+    fn cell(size_bytes: u32, tier: u32, written_per_second: f64, bound_by: BoundBy) -> TierResult {
         let mut outcome = unwitnessed();
         (outcome.asked.test, outcome.asked.tier, outcome.asked.message.size_bytes) =
             (Test::SizeMatrix, tier, size_bytes);

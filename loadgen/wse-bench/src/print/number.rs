@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_prints_as_such() {
+    fn unknown_figures_are_printed_as_unknown() {
         assert_eq!(
             (milliseconds(None), rate(None), decimal(None, 1), percent(None)),
             ("n/a".into(), "n/a".into(), "n/a".into(), "n/a".into())

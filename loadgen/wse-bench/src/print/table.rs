@@ -4,7 +4,7 @@ use bench_format::result::{BoundBy, Witness};
 
 use super::number::{UNKNOWN, count, decimal, milliseconds, percent, rate};
 use crate::{
-    outcome::{Measured, Outcome, Phase},
+    outcome::{Measured, Phase, TierResult},
     payload::{Format, trade_bytes},
     suite::Test,
 };
@@ -13,10 +13,10 @@ const BYTES_PER_KIB: f64 = 1024.0;
 
 /// What the cells of a row are computed from.
 pub(super) struct Row<'a> {
-    pub(super) outcome: &'a Outcome,
+    pub(super) outcome: &'a TierResult,
     pub(super) measured: &'a Measured,
     /// Earlier rows of the run.
-    pub(super) earlier: &'a [Outcome],
+    pub(super) earlier: &'a [TierResult],
 }
 
 /// The title of a column, and the function for its cells.
@@ -217,7 +217,7 @@ pub(super) fn is_lower_bound(measured: &Measured) -> bool {
     matches!(measured.bound_by, Some(BoundBy::Generator | BoundBy::Both))
 }
 
-fn bound_by(outcome: &Outcome) -> &'static str {
+fn bound_by(outcome: &TierResult) -> &'static str {
     match outcome.measured.as_ref().and_then(|measured| measured.bound_by) {
         Some(BoundBy::Service) => "service",
         Some(BoundBy::Generator) => "generator",
@@ -238,7 +238,7 @@ pub(super) fn messages_per_second(measured: &Measured) -> Option<f64> {
 }
 
 /// Bytes of a message, without the headers of WebSocket and TCP.
-pub(super) fn bytes_per_message(outcome: &Outcome) -> Option<f64> {
+pub(super) fn bytes_per_message(outcome: &TierResult) -> Option<f64> {
     let message = &outcome.asked.message;
     Format::from_name(&message.format).map(|format| trade_bytes(format, message.size_bytes as usize) as f64)
 }
@@ -251,7 +251,7 @@ fn megabytes_per_second(row: &Row<'_>) -> Option<f64> {
 /// rate, because that says nothing about the service.
 fn vs_json(row: &Row<'_>) -> String {
     let asked = &row.outcome.asked;
-    let is_json = |earlier: &&Outcome| {
+    let is_json = |earlier: &&TierResult| {
         let other = &earlier.asked;
         (other.test, other.tier, other.message.format.as_str()) == (asked.test, asked.tier, "json")
     };
@@ -271,14 +271,14 @@ mod tests {
     use super::*;
     use crate::outcome::fixture::unwitnessed;
 
-    fn cells(outcome: &Outcome, earlier: &[Outcome], title: &str) -> String {
+    fn cells(outcome: &TierResult, earlier: &[TierResult], title: &str) -> String {
         let columns = columns(outcome.asked.test, outcome.asked.load.is_open(), true);
         let (_, cell) = columns.iter().find(|(other, _)| *other == title).unwrap();
         cell(&Row { outcome, measured: outcome.measured.as_ref().unwrap(), earlier })
     }
 
     /// The outcome of a flood in a format at a rate, without the service's counters.
-    fn format(format: &str, written_per_second: f64, bound_by: Option<BoundBy>) -> Outcome {
+    fn format(format: &str, written_per_second: f64, bound_by: Option<BoundBy>) -> TierResult {
         let mut outcome = unwitnessed();
         outcome.asked.test = Test::FormatComparison;
         outcome.asked.message.format = format.into();

@@ -1,13 +1,13 @@
 //! Compares a service's replies to the check's pings with what the protocol requires. Pure.
 
-use loadgen_core::{frame::Opcode, peer::Taken};
+use loadgen_core::{frame::Opcode, peer::ReceivedFrame};
 use serde::Deserialize;
 
 use crate::protocol::without_prefix;
 
 /// The replies to two pings of the protocol and a WebSocket Ping.
 #[derive(Debug)]
-pub(super) struct Answers {
+pub(super) struct PingReplies {
     pings: [Ping; 2],
     payload: &'static [u8],
     pong: bool,
@@ -39,7 +39,7 @@ struct Pong {
     latency: u64,
 }
 
-impl Answers {
+impl PingReplies {
     /// Starts without replies. `timestamps` are those of the two pings, `payload` that of the WebSocket Ping.
     pub(super) fn to(timestamps: [u64; 2], payload: &'static [u8]) -> Self {
         let [whole, in_parts] = timestamps;
@@ -54,12 +54,12 @@ impl Answers {
     }
 
     /// Enters a frame that is no Close frame.
-    pub(super) fn take(&mut self, frame: &Taken) {
+    pub(super) fn take(&mut self, frame: &ReceivedFrame) {
         match frame.opcode {
             Opcode::Pong => {
                 self.pong = true;
                 if frame.payload != self.payload {
-                    self.findings.push(format!("a WebSocket ping came back changed: {}", frame.in_words()));
+                    self.findings.push(format!("a WebSocket ping came back changed: {}", frame.description()));
                 }
             }
             Opcode::Text | Opcode::Binary if is_pong(&frame.payload) => self.take_pong(frame),
@@ -68,13 +68,13 @@ impl Answers {
         }
     }
 
-    fn take_pong(&mut self, frame: &Taken) {
+    fn take_pong(&mut self, frame: &ReceivedFrame) {
         if let Err(fault) = self.settle(frame) {
-            self.findings.push(format!("{fault}: {}", frame.in_words()));
+            self.findings.push(format!("{fault}: {}", frame.description()));
         }
     }
 
-    fn settle(&mut self, frame: &Taken) -> Result<(), &'static str> {
+    fn settle(&mut self, frame: &ReceivedFrame) -> Result<(), &'static str> {
         let envelope = envelope(&frame.payload).ok_or("a PONG is no JSON object")?;
         let pong: Pong = envelope
             .p
@@ -110,12 +110,12 @@ impl Answers {
 ///
 /// # Errors
 /// When it is another frame; the text quotes it.
-pub(super) fn refusal(frame: &Taken) -> Result<(), String> {
+pub(super) fn refusal(frame: &ReceivedFrame) -> Result<(), String> {
     let error = envelope(&frame.payload).filter(|envelope| envelope.t.as_deref() == Some("error"));
     let code = error.and_then(|error| error.p?.get("code")?.as_str().map(str::to_owned));
     match (frame.opcode, code.as_deref()) {
         (Opcode::Text, Some("AUTH_FAILED")) => Ok(()),
-        _ => Err(format!("an error AUTH_FAILED was due, but this came: {}", frame.in_words())),
+        _ => Err(format!("an error AUTH_FAILED was due, but this came: {}", frame.description())),
     }
 }
 
@@ -138,8 +138,8 @@ fn is_pong(payload: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn text(payload: &str) -> Taken {
-        Taken { last: true, opcode: Opcode::Text, payload: payload.into() }
+    fn text(payload: &str) -> ReceivedFrame {
+        ReceivedFrame { last: true, opcode: Opcode::Text, payload: payload.into() }
     }
 
     fn pong(timestamp: u64) -> String {
@@ -150,25 +150,25 @@ mod tests {
     }
 
     /// The findings after a WebSocket Pong and these frames.
-    fn after(frames: &[Taken]) -> Vec<String> {
-        let mut answers = Answers::to([100, 101], b"x");
-        answers.take(&Taken { last: true, opcode: Opcode::Pong, payload: b"x".to_vec() });
+    fn after(frames: &[ReceivedFrame]) -> Vec<String> {
+        let mut answers = PingReplies::to([100, 101], b"x");
+        answers.take(&ReceivedFrame { last: true, opcode: Opcode::Pong, payload: b"x".to_vec() });
         frames.iter().for_each(|frame| answers.take(frame));
         answers.findings()
     }
 
     #[test]
-    fn good_answers_in_any_order_and_what_else_a_service_says_are_no_findings() {
+    fn valid_answers_in_any_order_are_no_findings() {
         let hello = text(r#"{"c":"WSE","t":"server_hello","v":1,"p":{}}"#);
         let ping = text(r#"{"c":"WSE","t":"ping","p":{"server_time":"x"}}"#);
         assert_eq!(after(&[hello, text(&pong(101)), ping, text(&pong(100))]), Vec::<String>::new());
     }
 
     #[test]
-    fn what_did_not_come_is_named() {
+    fn a_missing_reply_is_named() {
         assert_eq!(after(&[text(&pong(100))]), ["a ping in three fragments was not answered in time"]);
         assert_eq!(after(&[text(&pong(101))]), ["a ping was not answered in time"]);
-        let mut silent = Answers::to([100, 101], b"x");
+        let mut silent = PingReplies::to([100, 101], b"x");
         silent.take(&text(&pong(100)));
         silent.take(&text(&pong(101)));
         assert!(!silent.are_complete());
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn each_field_of_a_pong_is_looked_at() {
         let good = pong(100);
-        let binary = Taken { opcode: Opcode::Binary, ..text(&good) };
+        let binary = ReceivedFrame { opcode: Opcode::Binary, ..text(&good) };
         for (frame, fault) in [
             (text(&good.replace("PONG", "pong")), "not of category WSE, type PONG"),
             (text(&good.replace("\"v\":1", "\"v\":2")), "not of category WSE, type PONG"),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_error_that_says_so_is_a_refusal() {
+    fn only_an_error_with_the_refusal_code_is_a_refusal() {
         assert_eq!(refusal(&text(r#"{"c":"WSE","t":"error","p":{"code":"AUTH_FAILED"},"v":1}"#)), Ok(()));
         let ready = refusal(&text(r#"{"c":"WSE","t":"server_ready","p":{},"v":1}"#)).unwrap_err();
         assert!(ready.contains("AUTH_FAILED was due") && ready.contains("server_ready"), "{ready}");

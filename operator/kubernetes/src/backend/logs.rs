@@ -32,7 +32,7 @@ async fn text(api: &ClusterApi, pod: &str, container: &str) -> String {
 }
 
 /// The last lines of a stored log, each on its own line; empty when there are none.
-pub(super) fn last_words(path: &Path) -> String {
+pub(super) fn last_output(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     lines[lines.len().saturating_sub(QUOTED)..].iter().map(|line| format!("\n    {line}")).collect()

@@ -7,8 +7,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Kubernetes;
 use crate::{
-    seen::Seen,
-    trouble::{Outlook, Trouble},
+    caches::Caches,
+    pod_failure::{Outlook, PodFailure},
 };
 
 /// Longest wait after a failure that rarely resolves itself.
@@ -21,31 +21,36 @@ pub(super) enum Look<T> {
     /// Another party changed something that it needs.
     Interrupted(String),
     /// It is not there, with the reason.
-    NotYet(Trouble),
+    NotYet(PodFailure),
 }
 
 impl Kubernetes {
     /// Calls `look` at every change until the object is there, or waiting is pointless.
-    pub(super) async fn await_patiently<T>(&self, name: &str, look: impl Fn(&Seen) -> Look<T>) -> Result<T, Error> {
+    pub(super) async fn await_patiently<T>(&self, name: &str, look: impl Fn(&Caches) -> Look<T>) -> Result<T, Error> {
         let not_ready = |reason: String| Error::NotReady { name: name.into(), reason, log: String::new() };
         let deadline = Instant::now() + self.start_deadline;
         let mut doubted_at: Option<Instant> = None;
-        let mut changes = self.seen.changes();
+        let mut changes = self.caches.changes();
         loop {
             changes.mark_unchanged();
             let now = Instant::now();
-            let trouble = match look(&self.seen) {
+            let pod_failure = match look(&self.caches) {
                 Look::Done(answer) => return Ok(answer),
-                Look::Interrupted(words) => return Err(Error::Interrupted(words)),
-                Look::NotYet(trouble) => trouble,
+                Look::Interrupted(description) => return Err(Error::Interrupted(description)),
+                Look::NotYet(pod_failure) => pod_failure,
             };
-            doubted_at = (trouble.outlook == Outlook::Doubtful).then(|| doubted_at.unwrap_or(now));
-            let given_up = doubted_at.is_some_and(|at| now >= at + DOUBTFUL) || trouble.outlook == Outlook::Hopeless;
+            doubted_at = (pod_failure.outlook == Outlook::Doubtful).then(|| doubted_at.unwrap_or(now));
+            let given_up =
+                doubted_at.is_some_and(|at| now >= at + DOUBTFUL) || pod_failure.outlook == Outlook::Hopeless;
             if given_up {
-                return Err(not_ready(trouble.words));
+                return Err(not_ready(pod_failure.description));
             }
             if now >= deadline {
-                return Err(not_ready(format!("{} (waited {} s)", trouble.words, self.start_deadline.as_secs())));
+                return Err(not_ready(format!(
+                    "{} (waited {} s)",
+                    pod_failure.description,
+                    self.start_deadline.as_secs()
+                )));
             }
             let until = doubted_at.map_or(deadline, |at| deadline.min(at + DOUBTFUL));
             // A timeout leads to another look, as a change does.

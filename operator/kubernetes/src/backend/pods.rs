@@ -5,8 +5,8 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::{Kubernetes, Serves};
 use crate::{
-    ends::{Role, index_of},
-    trouble::{container, pod_name},
+    pod_end::{Role, index_of},
+    pod_failure::{container, pod_name},
 };
 
 /// The quality-of-service class whose pods are guaranteed the CPU that they request.
@@ -41,15 +41,16 @@ impl Kubernetes {
     /// Why the CPU of the service or of a companion is not guaranteed; `None` if it is guaranteed for all.
     pub(super) fn not_promised(&self) -> Option<String> {
         let class = |serves: &Serves| self.pod(&serves.known.uid).map(|pod| qos_class(&pod)).unwrap_or_default();
-        let words = |whose: &str, class: String| {
+        let description = |whose: &str, class: String| {
             let promised = class == PROMISED;
             (!promised).then(|| {
                 format!("{whose} has quality of service {class}: its CPU isn't promised; set requests = limits")
             })
         };
         let of_service = self.service.as_ref().map(class).unwrap_or_default();
-        words("the service's pod", of_service).or_else(|| {
-            self.companions().find_map(|serves| words(&format!("the pod of companion {}", serves.name), class(serves)))
+        description("the service's pod", of_service).or_else(|| {
+            self.companions()
+                .find_map(|serves| description(&format!("the pod of companion {}", serves.name), class(serves)))
         })
     }
 }

@@ -23,9 +23,9 @@ use tokio::time::{Instant, sleep};
 use super::{ECHO, Kubernetes, Serves, elsewhere, is_over, logs, patience::Look};
 use crate::{
     cluster_file::{CompanionTarget, InferenceTarget, Target},
-    ends::{self, Role, ServicePod},
-    journal::Found,
-    trouble::{self, Outlook, Trouble, container, holds},
+    journal::Original,
+    pod_end::{self, Role, ServicePod},
+    pod_failure::{self, Outlook, PodFailure, container, holds},
 };
 
 /// Interval between two requests to a pod that is Ready but does not respond yet.
@@ -34,7 +34,7 @@ const POLL: Duration = Duration::from_millis(20);
 const ANSWERS: Duration = Duration::from_secs(20);
 
 /// A Deployment whose single pod is started for a trial.
-struct Place<'a> {
+struct StartedDeployment<'a> {
     role: Role,
     /// Name of the service in error messages and versions.
     name: &'a str,
@@ -46,7 +46,7 @@ struct Place<'a> {
     log: PathBuf,
 }
 
-impl<'a> Place<'a> {
+impl<'a> StartedDeployment<'a> {
     fn of_service(target: &'a Target, spec: &'a ServiceSpec) -> Self {
         Self {
             role: Role::Service,
@@ -126,10 +126,10 @@ impl Kubernetes {
         let mut versions = BTreeMap::new();
         if let Some((target, spec)) = target.inference.as_ref().zip(spec.inference.as_ref()) {
             let image = spec.inference.command.concat();
-            versions.extend(self.start_behind(&Place::of_inference(target, spec), image).await?);
+            versions.extend(self.start_behind(&StartedDeployment::of_inference(target, spec), image).await?);
         }
         for companion in &target.companions {
-            let place = Place::of_companion(companion, spec);
+            let place = StartedDeployment::of_companion(companion, spec);
             versions.extend(self.start_behind(&place, companion.image.clone()).await?);
         }
         let (started, of_service) = self.start_service_alone(target, spec).await?;
@@ -139,7 +139,11 @@ impl Kubernetes {
 
     /// Starts an inference service or a companion, and returns its versions by program. `image` is the configured image
     /// with its tag, which is the only source of a version.
-    async fn start_behind(&mut self, place: &Place<'_>, image: String) -> Result<BTreeMap<String, String>, Error> {
+    async fn start_behind(
+        &mut self,
+        place: &StartedDeployment<'_>,
+        image: String,
+    ) -> Result<BTreeMap<String, String>, Error> {
         let Up { mut versions, serves, .. } = self.bring_up(place).await?;
         versions.insert(place.name.into(), image);
         self.behind.push(serves);
@@ -151,7 +155,7 @@ impl Kubernetes {
         target: &Target,
         spec: &ServiceSpec,
     ) -> Result<(Started, BTreeMap<String, String>), Error> {
-        let place = Place::of_service(target, spec);
+        let place = StartedDeployment::of_service(target, spec);
         let Up { ip, pid, mut versions, serves } = self.bring_up(&place).await?;
         self.service = Some(serves);
         let at = |port: u16| SocketAddr::new(ip, port).to_string();
@@ -186,10 +190,10 @@ impl Kubernetes {
     }
 
     /// Scales a Deployment up from 0 and waits until its pod is Ready, responds, and its evidence can be read.
-    async fn bring_up(&mut self, place: &Place<'_>) -> Result<Up, Error> {
+    async fn bring_up(&mut self, place: &StartedDeployment<'_>) -> Result<Up, Error> {
         let deployment = self.api.deployment(place.deployment).await.map_err(elsewhere)?;
         let replicas = deployment.spec.and_then(|spec| spec.replicas).unwrap_or(1);
-        self.note(Found::Deployment { name: place.deployment.into(), replicas })?;
+        self.note(Original::Deployment { name: place.deployment.into(), replicas })?;
         if replicas != 0 {
             // Another party left it running. A trial needs a fresh process.
             self.scale(place.deployment, 0).await?;
@@ -200,7 +204,7 @@ impl Kubernetes {
         match self.up(place).await {
             Ok(up) => Ok(up),
             Err(error) => {
-                let error = self.with_last_words(error, place).await;
+                let error = self.with_last_output(error, place).await;
                 // A failure here is ignored: the end of the climb restores the Deployment.
                 let _ = self.api.scale(place.deployment, 0).await;
                 Err(error)
@@ -211,8 +215,8 @@ impl Kubernetes {
     /// Scales and waits until the watches show it. From then on, another number was set by another party.
     async fn scale(&self, deployment: &str, replicas: i32) -> Result<(), Error> {
         self.api.scale(deployment, replicas).await.map_err(elsewhere)?;
-        let shown = self.wait_for(Instant::now() + ECHO, |seen| {
-            let now = seen.deployment(deployment)?.spec.as_ref()?.replicas?;
+        let shown = self.wait_for(Instant::now() + ECHO, |caches| {
+            let now = caches.deployment(deployment)?.spec.as_ref()?.replicas?;
             (now == replicas).then_some(())
         });
         shown.await.ok_or_else(|| {
@@ -222,7 +226,7 @@ impl Kubernetes {
         })
     }
 
-    async fn up(&mut self, place: &Place<'_>) -> Result<Up, Error> {
+    async fn up(&mut self, place: &StartedDeployment<'_>) -> Result<Up, Error> {
         let pod = self.ready_pod(place).await?;
         let ip = pod.status.as_ref().and_then(|status| status.pod_ip.clone()).unwrap_or_default();
         let ip: IpAddr =
@@ -255,25 +259,25 @@ impl Kubernetes {
     }
 
     /// Waits for the single Ready pod.
-    async fn ready_pod(&self, place: &Place<'_>) -> Result<Arc<Pod>, Error> {
+    async fn ready_pod(&self, place: &StartedDeployment<'_>) -> Result<Arc<Pod>, Error> {
         let deployment = place.deployment;
-        self.await_patiently(&place.called(), |seen| {
-            let replicas = seen.deployment(deployment).and_then(|found| found.spec.as_ref()?.replicas);
+        self.await_patiently(&place.called(), |caches| {
+            let replicas = caches.deployment(deployment).and_then(|found| found.spec.as_ref()?.replicas);
             if replicas != Some(place.replicas) {
                 let now = replicas.map_or("gone".into(), |replicas| format!("at {replicas} replicas"));
                 return Look::Interrupted(format!(
                     "Deployment {deployment} is {now}, by somebody else, while its pod was to start"
                 ));
             }
-            let events = seen.events();
+            let events = caches.events();
             match self.pod_of(deployment) {
                 Some(pod) if holds(&pod, "Ready") => Look::Done(pod),
-                Some(pod) => Look::NotYet(trouble::of_pod(&pod, &events)),
+                Some(pod) => Look::NotYet(pod_failure::of_pod(&pod, &events)),
                 None => {
-                    let warning = trouble::last_warning(deployment, &events);
+                    let warning = pod_failure::last_warning(deployment, &events);
                     let warning = warning.unwrap_or_else(|| "no event says why".into());
-                    let words = format!("Deployment {deployment} made no pod: {warning}");
-                    Look::NotYet(Trouble { words, outlook: Outlook::Open })
+                    let description = format!("Deployment {deployment} made no pod: {warning}");
+                    Look::NotYet(PodFailure { description, outlook: Outlook::Open })
                 }
             }
         })
@@ -282,24 +286,24 @@ impl Kubernetes {
 
     /// A Deployment's pod; of several, the newest that has not ended.
     fn pod_of(&self, deployment: &str) -> Option<Arc<Pod>> {
-        let pods = self.seen.pods().into_iter().filter(|pod| self.is_of_deployment(pod, deployment));
+        let pods = self.caches.pods().into_iter().filter(|pod| self.is_of_deployment(pod, deployment));
         pods.max_by_key(|pod| (!is_over(pod), pod.metadata.creation_timestamp.as_ref().map(|time| time.0)))
     }
 
     /// Adds the last lines of the container's log to an error.
-    async fn with_last_words(&self, error: Error, place: &Place<'_>) -> Error {
+    async fn with_last_output(&self, error: Error, place: &StartedDeployment<'_>) -> Error {
         let Error::NotReady { name, reason, .. } = error else { return error };
         let role = place.role.word();
-        let ran = |pod: &Pod| container(pod, role).is_some_and(ends::has_run);
+        let ran = |pod: &Pod| container(pod, role).is_some_and(pod_end::has_run);
         if let Some(pod) = self.pod_of(place.deployment).filter(|pod| ran(pod)) {
-            logs::keep(&self.api, &trouble::pod_name(&pod), role, &place.log).await;
+            logs::keep(&self.api, &pod_failure::pod_name(&pod), role, &place.log).await;
         }
-        Error::NotReady { name, reason, log: logs::last_words(&place.log) }
+        Error::NotReady { name, reason, log: logs::last_output(&place.log) }
     }
 }
 
 /// Waits until a Ready pod responds with 200 on its ready path.
-async fn answers(place: &Place<'_>, address: &str, deadline: Instant) -> Result<(), Error> {
+async fn answers(place: &StartedDeployment<'_>, address: &str, deadline: Instant) -> Result<(), Error> {
     let client = ServiceClient::new(address);
     while !client.ready().await {
         if Instant::now() >= deadline {
@@ -328,12 +332,12 @@ async fn first_evidence(
 }
 
 /// The state of a pod when it becomes ready. A later difference was caused by another party.
-fn as_it_is(place: &Place<'_>, pod: &Pod) -> ServicePod {
+fn as_it_is(place: &StartedDeployment<'_>, pod: &Pod) -> ServicePod {
     ServicePod {
         role: place.role,
         deployment: place.deployment.into(),
         replicas: place.replicas,
-        pod: trouble::pod_name(pod),
+        pod: pod_failure::pod_name(pod),
         uid: pod.metadata.uid.clone().unwrap_or_default(),
         restarts: container(pod, place.role.word()).map_or(0, |status| status.restart_count),
     }

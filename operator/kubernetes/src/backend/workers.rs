@@ -9,10 +9,10 @@ use tokio::time::Instant;
 
 use super::{ECHO, Kubernetes, Workers, elsewhere, logs, patience::Look};
 use crate::{
-    ends::{WorkerPods, index_of, is_suspended, job_of, job_over},
-    journal::Found,
-    seen::Seen,
-    trouble::{self, Outlook, Trouble, pod_name},
+    caches::Caches,
+    journal::Original,
+    pod_end::{WorkerPods, index_of, is_suspended, job_of, job_over},
+    pod_failure::{self, Outlook, PodFailure, pod_name},
 };
 
 impl Kubernetes {
@@ -32,7 +32,7 @@ impl Kubernetes {
             return Err(unusable(format!("it makes {parallelism} pods and the plan wants {} workers", spec.count)));
         }
         // The chart creates Jobs suspended. If this one is released already, another party did it.
-        self.note(Found::Job { name: job.clone(), suspend: true })?;
+        self.note(Original::Job { name: job.clone(), suspend: true })?;
         self.workers =
             Some(Workers { known: WorkerPods { job: job.clone(), pods: BTreeMap::new() }, logs: spec.logs.clone() });
         if !is_suspended(&found) {
@@ -63,7 +63,7 @@ impl Kubernetes {
     async fn set_suspended(&self, job: &str, suspend: bool) -> Result<(), Error> {
         self.api.suspend(job, suspend).await.map_err(elsewhere)?;
         let shown =
-            self.wait_for(Instant::now() + ECHO, |seen| (is_suspended(&*seen.job(job)?) == suspend).then_some(()));
+            self.wait_for(Instant::now() + ECHO, |caches| (is_suspended(&*caches.job(job)?) == suspend).then_some(()));
         shown.await.ok_or_else(|| {
             Error::Interrupted(format!("Job {job} doesn't keep suspend: {suspend}: somebody else sets it"))
         })
@@ -71,19 +71,19 @@ impl Kubernetes {
 
     /// Waits until every index has a pod whose container runs.
     async fn running_workers(&self, job: &str, count: u32) -> Result<BTreeMap<u32, (String, String)>, Error> {
-        self.await_patiently(&format!("workers of Job {job}"), |seen| look(seen, job, count)).await
+        self.await_patiently(&format!("workers of Job {job}"), |caches| look(caches, job, count)).await
     }
 }
 
-fn look(seen: &Seen, job: &str, count: u32) -> Look<BTreeMap<u32, (String, String)>> {
-    let Some(now) = seen.job(job) else { return Look::Interrupted(format!("Job {job} was deleted")) };
+fn look(caches: &Caches, job: &str, count: u32) -> Look<BTreeMap<u32, (String, String)>> {
+    let Some(now) = caches.job(job) else { return Look::Interrupted(format!("Job {job} was deleted")) };
     if is_suspended(&now) {
         return Look::Interrupted(format!("somebody suspended Job {job} while its workers were to start"));
     }
     if let Some(over) = job_over(&now) {
-        return Look::NotYet(Trouble { words: over, outlook: Outlook::Hopeless });
+        return Look::NotYet(PodFailure { description: over, outlook: Outlook::Hopeless });
     }
-    let (pods, events) = (pods_of(seen, job), seen.events());
+    let (pods, events) = (pods_of(caches, job), caches.events());
     let running: BTreeMap<u32, (String, String)> = pods
         .iter()
         .filter(|pod| runs(pod))
@@ -92,19 +92,22 @@ fn look(seen: &Seen, job: &str, count: u32) -> Look<BTreeMap<u32, (String, Strin
     if running.len() as u64 == u64::from(count) {
         return Look::Done(running);
     }
-    let troubles = pods.iter().filter(|pod| !runs(pod)).map(|pod| trouble::of_pod(pod, &events));
-    Look::NotYet(troubles.max_by_key(|trouble| trouble.outlook).unwrap_or_else(|| {
-        let warning = trouble::last_warning(job, &events).unwrap_or_else(|| "no event says why".into());
-        Trouble { words: format!("Job {job} made {} of {count} pods: {warning}", pods.len()), outlook: Outlook::Open }
+    let pod_failures = pods.iter().filter(|pod| !runs(pod)).map(|pod| pod_failure::of_pod(pod, &events));
+    Look::NotYet(pod_failures.max_by_key(|pod_failure| pod_failure.outlook).unwrap_or_else(|| {
+        let warning = pod_failure::last_warning(job, &events).unwrap_or_else(|| "no event says why".into());
+        PodFailure {
+            description: format!("Job {job} made {} of {count} pods: {warning}", pods.len()),
+            outlook: Outlook::Open,
+        }
     }))
 }
 
-fn pods_of(seen: &Seen, job: &str) -> Vec<Arc<Pod>> {
+fn pods_of(caches: &Caches, job: &str) -> Vec<Arc<Pod>> {
     let of_job = |pod: &Arc<Pod>| job_of(pod) == Some(job) && pod.metadata.deletion_timestamp.is_none();
-    seen.pods().into_iter().filter(of_job).collect()
+    caches.pods().into_iter().filter(of_job).collect()
 }
 
 fn runs(pod: &Pod) -> bool {
-    trouble::container(pod, "worker")
+    pod_failure::container(pod, "worker")
         .is_some_and(|status| status.state.as_ref().is_some_and(|state| state.running.is_some()))
 }

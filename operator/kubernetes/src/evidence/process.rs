@@ -43,7 +43,7 @@ pub struct Service {
 
 /// The properties of a process that identify the service's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Seen {
+struct ProcessIdentity {
     pid: u32,
     parent: u32,
     started: u64,
@@ -55,7 +55,7 @@ impl Service {
     /// # Errors
     /// [`Error::NoService`] when there is none.
     pub fn find() -> Result<Self, Error> {
-        let processes: Vec<Seen> = fs::read_dir("/proc")
+        let processes: Vec<ProcessIdentity> = fs::read_dir("/proc")
             .into_iter()
             .flatten()
             .flatten()
@@ -101,18 +101,18 @@ impl Service {
     }
 }
 
-fn choose(processes: &[Seen], own: u32) -> Option<u32> {
-    let first = || processes.iter().filter(|seen| seen.parent == 0 && seen.pid != own);
-    let beside_the_pods = first().filter(|seen| seen.pid != 1).min_by_key(|seen| (seen.started, seen.pid));
-    beside_the_pods.or_else(|| first().next()).map(|seen| seen.pid)
+fn choose(processes: &[ProcessIdentity], own: u32) -> Option<u32> {
+    let first = || processes.iter().filter(|caches| caches.parent == 0 && caches.pid != own);
+    let beside_the_pods = first().filter(|caches| caches.pid != 1).min_by_key(|caches| (caches.started, caches.pid));
+    beside_the_pods.or_else(|| first().next()).map(|caches| caches.pid)
 }
 
 /// Parent and start time of a process, from fields 4 and 22 of its `stat`. They are counted after the name, which may
 /// contain any character.
-fn read(proc: &Path, pid: u32) -> Option<Seen> {
+fn read(proc: &Path, pid: u32) -> Option<ProcessIdentity> {
     let stat = fs::read_to_string(proc.join(pid.to_string()).join("stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    Some(Seen { pid, parent: fields.get(1)?.parse().ok()?, started: fields.get(19)?.parse().ok()? })
+    Some(ProcessIdentity { pid, parent: fields.get(1)?.parse().ok()?, started: fields.get(19)?.parse().ok()? })
 }
 
 /// Number of CPUs in a list such as `0-1,4`.
@@ -130,18 +130,18 @@ mod tests {
 
     #[test]
     fn the_service_is_the_oldest_first_process_that_is_neither_the_pods_nor_ours() {
-        let seen = |pid, parent, started| Seen { pid, parent, started };
-        let pause = seen(1, 0, 10);
-        let (service, child, evidence) = (seen(7, 0, 20), seen(8, 7, 21), seen(15, 0, 19));
-        let shell = seen(40, 0, 900);
+        let caches = |pid, parent, started| ProcessIdentity { pid, parent, started };
+        let pause = caches(1, 0, 10);
+        let (service, child, evidence) = (caches(7, 0, 20), caches(8, 7, 21), caches(15, 0, 19));
+        let shell = caches(40, 0, 900);
         assert_eq!(choose(&[pause, shell, child, evidence, service], 15), Some(7));
         assert_eq!(choose(&[evidence], 15), None);
     }
 
     #[test]
     fn in_the_namespace_of_one_container_its_first_process_is_the_service() {
-        let seen = |pid, parent, started| Seen { pid, parent, started };
-        assert_eq!(choose(&[seen(1, 0, 10), seen(9, 1, 11), seen(15, 0, 19)], 15), Some(1));
+        let caches = |pid, parent, started| ProcessIdentity { pid, parent, started };
+        assert_eq!(choose(&[caches(1, 0, 10), caches(9, 1, 11), caches(15, 0, 19)], 15), Some(1));
     }
 
     #[test]
@@ -150,7 +150,7 @@ mod tests {
         fs::create_dir(proc.path().join("7")).unwrap();
         let stat = "7 (a) b) c) S 3 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";
         fs::write(proc.path().join("7/stat"), stat).unwrap();
-        assert_eq!(read(proc.path(), 7), Some(Seen { pid: 7, parent: 3, started: 4711 }));
+        assert_eq!(read(proc.path(), 7), Some(ProcessIdentity { pid: 7, parent: 3, started: 4711 }));
     }
 
     #[test]

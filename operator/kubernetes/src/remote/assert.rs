@@ -50,7 +50,7 @@ enum Verdict {
 pub async fn assert(arguments: &Assert) -> anyhow::Result<u8> {
     let operator = Operator::reach(&arguments.place.place()).await?;
     let deadline = Instant::now() + Duration::from_secs(arguments.timeout);
-    let mut told = Told::default();
+    let mut printed = Printed::default();
     loop {
         let status: anyhow::Result<Status> = operator.get("/api/status").await;
         match status.map(|status| (verdict(&status), status)) {
@@ -60,17 +60,17 @@ pub async fn assert(arguments: &Assert) -> anyhow::Result<u8> {
             }
             Ok((Verdict::Ended, status)) => {
                 // Trials that had ended before the first request are printed once, by the judgement below.
-                if told.run.is_some() {
-                    told.news(&status).iter().for_each(|line| eprintln!("{line}"));
+                if printed.run.is_some() {
+                    printed.news(&status).iter().for_each(|line| eprintln!("{line}"));
                 }
                 return judged(&operator, &status.run_id, arguments).await;
             }
-            Ok((Verdict::Stuck(words), _)) => bail!("{words}"),
+            Ok((Verdict::Stuck(description), _)) => bail!("{description}"),
             Ok((Verdict::GoesOn, status)) if !arguments.wait => {
                 let ended = status.trials.iter().filter(|trial| trial.standing.is_some()).count();
                 bail!("run {} goes on ({ended} of {} trials); wait with --wait", status.run_id, status.trials.len());
             }
-            Ok((Verdict::GoesOn, status)) => told.news(&status).iter().for_each(|line| eprintln!("{line}")),
+            Ok((Verdict::GoesOn, status)) => printed.news(&status).iter().for_each(|line| eprintln!("{line}")),
             // The operator may be restarting.
             Err(error) if arguments.wait && Instant::now() < deadline => eprintln!("ladder: {error:#}; asking again"),
             Err(error) => return Err(error),
@@ -84,13 +84,13 @@ pub async fn assert(arguments: &Assert) -> anyhow::Result<u8> {
 
 /// The trials and problems that were printed already.
 #[derive(Debug, Default)]
-struct Told {
+struct Printed {
     run: Option<String>,
     trials: BTreeSet<String>,
     problem: Option<Problem>,
 }
 
-impl Told {
+impl Printed {
     /// The new lines since the last status, in the format of `ladder run`: ended trials and interruptions.
     fn news(&mut self, status: &Status) -> Vec<String> {
         let mut lines = Vec::new();
@@ -108,8 +108,10 @@ impl Told {
         if self.problem != status.last_problem {
             self.problem.clone_from(&status.last_problem);
             // A failed trial is also a problem, and has its own line.
-            let words = status.last_problem.iter().map(|problem| problem.words.clone());
-            lines.extend(words.filter(|words| !status.trials.iter().any(|trial| line(trial) == *words)));
+            let description = status.last_problem.iter().map(|problem| problem.description.clone());
+            lines.extend(
+                description.filter(|description| !status.trials.iter().any(|trial| line(trial) == *description)),
+            );
         }
         lines
     }
@@ -117,7 +119,7 @@ impl Told {
 
 fn line(trial: &TrialStatus) -> String {
     let failed = if trial.state == "failed" { "failed: " } else { "" };
-    format!("{}: {failed}{}", trial.trial, trial.words)
+    format!("{}: {failed}{}", trial.trial, trial.description)
 }
 
 fn verdict(status: &Status) -> Verdict {
@@ -125,7 +127,7 @@ fn verdict(status: &Status) -> Verdict {
         _ if !status.not_ready.is_empty() && status.state == State::Idle => Verdict::Stuck(status.not_ready.join("\n")),
         _ if status.run_id.is_empty() && status.ready => Verdict::NoRun,
         State::Finished => Verdict::Ended,
-        State::Idle => Verdict::Stuck(status.words.clone()),
+        State::Idle => Verdict::Stuck(status.description.clone()),
         _ => Verdict::GoesOn,
     }
 }
@@ -150,37 +152,43 @@ async fn judged(operator: &Operator, id: &str, arguments: &Assert) -> anyhow::Re
 mod tests {
     use super::*;
 
-    fn trial(name: &str, state: &str, words: &str) -> TrialStatus {
+    fn trial(name: &str, state: &str, description: &str) -> TrialStatus {
         let ended = ["finished", "failed"].contains(&state).then(|| "pass".to_owned());
-        TrialStatus { trial: name.into(), state: state.into(), validity: None, standing: ended, words: words.into() }
+        TrialStatus {
+            trial: name.into(),
+            state: state.into(),
+            validity: None,
+            standing: ended,
+            description: description.into(),
+        }
     }
 
-    fn problem(words: &str) -> Option<Problem> {
-        Some(Problem { at: words.into(), words: words.into() })
+    fn problem(description: &str) -> Option<Problem> {
+        Some(Problem { at: description.into(), description: description.into() })
     }
 
     #[test]
-    fn each_trial_is_told_once_when_it_has_ended() {
-        let mut told = Told::default();
+    fn each_trial_is_printed_once_when_it_has_ended() {
+        let mut printed = Printed::default();
         let mut status = Status { run_id: "r".into(), last_problem: problem("before we came"), ..Status::default() };
         status.trials = vec![trial("a", "finished", "passed, 7 delivered/s"), trial("b", "started", "attempt 1")];
-        assert_eq!(told.news(&status), ["waiting for the end of run r", "a: passed, 7 delivered/s"]);
-        assert_eq!(told.news(&status), Vec::<String>::new());
+        assert_eq!(printed.news(&status), ["waiting for the end of run r", "a: passed, 7 delivered/s"]);
+        assert_eq!(printed.news(&status), Vec::<String>::new());
         status.trials[1] = trial("b", "failed", "no such image");
         status.last_problem = problem("b: failed: no such image");
-        assert_eq!(told.news(&status), ["b: failed: no such image"]);
+        assert_eq!(printed.news(&status), ["b: failed: no such image"]);
     }
 
     #[test]
-    fn an_interruption_is_told_and_another_run_is_told_anew() {
-        let mut told = Told::default();
+    fn an_interruption_is_printed_and_another_run_starts_anew() {
+        let mut printed = Printed::default();
         let mut status = Status { run_id: "r".into(), ..Status::default() };
         status.trials = vec![trial("a", "started", "attempt 1")];
-        told.news(&status);
+        printed.news(&status);
         status.last_problem = problem("a: interrupted, to be repeated: worker 0 was killed");
-        assert_eq!(told.news(&status), ["a: interrupted, to be repeated: worker 0 was killed"]);
+        assert_eq!(printed.news(&status), ["a: interrupted, to be repeated: worker 0 was killed"]);
         let next = Status { run_id: "s".into(), ..status };
-        assert_eq!(told.news(&next), ["waiting for the end of run s"]);
+        assert_eq!(printed.news(&next), ["waiting for the end of run s"]);
     }
 
     #[test]
@@ -189,7 +197,7 @@ mod tests {
             run_id: run.into(),
             state,
             ready,
-            words: "words".into(),
+            description: "words".into(),
             ..Status::default()
         };
         let cases = [

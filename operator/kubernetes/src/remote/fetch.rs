@@ -170,7 +170,7 @@ mod tests {
     use super::*;
     use crate::{
         live::Live,
-        remote::reach::Place,
+        remote::reach::OperatorAddress,
         web::{self, Web},
     };
 
@@ -178,7 +178,7 @@ mod tests {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(web::serve(listener, Web::new(Live::new(), results.into())));
-        Operator::reach(&Place::Url(url)).await.unwrap()
+        Operator::reach(&OperatorAddress::Url(url)).await.unwrap()
     }
 
     fn write(folder: &Path, files: &[(&str, &str)]) {
@@ -218,7 +218,7 @@ mod tests {
         tokio::spawn(async { axum::serve(listener, routes).await });
         let here = tempfile::tempdir().unwrap();
         write(here.path(), &[("r1/run.json", "old")]);
-        let operator = Operator::reach(&Place::Url(url)).await.unwrap();
+        let operator = Operator::reach(&OperatorAddress::Url(url)).await.unwrap();
         let error = bundle_into(&operator, "r1", &here.path().join("r1"), |_| true).await.unwrap_err();
         assert!(error.to_string().contains("and sha256 44136fa"), "{error:#}");
         assert_eq!(fs::read_to_string(here.path().join("r1/run.json")).unwrap(), "old");

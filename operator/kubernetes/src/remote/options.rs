@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::reach::Place;
+use super::reach::OperatorAddress;
 
 /// Options that locate a release.
 #[derive(Debug, Args)]
@@ -28,10 +28,10 @@ pub(crate) struct Where {
 
 impl Where {
     /// The location that the options select.
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> OperatorAddress {
         match (&self.url, &self.release) {
-            (Some(url), _) => Place::Url(url.trim_end_matches('/').into()),
-            (None, release) => Place::Release {
+            (Some(url), _) => OperatorAddress::Url(url.trim_end_matches('/').into()),
+            (None, release) => OperatorAddress::Release {
                 release: release.clone().unwrap_or_default(),
                 namespace: self.namespace.clone(),
                 kubeconfig: self.kubeconfig.clone(),

@@ -20,7 +20,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use crate::trouble;
+use crate::pod_failure;
 
 /// The web port of an operator's pod.
 const WEB_PORT: u16 = 8081;
@@ -29,7 +29,7 @@ const ANSWER: Duration = Duration::from_secs(60);
 
 /// The location of an operator.
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum OperatorAddress {
     /// The address of its web port.
     Url(String),
     /// The release in a cluster.
@@ -66,12 +66,12 @@ impl Operator {
     ///
     /// # Errors
     /// When the cluster's configuration can't be used, or the release has no running operator.
-    pub async fn reach(place: &Place) -> anyhow::Result<Self> {
+    pub async fn reach(place: &OperatorAddress) -> anyhow::Result<Self> {
         let http =
             reqwest::Client::builder().no_proxy().read_timeout(ANSWER).build().context("failed to build a client")?;
         match place {
-            Place::Url(url) => Ok(Self { http, base: url.clone(), forward: None }),
-            Place::Release { release, namespace, kubeconfig, context } => {
+            OperatorAddress::Url(url) => Ok(Self { http, base: url.clone(), forward: None }),
+            OperatorAddress::Release { release, namespace, kubeconfig, context } => {
                 let (client, own) = client(kubeconfig.as_deref(), context.as_deref()).await?;
                 let namespace = namespace.clone().unwrap_or(own);
                 let pods: Api<Pod> = Api::namespaced(client, &namespace);
@@ -104,8 +104,8 @@ impl Operator {
         match answer.status() {
             StatusCode::OK => Ok(answer),
             status => {
-                let words = answer.text().await.unwrap_or_default();
-                bail!("the operator answers {status} to {path}: {}", words.trim())
+                let description = answer.text().await.unwrap_or_default();
+                bail!("the operator answers {status} to {path}: {}", description.trim())
             }
         }
     }
@@ -138,11 +138,13 @@ async fn operator_pod(pods: &Api<Pod>, release: &str, namespace: &str) -> anyhow
         phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
     };
     if let Some(pod) = found.iter().find(running) {
-        return Ok(trouble::pod_name(pod));
+        return Ok(pod_failure::pod_name(pod));
     }
     let none: [std::sync::Arc<k8s_openapi::api::core::v1::Event>; 0] = [];
     match found.first() {
-        Some(pod) => bail!("the operator of release {release} doesn't run: {}", trouble::of_pod(pod, &none).words),
+        Some(pod) => {
+            bail!("the operator of release {release} doesn't run: {}", pod_failure::of_pod(pod, &none).description)
+        }
         None => bail!(
             "namespace {namespace} has no operator of a release {release}; `helm list -n {namespace}` lists releases"
         ),

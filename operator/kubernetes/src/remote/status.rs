@@ -44,8 +44,8 @@ fn lines(status: &live::Status) -> String {
         }
     };
     line("operator", &format!("{} {}", status.version, if status.ready { "ready" } else { "not ready" }));
-    status.not_ready.iter().for_each(|words| line("", words));
-    line("state", &status.words);
+    status.not_ready.iter().for_each(|description| line("", description));
+    line("state", &status.description);
     line("run", &status.run_id);
     line("plan", &status.plan);
     if let (Some(step), live::State::Climbing) = (&status.step, status.state) {
@@ -53,22 +53,22 @@ fn lines(status: &live::Status) -> String {
         line("step", &format!("{} {}", name.unwrap_or_default(), step.trial.as_deref().unwrap_or_default()));
     }
     if let Some(problem) = &status.last_problem {
-        line("problem", &format!("{}: {}", problem.at, problem.words));
+        line("problem", &format!("{}: {}", problem.at, problem.description));
     }
     line("", &status.overhead);
     let width = status.trials.iter().map(|trial| trial.trial.chars().count()).max().unwrap_or(0);
     for trial in &status.trials {
         let standing = trial.standing.as_deref().unwrap_or(&trial.state);
-        let words = format!("{standing:9} {:width$}  {}", trial.trial, shorten(&trial.words));
-        text.push_str(words.trim_end());
+        let description = format!("{standing:9} {:width$}  {}", trial.trial, shorten(&trial.description));
+        text.push_str(description.trim_end());
         text.push('\n');
     }
     text
 }
 
 /// Shortens the text beside a trial. The full text is in `run.json`, and in the output of `--json`.
-fn shorten(words: &str) -> String {
-    let line = words.lines().next().unwrap_or_default();
+fn shorten(description: &str) -> String {
+    let line = description.lines().next().unwrap_or_default();
     match line.char_indices().nth(LONGEST_WORDS) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line.to_owned(),
@@ -90,7 +90,7 @@ mod tests {
         let status = live::Status {
             version: "0.1.0".into(),
             not_ready: vec!["plan.yaml: why: empty".into()],
-            words: "mend the values".into(),
+            description: "mend the values".into(),
             ..live::Status::default()
         };
         assert_eq!(

@@ -10,7 +10,7 @@ use driver::{clock, service_client::chain};
 use operator::{
     assert,
     backend::Backend,
-    climb::{Climb, End, Error},
+    climb::{Climb, ClimbEnd, Error},
     evidence,
     plan::Mistakes,
     store::{self, Store},
@@ -20,12 +20,12 @@ use operator::{
 use super::{
     Operator,
     decide::{Decision, decide, superseded},
-    is_of_the_volume, refuse, store_words,
+    describe_store_error, is_of_the_volume, refuse,
 };
 use crate::{
     backend::Kubernetes,
     cluster_file::Orders,
-    events::{Happening, Told},
+    events::{EventWatcher, RunEvent},
     live::State,
     web::files::stored,
 };
@@ -39,7 +39,7 @@ impl Operator<'_> {
         let decision = decide(id, &orders.plan.wire, &runs);
         for old in superseded(id, decision, &runs) {
             if let Err(error) = supersede(&self.options.results, old) {
-                self.live.problem(&format!("failed to mark run {old} superseded: {}", store_words(&error)));
+                self.live.problem(&format!("failed to mark run {old} superseded: {}", describe_store_error(&error)));
             }
         }
         if let Some(run) = runs.iter().find(|run| run.id == *id) {
@@ -47,18 +47,18 @@ impl Operator<'_> {
         }
         match decision {
             Decision::Begin | Decision::Resume => return self.begin_or_resume(decision, backend).await,
-            Decision::Idle => self.live.say(State::Idle, "no run is ordered; set run.id to climb"),
+            Decision::Idle => self.live.set_status(State::Idle, "no run is ordered; set run.id to climb"),
             Decision::Ended => {
-                self.live.say(State::Finished, &format!("run {id} has ended; another run.id runs again"))
+                self.live.set_status(State::Finished, &format!("run {id} has ended; another run.id runs again"))
             }
             Decision::Superseded => {
-                self.live.say(State::Idle, &format!("run {id} was superseded by a later one; set a new run.id"));
+                self.live.set_status(State::Idle, &format!("run {id} was superseded by a later one; set a new run.id"));
             }
             Decision::PlanChanged => {
-                let words =
+                let description =
                     format!("run {id} was begun with another plan and is superseded; set a new run.id for this plan");
-                self.live.problem(&words);
-                self.live.say(State::Idle, &words);
+                self.live.problem(&description);
+                self.live.set_status(State::Idle, &description);
             }
         }
         Ok(())
@@ -87,13 +87,13 @@ impl Operator<'_> {
             match opened {
                 Ok(opened) => break opened,
                 Err(error) if is_of_the_volume(&error) => {
-                    self.live.problem(&store_words(&error));
+                    self.live.problem(&describe_store_error(&error));
                     if !self.wait_for_room(State::Blocked).await || !self.pause().await {
                         return Ok(());
                     }
                 }
                 Err(error) => {
-                    refuse(self.live, vec![store_words(&error)]);
+                    refuse(self.live, vec![describe_store_error(&error)]);
                     return Ok(());
                 }
             }
@@ -115,7 +115,7 @@ impl Operator<'_> {
         let id = run.id.clone();
         let live = self.live;
         live.run(&run);
-        let told = Told { live, events: self.events.clone() };
+        let watcher = EventWatcher { live, events: self.events.clone() };
         let mut stop = self.stop.clone();
         let mut climb = Climb {
             plan: &orders.plan,
@@ -125,29 +125,29 @@ impl Operator<'_> {
             store,
             run,
             again: again(orders),
-            watcher: &told,
+            watcher: &watcher,
             asked_at_unix_ns: self.asked_at_unix_ns,
             unsaved: None,
         };
         loop {
-            live.say(State::Climbing, &format!("climbing run {id}"));
-            self.events.tell(Happening::RunBegan { run: id.clone() });
+            live.set_status(State::Climbing, &format!("climbing run {id}"));
+            self.events.record(RunEvent::RunBegan { run: id.clone() });
             self.coordinator.begin(&id);
             match climb.climb(&mut stop).await {
-                Ok(End::Finished) => {
+                Ok(ClimbEnd::Finished) => {
                     let standing = assert::of_run(&climb.run);
-                    self.events.tell(Happening::RunEnded { run: id.clone(), standing });
-                    live.say(State::Finished, &format!("run {id} has ended: {}", standing.word()));
+                    self.events.record(RunEvent::RunEnded { run: id.clone(), standing });
+                    live.set_status(State::Finished, &format!("run {id} has ended: {}", standing.word()));
                     return Ok(());
                 }
-                Ok(End::Stopped(_)) => {
-                    live.say(
+                Ok(ClimbEnd::Stopped(_)) => {
+                    live.set_status(
                         State::Stopping,
                         &format!("run {id} is interrupted and will be resumed by the next start"),
                     );
                     return Ok(());
                 }
-                Err(Error::Store(error)) => live.problem(&store_words(&error)),
+                Err(Error::Store(error)) => live.problem(&describe_store_error(&error)),
                 // A retry would fail in the same way.
                 Err(error @ Error::Diverged(_)) => {
                     refuse(live, vec![chain(&error)]);

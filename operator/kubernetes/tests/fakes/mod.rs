@@ -106,17 +106,17 @@ impl Cluster {
         let key = (kind.to_owned(), name.to_owned());
         let known = inner.objects.insert(key, object.clone()).is_some();
         let event = json!({"type": if known { "MODIFIED" } else { "ADDED" }, "object": object});
-        self.tell(inner, kind, event);
+        self.notify(inner, kind, event);
     }
 
     fn remove(&self, kind: &str, name: &str) {
         let mut inner = self.lock();
         inner.version += 1;
         let Some(object) = inner.objects.remove(&(kind.to_owned(), name.to_owned())) else { return };
-        self.tell(inner, kind, json!({"type": "DELETED", "object": object}));
+        self.notify(inner, kind, json!({"type": "DELETED", "object": object}));
     }
 
-    fn tell(&self, mut inner: MutexGuard<'_, Inner>, kind: &str, event: Value) {
+    fn notify(&self, mut inner: MutexGuard<'_, Inner>, kind: &str, event: Value) {
         let version = inner.version;
         inner.history.push((version, kind.to_owned(), event));
         drop(inner);

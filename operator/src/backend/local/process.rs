@@ -135,11 +135,11 @@ impl Running {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().ok().flatten();
         }
-        self.ended.map(|status| format!("{} ended ({status}){}", self.name, self.last_words()))
+        self.ended.map(|status| format!("{} ended ({status}){}", self.name, self.last_output()))
     }
 
     /// Waits up to a second for a process that closed its output, and returns how it ended.
-    pub async fn wait_words(&mut self) -> String {
+    pub async fn describe_wait(&mut self) -> String {
         match timeout(Duration::from_secs(1), self.child.wait()).await {
             Ok(Ok(status)) => {
                 self.ended = Some(status);
@@ -150,7 +150,7 @@ impl Running {
     }
 
     /// The last lines of standard error, each on its own line after a line break; empty when there are none.
-    pub fn last_words(&self) -> String {
+    pub fn last_output(&self) -> String {
         last_lines(&self.log).map(|lines| format!("\n{lines}")).unwrap_or_default()
     }
 

@@ -17,7 +17,7 @@ pub(crate) fn registry() -> Registry {
         formats: vec!["json".into(), "msgpack".into()],
         loads: vec![LoadModel::Open, LoadModel::Closed],
         inference: None,
-        told: vec![],
+        worker_env: vec![],
         path: None,
         conformance: None,
         plan: None,

@@ -206,12 +206,13 @@ mod tests {
     fn a_load_that_the_protocol_does_not_know_is_a_mistake() {
         let load = Load::Sessions { ramp_seconds: 0.0, spread_ms: 0.0, in_flight: 1 };
         let message = one(|plan| plan.ladders[0].load = load);
-        let words = "ladders[0].load.model: protocol wse can't be loaded so: \"sessions\"; give one of: open, closed";
-        assert!(message.ends_with(words), "{message}");
+        let description =
+            "ladders[0].load.model: protocol wse can't be loaded so: \"sessions\"; give one of: open, closed";
+        assert!(message.ends_with(description), "{message}");
     }
 
     #[test]
-    fn inference_can_only_be_told_where_there_is_some() {
+    fn inference_settings_need_a_protocol_with_inference() {
         let message = one(|plan| plan.ladders[0].inference_env = [("A".into(), "1".into())].into());
         assert!(message.contains("ladders[0].inference_env: protocol wse has no inference"), "{message}");
     }
@@ -222,12 +223,12 @@ mod tests {
             plan.workers = 3;
             plan.ladders[0].replicas = 2;
         };
-        let words = found(change);
+        let description = found(change);
         assert!(
-            words[0].contains("ladders[0].replicas: 3 workers can't load 2 replicas alike; give workers: 2"),
-            "{words:?}"
+            description[0].contains("ladders[0].replicas: 3 workers can't load 2 replicas alike; give workers: 2"),
+            "{description:?}"
         );
-        assert!(words[1].contains("ladders[0].replicas: ours keeps books of each connection"), "{words:?}");
+        assert!(description[1].contains("ladders[0].replicas: ours keeps books of each connection"), "{description:?}");
         assert!(one(|plan| plan.ladders[0].replicas = 0).contains("0 processes of a service; give 1 to 256"));
     }
 

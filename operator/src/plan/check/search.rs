@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_searched_must_be_what_the_load_has() {
+    fn a_search_needs_a_load_of_the_same_kind() {
         let rate = |search: &mut WireSearch| search.over = SearchOver::RatePerSecond;
         assert!(search(rate).contains("search.connections: missing; say how many connections carry the rate"));
         assert!(search(|search| search.connections = Some(5)).contains("connections are what is searched"));

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_library_reports_is_told_to_the_client_by_its_code() {
+    fn library_errors_reach_the_client_as_their_close_code() {
         assert!(matches!(of(LibraryError::Protocol(ProtocolError::NonZeroReservedBits)), End::Violation(1002, _)));
         let too_long = CapacityError::MessageTooLong { size: 2, max_size: 1 };
         assert!(matches!(of(LibraryError::Capacity(too_long)), End::Violation(1009, _)));

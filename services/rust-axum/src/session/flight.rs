@@ -10,13 +10,13 @@ use tokio::time::Instant;
 
 use super::Session;
 use crate::{
-    backlog::Taken,
+    backlog::TakenFrames,
     protocol::{self, Failure, Kind, Opcode, Recognition, Wait},
 };
 
 /// The request in flight, and the frames that it carries.
 pub(super) struct Flight {
-    pub(super) taken: Taken,
+    pub(super) taken: TakenFrames,
     began: Instant,
     flush_lateness: Duration,
     answer: Pin<Box<dyn Future<Output = Result<Recognition, Failure>> + Send>>,
@@ -73,7 +73,7 @@ impl Session {
         });
         match answer {
             Ok(answer) => {
-                self.say(&protocol::partial(flight.taken.span, &answer, self.gateway.echo, flight.flush_lateness));
+                self.send(&protocol::partial(flight.taken.span, &answer, self.gateway.echo, flight.flush_lateness));
             }
             Err(failure) => {
                 self.report(flight.taken, &failure, flight.flush_lateness, Some(flight.began.elapsed()));
@@ -82,7 +82,7 @@ impl Session {
     }
 
     /// Sends the client the error message that covers `taken`.
-    fn report(&mut self, taken: Taken, failure: &Failure, flush_lateness: Duration, elapsed: Option<Duration>) {
+    fn report(&mut self, taken: TakenFrames, failure: &Failure, flush_lateness: Duration, elapsed: Option<Duration>) {
         let now = Instant::now();
         let wait = Wait {
             oldest_age: now.saturating_duration_since(taken.oldest_read),
@@ -91,10 +91,10 @@ impl Session {
             inference_elapsed: elapsed,
             buffered_frames: self.inbox.frames(),
         };
-        self.say(&protocol::error(taken.span, failure, wait));
+        self.send(&protocol::error(taken.span, failure, wait));
     }
 
-    fn say(&mut self, text: &[u8]) {
+    fn send(&mut self, text: &[u8]) {
         self.outbox.put(Opcode::Text, text, Instant::now());
         self.gateway.books.with(|counts| counts.sent += 1);
     }

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn who_closes_is_not_asked_again() {
+    fn a_closing_connection_is_not_pinged_again() {
         for (text, keeps_alive) in [
             ("HTTP/1.1 503 x\r\nconnection: keep-alive\r\ncontent-length: 0\r\n\r\n", true),
             ("HTTP/1.1 503 x\r\nConnection: x, Close\r\ncontent-length: 0\r\n\r\n", false),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_clear_length_is_refused() {
+    fn ambiguous_lengths_are_refused() {
         for text in [
             "SMTP ready\r\n\r\n",
             "HTTP/1.1 200 OK\r\n\r\n",
@@ -112,7 +112,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_verdict_stands_whatever_follows(
+        fn a_verdict_is_not_changed_by_later_trials(
             status in 200_u16..600,
             body in proptest::collection::vec(any::<u8>(), 0..300),
             behind in proptest::collection::vec(any::<u8>(), 0..30),

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_answered_well_is_told_why() {
+    fn an_unanswerable_request_gets_an_error_with_the_reason() {
         for (from, to, status) in [
             ("GET", "POST", Status::MethodNotAllowed),
             ("/ws/stt", "/ws", Status::NotFound),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_say_how_long_they_are() {
+    fn responses_have_their_length() {
         for bytes in [health(), Status::UpgradeRequired.response()] {
             let text = String::from_utf8(bytes).unwrap();
             let (head, body) = text.split_once("\r\n\r\n").unwrap();

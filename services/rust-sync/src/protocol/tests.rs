@@ -42,7 +42,7 @@ fn a_frame_is_waited_for_until_it_is_whole() {
 }
 
 #[test]
-fn what_no_client_may_send_is_known_from_its_first_bytes() {
+fn a_forbidden_frame_is_refused_at_its_first_bytes() {
     for (bytes, code) in [
         (&[0xC2, 0x80][..], 1002),
         (&[0x83, 0x80], 1002),

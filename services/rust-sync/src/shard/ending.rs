@@ -110,7 +110,7 @@ impl Shard {
     }
 
     /// Starts the thread's stop once the gateway is stopping.
-    pub(super) fn stop_if_told(&mut self) {
+    pub(super) fn stop_if_requested(&mut self) {
         let now = Instant::now();
         match self.stop_by {
             None if self.shared.is_stopping() => {

@@ -9,7 +9,7 @@ use super::{
     connection::{Connection, Phase},
 };
 use crate::{
-    inference::Answer,
+    inference::FinishedRequest,
     metrics::{DropReason, RejectReason, TickOutcome},
     protocol::{
         FRAME_BYTES,
@@ -102,8 +102,8 @@ impl Shard {
 
     /// Handles a request that has returned: counts it, and sends the partial or the error if the client is still
     /// connected.
-    pub(super) fn answered(&mut self, answer: Answer) {
-        let Answer { request, outcome } = answer;
+    pub(super) fn answered(&mut self, answer: FinishedRequest) {
+        let FinishedRequest { request, outcome } = answer;
         let cover = request.batch.cover();
         self.counters.buffered_bytes -= cover.frames * FRAME_BYTES as u64;
         let Some(mut connection) = self.connections.take(request.ticket.connection) else {

@@ -140,9 +140,11 @@ impl Inference {
         let samples = u64::from(self.passes) * bytes / 2;
         match inferred {
             Inferred { ref transcript, .. } if transcript.is_empty() => Err("the transcript is empty".into()),
-            Inferred { samples: said, .. } if said != samples => Err(format!("samples is {said} instead of {samples}")),
-            Inferred { audio_bytes: said, .. } if said != bytes => {
-                Err(format!("audio_bytes is {said} instead of {bytes}"))
+            Inferred { samples: declared, .. } if declared != samples => {
+                Err(format!("samples is {declared} instead of {samples}"))
+            }
+            Inferred { audio_bytes: declared, .. } if declared != bytes => {
+                Err(format!("audio_bytes is {declared} instead of {bytes}"))
             }
             inferred => Ok(inferred),
         }

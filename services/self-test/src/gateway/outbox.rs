@@ -44,7 +44,7 @@ impl Outbox {
     pub fn new(mut io: impl AsyncWrite + Unpin + Send + 'static, flaw: Flaw) -> Self {
         let (queue, mut queued) = mpsc::unbounded_channel::<Vec<u8>>();
         let (waiting, sent) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
-        let (tell_stuck, stuck) = watch::channel(false);
+        let (report_stuck, stuck) = watch::channel(false);
         let (waits, counts) = (waiting.clone(), sent.clone());
         let writer = tokio::spawn(async move {
             while let Some(bytes) = queued.recv().await {
@@ -53,7 +53,7 @@ impl Outbox {
                     Ok(Ok(())) => {}
                     Ok(Err(_)) => return,
                     Err(_) => {
-                        let _ = tell_stuck.send(true);
+                        let _ = report_stuck.send(true);
                         return;
                     }
                 }

@@ -104,7 +104,7 @@ pub async fn run(
                 Err(_) => Ok(()),
             },
             () = outbox.stuck() => Err(Slow.into()),
-            () = told(&mut stop) => break session.drain(&outbox).await,
+            () = stop_requested(&mut stop) => break session.drain(&outbox).await,
         };
         counted = count(&shared, &reader.received, &outbox, counted);
         if let Err(end) = step {
@@ -136,7 +136,7 @@ fn count(shared: &Shared, received: &u64, outbox: &Outbox, before: (u64, u64)) -
 }
 
 /// Waits until the gateway stops, or its state is dropped.
-async fn told(stop: &mut watch::Receiver<bool>) {
+async fn stop_requested(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 

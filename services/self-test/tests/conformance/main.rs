@@ -157,7 +157,7 @@ async fn a_race_that_befalls_one_session_in_three_is_found_each_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_excepted_is_no_failure_and_core_does_not_look() {
+async fn an_exception_is_no_failure_and_core_skips_it() {
     let exceptions = Exceptions::from([("unmasked".into(), "frames without a mask are taken".into())]);
     let scope = |level| Scope { level, only: Vec::new(), exceptions: exceptions.clone() };
     let (strict, core) = (scope(Level::Strict), scope(Level::Core));

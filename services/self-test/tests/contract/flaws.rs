@@ -28,7 +28,7 @@ fn sum(stats: &ServiceStats) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn drop_loses_one_in_k_and_says_so() {
+async fn the_flaw_drop_loses_one_in_k_and_counts_it() {
     let (stats, [first, second]) = flooded(&["--flaw", "drop", "--every", "40"]).await;
     assert_eq!((stats.messages.delivered, stats.messages.dropped["self_test"]), (195, 5));
     // Messages 40 and 80 of the first connection; 120, 160 and 200 are messages 20, 60 and 100 of the second.
@@ -37,7 +37,7 @@ async fn drop_loses_one_in_k_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn silent_drop_loses_one_in_k_and_says_nothing() {
+async fn the_flaw_silent_drop_loses_one_in_k_uncounted() {
     let (stats, [first, second]) = flooded(&["--flaw", "silent-drop", "--every", "40"]).await;
     assert_eq!((stats.messages.delivered, stats.messages.dropped.len(), stats.messages.consumed), (195, 0, 0));
     assert_eq!((first.dropped, second.dropped), (0, 0));
@@ -62,7 +62,7 @@ async fn null_counts_frames_and_throws_them_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn null_answers_control_frames_and_says_goodbye() {
+async fn the_discarding_gateway_answers_control_frames_and_close() {
     let service = service(&["--flaw", "null"]).await;
     let started = service.started();
     let (mut leaving, mut staying) = (Client::open(&started).await, Client::open(&started).await);
@@ -112,7 +112,7 @@ async fn delayed_answers_take_as_long_as_the_service_recorded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_gullible_service_lets_in_whoever_comes_and_is_honest_otherwise() {
+async fn the_service_without_token_check_admits_every_client() {
     let service = service(&["--flaw", "gullible", "--secret", "a secret that no client here knows"]).await;
     let started = service.started();
     let mut stranger = Client::open(&started).await;
@@ -146,7 +146,7 @@ async fn published(flaw: &str, number: u64) -> ([Vec<u64>; 2], u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_publisher_sends_all_numbers_to_all_and_says_so_at_its_metrics_port() {
+async fn a_publisher_sends_all_numbers_to_all_and_reports_it_at_its_metrics_port() {
     let service = service(&["--flaw", "publisher", "--rate", "1000"]).await;
     let started = service.started();
     let publisher = || -> PublisherStats { get_json(&started.metrics_address, "/stats/publisher") };
@@ -168,11 +168,11 @@ async fn a_publisher_that_drops_in_silence_leaves_out_one_in_k_for_everybody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_publisher_that_lies_counts_as_sent_what_nobody_got() {
+async fn a_publisher_that_lies_counts_undelivered_messages_as_sent() {
     let (got, sent) = published("publisher-liar", 200).await;
     assert!(got.iter().flatten().all(|number| number % 10 != 9), "{got:?}");
     // Two server_ready messages, and for each ten numbers one that wasn't sent.
     let expected: u64 = got.iter().map(|numbers| 1 + numbers.last().unwrap() - numbers[0] + 1).sum();
-    let came: u64 = got.iter().map(|numbers| 1 + numbers.len() as u64).sum();
-    assert!(sent >= expected && expected > came, "{sent} against {expected} and {came}");
+    let received_count: u64 = got.iter().map(|numbers| 1 + numbers.len() as u64).sum();
+    assert!(sent >= expected && expected > received_count, "{sent} against {expected} and {received_count}");
 }

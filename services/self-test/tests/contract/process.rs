@@ -69,7 +69,7 @@ async fn it_announces_itself_serves_and_ends_on_sigterm_with_its_evidence_writte
 }
 
 #[test]
-fn a_client_that_never_says_goodbye_does_not_hold_it_up() {
+fn a_client_that_never_sends_a_close_frame_does_not_delay_the_stop() {
     for flaw in ["none", "null"] {
         let mut process = Process::start(command().args(["--flaw", flaw]));
         let silent = std::net::TcpStream::connect(&process.started.address).unwrap();
@@ -83,6 +83,6 @@ fn a_port_that_is_taken_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let output = command().args(["--port", &port]).output().unwrap();
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && words.contains(&port), "{words}");
+    let description = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && description.contains(&port), "{description}");
 }

@@ -107,7 +107,7 @@ async fn with_a_secret_only_good_tokens_get_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn broken_clients_are_told_why_and_counted() {
+async fn invalid_clients_get_a_reason_and_are_counted() {
     let service = service(&[]).await;
     let started = service.started();
     // Unmasked; invalid UTF-8 under a mask of zeros; a frame with a length of 2 MiB.

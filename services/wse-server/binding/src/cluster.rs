@@ -83,16 +83,16 @@ impl RustWSEServer {
     /// `payload`, `peer_addr` and `error`.
     fn get_cluster_dlq_entries<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let Some(running) = self.running() else { return Ok(Vec::new()) };
-        let letters = py.detach(|| running.server.cluster_dead_letters());
-        let entry = |letter: wse_engine::ClusterLetter| {
+        let dead_letters = py.detach(|| running.server.cluster_dead_letters());
+        let entry = |dead_letter: wse_engine::ClusterDeadLetter| {
             let entry = PyDict::new(py);
-            entry.set_item("topic", letter.topic)?;
-            entry.set_item("payload", letter.payload)?;
-            entry.set_item("peer_addr", letter.peer)?;
-            entry.set_item("error", letter.reason)?;
+            entry.set_item("topic", dead_letter.topic)?;
+            entry.set_item("payload", dead_letter.payload)?;
+            entry.set_item("peer_addr", dead_letter.peer)?;
+            entry.set_item("error", dead_letter.reason)?;
             Ok(entry)
         };
-        letters.into_iter().map(entry).collect()
+        dead_letters.into_iter().map(entry).collect()
     }
 
     /// The cluster port that is bound; None without one.
@@ -119,7 +119,7 @@ fn refused(error: ClusterError) -> PyErr {
         | ClusterError::NotConnected
         | ClusterError::Stopped
         | ClusterError::NoAddress
-        | ClusterError::Plain => PyRuntimeError::new_err(text),
+        | ClusterError::WithoutTls => PyRuntimeError::new_err(text),
         _ => PyValueError::new_err(text),
     }
 }

@@ -98,9 +98,9 @@ fn members<'a, 'py>(
 impl<'a, 'py> Object<'a, 'py> {
     /// Keeps the exception that Python raised, and returns the serializer error that ends the encoding.
     fn fail<E: serde::ser::Error>(&self, error: PyErr) -> E {
-        let told = E::custom(&error);
+        let error_text = E::custom(&error);
         *self.raised.borrow_mut() = Some(error);
-        told
+        error_text
     }
 
     /// The depth of the objects inside this one.
@@ -149,17 +149,17 @@ impl<'a, 'py> Object<'a, 'py> {
         let py = self.object.py();
         let method = self.object.getattr_opt(intern!(py, "isoformat")).map_err(|error| self.fail(error))?;
         if let Some(method) = method {
-            let told = method.call0().map_err(|error| self.fail(error))?;
-            if let Ok(told) = told.cast::<PyString>() {
-                return serializer.serialize_str(&text(told));
+            let error_text = method.call0().map_err(|error| self.fail(error))?;
+            if let Ok(error_text) = error_text.cast::<PyString>() {
+                return serializer.serialize_str(&text(error_text));
             }
         }
         self.as_str(serializer)
     }
 
     fn as_str<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let told = self.object.str().map_err(|error| self.fail(error))?;
-        serializer.serialize_str(&text(&told))
+        let error_text = self.object.str().map_err(|error| self.fail(error))?;
+        serializer.serialize_str(&text(&error_text))
     }
 
     /// The content of `bytes`, `bytearray` and `memoryview` objects; `None` for other types.

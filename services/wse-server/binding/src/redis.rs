@@ -19,7 +19,7 @@ impl RustWSEServer {
     /// or has a Redis already.
     fn connect_redis(&self, py: Python<'_>, url: &str) -> PyResult<()> {
         let running = self.started()?;
-        py.detach(|| running.server.connect_redis(url)).map_err(told)
+        py.detach(|| running.server.connect_redis(url)).map_err(to_exception)
     }
 
     /// Whether both connections to Redis are open now.
@@ -30,13 +30,14 @@ impl RustWSEServer {
     /// Removes and returns the last publications (at most 1000) that Redis didn't get, each as a dict of `channel`,
     /// `payload` and `error`.
     fn get_dlq_entries<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let letters = self.running().map(|running| py.detach(|| running.server.dead_letters())).unwrap_or_default();
+        let dead_letters =
+            self.running().map(|running| py.detach(|| running.server.dead_letters())).unwrap_or_default();
         let entries = PyList::empty(py);
-        for letter in letters {
+        for dead_letter in dead_letters {
             let entry = PyDict::new(py);
-            entry.set_item(intern!(py, "channel"), letter.channel)?;
-            entry.set_item(intern!(py, "payload"), letter.payload)?;
-            entry.set_item(intern!(py, "error"), letter.error)?;
+            entry.set_item(intern!(py, "channel"), dead_letter.channel)?;
+            entry.set_item(intern!(py, "payload"), dead_letter.payload)?;
+            entry.set_item(intern!(py, "error"), dead_letter.error)?;
             entries.append(entry)?;
         }
         Ok(entries)
@@ -50,17 +51,17 @@ impl RustWSEServer {
     fn replay_dlq(&self, py: Python<'_>, topic: &str, limit: i64) -> PyResult<usize> {
         let limit = arguments::size("limit", limit)?;
         let running = self.started()?;
-        py.detach(|| running.server.replay_dead_letters(topic, limit)).map_err(told)
+        py.detach(|| running.server.replay_dead_letters(topic, limit)).map_err(to_exception)
     }
 }
 
 /// The Python exception for a Redis error: `ValueError` for the URL, `OSError` for a thread that can't start,
 /// `RuntimeError` for the rest.
-fn told(error: RedisError) -> PyErr {
+fn to_exception(error: RedisError) -> PyErr {
     match error {
         RedisError::Address(error) => PyValueError::new_err(error.to_string()),
         RedisError::Thread(error) => PyOSError::new_err(error.to_string()),
-        RedisError::Twice | RedisError::Never | RedisError::Stopped | RedisError::Replay(_) => {
+        RedisError::AlreadyConnected | RedisError::NotConnected | RedisError::Stopped | RedisError::Replay(_) => {
             PyRuntimeError::new_err(error.to_string())
         }
     }

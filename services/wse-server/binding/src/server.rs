@@ -11,7 +11,7 @@ use pyo3::{
     prelude::*,
     types::PyDict,
 };
-use wse_engine::{Config, Farewell, JwtConfig, PresenceConfig, RateLimit, RecoveryConfig, Server};
+use wse_engine::{CloseHandshake, Config, JwtConfig, PresenceConfig, RateLimit, RecoveryConfig, Server};
 
 use crate::{
     application::Application,
@@ -278,8 +278,8 @@ impl RustWSEServer {
         let code =
             u16::try_from(close_code).map_err(|_| PyValueError::new_err(format!("close_code is {close_code}")))?;
         let patience = arguments::seconds("timeout", timeout)?;
-        let farewell = Farewell { code, reason: close_reason.into(), patience };
-        let drained = self.started()?.server.drain(farewell);
+        let close_handshake = CloseHandshake { code, reason: close_reason.into(), patience };
+        let drained = self.started()?.server.drain(close_handshake);
         drained.map_err(|error| PyValueError::new_err(error.to_string()))
     }
 

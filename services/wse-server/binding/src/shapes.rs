@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_like_the_last_one_becomes_what_it_says() {
+    fn a_message_like_the_last_one_is_decoded_to_its_own_value() {
         let first = r#"{"p":{"a":"x","n":1,"f":1.5,"l":["u",{"v":null}],"b":true},"t":"trade"}"#;
         for second in [
             first,
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_stays_malformed_however_like_the_last_one_it_is() {
+    fn a_malformed_message_stays_malformed_after_a_similar_valid_one() {
         let first = r#"{"p":{"a":"x","n":1},"t":"trade"}"#;
         for second in [
             r#"{"p":{"a":"x","n":01},"t":"trade"}"#,
@@ -357,7 +357,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_row_of_messages_becomes_what_each_says(messages in prop::collection::vec(message(), 1..12)) {
+        fn every_message_of_a_sequence_is_decoded_to_its_own_value(messages in prop::collection::vec(message(), 1..12)) {
             assert_equal(&messages.iter().map(String::as_str).collect::<Vec<_>>());
         }
     }

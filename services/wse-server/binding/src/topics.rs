@@ -73,7 +73,7 @@ impl RustWSEServer {
             Some(running) => py.detach(|| running.server.subscribe_with_recovery(connection_id, &topics, missed_from)),
             None => Ok(BTreeMap::new()),
         };
-        told(py, &outcomes.map_err(refused)?)
+        to_python(py, &outcomes.map_err(refused)?)
     }
 
     /// Ends these subscriptions of a connection, or all of them. Returns how many were ended.
@@ -192,7 +192,7 @@ fn refused(error: TopicError) -> PyErr {
 /// The Python exception for a presence error: `RuntimeError` if presence is off, `ValueError` for an invalid argument.
 fn unfit(error: PresenceError) -> PyErr {
     match error {
-        PresenceError::Off => PyRuntimeError::new_err(error.to_string()),
+        PresenceError::Disabled => PyRuntimeError::new_err(error.to_string()),
         _ => PyValueError::new_err(error.to_string()),
     }
 }
@@ -211,20 +211,20 @@ fn number(epoch: &str) -> PyResult<u32> {
         .map_err(|_| PyValueError::new_err(format!("epoch is {epoch:?}: give the 8 hexadecimal digits of a stamp")))
 }
 
-fn told<'py>(py: Python<'py>, outcomes: &Outcomes) -> PyResult<Bound<'py, PyDict>> {
+fn to_python<'py>(py: Python<'py>, outcomes: &Outcomes) -> PyResult<Bound<'py, PyDict>> {
     let topics = PyDict::new(py);
     for (topic, outcome) in outcomes {
-        let told = PyDict::new(py);
-        told.set_item("epoch", outcome.map(|outcome| format!("{:08x}", outcome.position.epoch)))?;
-        told.set_item("offset", outcome.map(|outcome| outcome.position.offset))?;
-        told.set_item("recoverable", outcome.is_some())?;
-        told.set_item("recovered", outcome.is_some_and(|outcome| outcome.recovered))?;
-        told.set_item("count", outcome.map_or(0, |outcome| outcome.count))?;
-        topics.set_item(topic, told)?;
+        let to_python = PyDict::new(py);
+        to_python.set_item("epoch", outcome.map(|outcome| format!("{:08x}", outcome.position.epoch)))?;
+        to_python.set_item("offset", outcome.map(|outcome| outcome.position.offset))?;
+        to_python.set_item("recoverable", outcome.is_some())?;
+        to_python.set_item("recovered", outcome.is_some_and(|outcome| outcome.recovered))?;
+        to_python.set_item("count", outcome.map_or(0, |outcome| outcome.count))?;
+        topics.set_item(topic, to_python)?;
     }
     let all = outcomes.values().all(|outcome| outcome.is_some_and(|outcome| outcome.recovered));
-    let told = PyDict::new(py);
-    told.set_item("recovered", all && !outcomes.is_empty())?;
-    told.set_item("topics", topics)?;
-    Ok(told)
+    let to_python = PyDict::new(py);
+    to_python.set_item("recovered", all && !outcomes.is_empty())?;
+    to_python.set_item("topics", topics)?;
+    Ok(to_python)
 }

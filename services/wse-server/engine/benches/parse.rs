@@ -31,7 +31,7 @@ fn frames(criterion: &mut Criterion) {
             || wire.clone(),
             |wire| {
                 let (mut receiver, mut at) = (Receiver::default(), 0);
-                while let Ok(Step::Whole { next, .. }) = receiver.step(wire, at, 1 << 20) {
+                while let Ok(Step::Complete { next, .. }) = receiver.step(wire, at, 1 << 20) {
                     at = next;
                 }
                 assert_eq!(at, wire.len());

@@ -7,13 +7,13 @@
 //! - [`frame`] is the codec; `hello` and [`numbering`] are the payloads of some of its frames; `compression` shortens
 //!   the payloads of publications.
 //! - `queue` holds what waits for a peer, `interest` the peer's subscriptions, `peer` the rest of its state.
-//! - `mesh` holds all peers and decides which links stay; `routes` caches which peers get a topic; `wants` lists the
+//! - `mesh` holds all peers and decides which links stay; `routes` caches which peers get a topic; `subscriptions` lists the
 //!   subscriptions of this instance.
 //! - `publish` takes publications from publishers here; `intake` hands those that arrive to subscribers here.
 //! - `link` reads and writes; `join` turns a connection into a link; `dial` and `listen` open connections; `gossip` and
 //!   `addresses` find the addresses to dial.
-//! - `presence` exchanges the users' presence; `past` discards kept publications of other instances that have gaps.
-//! - [`tls`] secures the links; `counters` and `letters` account for every publication.
+//! - `presence` exchanges the users' presence; `history` discards kept publications of other instances that have gaps.
+//! - [`tls`] secures the links; `counters` and `dead_letters` account for every publication.
 //!
 //! One thread runs all links. Publishers only touch queues.
 
@@ -21,28 +21,28 @@ mod addresses;
 mod compression;
 mod config;
 mod counters;
+mod dead_letters;
 mod dial;
 #[doc(hidden)]
 pub mod frame;
 mod gossip;
 mod hello;
+mod history;
 mod intake;
 mod interest;
 mod join;
-mod letters;
 mod link;
 mod listen;
 mod mesh;
 #[doc(hidden)]
 pub mod numbering;
-mod past;
 mod peer;
 mod presence;
 mod publish;
 mod queue;
 mod routes;
+mod subscriptions;
 mod tls;
-mod wants;
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -59,7 +59,7 @@ use tokio::{
 pub(crate) use self::mesh::Mesh;
 pub use self::{
     config::{ClusterConfig, ClusterError, ClusterTiming, TlsError, TlsFiles},
-    letters::ClusterLetter,
+    dead_letters::ClusterDeadLetter,
     peer::ClusterPeer,
 };
 use self::{
@@ -70,7 +70,7 @@ use crate::hub::Hub;
 pub use crate::links::ClusterStats;
 
 /// How long the resolver's threads may still run after the links have ended: a name lookup can't be interrupted.
-const LAST_BREATH: Duration = Duration::from_millis(100);
+const RESOLVER_SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The cluster connection of a server. Dropping it stops the links and joins their thread.
 pub(crate) struct Cluster {
@@ -101,13 +101,13 @@ impl Cluster {
         let mesh = Arc::new(Mesh::new(shared, config, advertised, tls));
         // From here on the mesh is notified of subscriptions. It must be before any peer is linked.
         shared.links.add(mesh.clone());
-        shared.topics.tell_wanted(&*mesh);
+        shared.topics.announce_topics(&*mesh);
         let running = Arc::clone(&mesh);
         let thread = std::thread::Builder::new()
             .name("wse-links".into())
             .spawn(move || {
                 runtime.block_on(run(&running, listener));
-                runtime.shutdown_timeout(LAST_BREATH);
+                runtime.shutdown_timeout(RESOLVER_SHUTDOWN_TIMEOUT);
                 running.finish();
             })
             .map_err(failed("start the links' thread"))?;
@@ -134,15 +134,15 @@ impl Drop for Cluster {
     }
 }
 
-fn bind(wanted: SocketAddr) -> Result<(TcpListener, SocketAddr), ClusterError> {
-    let failed = |source| ClusterError::Listen { address: wanted, source };
-    let listener = TcpListener::bind(wanted).map_err(failed)?;
+fn bind(requested: SocketAddr) -> Result<(TcpListener, SocketAddr), ClusterError> {
+    let failed = |source| ClusterError::Listen { address: requested, source };
+    let listener = TcpListener::bind(requested).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     Ok((listener, address))
 }
 
-/// Runs the links until the cluster stops, then waits up to `timing.farewell` for them to end.
+/// Runs the links until the cluster stops, then waits up to `timing.close_handshake` for them to end.
 async fn run(mesh: &Arc<Mesh>, listener: Option<TcpListener>) {
     for address in mesh.config.dialled() {
         mesh.dial(address, true);
@@ -151,7 +151,7 @@ async fn run(mesh: &Arc<Mesh>, listener: Option<TcpListener>) {
         Err(error) => tracing::error!(%error, "failed to serve the cluster port"),
         Ok(listener) => tokio::select! {
             () = mesh.stop.cancelled() => {}
-            () = tend(mesh) => {}
+            () = run_timers(mesh) => {}
             () = async {
                 match listener {
                     Some(listener) => listen::serve(Arc::clone(mesh), listener).await,
@@ -162,21 +162,21 @@ async fn run(mesh: &Arc<Mesh>, listener: Option<TcpListener>) {
     }
     mesh.tasks.close();
     // Links that haven't ended by then are cut off with the runtime.
-    let _ = timeout(mesh.config.timing.farewell, mesh.tasks.wait()).await;
+    let _ = timeout(mesh.config.timing.close_handshake, mesh.tasks.wait()).await;
 }
 
 /// Does the periodic work: gives up lost peers, ends lingering subscriptions, and every `timing.resync` sends the lists
 /// of subscriptions and addresses again.
-async fn tend(mesh: &Mesh) {
+async fn run_timers(mesh: &Mesh) {
     let timing = &mesh.config.timing;
-    let mut looks = interval((timing.keep / 8).clamp(Duration::from_millis(5), Duration::from_secs(1)));
-    let mut said = tokio::time::Instant::now();
+    let mut ticks = interval((timing.keep / 8).clamp(Duration::from_millis(5), Duration::from_secs(1)));
+    let mut last_resync = tokio::time::Instant::now();
     loop {
-        looks.tick().await;
-        mesh.give_up_the_lost();
-        mesh.end_lingering();
-        if said.elapsed() >= timing.resync {
-            said = tokio::time::Instant::now();
+        ticks.tick().await;
+        mesh.give_up_lost_peers();
+        mesh.end_lingering_subscriptions();
+        if last_resync.elapsed() >= timing.resync {
+            last_resync = tokio::time::Instant::now();
             mesh.resync();
             mesh.gossip();
         }
@@ -186,29 +186,29 @@ async fn tend(mesh: &Mesh) {
 impl Mesh {
     /// Notifies all peers that this instance admits no more clients and is about to leave.
     pub(crate) fn drain(&self) {
-        self.tell_all(0, &encode(Kind::Drain, 0, b"", b""));
+        self.send_to_all(0, &encode(Kind::Drain, 0, b"", b""));
     }
 
     /// The peers that have a link at the moment.
     pub(crate) fn members(&self) -> Vec<ClusterPeer> {
-        self.told()
+        self.report()
     }
 
     /// Uses other TLS files for new links; existing links stay as they are.
     ///
     /// # Errors
-    /// [`ClusterError::Plain`] if the cluster runs without TLS, [`ClusterError::Tls`] if the files are unusable.
+    /// [`ClusterError::WithoutTls`] if the cluster runs without TLS, [`ClusterError::Tls`] if the files are unusable.
     pub(crate) fn reload_tls(&self, files: &TlsFiles) -> Result<(), ClusterError> {
         let mut tls = self.tls.write().unwrap_or_else(PoisonError::into_inner);
         if tls.is_none() {
-            return Err(ClusterError::Plain);
+            return Err(ClusterError::WithoutTls);
         }
         *tls = Some(Arc::new(Tls::load(files)?));
         Ok(())
     }
 
     /// Takes the kept dead letters: publications that a peer didn't get, the last thousand at most.
-    pub(crate) fn dead_letters(&self) -> Vec<ClusterLetter> {
-        self.letters.take()
+    pub(crate) fn dead_letters(&self) -> Vec<ClusterDeadLetter> {
+        self.dead_letters.take()
     }
 }

@@ -203,14 +203,14 @@ pub enum ConfigError {
         name: &'static str,
     },
     /// A value of the rate limit is not finite or too small.
-    #[error("{name} is {value}: it must be a number, and at least {least}")]
+    #[error("{name} is {value}: it must be a number, and at least {minimum}")]
     Rate {
         /// Name of the setting in the rate limit.
         name: &'static str,
         /// The value that was configured.
         value: f64,
         /// The smallest value that is accepted.
-        least: f64,
+        minimum: f64,
     },
     /// A value is larger than the engine supports.
     #[error("{name} is {value}, more than {limit}")]
@@ -261,12 +261,12 @@ impl Config {
                 return Err(ConfigError::TooLarge { name, value, limit });
             }
         }
-        for (name, value, least) in [
+        for (name, value, minimum) in [
             ("rate_limit_capacity", self.rate_limit.capacity, 1.0),
             ("rate_limit_refill", self.rate_limit.refill_per_second, 0.0),
         ] {
-            if !value.is_finite() || value < least {
-                return Err(ConfigError::Rate { name, value, least });
+            if !value.is_finite() || value < minimum {
+                return Err(ConfigError::Rate { name, value, minimum });
             }
         }
         if self.ping_interval >= self.idle_timeout {
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_nobody_could_enter_is_refused() {
+    fn a_server_that_could_admit_no_client_is_refused() {
         let config = Config { jwt: Some(JwtConfig::new(Vec::new())), ..Config::default() };
         assert_eq!(config.validate(), Err(ConfigError::Keys(KeyError::None)));
     }
@@ -312,7 +312,7 @@ mod tests {
             Config { rate_limit: RateLimit { capacity, refill_per_second }, ..Config::default() }.validate()
         };
         assert_eq!(limited(1.0, 0.0), Ok(()));
-        let refused = |name, value, least| Err(ConfigError::Rate { name, value, least });
+        let refused = |name, value, minimum| Err(ConfigError::Rate { name, value, minimum });
         assert_eq!(limited(0.5, 1.0), refused("rate_limit_capacity", 0.5, 1.0));
         assert_eq!(limited(5.0, -1.0), refused("rate_limit_refill", -1.0, 0.0));
         assert_eq!(limited(f64::INFINITY, 1.0), refused("rate_limit_capacity", f64::INFINITY, 1.0));

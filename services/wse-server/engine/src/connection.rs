@@ -60,7 +60,7 @@ pub(crate) struct Connection {
     pub(crate) reason: Option<CloseReason>,
     /// Whether the client was admitted: only then does it count as a connection.
     pub(crate) is_registered: bool,
-    pub(crate) wants_message_pack: bool,
+    pub(crate) uses_message_pack: bool,
     /// The socket may have more to read.
     pub(crate) is_readable: bool,
     /// The client has closed its side: the socket is read until its end.
@@ -68,23 +68,23 @@ pub(crate) struct Connection {
     /// `partial` holds whole frames for which there was no room.
     pub(crate) has_unparsed: bool,
     /// The connection is in the shard's list of connections to read from.
-    pub(crate) is_listed: bool,
+    pub(crate) is_queued: bool,
     /// The connection is in the shard's list of connections to write to.
     pub(crate) is_dirty: bool,
     /// All that is left to do is to write the rest of the backlog.
-    pub(crate) ends_when_flushed: bool,
+    pub(crate) closes_when_flushed: bool,
     /// Messages to it were dropped since the last tick.
     pub(crate) is_dropping: bool,
     /// The connection has a deadline for its close handshake.
     pub(crate) is_watched: bool,
     /// The connection is one of the pending handshakes: the client is not admitted yet.
-    pub(crate) is_stranger: bool,
+    pub(crate) is_pending_handshake: bool,
     /// The connection has subscriptions or topic rules, which are removed with it.
     pub(crate) is_subscriber: bool,
     /// The socket isn't read until the client takes what waits for it.
-    pub(crate) is_withheld: bool,
+    pub(crate) is_read_suspended: bool,
     /// The client has taken something since the last tick.
-    pub(crate) has_taken: bool,
+    pub(crate) has_progressed: bool,
     /// The number of successive ticks at which the client was too slow.
     pub(crate) slow_ticks: u8,
     /// The bytes reserved for the large message that is being received.
@@ -113,19 +113,19 @@ impl Connection {
             phase: Phase::Handshake,
             reason: None,
             is_registered: false,
-            wants_message_pack: false,
+            uses_message_pack: false,
             is_readable: true,
             is_hung_up: false,
             has_unparsed: false,
-            is_listed: false,
+            is_queued: false,
             is_dirty: false,
-            ends_when_flushed: false,
+            closes_when_flushed: false,
             is_dropping: false,
             is_watched: false,
-            is_stranger: false,
+            is_pending_handshake: false,
             is_subscriber: false,
-            is_withheld: false,
-            has_taken: false,
+            is_read_suspended: false,
+            has_progressed: false,
             slow_ticks: 0,
             reserved: 0,
             reserved_millis: 0,

@@ -12,7 +12,7 @@ pub(crate) const REMEMBERED: usize = 50_000;
 
 /// A connection and an id, hashed to 128 bits with secret keys. It is much shorter than an id may be, and without the
 /// keys no one can construct two equal ones.
-type Mark = u128;
+type Fingerprint = u128;
 
 /// The most recent events in order of arrival. Above the limit, the oldest is forgotten first.
 #[derive(Debug)]
@@ -20,46 +20,46 @@ pub(crate) struct Dedup {
     limit: usize,
     keys: (RandomState, RandomState),
     /// The running number of each event.
-    seen: HashMap<Mark, u64>,
+    known: HashMap<Fingerprint, u64>,
     /// The same events, oldest first. An event that [`Dedup::forget`] removed leaves its entry behind.
-    order: VecDeque<(u64, Mark)>,
+    order: VecDeque<(u64, Fingerprint)>,
     next: u64,
 }
 
 impl Dedup {
     pub(crate) fn new(limit: usize) -> Self {
         let keys = (RandomState::new(), RandomState::new());
-        Self { limit, keys, seen: HashMap::new(), order: VecDeque::new(), next: 0 }
+        Self { limit, keys, known: HashMap::new(), order: VecDeque::new(), next: 0 }
     }
 
-    fn mark(&self, connection: ConnectionKey, id: &str) -> Mark {
+    fn fingerprint(&self, connection: ConnectionKey, id: &str) -> Fingerprint {
         let halves = (self.keys.0.hash_one((connection, id)), self.keys.1.hash_one((connection, id)));
         u128::from(halves.0) << 64 | u128::from(halves.1)
     }
 
     pub(crate) fn contains(&self, connection: ConnectionKey, id: &str) -> bool {
-        self.seen.contains_key(&self.mark(connection, id))
+        self.known.contains_key(&self.fingerprint(connection, id))
     }
 
     /// Remembers an event, unless it is already remembered.
     pub(crate) fn insert(&mut self, connection: ConnectionKey, id: &str) {
-        let mark = self.mark(connection, id);
-        let Entry::Vacant(vacant) = self.seen.entry(mark) else { return };
+        let fingerprint = self.fingerprint(connection, id);
+        let Entry::Vacant(vacant) = self.known.entry(fingerprint) else { return };
         vacant.insert(self.next);
-        self.order.push_back((self.next, mark));
+        self.order.push_back((self.next, fingerprint));
         self.next += 1;
         if self.order.len() > self.limit
-            && let Some((number, mark)) = self.order.pop_front()
-            && self.seen.get(&mark) == Some(&number)
+            && let Some((number, fingerprint)) = self.order.pop_front()
+            && self.known.get(&fingerprint) == Some(&number)
         {
-            self.seen.remove(&mark);
+            self.known.remove(&fingerprint);
         }
     }
 
     /// Forgets an event that was not sent after all: the next one with this id is no duplicate.
     pub(crate) fn forget(&mut self, connection: ConnectionKey, id: &str) {
-        let mark = self.mark(connection, id);
-        self.seen.remove(&mark);
+        let fingerprint = self.fingerprint(connection, id);
+        self.known.remove(&fingerprint);
     }
 }
 
@@ -113,7 +113,7 @@ mod tests {
             if number % 3 == 0 {
                 dedup.forget(key(number % 7), &number.to_string());
             }
-            assert!(dedup.seen.len() <= 100 && dedup.order.len() <= 100);
+            assert!(dedup.known.len() <= 100 && dedup.order.len() <= 100);
         }
     }
 }

@@ -29,10 +29,10 @@ pub enum ExchangeError {
     Crypto(#[from] CryptoError),
     /// The exchange failed too often on this connection.
     #[error("too many attempts: connect again")]
-    TooOften,
+    TooManyAttempts,
     /// The connection already has a key, from an exchange with another public key.
     #[error("a key was exchanged on this connection before")]
-    Again,
+    KeyChanged,
 }
 
 /// The outcome of a connection's key exchange. It is dropped with the connection, and the key with it.
@@ -51,13 +51,13 @@ impl std::fmt::Debug for Secured {
 }
 
 /// Decodes a client's public key.
-fn peer_of(text: &str) -> Result<[u8; PUBLIC_BYTES], ExchangeError> {
+fn decode_peer_key(text: &str) -> Result<[u8; PUBLIC_BYTES], ExchangeError> {
     if text.len() > LONGEST_TEXT {
         return Err(ExchangeError::Base64);
     }
     let bytes = STANDARD.decode(text).map_err(|_| ExchangeError::Base64)?;
-    let unfit = CryptoError::PeerKey(bytes.len());
-    bytes.try_into().map_err(|_| unfit.into())
+    let wrong_length = CryptoError::PeerKey(bytes.len());
+    bytes.try_into().map_err(|_| wrong_length.into())
 }
 
 /// Answers a client's public key with a key pair that is made for this connection alone.
@@ -66,7 +66,7 @@ fn peer_of(text: &str) -> Result<[u8; PUBLIC_BYTES], ExchangeError> {
 /// [`ExchangeError::Base64`] or [`ExchangeError::Crypto`] if `peer` is not a public key, [`ExchangeError::Crypto`] if
 /// the system has no randomness.
 pub(crate) fn exchange(peer: &str) -> Result<Secured, ExchangeError> {
-    let peer = peer_of(peer)?;
+    let peer = decode_peer_key(peer)?;
     let (mut private, public) = crypto::generate()?;
     let shared = crypto::derive(&private, &peer);
     private.fill(0);
@@ -83,10 +83,10 @@ impl Secured {
     /// Checks a repeated `client_hello`. The same key is accepted, because the first reply may have been lost.
     ///
     /// # Errors
-    /// [`ExchangeError::Again`] if the key is another one, [`ExchangeError::Base64`] or [`ExchangeError::Crypto`] if it
+    /// [`ExchangeError::KeyChanged`] if the key is another one, [`ExchangeError::Base64`] or [`ExchangeError::Crypto`] if it
     /// is not a public key.
-    pub(crate) fn again(&self, peer: &str) -> Result<(), ExchangeError> {
-        if peer_of(peer)? == self.peer { Ok(()) } else { Err(ExchangeError::Again) }
+    pub(crate) fn check_repeated(&self, peer: &str) -> Result<(), ExchangeError> {
+        if decode_peer_key(peer)? == self.peer { Ok(()) } else { Err(ExchangeError::KeyChanged) }
     }
 }
 
@@ -126,7 +126,7 @@ pub fn accepts(peer: &str, payload: &[u8]) -> bool {
     match exchange(peer) {
         Ok(secured) => {
             assert!(open(&secured.key, payload).is_err(), "nobody knows this key but the two");
-            assert_eq!(secured.again(peer), Ok(()));
+            assert_eq!(secured.check_repeated(peer), Ok(()));
             let sealed = sealed_frame(&secured.key, payload).expect("there is randomness");
             let header = sealed.len() - payload.len() - ADDED_BYTES;
             assert_eq!(open(&secured.key, &sealed[header..]).as_deref(), Ok(payload));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused_with_a_reason() {
+    fn an_invalid_key_is_refused_with_a_reason() {
         let (_, public) = client();
         let bytes = STANDARD.decode(&public).unwrap();
         let long = STANDARD.encode([4; 66]);
@@ -181,13 +181,13 @@ mod tests {
     fn the_same_hello_may_come_again_and_another_may_not() {
         let (first, second) = (client().1, client().1);
         let secured = exchange(&first).unwrap();
-        assert_eq!(secured.again(&first), Ok(()));
-        assert_eq!(secured.again(&second), Err(ExchangeError::Again));
-        assert_eq!(secured.again("!"), Err(ExchangeError::Base64));
+        assert_eq!(secured.check_repeated(&first), Ok(()));
+        assert_eq!(secured.check_repeated(&second), Err(ExchangeError::KeyChanged));
+        assert_eq!(secured.check_repeated("!"), Err(ExchangeError::Base64));
     }
 
     #[test]
-    fn what_was_not_encrypted_for_this_connection_is_not_opened() {
+    fn messages_encrypted_for_another_connection_are_not_opened() {
         let [one, other] = [(); 2].map(|()| exchange(&client().1).unwrap());
         let sealed = [ENCRYPTED, &other.key.seal(b"x").unwrap()[..]].concat();
         assert_eq!(open(&one.key, &sealed), Err(CryptoError::Forged));

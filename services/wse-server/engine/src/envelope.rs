@@ -27,7 +27,7 @@ pub(crate) fn server_ready(connection: Uuid, message: Uuid, user: &str, config: 
 
 /// The reply to `client_hello`, with the server's public key in base64 if keys were exchanged.
 pub(crate) fn server_hello(
-    hello: &Hello,
+    hello: &ClientHello,
     connection: Uuid,
     public: Option<&str>,
     config: &Config,
@@ -56,14 +56,14 @@ struct Payload {
 
 /// What a `client_hello` contains that the reply depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hello {
+pub struct ClientHello {
     /// The version that the client supports; 1 if it names none.
     protocol_version: u64,
     /// The client's public key, if it requests encryption.
     pub key: Option<String>,
 }
 
-impl Hello {
+impl ClientHello {
     /// Reads a JSON object. One that can't be parsed counts as an empty payload.
     pub fn parse(object: &[u8]) -> Self {
         Self::of(serde_json::from_slice(object).ok())
@@ -75,11 +75,11 @@ impl Hello {
     }
 
     fn of(message: Option<Payload>) -> Self {
-        let said = message.map_or(Value::Null, |message| message.p);
-        let wants_encryption = said["features"]["encryption"] == true;
+        let payload = message.map_or(Value::Null, |message| message.p);
+        let wants_encryption = payload["features"]["encryption"] == true;
         Self {
-            protocol_version: said["protocol_version"].as_u64().unwrap_or(1),
-            key: said["encryption_public_key"].as_str().filter(|_| wants_encryption).map(str::to_owned),
+            protocol_version: payload["protocol_version"].as_u64().unwrap_or(1),
+            key: payload["encryption_public_key"].as_str().filter(|_| wants_encryption).map(str::to_owned),
         }
     }
 }
@@ -114,7 +114,7 @@ impl Ping {
     }
 
     /// Writes the reply into `buffer`. It takes 132 bytes at most.
-    pub fn answer(self, now_millis: u64, buffer: &mut [u8; 160]) -> &[u8] {
+    pub fn pong(self, now_millis: u64, buffer: &mut [u8; 160]) -> &[u8] {
         let latency = i64::try_from(now_millis).unwrap_or(i64::MAX).saturating_sub(self.client_timestamp).max(0);
         let client = self.client_timestamp;
         let mut left = &mut buffer[..];
@@ -206,9 +206,9 @@ pub fn with_category(text: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    fn answer(ping: &str, now: u64) -> Option<String> {
+    fn pong(ping: &str, now: u64) -> Option<String> {
         let mut buffer = [0; 160];
-        Some(String::from_utf8(Ping::parse(ping.as_bytes())?.answer(now, &mut buffer).to_vec()).unwrap())
+        Some(String::from_utf8(Ping::parse(ping.as_bytes())?.pong(now, &mut buffer).to_vec()).unwrap())
     }
 
     fn timestamp(ping: &str) -> Option<i64> {
@@ -219,7 +219,7 @@ mod tests {
     fn a_ping_is_answered_in_the_exact_form_that_clients_look_for() {
         let expected =
             r#"{"c":"WSE","t":"PONG","p":{"client_timestamp":123,"server_timestamp":1000,"latency":877},"v":1}"#;
-        assert_eq!(answer(r#"{"t":"ping","p":{"timestamp":123}}"#, 1000).as_deref(), Some(expected));
+        assert_eq!(pong(r#"{"t":"ping","p":{"timestamp":123}}"#, 1000).as_deref(), Some(expected));
     }
 
     #[test]
@@ -254,17 +254,17 @@ mod tests {
             assert_eq!(Ping::unpack(&packed(ping)), Some(Ping { client_timestamp: expected }), "{ping}");
         }
         let hello = packed(r#"{"t":"client_hello","p":{"protocol_version":2}}"#);
-        assert_eq!(Hello::unpack(&hello), Hello { protocol_version: 2, key: None });
+        assert_eq!(ClientHello::unpack(&hello), ClientHello { protocol_version: 2, key: None });
         // {"p": bytes of length 1, "t": "ping"}: JSON has no bytes.
         assert_eq!(Ping::unpack(b"\x82\xA1p\xC4\x01x\xA1t\xA4ping"), None);
     }
 
     #[test]
     fn a_hello_brings_a_key_only_where_it_asks_for_encryption() {
-        let key = |payload: &str| Hello::parse(format!(r#"{{"t":"client_hello","p":{payload}}}"#).as_bytes()).key;
-        let asks = r#"{"features":{"encryption":true},"encryption_public_key":"AAA="}"#;
-        assert_eq!(key(asks).as_deref(), Some("AAA="));
-        for silent in [
+        let key = |payload: &str| ClientHello::parse(format!(r#"{{"t":"client_hello","p":{payload}}}"#).as_bytes()).key;
+        let with_key = r#"{"features":{"encryption":true},"encryption_public_key":"AAA="}"#;
+        assert_eq!(key(with_key).as_deref(), Some("AAA="));
+        for without_key in [
             r#"{"features":{"encryption":false},"encryption_public_key":"AAA="}"#,
             r#"{"features":{"encryption":1},"encryption_public_key":"AAA="}"#,
             r#"{"features":{"encryption":true},"encryption_public_key":5}"#,
@@ -273,25 +273,25 @@ mod tests {
             r#"{"encryption_public_key":"AAA="}"#,
             "5",
         ] {
-            assert_eq!(key(silent), None, "{silent}");
+            assert_eq!(key(without_key), None, "{without_key}");
         }
     }
 
     #[test]
-    fn a_refused_key_is_told_in_the_reference_s_form() {
-        let told = r#"{"c":"WSE","t":"error","p":{"code":"KEY_EXCHANGE_FAILED","message":"ECDH key exchange failed: \"x\"","recoverable":true}}"#;
-        assert_eq!(key_exchange_error("\"x\""), told);
+    fn a_refused_key_is_reported_in_the_references_form() {
+        let expected = r#"{"c":"WSE","t":"error","p":{"code":"KEY_EXCHANGE_FAILED","message":"ECDH key exchange failed: \"x\"","recoverable":true}}"#;
+        assert_eq!(key_exchange_error("\"x\""), expected);
     }
 
     #[test]
     fn the_longest_answer_fits() {
         let longest = r#"{"t":"ping","p":{"timestamp":-9223372036854775808}}"#;
-        assert!(answer(longest, u64::MAX).unwrap().ends_with(r#""v":1}"#));
+        assert!(pong(longest, u64::MAX).unwrap().ends_with(r#""v":1}"#));
     }
 
     #[test]
     fn a_client_clock_ahead_of_ours_has_no_negative_latency() {
-        assert!(answer(r#"{"t":"ping","p":{"timestamp":2000}}"#, 1000).unwrap().contains(r#""latency":0}"#));
+        assert!(pong(r#"{"t":"ping","p":{"timestamp":2000}}"#, 1000).unwrap().contains(r#""latency":0}"#));
     }
 
     #[test]
@@ -305,8 +305,8 @@ mod tests {
     fn hello_is_answered_in_the_lower_version() {
         let hello = |version: &str| {
             let text = format!(r#"{{"t":"client_hello","p":{{"protocol_version":{version}}}}}"#);
-            let answer = server_hello(&Hello::parse(text.as_bytes()), Uuid::nil(), None, &Config::default(), 0);
-            serde_json::from_str::<Value>(&answer).unwrap()["p"]["protocol_version"].as_u64()
+            let pong = server_hello(&ClientHello::parse(text.as_bytes()), Uuid::nil(), None, &Config::default(), 0);
+            serde_json::from_str::<Value>(&pong).unwrap()["p"]["protocol_version"].as_u64()
         };
         assert_eq!([hello("1"), hello("2"), hello("9"), hello("\"x\"")], [Some(1), Some(2), Some(2), Some(1)]);
     }

@@ -39,7 +39,7 @@ pub fn sort_members<N: AsRef<str>, V>(members: &mut Vec<(N, V)>) {
     // The sort is stable, and the reversal puts the last of several equal names first.
     members.reverse();
     members.sort_by(|one, other| one.0.as_ref().cmp(other.0.as_ref()));
-    members.dedup_by(|later, kept| later.0.as_ref() == kept.0.as_ref());
+    members.dedup_by(|later, earlier| later.0.as_ref() == earlier.0.as_ref());
 }
 
 /// Why an event could not be encoded: the encoder's message.
@@ -147,14 +147,14 @@ pub(crate) fn compressed(json: Vec<u8>, threshold: usize) -> Vec<u8> {
 }
 
 /// The value of a member that the engine adds to an event.
-enum Own<'a> {
+enum AddedValue<'a> {
     Text(&'a str),
     Id(Uuid),
     Number(u64),
     Time(u64),
 }
 
-impl Serialize for Own<'_> {
+impl Serialize for AddedValue<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Text(text) => serializer.serialize_str(text),
@@ -175,29 +175,29 @@ impl<N: AsRef<str>, V: Value> Serialize for Envelope<'_, N, V> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Completion { category, id, sequence, now_millis } = *self.completion;
         // Sorted by name, as the members are.
-        let own = [
-            Some(("c", Own::Text(category))),
-            id.map(|id| ("id", Own::Id(id))),
-            sequence.map(|sequence| ("seq", Own::Number(sequence))),
-            now_millis.map(|millis| ("ts", Own::Time(millis))),
-            Some(("v", Own::Number(1))),
+        let added = [
+            Some(("c", AddedValue::Text(category))),
+            id.map(|id| ("id", AddedValue::Id(id))),
+            sequence.map(|sequence| ("seq", AddedValue::Number(sequence))),
+            now_millis.map(|millis| ("ts", AddedValue::Time(millis))),
+            Some(("v", AddedValue::Number(1))),
         ];
-        let is_given = |name: &&str| self.event.get(name).is_some();
-        let replaced = ["c", "v"].iter().filter(|name| is_given(name)).count();
-        let length = self.event.members.len() + own.iter().flatten().count() - replaced;
+        let is_present = |name: &&str| self.event.get(name).is_some();
+        let replaced = ["c", "v"].iter().filter(|name| is_present(name)).count();
+        let length = self.event.members.len() + added.iter().flatten().count() - replaced;
         let mut map = serializer.serialize_map(Some(length))?;
-        let mut own = own.into_iter().flatten().peekable();
+        let mut added = added.into_iter().flatten().peekable();
         for (name, value) in &self.event.members {
             let name = name.as_ref();
-            while let Some((ours, value)) = own.next_if(|(ours, _)| *ours < name) {
+            while let Some((ours, value)) = added.next_if(|(ours, _)| *ours < name) {
                 map.serialize_entry(ours, &value)?;
             }
-            match own.next_if(|(ours, _)| *ours == name) {
+            match added.next_if(|(ours, _)| *ours == name) {
                 Some((ours, value)) => map.serialize_entry(ours, &value)?,
                 None => map.serialize_entry(name, value)?,
             }
         }
-        for (ours, value) in own {
+        for (ours, value) in added {
             map.serialize_entry(ours, &value)?;
         }
         map.end()
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_stays_but_for_category_and_version() {
+    fn given_fields_stay_except_category_and_version() {
         let given =
             json!({"v": 9, "c": "X", "t": "book_snapshot", "id": null, "seq": "mine", "ts": 7, "zz": [], "a": 1});
         let expected = r#"{"a":1,"c":"S","id":null,"seq":"mine","t":"book_snapshot","ts":7,"v":1,"zz":[]}"#;
@@ -297,7 +297,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_given_is_there_in_both_formats(
+        fn every_given_field_is_in_both_formats(
             names in prop::collection::vec("[a-dipstv\"\\\\\u{1}é]{0,2}|id|seq|ts", 0..12),
             numbers in prop::collection::vec(any::<i64>(), 12),
         ) {

@@ -35,7 +35,7 @@ pub enum Text {
         object: Range<usize>,
     },
     /// The client's first message, `client_hello`.
-    Hello {
+    ClientHello {
         /// The JSON object, after the legacy prefix.
         object: Range<usize>,
     },
@@ -71,7 +71,7 @@ pub fn classify(text: &[u8]) -> Text {
     let found = json::find_type(&text[prefix..]).map(|range| range.start + prefix..range.end + prefix);
     match found.as_ref().map(|range| &text[range.clone()]) {
         Some(b"ping") => Text::Ping { object },
-        Some(b"client_hello") => Text::Hello { object },
+        Some(b"client_hello") => Text::ClientHello { object },
         Some(b"pong" | b"PONG") => Text::Pong,
         _ => Text::Json { object, message_type: found },
     }
@@ -223,12 +223,12 @@ mod tests {
     }
 
     #[test]
-    fn text_is_told_apart_with_and_without_prefix() {
+    fn text_is_classified_with_and_without_prefix() {
         let object = |text: &str, prefix: usize| prefix..text.len();
         let ping = r#"WSE{"p":{"timestamp":1},"t":"ping"}"#;
         assert_eq!(classify(ping.as_bytes()), Text::Ping { object: object(ping, 3) });
         let hello = r#"{"c":"WSE","t":"client_hello"}"#;
-        assert_eq!(classify(hello.as_bytes()), Text::Hello { object: object(hello, 0) });
+        assert_eq!(classify(hello.as_bytes()), Text::ClientHello { object: object(hello, 0) });
         assert_eq!(classify(br#"{"t":"PONG"}"#), Text::Pong);
         let trade = r#"U{"t":"trade","p":{}}"#;
         let expected = Text::Json { object: object(trade, 1), message_type: Some(7..12) };
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_private_is_never_for_the_service() {
+    fn a_private_reading_is_never_attributed_to_the_service() {
         let ping = r#"WSE{"t":"ping"}"#;
         let expected = Text::Json { object: 3..ping.len(), message_type: Some(9..13) };
         assert_eq!(classify_private(ping.as_bytes()), expected);
@@ -294,8 +294,8 @@ mod tests {
         let stream = &compressed[2..];
         let mut inflater = Inflater::default();
         let mut out = Vec::new();
-        let followed = [stream, b"x"].concat();
-        for bad in [&stream[..stream.len() - 1], &followed, b"", b"no zlib"] {
+        let with_trailing_bytes = [stream, b"x"].concat();
+        for bad in [&stream[..stream.len() - 1], &with_trailing_bytes, b"", b"no zlib"] {
             assert_eq!(inflater.inflate(bad, &mut out, 1000), Err(InflateError::Invalid), "{bad:x?}");
         }
         assert_eq!(inflater.inflate(stream, &mut out, 1000), Ok(()));

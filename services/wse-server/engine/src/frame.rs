@@ -167,9 +167,9 @@ pub fn parse_header(bytes: &[u8], limit: usize) -> Result<Option<Header>, Violat
     Ok(Some(Header { fin, opcode, mask: *mask, header_bytes, payload_bytes: payload_bytes as usize }))
 }
 
-fn minimal(length: u64, least: u64) -> Result<u64, Violation> {
+fn minimal(length: u64, minimum: u64) -> Result<u64, Violation> {
     // The highest bit must be 0 (RFC 6455, 5.2).
-    if length < least || length >> 63 != 0 { Err(Violation::LengthEncoding) } else { Ok(length) }
+    if length < minimum || length >> 63 != 0 { Err(Violation::LengthEncoding) } else { Ok(length) }
 }
 
 /// XORs `payload` with `mask` in place, a word at a time, which the compiler vectorises.
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_must_not_send_is_named() {
+    fn a_forbidden_client_frame_is_named() {
         for (bytes, violation) in [
             (&[0xC1, 0x80][..], Violation::ReservedBits),
             (&[0x83, 0x80], Violation::UnknownOpcode),

@@ -12,7 +12,7 @@ use crate::{
 
 /// The result of a recovery request.
 #[derive(Debug)]
-pub struct Told {
+pub struct RecoveryResult {
     /// The topic's current position.
     pub position: Position,
     /// Whether the client named the topic's epoch.
@@ -21,10 +21,10 @@ pub struct Told {
     pub missed: Option<Vec<i64>>,
 }
 
-/// Publishes `published` messages to a topic that keeps sixteen, then requests at most `most` messages after `offset`
+/// Publishes `published` messages to a topic that keeps sixteen, then requests at most `maximum` messages after `offset`
 /// in `epoch` (`None`: the topic's own).
 #[must_use]
-pub fn recover(published: usize, epoch: Option<u32>, offset: i64, most: usize) -> Told {
+pub fn recover(published: usize, epoch: Option<u32>, offset: i64, maximum: usize) -> RecoveryResult {
     let recovery = Recovery::new(RecoveryConfig { buffer_size: 16, ..RecoveryConfig::default() });
     recovery.with("topic", 0, |log| {
         for _ in 0..published {
@@ -37,8 +37,8 @@ pub fn recover(published: usize, epoch: Option<u32>, offset: i64, most: usize) -
             let stamp: serde_json::Value = serde_json::from_slice(frame).expect("a stamped text is JSON");
             stamp["o"].as_i64().expect("it has an offset")
         };
-        let missed = log.after(Position { epoch, offset }, most).map(|frames| frames.map(offset_of).collect());
-        Told { position, knows_epoch: epoch == position.epoch, missed }
+        let missed = log.after(Position { epoch, offset }, maximum).map(|frames| frames.map(offset_of).collect());
+        RecoveryResult { position, knows_epoch: epoch == position.epoch, missed }
     })
 }
 
@@ -46,12 +46,12 @@ pub fn recover(published: usize, epoch: Option<u32>, offset: i64, most: usize) -
 ///
 /// # Errors
 /// [`PresenceError`] if `data` is refused.
-pub fn join(user: &str, data: &str, most: usize) -> Result<(String, String), PresenceError> {
-    let presence = Presence::new(PresenceConfig { max_data_size: most, ..PresenceConfig::default() });
+pub fn join(user: &str, data: &str, maximum: usize) -> Result<(String, String), PresenceError> {
+    let presence = Presence::new(PresenceConfig { max_data_size: maximum, ..PresenceConfig::default() });
     let data: Arc<str> = presence.check(data)?;
-    let mut told = None;
+    let mut result_xx = None;
     presence.join(ConnectionKey::from_u64(1), user, &["topic".to_owned()], &data, |change| {
-        told = change.event().map(|event| (event.message(), event.detail()));
+        result_xx = change.event().map(|event| (event.message(), event.detail()));
     });
-    Ok(told.expect("the first to come is told of"))
+    Ok(result_xx.expect("the first to come is told of"))
 }

@@ -24,7 +24,7 @@ pub struct Request<'a> {
     /// The first `Authorization` header that is UTF-8.
     pub authorization: Option<&'a str>,
     /// Whether the query contains `format=msgpack`.
-    pub wants_message_pack: bool,
+    pub uses_message_pack: bool,
 }
 
 /// Why a request is refused; each reason has its HTTP status.
@@ -101,7 +101,7 @@ struct Upgrade<'a> {
 
 impl<'a> Upgrade<'a> {
     fn header(&mut self, name: &str, value: &'a [u8]) {
-        let is = |wanted: &str| name.eq_ignore_ascii_case(wanted);
+        let is = |expected: &str| name.eq_ignore_ascii_case(expected);
         if is("upgrade") {
             self.is_websocket |= has_token(value, b"websocket");
         } else if is("connection") {
@@ -117,13 +117,13 @@ impl<'a> Upgrade<'a> {
         }
     }
 
-    fn finish(self, end: usize, wants_message_pack: bool) -> Result<Request<'a>, Refusal> {
+    fn finish(self, end: usize, uses_message_pack: bool) -> Result<Request<'a>, Refusal> {
         if !self.is_websocket || !self.is_upgrade || self.version != Some(b"13") {
             return Err(Refusal::UpgradeRequired);
         }
         let key = self.key.filter(|key| is_key(key) && !self.has_two_keys).ok_or(Refusal::BadRequest)?;
         let Self { cookies, authorization, .. } = self;
-        Ok(Request { end, accept: accept(key), cookies, authorization, wants_message_pack })
+        Ok(Request { end, accept: accept(key), cookies, authorization, uses_message_pack })
     }
 }
 
@@ -174,7 +174,7 @@ mod tests {
         // The example of RFC 6455, 1.3.
         assert_eq!(&request.accept, b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
         assert_eq!((request.end, request.cookies.as_slice()), (GOOD.len(), &["a=b", "c=d"][..]));
-        assert_eq!((request.authorization, request.wants_message_pack), (Some("Bearer x"), true));
+        assert_eq!((request.authorization, request.uses_message_pack), (Some("Bearer x"), true));
     }
 
     #[test]
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_upgraded_is_told_why() {
+    fn a_refused_upgrade_gets_the_reason() {
         for (from, to, refusal) in [
             ("GET", "POST", Refusal::MethodNotAllowed),
             ("HTTP/1.1", "SMTP/1.1", Refusal::BadRequest),
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn only_the_query_asks_for_message_pack() {
         let path = GOOD.replace("/wse?format=msgpack&x=1", "/format=msgpack");
-        assert!(!parse(&path).unwrap().unwrap().wants_message_pack);
+        assert!(!parse(&path).unwrap().unwrap().uses_message_pack);
     }
 
     #[test]

@@ -44,9 +44,9 @@ pub(crate) struct MetricsPort {
 }
 
 impl MetricsPort {
-    pub(crate) fn start(pages: Arc<dyn Pages>, wanted: SocketAddr) -> Result<Self, StartError> {
-        let failed = |source| StartError::Listen { address: wanted, source };
-        let listener = TcpListener::bind(wanted).map_err(failed)?;
+    pub(crate) fn start(pages: Arc<dyn Pages>, requested: SocketAddr) -> Result<Self, StartError> {
+        let failed = |source| StartError::Listen { address: requested, source };
+        let listener = TcpListener::bind(requested).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let failed = |step| move |source| StartError::Resource { step, source };
@@ -112,8 +112,8 @@ async fn readyz(State(pages): State<Arc<dyn Pages>>) -> (StatusCode, &'static st
 }
 
 async fn metrics(State(pages): State<Arc<dyn Pages>>) -> Response {
-    let told = blocking(move || pages.metrics()).await;
-    told.map(|text| ([(header::CONTENT_TYPE, PROMETHEUS_TEXT)], text)).into_response()
+    let page = blocking(move || pages.metrics()).await;
+    page.map(|text| ([(header::CONTENT_TYPE, PROMETHEUS_TEXT)], text)).into_response()
 }
 
 async fn stats(State(pages): State<Arc<dyn Pages>>) -> Result<Json<impl Serialize>, StatusCode> {

@@ -18,7 +18,7 @@ use crate::{
     config::Config,
     inbound::Inbound,
     jwt::Gate,
-    limits::{Held, Waker},
+    limits::{InboundUsage, Waker},
     links::Links,
     outbound::Mailbox,
     presence::Presence,
@@ -57,11 +57,11 @@ pub(crate) struct Hub {
 impl Hub {
     pub(crate) fn new(config: Config, shards: usize) -> std::io::Result<Self> {
         let wakers = (0..shards).map(|_| Waker::new().map(Arc::new)).collect::<std::io::Result<Vec<_>>>()?;
-        let held = Held::new(config.max_inbound_queue_size, config.max_inbound_queue_bytes, wakers.clone());
+        let usage = InboundUsage::new(config.max_inbound_queue_size, config.max_inbound_queue_bytes, wakers.clone());
         let (registry, links) = (Arc::new(Registry::default()), Arc::new(Links::default()));
         Ok(Self {
             gate: config.jwt.as_ref().map(Gate::new),
-            inbound: Arc::new(Inbound::new(shards, held, Arc::clone(&registry))),
+            inbound: Arc::new(Inbound::new(shards, usage, Arc::clone(&registry))),
             registry,
             recipients: Recipients::new(config.rate_limit),
             topics: Topics::new(shards, config.max_subscriptions_per_connection, Arc::clone(&links)),

@@ -15,7 +15,7 @@ use bytes::Bytes;
 
 use crate::{
     key::ConnectionKey,
-    limits::Held,
+    limits::InboundUsage,
     registry::Registry,
     stats::{Counters, ShardReading},
 };
@@ -189,12 +189,15 @@ impl Drop for Batch {
     fn drop(&mut self) {
         let Some(lease) = self.lease.take() else { return };
         if lease.has_disconnects {
-            let gone = self.segments.iter().flat_map(|segment| &segment.entries);
-            lease.inbound.registry.forget(gone.filter(|entry| entry.kind == Kind::Disconnect).map(|e| e.connection));
+            let disconnected = self.segments.iter().flat_map(|segment| &segment.entries);
+            lease
+                .inbound
+                .registry
+                .forget(disconnected.filter(|entry| entry.kind == Kind::Disconnect).map(|e| e.connection));
         }
         // The blobs go first, because a woken shard needs its arenas.
         self.segments.clear();
-        lease.inbound.held.release(lease.messages, lease.bytes);
+        lease.inbound.usage.release(lease.messages, lease.bytes);
     }
 }
 
@@ -234,7 +237,7 @@ struct ShardQueue {
 /// The queues of all shards, and the drains that wait on them.
 pub(crate) struct Inbound {
     queues: Box<[Mutex<ShardQueue>]>,
-    pub(crate) held: Held,
+    pub(crate) usage: InboundUsage,
     pub(crate) registry: Arc<Registry>,
     /// The shard at which the next drain starts. It moves on each time, so that no shard is always served last.
     turn: AtomicUsize,
@@ -245,10 +248,10 @@ pub(crate) struct Inbound {
 }
 
 impl Inbound {
-    pub(crate) fn new(shards: usize, held: Held, registry: Arc<Registry>) -> Self {
+    pub(crate) fn new(shards: usize, usage: InboundUsage, registry: Arc<Registry>) -> Self {
         Self {
             queues: (0..shards).map(|_| Mutex::default()).collect(),
-            held,
+            usage,
             registry,
             turn: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
@@ -277,7 +280,7 @@ impl Inbound {
         queue.depth += entries;
         queue.counters = *counters;
         // Charged under the lock: a drain could otherwise release it first.
-        self.held.charge(entries, bytes);
+        self.usage.charge(entries, bytes);
         drop(queue);
         if any && self.waiting.load(Ordering::SeqCst) > 0 {
             self.wake();
@@ -301,11 +304,11 @@ impl Inbound {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let batch = loop {
             let batch = self.take(limit);
-            let left = deadline.saturating_duration_since(Instant::now());
-            if !batch.is_empty() || left.is_zero() || *woken || self.closed.load(Ordering::SeqCst) {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if !batch.is_empty() || remaining.is_zero() || *woken || self.closed.load(Ordering::SeqCst) {
                 break batch;
             }
-            woken = self.arrived.wait_timeout(woken, left).unwrap_or_else(PoisonError::into_inner).0;
+            woken = self.arrived.wait_timeout(woken, remaining).unwrap_or_else(PoisonError::into_inner).0;
         };
         *woken = false;
         self.waiting.fetch_sub(1, Ordering::SeqCst);

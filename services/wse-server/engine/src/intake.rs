@@ -23,7 +23,7 @@ const COPY_BYTES: usize = 16 << 10;
 const ENTRIES_PER_SEGMENT: usize = 4096;
 
 /// Where the bytes of a message are.
-pub(crate) enum Place {
+pub(crate) enum PayloadLocation {
     /// In the arena, where the message was read to.
     Arena(Range<usize>),
     /// In a buffer of its own: the message was joined, inflated, or too big for the arena.
@@ -60,7 +60,7 @@ pub(crate) struct Intake {
     pieces: Vec<Piece>,
     arrived: Vec<Queued>,
     /// The offset in the arena at which the last kept message ends.
-    kept: usize,
+    stored: usize,
     entries: usize,
     own_bytes: usize,
     /// How many more messages and bytes the application may hold, as of the last hand-over.
@@ -79,7 +79,7 @@ impl Intake {
             side: BytesMut::new(),
             pieces: Vec::new(),
             arrived: Vec::new(),
-            kept: 0,
+            stored: 0,
             entries: 0,
             own_bytes: 0,
             room: (0, 0),
@@ -95,7 +95,7 @@ impl Intake {
 
     /// Whether the application may hold nothing beyond what is collected.
     pub(crate) fn is_full(&self) -> bool {
-        self.entries >= self.room.0 || self.kept + self.side.len() + self.own_bytes > self.room.1
+        self.entries >= self.room.0 || self.stored + self.side.len() + self.own_bytes > self.room.1
     }
 
     /// Whether so much is collected that it should be handed over first.
@@ -103,34 +103,34 @@ impl Intake {
         self.entries >= ENTRIES_PER_SEGMENT
     }
 
-    /// Makes room for a read after `partial` bytes. Returns false if no arena is available; with `anyway` the limit on
+    /// Makes room for a read after `partial` bytes. Returns false if no arena is available; with `ignores_limit` the limit on
     /// arenas is ignored.
-    pub(crate) fn reserve(&mut self, partial: usize, anyway: bool) -> bool {
-        let wanted = READ_BYTES + partial;
-        if self.arena.capacity() - self.arena.len() >= wanted {
+    pub(crate) fn reserve(&mut self, partial: usize, ignores_limit: bool) -> bool {
+        let needed = READ_BYTES + partial;
+        if self.arena.capacity() - self.arena.len() >= needed {
             return true;
         }
         // If no blob of it is alive, the arena is reused from its start.
-        if self.arena.is_empty() && self.arena.try_reclaim(wanted.max(ARENA_BYTES)) {
+        if self.arena.is_empty() && self.arena.try_reclaim(needed.max(ARENA_BYTES)) {
             return true;
         }
-        let Some(fresh) = self.fresh_arena(wanted, anyway) else { return false };
+        let Some(fresh) = self.fresh_arena(needed, ignores_limit) else { return false };
         self.seal();
         let used = std::mem::replace(&mut self.arena, fresh);
         self.spent.push_back(used);
         true
     }
 
-    fn fresh_arena(&mut self, wanted: usize, anyway: bool) -> Option<BytesMut> {
-        let free = self.spent.iter_mut().take(4).position(|arena| arena.try_reclaim(wanted.max(ARENA_BYTES)));
+    fn fresh_arena(&mut self, needed: usize, ignores_limit: bool) -> Option<BytesMut> {
+        let free = self.spent.iter_mut().take(4).position(|arena| arena.try_reclaim(needed.max(ARENA_BYTES)));
         if let Some(index) = free {
             return self.spent.remove(index);
         }
-        if self.arenas >= self.arenas_limit && !anyway {
+        if self.arenas >= self.arenas_limit && !ignores_limit {
             return None;
         }
         self.arenas += 1;
-        Some(BytesMut::with_capacity(wanted.max(ARENA_BYTES)))
+        Some(BytesMut::with_capacity(needed.max(ARENA_BYTES)))
     }
 
     /// Frees arenas that aren't needed; one is kept.
@@ -148,7 +148,7 @@ impl Intake {
         }
         let blob = self.arena.split().freeze();
         self.own_bytes += blob.len();
-        self.kept = 0;
+        self.stored = 0;
         for piece in self.pieces.iter_mut().filter(|piece| matches!(piece.source, Source::Arena)) {
             piece.source = Source::Own(blob.clone());
         }
@@ -157,16 +157,20 @@ impl Intake {
     /// Starts a read with bytes that arrived earlier. Returns the offset at which the read starts.
     pub(crate) fn begin_read(&mut self, partial: &[u8]) -> usize {
         let start = self.arena.len();
-        self.kept = start;
+        self.stored = start;
         self.arena.extend_from_slice(partial);
         start
     }
 
-    /// Reads at most `most` bytes from `socket` and appends them. Returns how many bytes were read and how many could
+    /// Reads at most `maximum` bytes from `socket` and appends them. Returns how many bytes were read and how many could
     /// have been.
-    pub(crate) fn read(&mut self, socket: &impl std::os::fd::AsFd, most: usize) -> rustix::io::Result<(usize, usize)> {
+    pub(crate) fn read(
+        &mut self,
+        socket: &impl std::os::fd::AsFd,
+        maximum: usize,
+    ) -> rustix::io::Result<(usize, usize)> {
         let spare: &mut [MaybeUninit<u8>] = self.arena.spare_capacity_mut();
-        let room = spare.len().min(most);
+        let room = spare.len().min(maximum);
         let read = rustix::io::read(socket, &mut spare[..room])?.0.len();
         let length = self.arena.len() + read;
         // SAFETY: the kernel has initialised `read` bytes behind the old length, within the capacity.
@@ -184,41 +188,41 @@ impl Intake {
 
     /// Ends a read: what is after the last kept message is overwritten by the next read.
     pub(crate) fn end_read(&mut self) {
-        self.arena.truncate(self.kept);
+        self.arena.truncate(self.stored);
     }
 
-    /// Keeps a message that is in the arena at `place`. The other ranges count from there.
+    /// Keeps a message that is in the arena at `location`. The other ranges count from there.
     #[inline]
     pub(crate) fn push_in_arena(
         &mut self,
         kind: Kind,
         connection: ConnectionKey,
-        place: Range<usize>,
+        location: Range<usize>,
         data: Range<usize>,
         message_type: Option<Range<usize>>,
     ) {
-        self.kept = place.end;
-        let entry = entry(kind, connection, place.start, data, message_type);
+        self.stored = location.end;
+        let entry = entry(kind, connection, location.start, data, message_type);
         self.push_entry(Source::Arena, entry);
     }
 
-    /// Keeps a message. Ranges count from where the message starts in `place`.
+    /// Keeps a message. Ranges count from where the message starts in `location`.
     pub(crate) fn push(
         &mut self,
         kind: Kind,
         connection: ConnectionKey,
-        place: Place,
+        location: PayloadLocation,
         data: Range<usize>,
         message_type: Option<Range<usize>>,
     ) {
-        let (source, base) = match place {
-            Place::Arena(range) => return self.push_in_arena(kind, connection, range, data, message_type),
-            Place::Own(bytes, range) if range.len() <= COPY_BYTES => {
+        let (source, base) = match location {
+            PayloadLocation::Arena(range) => return self.push_in_arena(kind, connection, range, data, message_type),
+            PayloadLocation::Own(bytes, range) if range.len() <= COPY_BYTES => {
                 let base = self.side.len();
                 self.side.extend_from_slice(&bytes[range]);
                 (Source::Side, base)
             }
-            Place::Own(bytes, range) => {
+            PayloadLocation::Own(bytes, range) => {
                 self.own_bytes += bytes.len();
                 (Source::Own(bytes.into()), range.start)
             }
@@ -276,7 +280,7 @@ impl Intake {
             let has_disconnects = piece.has_disconnects;
             self.arrived.push(Queued { segment, bytes, messages: piece.messages, has_disconnects });
         }
-        (self.kept, self.entries, self.own_bytes) = (0, 0, 0);
+        (self.stored, self.entries, self.own_bytes) = (0, 0, 0);
         &mut self.arrived
     }
 }
@@ -325,7 +329,7 @@ mod tests {
     fn keep(intake: &mut Intake, bytes: &[u8]) {
         assert!(intake.reserve(0, false));
         let start = intake.begin_read(bytes);
-        intake.push(Kind::Json, key(), Place::Arena(start..start + bytes.len()), 0..bytes.len(), None);
+        intake.push(Kind::Json, key(), PayloadLocation::Arena(start..start + bytes.len()), 0..bytes.len(), None);
         intake.end_read();
     }
 
@@ -347,9 +351,9 @@ mod tests {
     fn messages_from_different_places_stay_in_order() {
         let mut intake = intake(4);
         keep(&mut intake, b"arena one");
-        intake.push(Kind::Raw, key(), Place::Own(b"..copied".to_vec(), 2..8), 0..6, None);
+        intake.push(Kind::Raw, key(), PayloadLocation::Own(b"..copied".to_vec(), 2..8), 0..6, None);
         let big = vec![b'x'; COPY_BYTES + 1];
-        intake.push(Kind::Raw, key(), Place::Own(big.clone(), 0..big.len()), 0..big.len(), None);
+        intake.push(Kind::Raw, key(), PayloadLocation::Own(big.clone(), 0..big.len()), 0..big.len(), None);
         keep(&mut intake, b"arena two");
         intake.push_event(Kind::Disconnect, key(), "id", b"");
         let arrived = std::mem::take(intake.collected());

@@ -99,12 +99,12 @@ struct Member {
 /// An iterator over the members of an object; it ends early if the text is not JSON.
 struct Members<'a> {
     walker: Walker<'a>,
-    is_over: bool,
+    is_finished: bool,
 }
 
 impl<'a> Members<'a> {
     fn of(text: &'a [u8]) -> Self {
-        Self { walker: Walker { text, at: 1 }, is_over: false }
+        Self { walker: Walker { text, at: 1 }, is_finished: false }
     }
 
     fn member(&mut self) -> Option<Member> {
@@ -125,11 +125,11 @@ impl<'a> Members<'a> {
             Some(walker.string()?)
         } else {
             // The key is still reported if its value breaks off.
-            self.is_over |= walker.skip_value().is_none();
+            self.is_finished |= walker.skip_value().is_none();
             None
         };
         walker.skip_space();
-        self.is_over |= walker.next() != Some(b',');
+        self.is_finished |= walker.next() != Some(b',');
         Some(Member { key, colon, value })
     }
 }
@@ -138,7 +138,7 @@ impl Iterator for Members<'_> {
     type Item = Member;
 
     fn next(&mut self) -> Option<Member> {
-        if self.is_over {
+        if self.is_finished {
             return None;
         }
         self.member()

@@ -77,7 +77,7 @@ pub struct Admitted {
 }
 
 /// A key and the checks of a token that it verifies. The token must be signed with this key's algorithm and no other.
-struct Lock {
+struct TokenVerifier {
     key: JwtKey,
     validation: Validation,
 }
@@ -85,7 +85,7 @@ struct Lock {
 /// Verifies tokens with the current keys.
 pub struct Gate {
     /// The current keys. Handshakes in progress keep the previous list when a rotation replaces it.
-    locks: RwLock<Arc<[Lock]>>,
+    verifiers: RwLock<Arc<[TokenVerifier]>>,
     issuer: Option<String>,
     audience: Option<String>,
     cookie_name: String,
@@ -101,7 +101,7 @@ impl Gate {
     /// Makes a gate with the keys and claims of `config`.
     pub fn new(config: &JwtConfig) -> Self {
         let gate = Self {
-            locks: RwLock::new(Arc::new([])),
+            verifiers: RwLock::new(Arc::new([])),
             issuer: config.issuer.clone(),
             audience: config.audience.clone(),
             cookie_name: config.cookie_name.clone(),
@@ -121,8 +121,9 @@ impl Gate {
     }
 
     fn install(&self, keys: &[JwtKey]) {
-        let locks = keys.iter().map(|key| Lock { key: key.clone(), validation: self.validation(key) }).collect();
-        *self.locks.write().unwrap_or_else(PoisonError::into_inner) = locks;
+        let verifiers =
+            keys.iter().map(|key| TokenVerifier { key: key.clone(), validation: self.validation(key) }).collect();
+        *self.verifiers.write().unwrap_or_else(PoisonError::into_inner) = verifiers;
     }
 
     fn validation(&self, key: &JwtKey) -> Validation {
@@ -165,18 +166,20 @@ impl Gate {
         if token.len() > MAXIMAL_TOKEN_BYTES {
             return None;
         }
-        let locks = Arc::clone(&self.locks.read().unwrap_or_else(PoisonError::into_inner));
-        if let [lock] = &*locks
-            && lock.key.id.is_none()
+        let verifiers = Arc::clone(&self.verifiers.read().unwrap_or_else(PoisonError::into_inner));
+        if let [verifier] = &*verifiers
+            && verifier.key.id.is_none()
         {
             // There is only one key to choose, so `decode` alone reads the header.
-            return lock.open(token).ok();
+            return verifier.verify(token).ok();
         }
         let header = decode_header(token).ok()?;
         // The key that the token names is tried first, because each other key costs a signature check.
         for named in [true, false] {
-            for lock in locks.iter().filter(|lock| lock.key.id.is_some() == named && lock.may_open(&header)) {
-                match lock.open(token) {
+            for verifier in
+                verifiers.iter().filter(|verifier| verifier.key.id.is_some() == named && verifier.may_verify(&header))
+            {
+                match verifier.verify(token) {
                     Ok(claims) => return Some(claims),
                     // The signature may be by another key without an id, such as the one before the last rotation.
                     Err(ErrorKind::InvalidSignature) => {}
@@ -188,12 +191,12 @@ impl Gate {
     }
 }
 
-impl Lock {
-    fn may_open(&self, header: &Header) -> bool {
+impl TokenVerifier {
+    fn may_verify(&self, header: &Header) -> bool {
         header.alg == self.key.algorithm.library() && (self.key.id.is_none() || self.key.id == header.kid)
     }
 
-    fn open(&self, token: &str) -> Result<Claims, ErrorKind> {
+    fn verify(&self, token: &str) -> Result<Claims, ErrorKind> {
         // `decode` refuses any algorithm but that of the validation before it uses the key.
         let decoded = decode(token, &self.key.key, &self.validation);
         decoded.map(|token| token.claims).map_err(|error| error.into_kind())
@@ -360,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn the_previous_secret_passes_whatever_its_key_id_but_the_current_one_needs_it() {
+    fn the_previous_secret_matches_any_key_id_and_the_current_one_only_its_own() {
         let named = |kid: &str| Header { kid: Some(kid.into()), ..Header::default() };
         let keys = vec![secret(SECRET).with_id(Some("new".into())), secret(OTHER)];
         let gate = Gate::new(&JwtConfig { keys, ..config() });

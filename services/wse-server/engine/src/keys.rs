@@ -71,12 +71,12 @@ pub enum KeyError {
         expected: &'static str,
     },
     /// A public key of another type, too short, or damaged.
-    #[error("the public key is not one for {algorithm}: it takes {takes}")]
+    #[error("the public key is not one for {algorithm}: it takes {required}")]
     Unfit {
         /// The algorithm that the key was given for.
         algorithm: &'static str,
         /// The type of key that is accepted.
-        takes: &'static str,
+        required: &'static str,
     },
     /// The text is not a private key, or not the one of the public key.
     #[error(
@@ -150,11 +150,11 @@ impl JwtKey {
         };
         let not_public = KeyError::NotPublic { algorithm: algorithm.name(), expected };
         let pem = pem::parse(material).ok().filter(|pem| tags.contains(&pem.tag())).ok_or(not_public)?;
-        let (key, takes) = match algorithm {
+        let (key, required) = match algorithm {
             JwtAlgorithm::Es256 => (curve_key(pem.contents()), "one of the curve P-256"),
             _ => (rsa_key(pem.contents()), "an RSA key of 2048 to 8192 bits"),
         };
-        let key = key.ok_or(KeyError::Unfit { algorithm: algorithm.name(), takes })?;
+        let key = key.ok_or(KeyError::Unfit { algorithm: algorithm.name(), required })?;
         Ok(Self { id: None, algorithm, key })
     }
 

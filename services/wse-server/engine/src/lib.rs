@@ -35,6 +35,7 @@
 //! admitted.
 
 mod clock;
+mod close_handshake;
 #[doc(hidden)]
 pub mod cluster;
 mod config;
@@ -45,7 +46,6 @@ pub mod encryption;
 mod envelope;
 mod error;
 pub mod events;
-mod farewell;
 pub mod format;
 pub mod frame;
 #[doc(hidden)]
@@ -85,13 +85,13 @@ mod stats;
 mod topics;
 
 pub use self::{
+    close_handshake::{CloseHandshake, CloseHandshakeError},
     cluster::{
-        ClusterConfig, ClusterError, ClusterLetter, ClusterPeer, ClusterStats, ClusterTiming, TlsError, TlsFiles,
+        ClusterConfig, ClusterDeadLetter, ClusterError, ClusterPeer, ClusterStats, ClusterTiming, TlsError, TlsFiles,
     },
     config::{Config, ConfigError, Delivery, InboundOverflow, JwtConfig, RateLimit},
-    envelope::{Hello, Ping, with_category},
+    envelope::{ClientHello, Ping, with_category},
     error::StartError,
-    farewell::{Farewell, FarewellError},
     inbound::{Batch, Entry, Kind, Message, Segment},
     key::ConnectionKey,
     keys::{JwtAlgorithm, JwtKey, KeyError},
@@ -100,7 +100,7 @@ pub use self::{
     priority::Level,
     quality::{Grade, Grades, Penalties, Quality},
     recovery::{Position, Recovered, RecoveryConfig},
-    redis::{AddressError, RedisDeadLetter, RedisError, RedisStats, RedisTimes},
+    redis::{AddressError, RedisDeadLetter, RedisError, RedisStats, RedisTiming},
     sending::Outgoing,
     server::{ApplicationSource, JoinError, Server},
     stats::{ClusterHealth, HealthSnapshot, RedisHealth},

@@ -42,7 +42,7 @@ impl Waker {
 }
 
 /// What the application holds, queued entries included, and the limits on it.
-pub(crate) struct Held {
+pub(crate) struct InboundUsage {
     messages: AtomicUsize,
     bytes: AtomicUsize,
     messages_limit: usize,
@@ -51,7 +51,7 @@ pub(crate) struct Held {
     wakers: Vec<Arc<Waker>>,
 }
 
-impl Held {
+impl InboundUsage {
     pub(crate) fn new(messages_limit: usize, bytes_limit: usize, wakers: Vec<Arc<Waker>>) -> Self {
         Self {
             messages: AtomicUsize::new(0),
@@ -101,7 +101,7 @@ impl Held {
 
     /// Whether more than twice the limit is held. Only connection events get that far, with an application that drains
     /// nothing; no client is admitted then.
-    pub(crate) fn flooded_by_events(&self) -> bool {
+    pub(crate) fn is_over_event_limit(&self) -> bool {
         self.messages.load(Ordering::SeqCst) > self.messages_limit.saturating_mul(2).saturating_add(1024)
     }
 
@@ -127,33 +127,33 @@ impl Held {
 mod tests {
     use super::*;
 
-    fn held(messages: usize) -> Held {
-        Held::new(messages, 1 << 20, vec![Arc::new(Waker::new().unwrap())])
+    fn usage(messages: usize) -> InboundUsage {
+        InboundUsage::new(messages, 1 << 20, vec![Arc::new(Waker::new().unwrap())])
     }
 
-    fn count(held: &Held) -> u64 {
+    fn count(usage: &InboundUsage) -> u64 {
         let mut bytes = [0; 8];
-        rustix::io::read(held.wakers[0].descriptor(), &mut bytes).map_or(0, |_| u64::from_ne_bytes(bytes))
+        rustix::io::read(usage.wakers[0].descriptor(), &mut bytes).map_or(0, |_| u64::from_ne_bytes(bytes))
     }
 
     #[test]
     fn a_paused_shard_is_woken_once_when_there_is_room_for_a_quarter() {
-        let held = held(8);
-        held.charge(8, 8);
-        assert_eq!(held.room().0, 0);
-        assert!(held.pause(0));
-        held.release(2, 2);
-        assert_eq!(count(&held), 0, "two of eight are no reason to wake");
-        held.release(1, 1);
-        held.release(1, 1);
-        assert_eq!(count(&held), 1);
+        let usage = usage(8);
+        usage.charge(8, 8);
+        assert_eq!(usage.room().0, 0);
+        assert!(usage.pause(0));
+        usage.release(2, 2);
+        assert_eq!(count(&usage), 0, "two of eight are no reason to wake");
+        usage.release(1, 1);
+        usage.release(1, 1);
+        assert_eq!(count(&usage), 1);
     }
 
     #[test]
     fn a_pause_that_comes_after_the_release_does_not_wait() {
-        let held = held(8);
-        held.charge(8, 8);
-        held.release(8, 8);
-        assert!(!held.pause(0));
+        let usage = usage(8);
+        usage.charge(8, 8);
+        usage.release(8, 8);
+        assert!(!usage.pause(0));
     }
 }

@@ -19,7 +19,7 @@ use std::{
 };
 
 pub use self::stats::{ClusterStats, LinkStats, RedisStats};
-use crate::{presence_change::Change, recovery::Position};
+use crate::{presence_change::PresenceChange, recovery::Position};
 
 /// A message for a topic's subscribers, as they receive it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,14 +37,14 @@ pub(crate) trait Carrier: Send + Sync {
 
     /// Notifies that `topic`, a name or a pattern, has its first subscriber here, or has none left. Called with the
     /// topics locked, so in order. The same state may be reported twice. Never waits.
-    fn want(&self, topic: &str, wanted: bool);
+    fn set_interest(&self, topic: &str, is_interested: bool);
 
     /// The number of other instances with subscribers to `topic`, as far as is known. May wait for a reply.
     fn audience(&self, topic: &str) -> usize;
 
     /// Reports a presence change of this instance to the others, if the carrier transports presence. Called with
     /// presence locked, so in order. Never waits.
-    fn tell_change(&self, _change: &Change) {}
+    fn notify_change(&self, _change: &PresenceChange) {}
 }
 
 /// All carriers of a server.
@@ -52,12 +52,12 @@ pub(crate) trait Carrier: Send + Sync {
 pub(crate) struct Links {
     carriers: RwLock<Vec<Arc<dyn Carrier>>>,
     /// Whether there is any carrier: the only check that an instance without one makes.
-    are_there: AtomicBool,
+    has_carriers: AtomicBool,
 }
 
 impl fmt::Debug for Links {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Links").field("are_there", &self.are_there).finish_non_exhaustive()
+        formatter.debug_struct("Links").field("are_there", &self.has_carriers).finish_non_exhaustive()
     }
 }
 
@@ -66,24 +66,24 @@ impl Links {
     /// subscriptions to it.
     pub(crate) fn add(&self, carrier: Arc<dyn Carrier>) {
         self.carriers.write().unwrap_or_else(PoisonError::into_inner).push(carrier);
-        self.are_there.store(true, Ordering::Release);
+        self.has_carriers.store(true, Ordering::Release);
     }
 
     /// Whether there is any carrier.
-    pub(crate) fn are_there(&self) -> bool {
-        self.are_there.load(Ordering::Acquire)
+    pub(crate) fn has_carriers(&self) -> bool {
+        self.has_carriers.load(Ordering::Acquire)
     }
 
     pub(crate) fn publish(&self, topic: &str, publications: &[Publication<'_>]) {
         self.each(|carrier| carrier.publish(topic, publications));
     }
 
-    pub(crate) fn want(&self, topic: &str, wanted: bool) {
-        self.each(|carrier| carrier.want(topic, wanted));
+    pub(crate) fn set_interest(&self, topic: &str, is_interested: bool) {
+        self.each(|carrier| carrier.set_interest(topic, is_interested));
     }
 
     pub(crate) fn audience(&self, topic: &str) -> usize {
-        if !self.are_there() {
+        if !self.has_carriers() {
             return 0;
         }
         // Without the lock, because a reply may take time.
@@ -91,12 +91,12 @@ impl Links {
         carriers.iter().map(|carrier| carrier.audience(topic)).sum()
     }
 
-    pub(crate) fn tell_change(&self, change: &Change) {
-        self.each(|carrier| carrier.tell_change(change));
+    pub(crate) fn notify_change(&self, change: &PresenceChange) {
+        self.each(|carrier| carrier.notify_change(change));
     }
 
     fn each(&self, work: impl Fn(&dyn Carrier)) {
-        if self.are_there() {
+        if self.has_carriers() {
             self.carriers.read().unwrap_or_else(PoisonError::into_inner).iter().for_each(|carrier| work(&**carrier));
         }
     }

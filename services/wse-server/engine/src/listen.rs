@@ -28,12 +28,12 @@ pub(crate) struct Listeners {
 /// # Errors
 /// [`StartError::Listen`] if the address can't be bound, or another process listens on it and `share_port` is off.
 pub(crate) fn bind(config: &Config, shards: usize) -> Result<Listeners, StartError> {
-    let wanted = SocketAddr::new(config.host, config.port);
-    let failed = |source| StartError::Listen { address: wanted, source };
+    let requested = SocketAddr::new(config.host, config.port);
+    let failed = |source| StartError::Listen { address: requested, source };
     if !config.share_port {
-        refuse_if_taken(wanted).map_err(failed)?;
+        refuse_if_in_use(requested).map_err(failed)?;
     }
-    let mut address = wanted;
+    let mut address = requested;
     let mut sockets = Vec::with_capacity(shards);
     for _ in 0..shards {
         let socket = listener(address, config).map_err(failed)?;
@@ -48,7 +48,7 @@ pub(crate) fn bind(config: &Config, shards: usize) -> Result<Listeners, StartErr
 
 /// Fails if another process listens on the address. Sockets that share a port would also share it with another process
 /// of the same user, which would get half of the clients. A socket that doesn't share the port detects this.
-fn refuse_if_taken(address: SocketAddr) -> std::io::Result<()> {
+fn refuse_if_in_use(address: SocketAddr) -> std::io::Result<()> {
     if address.port() == 0 {
         return Ok(());
     }

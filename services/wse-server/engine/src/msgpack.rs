@@ -47,15 +47,15 @@ impl Reader<'_> {
         let (mut short, mut long) = (None, None);
         for _ in 0..pairs {
             let key = self.token()?;
-            let wanted = match &key {
+            let slot = match &key {
                 Token::Text(name) if &self.bytes[name.clone()] == b"t" => Some(&mut short),
                 Token::Text(name) if &self.bytes[name.clone()] == b"type" => Some(&mut long),
                 _ => None,
             };
             self.skip(key, INSIDE_THE_MAP)?;
             let value = self.token()?;
-            if let Some(wanted) = wanted {
-                *wanted = Some(if let Token::Text(name) = &value { Some(name.clone()) } else { None });
+            if let Some(slot) = slot {
+                *slot = Some(if let Token::Text(name) = &value { Some(name.clone()) } else { None });
             }
             self.skip(value, INSIDE_THE_MAP)?;
         }

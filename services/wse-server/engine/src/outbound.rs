@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    farewell::Farewell,
+    close_handshake::CloseHandshake,
     frame,
     inbound::Kind,
     key::ConnectionKey,
@@ -18,7 +18,7 @@ use crate::{
     priority::{Level, PerLevel},
     quality::{Grades, Quality},
     stats::Book,
-    topics::{Change, Pick, TopicId},
+    topics::{Pick, SubscriptionChange, TopicId},
 };
 
 /// How many bytes of commands may wait for a shard before a sender has to wait.
@@ -26,7 +26,7 @@ const MAILBOX_BYTES: usize = 64 << 20;
 
 /// The largest capacity, in chunks, of an empty backlog that is kept for another connection. A larger one would keep
 /// its memory.
-const HANDY_CHUNKS: usize = 256;
+const REUSABLE_CHUNKS: usize = 256;
 
 /// The receivers of a publication.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub(crate) enum Command {
     /// Notify the application that a user joined or left.
     Presence(Kind, String),
     /// Change a connection's subscriptions.
-    Change(ConnectionKey, Change),
+    SubscriptionChange(ConnectionKey, SubscriptionChange),
     /// Close the connection with this key.
     Disconnect(ConnectionKey),
     /// Reply with the books of all connections, and forget those of closed ones.
@@ -62,7 +62,7 @@ pub(crate) enum Command {
     /// Reply with the grades of all connections.
     Survey(SyncSender<Grades>),
     /// Start the close handshake with all clients.
-    Drain(Arc<Farewell>),
+    Drain(Arc<CloseHandshake>),
     /// Start the close handshake with all clients, then end the shard.
     Stop,
 }
@@ -75,7 +75,7 @@ impl Command {
             }
             Self::Publish(_, chunk) => chunk.bytes.len(),
             Self::Presence(..)
-            | Self::Change(..)
+            | Self::SubscriptionChange(..)
             | Self::Disconnect(_)
             | Self::Books(_)
             | Self::Quality(..)
@@ -179,23 +179,23 @@ impl Chunk {
 /// The chunk that is partly written goes out first, then the highest level; within a level the oldest chunk.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    half_out: Option<HalfOut>,
+    partly_sent: Option<PartlySent>,
     levels: [Queue; Level::ALL.len()],
     bytes: usize,
     own_bytes: usize,
     /// Whether the socket was full at the last attempt. What is added after that may overtake by its level.
-    pub(crate) is_refused: bool,
+    pub(crate) is_blocked: bool,
 }
 
 /// A chunk that is partly written: its rest must go out next.
 #[derive(Debug)]
-struct HalfOut {
+struct PartlySent {
     chunk: Chunk,
     /// How many of its bytes are written.
     written: usize,
 }
 
-impl HalfOut {
+impl PartlySent {
     fn rest(&self) -> &[u8] {
         &self.chunk.bytes[self.written..]
     }
@@ -206,7 +206,7 @@ impl HalfOut {
 
     /// How many of its messages are written as a whole. What is sent to one client alone isn't counted by frames,
     /// because it may not consist of frames.
-    fn messages_out(&self) -> u64 {
+    fn messages_sent(&self) -> u64 {
         if self.chunk.is_own { 0 } else { frame::payloads(&self.chunk.bytes[..self.written]).count() as u64 }
     }
 }
@@ -253,16 +253,16 @@ impl Backlog {
         debug_assert!(written == 0 || self.is_empty());
         self.bytes += chunk.bytes.len() - written;
         if written > 0 {
-            self.begin(HalfOut { chunk, written });
+            self.begin(PartlySent { chunk, written });
             return;
         }
         self.own_bytes += chunk.own_bytes();
         self.levels[level as usize].push(chunk);
     }
 
-    fn begin(&mut self, half_out: HalfOut) {
-        self.own_bytes += half_out.own_bytes();
-        self.half_out = Some(half_out);
+    fn begin(&mut self, partly_sent: PartlySent) {
+        self.own_bytes += partly_sent.own_bytes();
+        self.partly_sent = Some(partly_sent);
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -275,22 +275,22 @@ impl Backlog {
     }
 
     /// Whether this backlog, now empty, is small enough to be kept for another client.
-    pub(crate) fn is_handy(&self) -> bool {
-        self.levels.iter().map(|queue| queue.chunks.capacity()).sum::<usize>() <= HANDY_CHUNKS
+    pub(crate) fn is_reusable(&self) -> bool {
+        self.levels.iter().map(|queue| queue.chunks.capacity()).sum::<usize>() <= REUSABLE_CHUNKS
     }
 
     pub(crate) fn len(&self) -> usize {
-        usize::from(self.half_out.is_some()) + self.levels.iter().map(|queue| queue.chunks.len()).sum::<usize>()
+        usize::from(self.partly_sent.is_some()) + self.levels.iter().map(|queue| queue.chunks.len()).sum::<usize>()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.half_out.is_none() && self.levels.iter().all(|queue| queue.chunks.is_empty())
+        self.partly_sent.is_none() && self.levels.iter().all(|queue| queue.chunks.is_empty())
     }
 
     /// The bytes that wait, in the order in which they go out.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let whole = self.levels.iter().rev().flat_map(|queue| &queue.chunks).map(|chunk| &*chunk.bytes);
-        self.half_out.iter().map(HalfOut::rest).chain(whole)
+        self.partly_sent.iter().map(PartlySent::rest).chain(whole)
     }
 
     /// Whether anything of a lower level waits that isn't partly written.
@@ -306,7 +306,7 @@ impl Backlog {
         while written > 0 {
             let Some(first) = self.take_first() else { break };
             if written < first.rest().len() {
-                self.begin(HalfOut { written: first.written + written, ..first });
+                self.begin(PartlySent { written: first.written + written, ..first });
                 break;
             }
             written -= first.rest().len();
@@ -316,28 +316,28 @@ impl Backlog {
     }
 
     /// Takes the chunk that goes out next. Its bytes still count, but not as memory of the client.
-    fn take_first(&mut self) -> Option<HalfOut> {
-        let first = self.half_out.take().or_else(|| {
+    fn take_first(&mut self) -> Option<PartlySent> {
+        let first = self.partly_sent.take().or_else(|| {
             let chunk = self.levels.iter_mut().rev().find_map(Queue::pop_oldest)?;
-            Some(HalfOut { chunk, written: 0 })
+            Some(PartlySent { chunk, written: 0 })
         })?;
         self.own_bytes -= first.own_bytes();
         Some(first)
     }
 
     /// Discards messages of levels below `level`, the lowest level first and within a level the newest, until at most
-    /// `most` bytes are left and `surplus` bytes of memory are freed. Returns the number of discarded messages by level;
+    /// `maximum` bytes are left and `surplus` bytes of memory are freed. Returns the number of discarded messages by level;
     /// `None`, and discards nothing, if discarding all of them would not be enough.
-    pub(crate) fn make_room(&mut self, level: Level, most: usize, surplus: usize) -> Option<PerLevel> {
+    pub(crate) fn make_room(&mut self, level: Level, maximum: usize, surplus: usize) -> Option<PerLevel> {
         let below = &self.levels[..level as usize];
         let bytes: usize = below.iter().map(|queue| queue.bytes).sum();
         let own_bytes: usize = below.iter().map(|queue| queue.own_bytes).sum();
-        if self.bytes - bytes > most || own_bytes < surplus {
+        if self.bytes - bytes > maximum || own_bytes < surplus {
             return None;
         }
         let (mut lost, kept) = (PerLevel::default(), self.own_bytes - surplus);
         for (queue, lost) in self.levels[..level as usize].iter_mut().zip(&mut lost) {
-            while (self.bytes > most || self.own_bytes > kept)
+            while (self.bytes > maximum || self.own_bytes > kept)
                 && let Some(chunk) = queue.pop_newest()
             {
                 self.bytes -= chunk.bytes.len();
@@ -351,9 +351,11 @@ impl Backlog {
     /// Discards everything, because the client is gone. Returns how many messages were written beyond those that were
     /// counted, and how many were not. A partly written message counts as not written.
     pub(crate) fn end(&mut self) -> (u64, u64) {
-        let half_out =
-            self.half_out.take().map(|half_out| (half_out.messages_out(), u64::from(half_out.chunk.messages)));
-        let (out, begun) = half_out.unwrap_or_default();
+        let partly_sent = self
+            .partly_sent
+            .take()
+            .map(|partly_sent| (partly_sent.messages_sent(), u64::from(partly_sent.chunk.messages)));
+        let (out, begun) = partly_sent.unwrap_or_default();
         (out, begun - out + self.give_up().iter().sum::<u64>())
     }
 
@@ -361,8 +363,8 @@ impl Backlog {
     /// messages by level.
     pub(crate) fn give_up(&mut self) -> PerLevel {
         let lost = std::array::from_fn(|level| self.levels[level].clear());
-        self.bytes = self.half_out.as_ref().map_or(0, |half_out| half_out.rest().len());
-        self.own_bytes = self.half_out.as_ref().map_or(0, HalfOut::own_bytes);
+        self.bytes = self.partly_sent.as_ref().map_or(0, |partly_sent| partly_sent.rest().len());
+        self.own_bytes = self.partly_sent.as_ref().map_or(0, PartlySent::own_bytes);
         lost
     }
 }
@@ -492,7 +494,7 @@ mod tests {
         prop_oneof![
             6 => (0..5_usize, 2..40_usize).prop_map(|(level, length)| Step::Push(level, length)),
             4 => any::<prop::sample::Index>().prop_map(Step::Write),
-            2 => (0..5_usize, 0..200_usize).prop_map(|(level, most)| Step::Room(level, most)),
+            2 => (0..5_usize, 0..200_usize).prop_map(|(level, maximum)| Step::Room(level, maximum)),
             1 => Just(Step::GiveUp),
         ]
     }
@@ -516,9 +518,9 @@ mod tests {
                         wire.extend_from_slice(&waiting[..written]);
                         sent += backlog.advance(written);
                     }
-                    Step::Room(level, most) => {
-                        if let Some(lost) = backlog.make_room(Level::ALL[level], most, 0) {
-                            prop_assert!(backlog.bytes() <= most);
+                    Step::Room(level, maximum) => {
+                        if let Some(lost) = backlog.make_room(Level::ALL[level], maximum, 0) {
+                            prop_assert!(backlog.bytes() <= maximum);
                             prop_assert!(lost[level..].iter().all(|lost| *lost == 0));
                             dropped += lost.iter().sum::<u64>();
                         }
@@ -527,7 +529,7 @@ mod tests {
                 }
                 prop_assert_eq!(backlog.bytes(), backlog.iter().map(<[u8]>::len).sum::<usize>());
                 let chunks = backlog.levels.iter().flat_map(|queue| &queue.chunks).map(Chunk::own_bytes).sum::<usize>();
-                prop_assert_eq!(backlog.own_bytes(), backlog.half_out.as_ref().map_or(0, HalfOut::own_bytes) + chunks);
+                prop_assert_eq!(backlog.own_bytes(), backlog.partly_sent.as_ref().map_or(0, PartlySent::own_bytes) + chunks);
                 prop_assert_eq!(backlog.len(), backlog.iter().count());
             }
             prop_assert_eq!(u64::from(next), dropped + sent + backlog.len() as u64);

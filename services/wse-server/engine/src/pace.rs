@@ -6,14 +6,14 @@ use wse_utilities::bucket::TokenBucket;
 use crate::config::RateLimit;
 
 /// Part of the capacity below which the client is warned.
-const WARNING_PART: f64 = 0.2;
+const WARNING_SHARE: f64 = 0.2;
 /// Shortest time between two notices of the same kind, in seconds.
 const NOTICE_SECONDS: f64 = 1.0;
 
 /// A notice to the client about its rate limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Notice {
-    /// An event took a token while less than [`WARNING_PART`] of the capacity was left. `tokens` is what was there
+    /// An event took a token while less than [`WARNING_SHARE`] of the capacity was left. `tokens` is what was there
     /// before.
     Warning { capacity: f64, tokens: f64 },
     /// No token was left, and an event was dropped.
@@ -42,25 +42,25 @@ impl Notice {
 
 /// Whether an event may be sent, and the notice that goes to the client before it or instead of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Step {
-    pub(crate) may_go: bool,
+pub(crate) struct Decision {
+    pub(crate) is_allowed: bool,
     pub(crate) notice: Option<Notice>,
 }
 
 /// The token bucket of one connection, and when its client got each kind of notice last.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct RateLimiter {
     bucket: TokenBucket,
     /// When the client got a [`Notice::Warning`] last, on the caller's clock.
     warned_seconds: f64,
     /// When the client got a [`Notice::Limited`] last, on the caller's clock.
-    told_seconds: f64,
+    limited_seconds: f64,
 }
 
-impl Pace {
+impl RateLimiter {
     pub(crate) fn new(limit: RateLimit, now_seconds: f64) -> Self {
         let bucket = TokenBucket::new(limit.capacity, limit.refill_per_second, limit.capacity, now_seconds);
-        Self { bucket, warned_seconds: f64::NEG_INFINITY, told_seconds: f64::NEG_INFINITY }
+        Self { bucket, warned_seconds: f64::NEG_INFINITY, limited_seconds: f64::NEG_INFINITY }
     }
 
     /// The part of the capacity that is available, from 0 to 1.
@@ -69,15 +69,15 @@ impl Pace {
     }
 
     /// Takes a token for one event; each event costs one.
-    pub(crate) fn step(&mut self, now_seconds: f64) -> Step {
+    pub(crate) fn step(&mut self, now_seconds: f64) -> Decision {
         let (capacity, tokens) = (self.bucket.capacity(), self.bucket.tokens(now_seconds));
         if !self.bucket.acquire(1.0, now_seconds) {
-            let notice = is_due(&mut self.told_seconds, now_seconds).then_some(Notice::Limited);
-            return Step { may_go: false, notice };
+            let notice = is_due(&mut self.limited_seconds, now_seconds).then_some(Notice::Limited);
+            return Decision { is_allowed: false, notice };
         }
-        let is_low = tokens < capacity * WARNING_PART;
+        let is_low = tokens < capacity * WARNING_SHARE;
         let warns = is_low && is_due(&mut self.warned_seconds, now_seconds);
-        Step { may_go: true, notice: warns.then_some(Notice::Warning { capacity, tokens }) }
+        Decision { is_allowed: true, notice: warns.then_some(Notice::Warning { capacity, tokens }) }
     }
 }
 
@@ -94,15 +94,15 @@ fn is_due(last_seconds: &mut f64, now_seconds: f64) -> bool {
 mod tests {
     use super::*;
 
-    fn pace(capacity: f64, refill_per_second: f64) -> Pace {
-        Pace::new(RateLimit { capacity, refill_per_second }, 0.0)
+    fn pace(capacity: f64, refill_per_second: f64) -> RateLimiter {
+        RateLimiter::new(RateLimit { capacity, refill_per_second }, 0.0)
     }
 
     #[test]
-    fn a_burst_is_warned_near_its_end_and_then_told_once_that_it_is_over() {
+    fn a_burst_gets_a_warning_near_its_end_and_one_message_when_it_is_over() {
         let mut pace = pace(10.0, 0.0);
-        let steps: Vec<Step> = (0..13).map(|_| pace.step(5.0)).collect();
-        assert_eq!(steps.iter().filter(|step| step.may_go).count(), 10);
+        let steps: Vec<Decision> = (0..13).map(|_| pace.step(5.0)).collect();
+        assert_eq!(steps.iter().filter(|step| step.is_allowed).count(), 10);
         assert_eq!((pace.allowance(5.0), super::tests::pace(10.0, 0.0).allowance(5.0)), (0.0, 1.0));
         let notices: Vec<_> = steps.iter().enumerate().filter_map(|(at, step)| Some((at, step.notice?))).collect();
         // As captured from the reference: the tenth of ten events brings a warning, and only the first dropped one a
@@ -113,19 +113,19 @@ mod tests {
     #[test]
     fn each_notice_comes_once_a_second_at_most() {
         let mut pace = pace(10.0, 1.0);
-        (0..10).for_each(|_| assert!(pace.step(0.0).may_go));
-        let told: Vec<f64> = (0..40)
+        (0..10).for_each(|_| assert!(pace.step(0.0).is_allowed));
+        let notice_seconds: Vec<f64> = (0..40)
             .map(|n| f64::from(n) / 10.0 + 0.05)
             .filter(|now| pace.step(*now).notice == Some(Notice::Limited))
             .collect();
-        assert_eq!(told.len(), 4, "{told:?}");
-        assert!(told.windows(2).all(|pair| pair[1] - pair[0] >= 1.0), "{told:?}");
+        assert_eq!(notice_seconds.len(), 4, "{notice_seconds:?}");
+        assert!(notice_seconds.windows(2).all(|pair| pair[1] - pair[0] >= 1.0), "{notice_seconds:?}");
     }
 
     #[test]
     fn tokens_come_back_with_time() {
         let mut pace = pace(2.0, 1.0);
-        assert_eq!([0.0, 0.0, 0.0, 1.0, 1.0].map(|now| pace.step(now).may_go), [true, true, false, true, false]);
+        assert_eq!([0.0, 0.0, 0.0, 1.0, 1.0].map(|now| pace.step(now).is_allowed), [true, true, false, true, false]);
     }
 
     #[test]

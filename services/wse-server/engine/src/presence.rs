@@ -14,13 +14,13 @@ use std::{
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-pub(crate) use self::remote::Full;
 use self::remote::Origin;
+pub(crate) use self::remote::PresenceSnapshot;
 use crate::{
     clock,
     key::ConnectionKey,
     lock::lock,
-    presence_change::{Change, Move},
+    presence_change::{ChangeKind, PresenceChange},
 };
 
 /// The limits of presence.
@@ -43,20 +43,20 @@ impl Default for PresenceConfig {
 pub enum PresenceError {
     /// The server was started without presence.
     #[error("presence is off: start the server with presence_enabled")]
-    Off,
+    Disabled,
     /// The data is not valid JSON.
-    #[error("presence data must be JSON: {why}")]
-    NoJson {
+    #[error("presence data must be JSON: {reason}")]
+    InvalidJson {
         /// The message of the JSON parser.
-        why: String,
+        reason: String,
     },
     /// The data is longer than `max_data_size`; every subscriber of the topic would get it.
-    #[error("presence data has {bytes} bytes of JSON, more than the {most} of presence_max_data_size")]
+    #[error("presence data has {bytes} bytes of JSON, more than the {maximum} of presence_max_data_size")]
     TooLong {
         /// Length of the data in bytes.
         bytes: usize,
         /// The limit (`max_data_size`) in bytes.
-        most: usize,
+        maximum: usize,
     },
 }
 
@@ -85,11 +85,11 @@ impl User {
     }
 
     /// Whether the user is in this topic on any instance.
-    fn is_here(&self) -> bool {
+    fn is_present(&self) -> bool {
         !self.connections.is_empty() || !self.origins.is_empty()
     }
 
-    fn places(&self) -> usize {
+    fn source_count(&self) -> usize {
         self.connections.len() + self.origins.len()
     }
 }
@@ -124,55 +124,55 @@ impl Presence {
     /// Checks a user's data and removes white space between its JSON tokens.
     ///
     /// # Errors
-    /// [`PresenceError::NoJson`] if the data can't be parsed; [`PresenceError::TooLong`] if it has more than
+    /// [`PresenceError::InvalidJson`] if the data can't be parsed; [`PresenceError::TooLong`] if it has more than
     /// `max_data_size` bytes without white space, or more than four times as many with it.
     pub(crate) fn check(&self, data: &str) -> Result<Arc<str>, PresenceError> {
-        let no_json = |error: serde_json::Error| PresenceError::NoJson { why: error.to_string() };
+        let invalid_json = |error: serde_json::Error| PresenceError::InvalidJson { reason: error.to_string() };
         if data.len() > 4 * self.config.max_data_size {
-            return Err(PresenceError::TooLong { bytes: data.len(), most: self.config.max_data_size });
+            return Err(PresenceError::TooLong { bytes: data.len(), maximum: self.config.max_data_size });
         }
-        let value: serde_json::Value = serde_json::from_str(data).map_err(no_json)?;
+        let value: serde_json::Value = serde_json::from_str(data).map_err(invalid_json)?;
         let short = value.to_string();
         match short.len() <= self.config.max_data_size {
             true => Ok(short.into()),
-            false => Err(PresenceError::TooLong { bytes: short.len(), most: self.config.max_data_size }),
+            false => Err(PresenceError::TooLong { bytes: short.len(), maximum: self.config.max_data_size }),
         }
     }
 
     /// Adds a connection of `user` to these topics. The data applies to all of the user's connections in a topic.
-    /// `tell` gets each change while the lock is held, so no other change can come before it.
+    /// `notify` gets each change while the lock is held, so no other change can come before it.
     pub(crate) fn join(
         &self,
         connection: ConnectionKey,
         user: &str,
         topics: &[String],
         data: &Arc<str>,
-        tell: impl FnMut(Change),
+        notify: impl FnMut(PresenceChange),
     ) {
         let mut state = self.state();
         let user: Arc<str> = user.into();
-        let most = self.config.max_members;
-        topics.iter().filter_map(|topic| state.join(connection, &user, topic, data, most)).for_each(tell);
+        let maximum = self.config.max_members;
+        topics.iter().filter_map(|topic| state.join(connection, &user, topic, data, maximum)).for_each(notify);
     }
 
     /// Removes a connection from these topics; `None` means from all.
-    pub(crate) fn leave(&self, connection: ConnectionKey, topics: Option<&[&str]>, tell: impl FnMut(Change)) {
+    pub(crate) fn leave(&self, connection: ConnectionKey, topics: Option<&[&str]>, notify: impl FnMut(PresenceChange)) {
         let mut state = self.state();
         let Some((user, mine)) = state.connections.get(&connection) else { return };
         let user = Arc::clone(user);
-        let left: Vec<Arc<str>> = match topics {
+        let topics_left: Vec<Arc<str>> = match topics {
             None => mine.iter().cloned().collect(),
             Some(topics) => topics.iter().filter_map(|topic| mine.get(*topic).cloned()).collect(),
         };
-        left.into_iter().filter_map(|topic| state.leave(connection, &user, topic)).for_each(tell);
+        topics_left.into_iter().filter_map(|topic| state.leave(connection, &user, topic)).for_each(notify);
     }
 
     /// Replaces the user's data in all topics that the connection is in.
-    pub(crate) fn update(&self, connection: ConnectionKey, data: &Arc<str>, tell: impl FnMut(Change)) {
+    pub(crate) fn update(&self, connection: ConnectionKey, data: &Arc<str>, notify: impl FnMut(PresenceChange)) {
         let mut state = self.state();
         let Some((user, mine)) = state.connections.get(&connection) else { return };
         let (user, mine) = (Arc::clone(user), mine.clone());
-        mine.into_iter().filter_map(|topic| state.say(&user, topic, data)).for_each(tell);
+        mine.into_iter().filter_map(|topic| state.set_data(&user, topic, data)).for_each(notify);
     }
 
     /// The users of a topic by id.
@@ -181,7 +181,7 @@ impl Presence {
         let users = state.topics.get(topic).into_iter().flatten();
         let member = |user: &User| Member {
             data: RawValue::from_string(user.data.to_string()).expect("it was checked to be JSON"),
-            connections: user.places(),
+            connections: user.source_count(),
         };
         users.map(|(id, user)| (id.to_string(), member(user))).collect()
     }
@@ -190,7 +190,7 @@ impl Presence {
     pub(crate) fn stats(&self, topic: &str) -> (usize, usize) {
         let state = self.state();
         let users = state.topics.get(topic).into_iter().flat_map(HashMap::values);
-        users.fold((0, 0), |(users, connections), user| (users + 1, connections + user.places()))
+        users.fold((0, 0), |(users, connections), user| (users + 1, connections + user.source_count()))
     }
 
     /// How many topics have users, and how many users all topics have together; a user in two topics counts twice.
@@ -207,69 +207,97 @@ impl State {
         user: &Arc<str>,
         topic: &str,
         data: &Arc<str>,
-        most: usize,
-    ) -> Option<Change> {
+        maximum: usize,
+    ) -> Option<PresenceChange> {
         let topic = self.topics.get_key_value(topic).map_or_else(|| topic.into(), |(topic, _)| Arc::clone(topic));
         let users = self.topics.entry(Arc::clone(&topic)).or_default();
-        if most > 0 && users.len() >= most && !users.contains_key(user) {
+        if maximum > 0 && users.len() >= maximum && !users.contains_key(user) {
             return None;
         }
         let (_, mine) = self.connections.entry(connection).or_insert_with(|| (Arc::clone(user), HashSet::new()));
         mine.insert(Arc::clone(&topic));
         let is_new = !users.contains_key(user);
-        let there = users.entry(Arc::clone(user)).or_insert_with(|| User::new(Arc::clone(data), clock::now_millis()));
-        let is_first = there.connections.is_empty();
-        there.connections.insert(connection);
+        let record = users.entry(Arc::clone(user)).or_insert_with(|| User::new(Arc::clone(data), clock::now_millis()));
+        let is_first = record.connections.is_empty();
+        record.connections.insert(connection);
         if is_new {
-            let (here, updated_at) = (Some(Move::Join), there.updated_millis);
+            let (local_kind, updated_at) = (Some(ChangeKind::Join), record.updated_millis);
             let user = Arc::clone(user);
-            return Some(Change { here, elsewhere: here, topic, user, data: Arc::clone(data), updated_at });
+            return Some(PresenceChange {
+                local_kind,
+                remote_kind: local_kind,
+                topic,
+                user,
+                data: Arc::clone(data),
+                updated_at,
+            });
         }
-        match (self.say(user, Arc::clone(&topic), data), is_first) {
-            (Some(change), true) => Some(Change { elsewhere: Some(Move::Join), ..change }),
+        match (self.set_data(user, Arc::clone(&topic), data), is_first) {
+            (Some(change), true) => Some(PresenceChange { remote_kind: Some(ChangeKind::Join), ..change }),
             (Some(change), false) => Some(change),
             (None, true) => {
-                let there = &self.topics[&topic][user];
-                let (updated_at, data, user) = (there.updated_millis, Arc::clone(&there.data), Arc::clone(user));
-                Some(Change { here: None, elsewhere: Some(Move::Join), topic, user, data, updated_at })
+                let record = &self.topics[&topic][user];
+                let (updated_at, data, user) = (record.updated_millis, Arc::clone(&record.data), Arc::clone(user));
+                Some(PresenceChange {
+                    local_kind: None,
+                    remote_kind: Some(ChangeKind::Join),
+                    topic,
+                    user,
+                    data,
+                    updated_at,
+                })
             }
             (None, false) => None,
         }
     }
 
-    fn say(&mut self, user: &Arc<str>, topic: Arc<str>, data: &Arc<str>) -> Option<Change> {
-        let there = self.topics.get_mut(&topic)?.get_mut(user)?;
-        if there.data == *data {
+    fn set_data(&mut self, user: &Arc<str>, topic: Arc<str>, data: &Arc<str>) -> Option<PresenceChange> {
+        let record = self.topics.get_mut(&topic)?.get_mut(user)?;
+        if record.data == *data {
             return None;
         }
         // Later than the previous update, even if another instance's clock is ahead.
-        there.updated_millis = clock::now_millis().max(there.updated_millis.saturating_add(1));
-        there.data = Arc::clone(data);
-        let (here, updated_at) = (Some(Move::Update), there.updated_millis);
-        Some(Change { here, elsewhere: here, topic, user: Arc::clone(user), data: Arc::clone(data), updated_at })
+        record.updated_millis = clock::now_millis().max(record.updated_millis.saturating_add(1));
+        record.data = Arc::clone(data);
+        let (local_kind, updated_at) = (Some(ChangeKind::Update), record.updated_millis);
+        Some(PresenceChange {
+            local_kind,
+            remote_kind: local_kind,
+            topic,
+            user: Arc::clone(user),
+            data: Arc::clone(data),
+            updated_at,
+        })
     }
 
-    fn leave(&mut self, connection: ConnectionKey, user: &Arc<str>, topic: Arc<str>) -> Option<Change> {
+    fn leave(&mut self, connection: ConnectionKey, user: &Arc<str>, topic: Arc<str>) -> Option<PresenceChange> {
         let (_, mine) = self.connections.get_mut(&connection)?;
         mine.remove(&topic);
         if mine.is_empty() {
             self.connections.remove(&connection);
         }
         let users = self.topics.get_mut(&topic)?;
-        let there = users.get_mut(user)?;
-        there.connections.remove(&connection);
-        if !there.connections.is_empty() {
+        let record = users.get_mut(user)?;
+        record.connections.remove(&connection);
+        if !record.connections.is_empty() {
             return None;
         }
-        let (here, data) = ((!there.is_here()).then_some(Move::Leave), Arc::clone(&there.data));
-        if here.is_some() {
+        let (local_kind, data) = ((!record.is_present()).then_some(ChangeKind::Leave), Arc::clone(&record.data));
+        if local_kind.is_some() {
             users.remove(user);
         }
         if users.is_empty() {
             self.topics.remove(&topic);
         }
         let updated_at = clock::now_millis();
-        Some(Change { here, elsewhere: Some(Move::Leave), topic, user: Arc::clone(user), data, updated_at })
+        Some(PresenceChange {
+            local_kind,
+            remote_kind: Some(ChangeKind::Leave),
+            topic,
+            user: Arc::clone(user),
+            data,
+            updated_at,
+        })
     }
 }
 
@@ -287,34 +315,37 @@ mod tests {
         Presence::new(PresenceConfig::default())
     }
 
-    fn join(presence: &Presence, number: usize, user: &str, topics: &[&str], data: &str) -> Vec<(Move, String)> {
+    fn join(presence: &Presence, number: usize, user: &str, topics: &[&str], data: &str) -> Vec<(ChangeKind, String)> {
         let topics: Vec<String> = topics.iter().map(|topic| (*topic).to_owned()).collect();
         let data = presence.check(data).unwrap();
-        told(|tell| presence.join(key(number), user, &topics, &data, tell))
+        changes(|notify| presence.join(key(number), user, &topics, &data, notify))
     }
 
-    fn leave(presence: &Presence, number: usize, topics: Option<&[&str]>) -> Vec<(Move, String)> {
-        told(|tell| presence.leave(key(number), topics, tell))
+    fn leave(presence: &Presence, number: usize, topics: Option<&[&str]>) -> Vec<(ChangeKind, String)> {
+        changes(|notify| presence.leave(key(number), topics, notify))
     }
 
-    fn told(change: impl FnOnce(&mut dyn FnMut(Change))) -> Vec<(Move, String)> {
-        let mut told = Vec::new();
+    fn changes(change: impl FnOnce(&mut dyn FnMut(PresenceChange))) -> Vec<(ChangeKind, String)> {
+        let mut changes = Vec::new();
         change(&mut |change| {
-            assert_eq!(change.here, change.elsewhere, "nobody else has users here");
-            told.push((change.here.unwrap(), change.topic.to_string()));
+            assert_eq!(change.local_kind, change.remote_kind, "nobody else has users here");
+            changes.push((change.local_kind.unwrap(), change.topic.to_string()));
         });
-        told.sort_by(|one, other| one.1.cmp(&other.1));
-        told
+        changes.sort_by(|one, other| one.1.cmp(&other.1));
+        changes
     }
 
     #[test]
     fn a_user_joins_with_its_first_connection_and_leaves_with_its_last() {
         let presence = presence();
-        assert_eq!(join(&presence, 1, "u", &["a", "b"], "{}"), [(Move::Join, "a".into()), (Move::Join, "b".into())]);
+        assert_eq!(
+            join(&presence, 1, "u", &["a", "b"], "{}"),
+            [(ChangeKind::Join, "a".into()), (ChangeKind::Join, "b".into())]
+        );
         assert_eq!(join(&presence, 2, "u", &["a"], "{}"), []);
         assert_eq!((presence.stats("a"), presence.stats("b"), presence.size()), ((1, 2), (1, 1), (2, 2)));
-        assert_eq!(leave(&presence, 1, None), [(Move::Leave, "b".into())]);
-        assert_eq!(leave(&presence, 2, Some(&["a", "x"])), [(Move::Leave, "a".into())]);
+        assert_eq!(leave(&presence, 1, None), [(ChangeKind::Leave, "b".into())]);
+        assert_eq!(leave(&presence, 2, Some(&["a", "x"])), [(ChangeKind::Leave, "a".into())]);
         assert_eq!(leave(&presence, 2, None), []);
         assert_eq!((presence.size(), presence.state().connections.len()), ((0, 0), 0));
     }
@@ -323,10 +354,10 @@ mod tests {
     fn the_last_word_counts_and_is_told_only_if_it_is_new() {
         let presence = presence();
         join(&presence, 1, "u", &["a", "b"], r#"{"s": 1}"#);
-        assert_eq!(join(&presence, 2, "u", &["a"], r#"{"s":2}"#), [(Move::Update, "a".into())]);
+        assert_eq!(join(&presence, 2, "u", &["a"], r#"{"s":2}"#), [(ChangeKind::Update, "a".into())]);
         let new = presence.check(r#"{"s":2}"#).unwrap();
-        assert_eq!(told(|tell| presence.update(key(1), &new, tell)), [(Move::Update, "b".into())]);
-        assert_eq!(told(|tell| presence.update(key(9), &new, tell)), []);
+        assert_eq!(changes(|notify| presence.update(key(1), &new, notify)), [(ChangeKind::Update, "b".into())]);
+        assert_eq!(changes(|notify| presence.update(key(9), &new, notify)), []);
         let members = presence.members("a");
         assert_eq!((members["u"].data.get(), members["u"].connections), (r#"{"s":2}"#, 2));
     }
@@ -335,12 +366,12 @@ mod tests {
     fn data_and_members_are_bounded() {
         let presence = Presence::new(PresenceConfig { max_data_size: 10, max_members: 1 });
         assert_eq!(presence.check(r#"{ "s" : 1 }"#).as_deref(), Ok(r#"{"s":1}"#));
-        assert_eq!(presence.check(r#"{"s":12345}"#), Err(PresenceError::TooLong { bytes: 11, most: 10 }));
-        assert!(matches!(presence.check("{"), Err(PresenceError::NoJson { .. })));
+        assert_eq!(presence.check(r#"{"s":12345}"#), Err(PresenceError::TooLong { bytes: 11, maximum: 10 }));
+        assert!(matches!(presence.check("{"), Err(PresenceError::InvalidJson { .. })));
         assert!(matches!(presence.check(&" ".repeat(100)), Err(PresenceError::TooLong { .. })));
         assert_eq!(join(&presence, 1, "u", &["a"], "1").len(), 1);
-        assert_eq!(join(&presence, 2, "v", &["a", "b"], "1"), [(Move::Join, "b".into())]);
-        assert_eq!(leave(&presence, 2, None), [(Move::Leave, "b".into())]);
+        assert_eq!(join(&presence, 2, "v", &["a", "b"], "1"), [(ChangeKind::Join, "b".into())]);
+        assert_eq!(leave(&presence, 2, None), [(ChangeKind::Leave, "b".into())]);
         assert_eq!(presence.size(), (1, 1));
     }
 
@@ -366,14 +397,14 @@ mod tests {
                 };
                 let after = plain.iter().any(|(other, at)| other / 2 == number / 2 && *at == topic);
                 let expected = match (before, after) {
-                    (false, true) => vec![(Move::Join, topic.to_owned())],
-                    (true, false) => vec![(Move::Leave, topic.to_owned())],
+                    (false, true) => vec![(ChangeKind::Join, topic.to_owned())],
+                    (true, false) => vec![(ChangeKind::Leave, topic.to_owned())],
                     _ => vec![],
                 };
                 prop_assert_eq!(events, expected);
                 for name in names {
-                    let there = plain.iter().filter(|(_, at)| *at == name).count();
-                    prop_assert_eq!(presence.stats(name).1, there);
+                    let record = plain.iter().filter(|(_, at)| *at == name).count();
+                    prop_assert_eq!(presence.stats(name).1, record);
                 }
             }
         }

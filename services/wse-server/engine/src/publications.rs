@@ -14,7 +14,7 @@ use bytes::Bytes;
 use crate::lock::lock;
 
 /// How often a waiting publisher checks whether the server has stopped.
-const LOOK: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The backlog of publications, in bytes with frame headers. Clones share it.
 #[derive(Clone, Debug)]
@@ -25,28 +25,28 @@ struct Backlog {
     /// Bytes of all publications that are in memory.
     bytes: AtomicUsize,
     /// The part of `bytes` that waits for other instances.
-    elsewhere: AtomicUsize,
+    remote_bytes: AtomicUsize,
     /// Publishers wait while `bytes` is at least this; with 0 they never wait.
     limit: usize,
     /// Whether a publisher waits, or is about to.
     is_awaited: AtomicBool,
-    asleep: Mutex<()>,
-    fell: Condvar,
+    waiters: Mutex<()>,
+    shrank: Condvar,
 }
 
 /// Bytes that count in the backlog until the last reference to them is dropped.
-struct Held {
+struct CountedBytes {
     bytes: Bytes,
     backlog: Arc<Backlog>,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for CountedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Drop for Held {
+impl Drop for CountedBytes {
     fn drop(&mut self) {
         self.backlog.settle(self.bytes.len());
     }
@@ -54,12 +54,12 @@ impl Drop for Held {
 
 /// Bytes that wait for other instances. They count in the backlog until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Counted {
+pub(crate) struct TrackedBytes {
     bytes: usize,
     publications: Publications,
 }
 
-impl Counted {
+impl TrackedBytes {
     /// Adds `bytes` to the count.
     pub(crate) fn grow(&mut self, bytes: usize) {
         self.bytes += bytes;
@@ -67,7 +67,7 @@ impl Counted {
     }
 }
 
-impl Drop for Counted {
+impl Drop for TrackedBytes {
     fn drop(&mut self) {
         self.publications.settle(self.bytes);
     }
@@ -78,47 +78,54 @@ impl Backlog {
         let left = self.bytes.fetch_sub(bytes, Ordering::SeqCst) - bytes;
         if left <= self.limit / 2 && self.is_awaited.load(Ordering::SeqCst) {
             // The lock keeps a publisher from being between its check and its wait.
-            let _lock = lock(&self.asleep);
+            let _lock = lock(&self.waiters);
             self.is_awaited.store(false, Ordering::SeqCst);
-            self.fell.notify_all();
+            self.shrank.notify_all();
         }
     }
 }
 
 impl Publications {
     pub(crate) fn new(limit: usize) -> Self {
-        let (bytes, elsewhere, is_awaited) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
-        Self(Arc::new(Backlog { bytes, elsewhere, limit, is_awaited, asleep: Mutex::default(), fell: Condvar::new() }))
+        let (bytes, remote_bytes, is_awaited) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+        Self(Arc::new(Backlog {
+            bytes,
+            remote_bytes,
+            limit,
+            is_awaited,
+            waiters: Mutex::default(),
+            shrank: Condvar::new(),
+        }))
     }
 
     /// Counts `bytes` until the last reference to them is dropped.
-    pub(crate) fn hold(&self, bytes: Bytes) -> Bytes {
+    pub(crate) fn track(&self, bytes: Bytes) -> Bytes {
         self.0.bytes.fetch_add(bytes.len(), Ordering::SeqCst);
-        Bytes::from_owner(Held { bytes, backlog: Arc::clone(&self.0) })
+        Bytes::from_owner(CountedBytes { bytes, backlog: Arc::clone(&self.0) })
     }
 
     /// A count of 0 that grows with what is queued for other instances.
-    pub(crate) fn count(&self) -> Counted {
-        Counted { bytes: 0, publications: self.clone() }
+    pub(crate) fn count(&self) -> TrackedBytes {
+        TrackedBytes { bytes: 0, publications: self.clone() }
     }
 
     /// Counts bytes that wait for other instances, until [`Publications::settle`].
     pub(crate) fn charge(&self, bytes: usize) {
-        self.0.elsewhere.fetch_add(bytes, Ordering::SeqCst);
+        self.0.remote_bytes.fetch_add(bytes, Ordering::SeqCst);
         self.0.bytes.fetch_add(bytes, Ordering::SeqCst);
     }
 
     /// Bytes that waited for other instances no longer count.
     pub(crate) fn settle(&self, bytes: usize) {
-        self.0.elsewhere.fetch_sub(bytes, Ordering::SeqCst);
+        self.0.remote_bytes.fetch_sub(bytes, Ordering::SeqCst);
         self.0.settle(bytes);
     }
 
     /// Whether the subscribers of this instance alone are behind by the limit. What waits for other instances doesn't
     /// count: two instances that waited for each other would do so for ever.
-    pub(crate) fn is_full_here(&self) -> bool {
-        let here = self.bytes().saturating_sub(self.0.elsewhere.load(Ordering::SeqCst));
-        self.0.limit > 0 && here >= self.0.limit
+    pub(crate) fn is_full_locally(&self) -> bool {
+        let local_bytes = self.bytes().saturating_sub(self.0.remote_bytes.load(Ordering::SeqCst));
+        self.0.limit > 0 && local_bytes >= self.0.limit
     }
 
     /// How many bytes the backlog has.
@@ -126,19 +133,19 @@ impl Publications {
         self.0.bytes.load(Ordering::SeqCst)
     }
 
-    /// If the limit is reached, waits until at most half of it is used or until `is_over` returns true.
-    pub(crate) fn wait(&self, is_over: impl Fn() -> bool) {
-        let Backlog { limit, is_awaited, asleep, fell, .. } = &*self.0;
+    /// If the limit is reached, waits until at most half of it is used or until `is_stopped` returns true.
+    pub(crate) fn wait(&self, is_stopped: impl Fn() -> bool) {
+        let Backlog { limit, is_awaited, waiters, shrank, .. } = &*self.0;
         if *limit == 0 || self.bytes() < *limit {
             return;
         }
-        let mut guard = lock(asleep);
+        let mut guard = lock(waiters);
         loop {
             is_awaited.store(true, Ordering::SeqCst);
-            if self.bytes() <= limit / 2 || is_over() {
+            if self.bytes() <= limit / 2 || is_stopped() {
                 return;
             }
-            guard = fell.wait_timeout(guard, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+            guard = shrank.wait_timeout(guard, CHECK_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
@@ -150,7 +157,7 @@ mod tests {
     #[test]
     fn bytes_count_while_anyone_has_a_part_of_them() {
         let publications = Publications::new(0);
-        let held = publications.hold(Bytes::from_static(b"0123456789"));
+        let held = publications.track(Bytes::from_static(b"0123456789"));
         let part = held.slice(8..);
         drop(held);
         assert_eq!((publications.bytes(), part.as_ref()), (10, b"89".as_slice()));
@@ -161,9 +168,9 @@ mod tests {
         counted.grow(4);
         assert_eq!(publications.bytes(), 7);
         drop(counted);
-        assert_eq!((publications.bytes(), publications.is_full_here()), (0, false));
+        assert_eq!((publications.bytes(), publications.is_full_locally()), (0, false));
         // Without a limit, publishers don't wait.
-        let _held = publications.hold(Bytes::from_static(b"0123456789"));
+        let _held = publications.track(Bytes::from_static(b"0123456789"));
         publications.wait(|| panic!("it asked whether to go on waiting"));
     }
 
@@ -171,7 +178,7 @@ mod tests {
     fn a_publisher_waits_until_half_of_the_limit_is_free() {
         let publications = Publications::new(10);
         let (first, second) =
-            (publications.hold(Bytes::from_static(b"01234567")), publications.hold(Bytes::from_static(b"ab")));
+            (publications.track(Bytes::from_static(b"01234567")), publications.track(Bytes::from_static(b"ab")));
         let waiting = publications.clone();
         let waiter = std::thread::spawn(move || {
             waiting.wait(|| false);
@@ -187,21 +194,21 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_other_instances_holds_publishers_back_but_not_what_comes_from_there() {
+    fn a_backlog_for_peers_slows_local_publishers_but_not_inbound_publications() {
         let publications = Publications::new(10);
         publications.charge(12);
-        assert_eq!((publications.bytes(), publications.is_full_here()), (12, false));
-        let held = publications.hold(Bytes::from_static(b"0123456789"));
-        assert!(publications.is_full_here());
+        assert_eq!((publications.bytes(), publications.is_full_locally()), (12, false));
+        let held = publications.track(Bytes::from_static(b"0123456789"));
+        assert!(publications.is_full_locally());
         drop(held);
         publications.settle(12);
-        assert_eq!((publications.bytes(), publications.is_full_here()), (0, false));
+        assert_eq!((publications.bytes(), publications.is_full_locally()), (0, false));
     }
 
     #[test]
     fn a_publisher_stops_waiting_when_all_is_over() {
         let publications = Publications::new(1);
-        let _held = publications.hold(Bytes::from_static(b"0123456789"));
+        let _held = publications.track(Bytes::from_static(b"0123456789"));
         publications.wait(|| true);
     }
 }

@@ -212,7 +212,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_observed_it_is_from_0_to_100_and_never_better_for_being_worse(
+        fn quality_is_from_0_to_100_and_monotonic(
             sent: u32, dropped: u32, backlog_bytes: u32, millis: u32, allowance in -1.0..2.0f64,
         ) {
             let time = Some(Duration::from_millis(u64::from(millis)));

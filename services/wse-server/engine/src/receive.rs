@@ -21,12 +21,12 @@ pub enum Step {
     /// The bytes end within a frame. The number is the frame's length, header included, if its header is complete.
     Incomplete(Option<usize>),
     /// A fragment of a message that isn't complete, or a pong: there is nothing to do.
-    Nothing {
+    Consumed {
         /// Where the next frame starts.
         next: usize,
     },
     /// A message of one frame, unmasked in place.
-    Whole {
+    Complete {
         /// Whether the message is text or binary.
         kind: DataKind,
         /// Where the payload is in the buffer.
@@ -107,13 +107,13 @@ impl Receiver {
         let payload = at + header.header_bytes..next;
         frame::unmask(&mut bytes[payload.clone()], header.mask);
         match header.opcode {
-            Opcode::Text if header.fin => Ok(Step::Whole { kind: DataKind::Text, payload, next }),
-            Opcode::Binary if header.fin => Ok(Step::Whole { kind: DataKind::Binary, payload, next }),
+            Opcode::Text if header.fin => Ok(Step::Complete { kind: DataKind::Text, payload, next }),
+            Opcode::Binary if header.fin => Ok(Step::Complete { kind: DataKind::Binary, payload, next }),
             Opcode::Text => self.begin(DataKind::Text, &bytes[payload], next),
             Opcode::Binary => self.begin(DataKind::Binary, &bytes[payload], next),
             Opcode::Continuation => self.proceed(header.fin, &bytes[payload], next),
             Opcode::Ping => Ok(Step::Ping { payload, next }),
-            Opcode::Pong => Ok(Step::Nothing { next }),
+            Opcode::Pong => Ok(Step::Consumed { next }),
             Opcode::Close => frame::close_code(&bytes[payload]).map(|code| Step::Close { code }),
         }
     }
@@ -164,13 +164,13 @@ impl Receiver {
         let mut fragments = Fragments { kind, bytes: payload.to_vec(), checked: 0 };
         fragments.check()?;
         self.fragments = Some(Box::new(fragments));
-        Ok(Step::Nothing { next })
+        Ok(Step::Consumed { next })
     }
 
     fn proceed(&mut self, fin: bool, payload: &[u8], next: usize) -> Result<Step, Violation> {
         let Some(mut fragments) = self.fragments.take() else {
             // `check_order` has refused this frame already.
-            return Ok(Step::Nothing { next });
+            return Ok(Step::Consumed { next });
         };
         fragments.bytes.extend_from_slice(payload);
         if fin {
@@ -178,7 +178,7 @@ impl Receiver {
         }
         fragments.check()?;
         self.fragments = Some(fragments);
-        Ok(Step::Nothing { next })
+        Ok(Step::Consumed { next })
     }
 }
 
@@ -204,8 +204,8 @@ pub fn messages_of<'a>(chunks: impl IntoIterator<Item = &'a [u8]>, limit: usize)
         loop {
             let (outcome, next) = match receiver.step(&mut buffer, at, limit) {
                 Ok(Step::Incomplete(_)) => break,
-                Ok(Step::Nothing { next }) => (None, next),
-                Ok(Step::Whole { kind, payload, next }) => {
+                Ok(Step::Consumed { next }) => (None, next),
+                Ok(Step::Complete { kind, payload, next }) => {
                     (Some(Outcome::Message(kind, buffer[payload].to_vec())), next)
                 }
                 Ok(Step::Joined { kind, payload, next }) => (Some(Outcome::Message(kind, payload)), next),

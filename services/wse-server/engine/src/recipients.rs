@@ -20,7 +20,7 @@ use crate::{
     format::Format,
     key::ConnectionKey,
     lock::lock,
-    pace::{Notice, Pace},
+    pace::{Notice, RateLimiter},
 };
 
 /// Number of locks: a power of two, large enough that senders rarely meet.
@@ -31,7 +31,7 @@ const STRIPES: usize = 64;
 struct Recipient {
     format: Format,
     key: Option<Arc<Key>>,
-    pace: Option<Box<Pace>>,
+    pace: Option<Box<RateLimiter>>,
 }
 
 type Stripe = HashMap<ConnectionKey, Recipient>;
@@ -45,7 +45,7 @@ pub(crate) struct Admission {
 
 /// Whether an event may be sent.
 #[derive(Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum EventDecision {
     Admitted(Admission, Option<Notice>),
     /// An event with the same id was sent to the connection before.
     Duplicate,
@@ -61,7 +61,7 @@ pub(crate) struct Recipients {
     limit: RateLimit,
     duplicates: AtomicU64,
     limited: AtomicU64,
-    unsealed: AtomicU64,
+    unencrypted: AtomicU64,
 }
 
 impl Recipients {
@@ -72,7 +72,7 @@ impl Recipients {
             limit,
             duplicates: AtomicU64::new(0),
             limited: AtomicU64::new(0),
-            unsealed: AtomicU64::new(0),
+            unencrypted: AtomicU64::new(0),
         }
     }
 
@@ -81,13 +81,13 @@ impl Recipients {
     }
 
     /// The connection uses MessagePack from now on.
-    pub(crate) fn packs(&self, connection: ConnectionKey) {
+    pub(crate) fn use_message_pack(&self, connection: ConnectionKey) {
         self.stripe(connection).entry(connection).or_default().format = Format::MessagePack;
     }
 
     /// The connection has an encryption key: events are encrypted from now on. The shard must send the client its own
     /// public key before it writes anything else to the connection.
-    pub(crate) fn encrypts(&self, connection: ConnectionKey, key: Arc<Key>) {
+    pub(crate) fn use_key(&self, connection: ConnectionKey, key: Arc<Key>) {
         self.stripe(connection).entry(connection).or_default().key = Some(key);
     }
 
@@ -104,12 +104,12 @@ impl Recipients {
         id: Option<&str>,
         now_seconds: f64,
         is_open: impl FnOnce() -> bool,
-    ) -> Verdict {
+    ) -> EventDecision {
         // Held until the event's id is recorded: of two threads with the same id, one must wait.
         let mut recent = id.map(|id| (lock(&self.recent), id));
         if recent.as_ref().is_some_and(|(recent, id)| recent.contains(connection, id)) {
             self.duplicates.fetch_add(1, Ordering::Relaxed);
-            return Verdict::Duplicate;
+            return EventDecision::Duplicate;
         }
         let mut is_new = false;
         let (step, admission) = {
@@ -117,21 +117,21 @@ impl Recipients {
             let recipient = stripe.entry(connection).or_default();
             let pace = recipient.pace.get_or_insert_with(|| {
                 is_new = true;
-                Box::new(Pace::new(self.limit, now_seconds))
+                Box::new(RateLimiter::new(self.limit, now_seconds))
             });
             (pace.step(now_seconds), Admission { format: recipient.format, key: recipient.key.clone() })
         };
         if is_new && !is_open() {
             self.close(connection);
         }
-        if !step.may_go {
+        if !step.is_allowed {
             self.limited.fetch_add(1, Ordering::Relaxed);
-            return Verdict::Limited(step.notice);
+            return EventDecision::Limited(step.notice);
         }
         if let Some((recent, id)) = &mut recent {
             recent.insert(connection, id);
         }
-        Verdict::Admitted(admission, step.notice)
+        EventDecision::Admitted(admission, step.notice)
     }
 
     /// The part of the connection's tokens that is left, from 0 to 1.
@@ -157,13 +157,13 @@ impl Recipients {
     }
 
     /// Counts an event that could not be encrypted.
-    pub(crate) fn count_unsealed(&self) {
-        self.unsealed.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn count_unencrypted(&self) {
+        self.unencrypted.fetch_add(1, Ordering::Relaxed);
     }
 
     /// How many events could not be encrypted.
-    pub(crate) fn unsealed(&self) -> u64 {
-        self.unsealed.load(Ordering::Relaxed)
+    pub(crate) fn unencrypted(&self) -> u64 {
+        self.unencrypted.load(Ordering::Relaxed)
     }
 }
 
@@ -187,10 +187,10 @@ mod tests {
     fn an_event_goes_once_and_one_without_an_id_each_time() {
         let recipients = recipients(10.0);
         let admit = |slot, id| recipients.admit(connection(slot), id, 0.0, || true);
-        assert!(matches!(admit(1, Some("a")), Verdict::Admitted(..)));
-        assert!(matches!(admit(1, Some("a")), Verdict::Duplicate));
-        assert!(matches!(admit(2, Some("a")), Verdict::Admitted(..)));
-        assert!((0..2).all(|_| matches!(admit(1, None), Verdict::Admitted(..))));
+        assert!(matches!(admit(1, Some("a")), EventDecision::Admitted(..)));
+        assert!(matches!(admit(1, Some("a")), EventDecision::Duplicate));
+        assert!(matches!(admit(2, Some("a")), EventDecision::Admitted(..)));
+        assert!((0..2).all(|_| matches!(admit(1, None), EventDecision::Admitted(..))));
         assert_eq!((recipients.duplicates(), recipients.limited()), (1, 0));
     }
 
@@ -198,23 +198,23 @@ mod tests {
     fn a_limited_event_and_one_that_was_withdrawn_may_come_again() {
         let recipients = recipients(1.0);
         let admit = |id, capacity_of| recipients.admit(connection(capacity_of), Some(id), 0.0, || true);
-        assert!(matches!(admit("a", 1), Verdict::Admitted(..)));
-        assert!(matches!(admit("b", 1), Verdict::Limited(Some(Notice::Limited))));
-        assert!(matches!(admit("b", 1), Verdict::Limited(None)), "no duplicate: it never went");
-        assert!(matches!(admit("c", 2), Verdict::Admitted(..)));
+        assert!(matches!(admit("a", 1), EventDecision::Admitted(..)));
+        assert!(matches!(admit("b", 1), EventDecision::Limited(Some(Notice::Limited))));
+        assert!(matches!(admit("b", 1), EventDecision::Limited(None)), "no duplicate: it never went");
+        assert!(matches!(admit("c", 2), EventDecision::Admitted(..)));
         recipients.withdraw(connection(2), "c");
-        assert!(matches!(admit("c", 2), Verdict::Limited(_)));
+        assert!(matches!(admit("c", 2), EventDecision::Limited(_)));
         assert_eq!((recipients.duplicates(), recipients.limited()), (0, 3));
     }
 
     #[test]
-    fn a_connection_is_written_to_as_it_was_told() {
+    fn a_connection_is_written_to_as_configured() {
         let recipients = recipients(10.0);
-        recipients.packs(connection(1));
+        recipients.use_message_pack(connection(1));
         let key = Arc::new(Key::new(&[7; 32]).unwrap());
-        recipients.encrypts(connection(2), key.clone());
+        recipients.use_key(connection(2), key.clone());
         let admission = |slot| match recipients.admit(connection(slot), None, 0.0, || true) {
-            Verdict::Admitted(admission, None) => (admission.format, admission.key.is_some()),
+            EventDecision::Admitted(admission, None) => (admission.format, admission.key.is_some()),
             other => panic!("{other:?}"),
         };
         assert_eq!(admission(1), (Format::MessagePack, false));
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn an_event_that_meets_a_closing_connection_leaves_nothing_behind() {
         let recipients = recipients(10.0);
-        assert!(matches!(recipients.admit(connection(1), None, 0.0, || false), Verdict::Admitted(..)));
+        assert!(matches!(recipients.admit(connection(1), None, 0.0, || false), EventDecision::Admitted(..)));
         assert_eq!(entries(&recipients), 0);
     }
 }

@@ -21,7 +21,7 @@ use std::{
 use bytes::Bytes;
 
 use self::foreign::Foreign;
-pub(crate) use self::foreign::Forgotten;
+pub(crate) use self::foreign::RemovedLogs;
 use crate::lock::lock;
 
 /// What a message costs in addition to its bytes, in bytes.
@@ -29,7 +29,7 @@ const ENTRY_BYTES: usize = size_of::<Bytes>() + 32;
 /// What a log costs in addition to its messages, in bytes.
 const LOG_BYTES: usize = 256;
 /// The fewest messages that a log keeps; smaller settings are raised to it.
-const LEAST_BUFFER: usize = 16;
+const MINIMAL_BUFFER: usize = 16;
 
 /// How much history is kept for clients that reconnect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,12 +83,12 @@ pub(crate) struct Log {
     /// When the log was used last, in milliseconds since the Unix epoch.
     used_millis: u64,
     /// The log was dropped while another thread waited for its lock; that thread must look the log up again.
-    is_over: bool,
+    is_discarded: bool,
 }
 
 impl Log {
     fn new(epoch: u32) -> Self {
-        Self { epoch, first: 0, frames: VecDeque::new(), bytes: LOG_BYTES, used_millis: 0, is_over: false }
+        Self { epoch, first: 0, frames: VecDeque::new(), bytes: LOG_BYTES, used_millis: 0, is_discarded: false }
     }
 
     fn next(&self) -> u64 {
@@ -103,9 +103,9 @@ impl Log {
         format!(r#"{{"tp":{topic},"e":"{:08x}","o":{}{comma}{rest}"#, self.epoch, self.next())
     }
 
-    /// Adds the message that was stamped, and drops the oldest if the log has `most` messages.
-    pub(crate) fn push(&mut self, frame: Bytes, most: usize) {
-        if self.frames.len() >= most {
+    /// Adds the message that was stamped, and drops the oldest if the log has `maximum` messages.
+    pub(crate) fn push(&mut self, frame: Bytes, maximum: usize) {
+        if self.frames.len() >= maximum {
             self.first += 1;
             let oldest = self.frames.pop_front().expect("a log holds at least one message");
             self.bytes -= oldest.len() + ENTRY_BYTES;
@@ -119,12 +119,12 @@ impl Log {
     }
 
     /// The messages after `position`; `None` if it belongs to another epoch, if some of them were dropped, or if there
-    /// are more than `most`.
-    pub(crate) fn after(&self, position: Position, most: usize) -> Option<impl ExactSizeIterator<Item = &Bytes>> {
-        let wanted = u64::try_from(position.offset.checked_add(1)?).ok()?;
-        let skipped = usize::try_from(wanted.checked_sub(self.first)?).ok()?;
+    /// are more than `maximum`.
+    pub(crate) fn after(&self, position: Position, maximum: usize) -> Option<impl ExactSizeIterator<Item = &Bytes>> {
+        let expected_offset = u64::try_from(position.offset.checked_add(1)?).ok()?;
+        let skipped = usize::try_from(expected_offset.checked_sub(self.first)?).ok()?;
         let missed = self.frames.len().checked_sub(skipped)?;
-        (position.epoch == self.epoch && missed <= most).then(|| self.frames.range(skipped..))
+        (position.epoch == self.epoch && missed <= maximum).then(|| self.frames.range(skipped..))
     }
 }
 
@@ -143,7 +143,7 @@ pub(crate) struct Recovery {
 
 impl Recovery {
     pub(crate) fn new(config: RecoveryConfig) -> Self {
-        let buffer_size = config.buffer_size.max(LEAST_BUFFER).next_power_of_two();
+        let buffer_size = config.buffer_size.max(MINIMAL_BUFFER).next_power_of_two();
         Self {
             config: RecoveryConfig { buffer_size, ..config },
             logs: Mutex::default(),
@@ -157,10 +157,10 @@ impl Recovery {
     /// Runs `work` with a topic's log, which is locked meanwhile. A topic without a log gets a new one.
     pub(crate) fn with<T>(&self, topic: &str, now_millis: u64, work: impl FnOnce(&mut Log) -> T) -> T {
         let mut work = Some(work);
-        let mut once = |log: &mut Log| work.take().map(|work| work(log));
+        let mut run_once = |log: &mut Log| work.take().map(|work| work(log));
         loop {
-            if let Some(result) = self.work(&self.log(topic), now_millis, &mut once) {
-                self.keep_to_budget(topic);
+            if let Some(result) = self.work(&self.log(topic), now_millis, &mut run_once) {
+                self.enforce_budget(topic);
                 return result.expect("it is done once");
             }
         }
@@ -169,7 +169,7 @@ impl Recovery {
     /// Runs `work` with a log; `None` if the log was dropped.
     fn work<T>(&self, log: &Mutex<Log>, now_millis: u64, work: impl FnOnce(&mut Log) -> T) -> Option<T> {
         let mut log = lock(log);
-        if log.is_over {
+        if log.is_discarded {
             return None;
         }
         let before = log.bytes;
@@ -180,7 +180,7 @@ impl Recovery {
     }
 
     /// Drops logs other than the topic's if the memory budget is exceeded.
-    fn keep_to_budget(&self, topic: &str) {
+    fn enforce_budget(&self, topic: &str) {
         if self.bytes.load(Ordering::Relaxed) > self.config.memory_budget {
             self.make_room(topic);
         }
@@ -205,24 +205,24 @@ impl Recovery {
         self.bytes.fetch_sub(before, Ordering::Relaxed);
     }
 
-    /// Drops the least recently used logs, except the log of `kept`, until a tenth of the budget is free.
-    fn make_room(&self, kept: &str) {
+    /// Drops the least recently used logs, except the log of `retained`, until a tenth of the budget is free.
+    fn make_room(&self, retained: &str) {
         // A locked log is in use.
         let used = |log: &Arc<Mutex<Log>>| log.try_lock().ok().map(|log| log.used_millis);
         let own: Vec<_> = lock(&self.logs).iter().map(|(topic, log)| (used(log), Arc::clone(topic), None)).collect();
         let mut oldest = own;
         for (topic, logs) in &*lock(&self.foreign) {
-            oldest.extend(logs.iter().map(|(epoch, kept)| (used(&kept.log), Arc::clone(topic), Some(*epoch))));
+            oldest.extend(logs.iter().map(|(epoch, retained)| (used(&retained.log), Arc::clone(topic), Some(*epoch))));
         }
-        oldest.retain(|(used, topic, epoch)| used.is_some() && (epoch.is_some() || **topic != *kept));
+        oldest.retain(|(used, topic, epoch)| used.is_some() && (epoch.is_some() || **topic != *retained));
         oldest.sort_unstable();
         for (_, topic, epoch) in oldest {
             if self.bytes.load(Ordering::Relaxed) <= self.config.memory_budget / 10 * 9 {
                 break;
             }
             match epoch {
-                None => self.give_up(&mut lock(&self.logs), &topic),
-                Some(epoch) => self.give_up_foreign(&topic, epoch),
+                None => self.discard_log(&mut lock(&self.logs), &topic),
+                Some(epoch) => self.discard_foreign(&topic, epoch),
             }
         }
     }
@@ -235,20 +235,20 @@ impl Recovery {
             let mut logs = lock(&self.logs);
             let old: Vec<_> = logs.iter().filter(|(_, log)| is_old(log)).map(|(topic, _)| Arc::clone(topic)).collect();
             for topic in old {
-                self.give_up(&mut logs, &topic);
+                self.discard_log(&mut logs, &topic);
             }
         }
-        self.end(self.take_foreign(|_, _, kept| is_old(&kept.log)));
+        self.end(self.take_foreign(|_, _, retained| is_old(&retained.log)));
     }
 
-    fn give_up(&self, logs: &mut HashMap<Arc<str>, Arc<Mutex<Log>>>, topic: &str) {
+    fn discard_log(&self, logs: &mut HashMap<Arc<str>, Arc<Mutex<Log>>>, topic: &str) {
         // Without waiting for a thread that works on it: that thread may wait for a subscriber.
-        let over = logs.get(topic).and_then(|log| {
+        let discarded = logs.get(topic).and_then(|log| {
             let mut log = log.try_lock().ok()?;
-            log.is_over = true;
+            log.is_discarded = true;
             Some(log.bytes)
         });
-        if let Some(bytes) = over {
+        if let Some(bytes) = discarded {
             logs.remove(topic);
             self.charge(bytes, 0);
         }
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_missed_is_replayed_unless_it_is_gone_too_much_or_another_epoch_s() {
+    fn missed_messages_are_replayed_unless_evicted_too_many_or_of_another_epoch() {
         let recovery = recovery(16, 1 << 20);
         assert_eq!(recovery.with("a", 0, |log| log.position().offset), -1);
         assert_eq!(after(&recovery, "a", -1), Some(vec![]));
@@ -335,16 +335,16 @@ mod tests {
         }
         let (topics, bytes) = recovery.size();
         assert!(topics > 10 && bytes > 5000, "{topics} {bytes}");
-        let kept = |n: u64| lock(&recovery.logs).contains_key(format!("topic {n}").as_str());
-        assert!(kept(49) && !kept(0) && !kept(10));
+        let retained = |n: u64| lock(&recovery.logs).contains_key(format!("topic {n}").as_str());
+        assert!(retained(49) && !retained(0) && !retained(10));
     }
 
     #[test]
-    fn whoever_waits_for_a_log_that_is_given_up_gets_another() {
+    fn a_waiter_for_an_abandoned_log_gets_another() {
         let recovery = recovery(16, 1 << 20);
         let stale = recovery.log("a");
         recovery.forget_old(1_000_000);
-        assert!(lock(&stale).is_over);
+        assert!(lock(&stale).is_discarded);
         publish(&recovery, "a", 1_000_000, "{}");
         assert_eq!(recovery.size().0, 1);
     }

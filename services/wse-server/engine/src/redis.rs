@@ -3,18 +3,18 @@
 //! A topic is the channel `wse:<topic>`; a publication there has a [`header`] in front of its text. Outbound, `outbox`
 //! numbers and queues publications and `publisher` writes them. `interest` knows the topics that clients of this
 //! instance need, `subscriber` subscribes to them and hands on the messages that arrive, `inbox` finds out which of
-//! these are new, and `past` keeps them for clients that reconnect. `letters` holds the dead letters. [`resp`] is the
+//! these are new, and `history` keeps them for clients that reconnect. `dead_letters` holds the dead letters. [`resp`] is the
 //! wire format. It is our own because a client library that queues inbound messages without a bound could not stop
 //! reading, and because of the cost per message.
 
 mod address;
 mod connection;
+mod dead_letters;
 pub mod header;
+mod history;
 mod inbox;
 mod interest;
-mod letters;
 mod outbox;
-mod past;
 mod publisher;
 mod recent;
 pub mod resp;
@@ -40,9 +40,9 @@ use self::{
     address::Address,
     interest::Interest,
     outbox::{Loss, Outbox},
-    publisher::Ask,
+    publisher::Query,
 };
-pub use self::{address::AddressError, letters::RedisDeadLetter};
+pub use self::{address::AddressError, dead_letters::RedisDeadLetter};
 pub use crate::links::RedisStats;
 use crate::{
     hub::Hub,
@@ -56,15 +56,15 @@ const CHANNEL: &str = "wse:";
 /// What the key of a topic's list of dead letters begins with.
 const DEAD_LETTERS: &str = "wse:dlq:";
 /// How long a stopping server waits for Redis to take what was published.
-const FAREWELL: Duration = Duration::from_secs(1);
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Timeouts and pauses of the connections to Redis.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RedisTimes {
+pub struct RedisTiming {
     /// Limit for a connection attempt, including the first commands and their replies.
     pub connect: Duration,
     /// Limit for a reply; beyond it the connection is considered lost.
-    pub answer: Duration,
+    pub reply: Duration,
     /// How long a subscriber receives nothing before it sends a PING.
     pub heartbeat: Duration,
     /// The pause before the first attempt to reconnect; each further pause is half as long again.
@@ -78,11 +78,11 @@ pub struct RedisTimes {
     pub breaker: BreakerConfig,
 }
 
-impl Default for RedisTimes {
+impl Default for RedisTiming {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(2),
-            answer: Duration::from_secs(2),
+            reply: Duration::from_secs(2),
             heartbeat: Duration::from_secs(5),
             first_retry: Duration::from_secs(1),
             longest_retry: Duration::from_secs(60),
@@ -96,9 +96,9 @@ impl Default for RedisTimes {
     }
 }
 
-impl RedisTimes {
+impl RedisTiming {
     /// How long a publication waits for a connection.
-    fn patience(&self) -> Duration {
+    fn maximal_wait(&self) -> Duration {
         self.attempts.iter().sum()
     }
 }
@@ -111,10 +111,10 @@ pub enum RedisError {
     Address(#[from] AddressError),
     /// The server is connected to a Redis already.
     #[error("this server is connected to a Redis already")]
-    Twice,
+    AlreadyConnected,
     /// The server was never connected to a Redis.
     #[error("this server was never connected to a Redis: call connect_redis() first")]
-    Never,
+    NotConnected,
     /// The server has stopped.
     #[error("this server has stopped")]
     Stopped,
@@ -129,12 +129,12 @@ pub enum RedisError {
 /// What the two connections share: the one that publishes and the one that subscribes.
 struct Inner {
     address: Address,
-    times: RedisTimes,
+    times: RedisTiming,
     /// The number by which other instances know this one, drawn when the link starts.
     origin: u64,
     outbox: Outbox,
     interest: Interest,
-    asks: mpsc::UnboundedSender<Ask>,
+    queries: mpsc::UnboundedSender<Query>,
     received: Mutex<inbox::Books>,
     /// Whether the publishing connection is open, and whether the subscribing one is (below).
     publishes: AtomicBool,
@@ -156,9 +156,9 @@ impl Redis {
     /// # Errors
     /// [`RedisError::Address`] for an invalid URL, [`RedisError::Thread`] if a thread can't be started. A connection
     /// that fails is no error: the threads try again.
-    pub(crate) fn start(shared: &Arc<Hub>, url: &str, times: RedisTimes) -> Result<Self, RedisError> {
+    pub(crate) fn start(shared: &Arc<Hub>, url: &str, times: RedisTiming) -> Result<Self, RedisError> {
         let address = Address::parse(url)?;
-        let (asks, asked) = mpsc::unbounded_channel();
+        let (queries, query_receiver) = mpsc::unbounded_channel();
         let origin = crate::random::id(crate::clock::now_millis()).as_u64_pair().1;
         let inner = Arc::new(Inner {
             address,
@@ -166,7 +166,7 @@ impl Redis {
             origin,
             outbox: Outbox::new(origin, shared.config.max_outbound_queue_bytes, shared.publications.clone()),
             interest: Interest::default(),
-            asks,
+            queries,
             received: Mutex::default(),
             publishes: AtomicBool::new(false),
             receives: AtomicBool::new(false),
@@ -177,8 +177,8 @@ impl Redis {
         let redis = Self { inner: Arc::clone(&inner), threads: Mutex::default() };
         let carrier: Arc<dyn Carrier> = inner.clone();
         shared.links.add(Arc::clone(&carrier));
-        shared.topics.tell_wanted(&*carrier);
-        let started = redis.spawn("wse-redis-out", publisher::run(inner.clone(), asked));
+        shared.topics.announce_topics(&*carrier);
+        let started = redis.spawn("wse-redis-out", publisher::run(inner.clone(), query_receiver));
         let started = started.and_then(|()| redis.spawn("wse-redis-in", subscriber::run(inner, Arc::clone(shared))));
         started.inspect_err(|_| {
             redis.stop();
@@ -227,7 +227,7 @@ impl Redis {
 
     /// The dead letters that the application hasn't fetched yet; each is returned once.
     pub(crate) fn dead_letters(&self) -> Vec<RedisDeadLetter> {
-        self.inner.outbox.fetch_letters()
+        self.inner.outbox.fetch_dead_letters()
     }
 
     /// Publishes the oldest `limit` dead letters of a topic again that Redis keeps. Returns how many.
@@ -236,16 +236,16 @@ impl Redis {
     /// [`RedisError::Stopped`] if the publishing thread has ended; [`RedisError::Replay`] if Redis refused, if there is
     /// no connection, or if no reply came in time.
     pub(crate) fn replay(&self, topic: &str, limit: usize) -> Result<usize, RedisError> {
-        let (answer, answered) = sync_channel(1);
-        let ask = Ask::Replay(topic.into(), limit, answer);
-        self.inner.asks.send(ask).map_err(|_| RedisError::Stopped)?;
-        match answered.recv_timeout(self.inner.patience()) {
+        let (reply, replied) = sync_channel(1);
+        let query = Query::Replay(topic.into(), limit, reply);
+        self.inner.queries.send(query).map_err(|_| RedisError::Stopped)?;
+        match replied.recv_timeout(self.inner.maximal_wait()) {
             Ok(replayed) => replayed.map_err(RedisError::Replay),
             Err(_) => Err(RedisError::Replay("no answer came".into())),
         }
     }
 
-    /// Ends both threads: what is queued is still published, up to [`FAREWELL`]. [`Redis::join`] waits for their end.
+    /// Ends both threads: what is queued is still published, up to [`STOP_TIMEOUT`]. [`Redis::join`] waits for their end.
     pub(crate) fn stop(&self) {
         self.inner.stop.send_replace(true);
     }
@@ -262,8 +262,8 @@ impl Redis {
 
 impl Inner {
     /// How long a thread waits for a reply, including the replies to commands before its own.
-    fn patience(&self) -> Duration {
-        self.times.connect + 2 * self.times.answer
+    fn maximal_wait(&self) -> Duration {
+        self.times.connect + 2 * self.times.reply
     }
 }
 
@@ -272,16 +272,16 @@ impl Carrier for Inner {
         self.outbox.publish(topic, publications);
     }
 
-    fn want(&self, topic: &str, wanted: bool) {
-        self.interest.want(topic, wanted);
+    fn set_interest(&self, topic: &str, is_interested: bool) {
+        self.interest.set_interest(topic, is_interested);
     }
 
     /// The number of subscribers by name that PUBSUB NUMSUB reports, without this instance. Pattern subscribers aren't
     /// counted.
     fn audience(&self, topic: &str) -> usize {
-        let (answer, answered) = sync_channel(1);
-        match self.asks.send(Ask::Audience(topic.into(), answer)) {
-            Ok(()) => answered.recv_timeout(self.patience()).unwrap_or(0),
+        let (reply, replied) = sync_channel(1);
+        match self.queries.send(Query::Audience(topic.into(), reply)) {
+            Ok(()) => replied.recv_timeout(self.maximal_wait()).unwrap_or(0),
             Err(_) => 0,
         }
     }

@@ -55,8 +55,8 @@ impl Registry {
         self.keys(id).remove(&id);
     }
 
-    pub(crate) fn forget(&self, gone: impl Iterator<Item = ConnectionKey>) {
-        for key in gone {
+    pub(crate) fn forget(&self, closed: impl Iterator<Item = ConnectionKey>) {
+        for key in closed {
             self.ids(key).remove(&key);
             self.users(key).remove(&key);
         }
@@ -67,7 +67,7 @@ impl Registry {
     }
 
     /// Records the user of a connection.
-    pub(crate) fn introduce(&self, key: ConnectionKey, user: &str) {
+    pub(crate) fn set_user(&self, key: ConnectionKey, user: &str) {
         self.users(key).insert(key, user.into());
     }
 
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(registry.key(&id.to_string()), Some(key));
         registry.close(id);
         assert_eq!((registry.key(&id.to_string()), registry.id(key)), (None, Some(id)));
-        registry.introduce(key, "somebody");
+        registry.set_user(key, "somebody");
         assert_eq!(registry.user(key).as_deref(), Some("somebody"));
         registry.forget([key].into_iter());
         assert_eq!((registry.id(key), registry.user(key)), (None, None));

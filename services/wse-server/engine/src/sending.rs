@@ -18,7 +18,7 @@ use crate::{
     pace::Notice,
     priority::Level,
     random,
-    recipients::{Admission, Verdict},
+    recipients::{Admission, EventDecision},
     server::Server,
 };
 
@@ -76,9 +76,9 @@ impl Server {
         let is_open = || shared.registry.key(connection).is_some();
         let verdict = shared.recipients.admit(key, id.as_deref(), shared.uptime_seconds(), is_open);
         let (admission, notice) = match verdict {
-            Verdict::Duplicate | Verdict::Limited(None) => return Ok(None),
-            Verdict::Limited(notice) => return Ok(Some(Outgoing { connection: key, notice, written: None })),
-            Verdict::Admitted(admission, notice) => (admission, notice),
+            EventDecision::Duplicate | EventDecision::Limited(None) => return Ok(None),
+            EventDecision::Limited(notice) => return Ok(Some(Outgoing { connection: key, notice, written: None })),
+            EventDecision::Admitted(admission, notice) => (admission, notice),
         };
         let Admission { format, key: seal } = admission;
         let now_millis = clock::now_millis();
@@ -108,7 +108,7 @@ impl Server {
             Ok((frame, size)) => size * usize::from(mailbox.put(Command::Event(connection, frame, level))),
             Err(error) => {
                 tracing::error!(%error, "an event could not be encrypted");
-                self.shared.recipients.count_unsealed();
+                self.shared.recipients.count_unencrypted();
                 0
             }
         }

@@ -44,7 +44,7 @@ const BOOKS_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long all shards together may take to grade their connections; a health check must not wait longer.
 const SURVEY_TIMEOUT: Duration = Duration::from_secs(1);
 /// How many topics the metrics list by name.
-const SHOWN_TOPICS: usize = 50;
+const LISTED_TOPICS: usize = 50;
 
 /// The application's own counters, which are reported next to the engine's. Both methods are called from a thread that
 /// may block.
@@ -64,7 +64,7 @@ struct Instance {
     redis: Mutex<Option<Arc<Redis>>>,
     /// Messages that the application found to be malformed when it parsed them. The shards count those that they find
     /// themselves.
-    malformed_when_touched: AtomicU64,
+    malformed_when_parsed: AtomicU64,
     application: RwLock<Option<Arc<dyn ApplicationSource>>>,
 }
 
@@ -74,7 +74,7 @@ impl Instance {
             hub,
             cluster: OnceLock::new(),
             redis: Mutex::default(),
-            malformed_when_touched: AtomicU64::new(0),
+            malformed_when_parsed: AtomicU64::new(0),
             application: RwLock::new(None),
         }
     }
@@ -269,7 +269,7 @@ impl Server {
 
     /// Counts `messages` of [`crate::Kind::Json`] that the application found to be invalid JSON.
     pub fn count_malformed(&self, messages: u64) {
-        self.instance.malformed_when_touched.fetch_add(messages, Ordering::Relaxed);
+        self.instance.malformed_when_parsed.fetch_add(messages, Ordering::Relaxed);
     }
 
     /// Replaces the keys that verify tokens, so that keys can be rotated without a restart. Open connections stay.

@@ -9,16 +9,16 @@ mod accept;
 mod assembly;
 mod audience;
 mod core;
+mod deadlines;
 mod echo;
 mod encrypted;
 mod fanout;
 mod open;
+mod pending;
 mod quality;
 mod read;
 mod room;
-mod strangers;
 mod take;
-mod tend;
 mod write;
 
 use std::{
@@ -32,10 +32,10 @@ use rustix::event::{Timespec, epoll};
 use self::{
     audience::Audiences,
     core::{Core, Overflow},
+    deadlines::Deadlines,
+    pending::PendingHandshakes,
     quality::Surveys,
     read::Progress,
-    strangers::Strangers,
-    tend::Tending,
 };
 use crate::{
     connection::{Connection, Phase, Table},
@@ -57,7 +57,7 @@ const WAKER: u64 = u64::MAX - 1;
 /// Whether the shard reads from its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reading {
-    Going,
+    Active,
     /// The application holds as many messages or bytes as it may.
     Paused,
     /// The application holds few messages, but they keep all arenas in use.
@@ -70,9 +70,9 @@ pub(crate) struct Shard {
     table: Table,
     audiences: Audiences,
     core: Core,
-    tending: Tending,
+    timers: Deadlines,
     surveys: Surveys,
-    strangers: Strangers,
+    pending: PendingHandshakes,
     /// Connections to read from.
     ready: VecDeque<ConnectionKey>,
     /// Connections to read from once the application releases messages.
@@ -100,13 +100,13 @@ impl Shard {
             listener: Some(listener),
             table: Table::new(u8::try_from(index).expect("the configuration allows 256 shards")),
             audiences: Audiences::default(),
-            tending: Tending::new(&shared.config),
+            timers: Deadlines::new(&shared.config),
             surveys: Surveys::default(),
-            strangers: Strangers::new(&shared.config, shared.wakers.len()),
+            pending: PendingHandshakes::new(&shared.config, shared.wakers.len()),
             core: Core::new(index, shared),
             ready: VecDeque::new(),
             parked: VecDeque::new(),
-            reading: Reading::Going,
+            reading: Reading::Active,
             is_accepting: false,
             descriptor_ceiling: accept::descriptor_ceiling(),
             accept_retry_millis: None,
@@ -122,17 +122,17 @@ impl Shard {
             self.wait(&mut events);
             self.core.tick_clock();
             for event in events.drain(..) {
-                self.note(event);
+                self.handle_event(event);
             }
-            self.obey();
+            self.run_commands();
             self.accept();
             self.resume();
             self.read();
-            self.tend();
+            self.deadlines();
             self.survey();
             self.core.hand_over();
         }
-        self.end();
+        self.finish();
     }
 
     fn is_over(&self) -> bool {
@@ -140,7 +140,7 @@ impl Shard {
     }
 
     fn wait(&self, events: &mut Vec<epoll::Event>) {
-        let millis = self.patience_millis();
+        let millis = self.wait_millis();
         let timeout = Timespec { tv_sec: (millis / 1000) as i64, tv_nsec: (millis % 1000 * 1_000_000) as i64 };
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -149,19 +149,19 @@ impl Shard {
     }
 
     /// How long the shard may wait if no event arrives, in milliseconds.
-    fn patience_millis(&self) -> u64 {
-        let is_walking = self.tending.is_sweeping() || !self.surveys.is_empty();
-        if !self.ready.is_empty() || self.is_accepting || is_walking || self.has_just_paused() {
+    fn wait_millis(&self) -> u64 {
+        let has_sweep = self.timers.is_sweeping() || !self.surveys.is_empty();
+        if !self.ready.is_empty() || self.is_accepting || has_sweep || self.has_just_paused() {
             return 0;
         }
         let now = self.core.now_millis;
         let retry = (self.reading == Reading::Starved).then_some(now + ARENA_RETRY_MILLIS);
-        let next = [retry, self.accept_retry_millis, self.stop_deadline_millis, Some(self.tending.next_millis())];
+        let next = [retry, self.accept_retry_millis, self.stop_deadline_millis, Some(self.timers.next_millis())];
         next.into_iter().flatten().min().unwrap_or(now).saturating_sub(now)
     }
 
     /// Records what an event reports about its socket.
-    fn note(&mut self, event: epoll::Event) {
+    fn handle_event(&mut self, event: epoll::Event) {
         let flags = event.flags;
         match event.data.u64() {
             LISTENER => self.is_accepting = true,
@@ -176,8 +176,8 @@ impl Shard {
                 connection.is_hung_up |= flags.intersects(hung_up);
                 if flags.intersects(hung_up | epoll::EventFlags::IN) {
                     connection.is_readable = true;
-                    if !connection.is_listed {
-                        connection.is_listed = true;
+                    if !connection.is_queued {
+                        connection.is_queued = true;
                         self.ready.push_back(key);
                     }
                 }
@@ -200,22 +200,22 @@ impl Shard {
             core.flush(connection)
         });
         let Some(connection) = self.table.get_mut(key) else { return };
-        if connection.is_withheld && !self.core.is_behind(connection) {
-            connection.is_withheld = false;
+        if connection.is_read_suspended && !self.core.is_behind(connection) {
+            connection.is_read_suspended = false;
             self.ready.push_back(key);
         }
     }
 
     /// Puts a connection back after work, or removes it.
     fn settle(&mut self, mut connection: Box<Connection>, progress: Progress) -> Progress {
-        if connection.is_stranger && connection.is_registered {
-            connection.is_stranger = false;
-            self.strangers.leave(connection.key);
+        if connection.is_pending_handshake && connection.is_registered {
+            connection.is_pending_handshake = false;
+            self.pending.leave(connection.key);
         }
         match progress {
-            Progress::Gone(reason) => self.remove(connection, reason),
+            Progress::Closed(reason) => self.remove(connection, reason),
             _ => {
-                self.tending.watch(&mut connection, &self.core);
+                self.timers.watch(&mut connection, &self.core);
                 self.table.put(connection);
             }
         }
@@ -224,12 +224,12 @@ impl Shard {
 
     fn remove(&mut self, mut connection: Box<Connection>, reason: CloseReason) {
         self.table.release(connection.key);
-        if connection.is_stranger {
-            self.strangers.leave(connection.key);
+        if connection.is_pending_handshake {
+            self.pending.leave(connection.key);
         }
         self.end_subscriptions(&connection);
         if connection.reserved > 0 {
-            self.core.assembly.take_back(&mut connection);
+            self.core.assembly.release_reservation(&mut connection);
             self.grant();
         }
         self.core.forget(&mut connection, reason);
@@ -238,10 +238,10 @@ impl Shard {
     /// Reads again if the application has released messages; otherwise asks to be woken when it does.
     fn resume(&mut self) {
         self.core.intake.set_room(self.core.room());
-        if self.reading == Reading::Going || self.core.shared.inbound.held.pause(self.core.index) {
+        if self.reading == Reading::Active || self.core.shared.inbound.usage.pause(self.core.index) {
             return;
         }
-        self.reading = Reading::Going;
+        self.reading = Reading::Active;
         // The parked ones go first, as they have waited longest.
         self.parked.append(&mut self.ready);
         std::mem::swap(&mut self.parked, &mut self.ready);
@@ -249,7 +249,7 @@ impl Shard {
 
     /// Whether a pause began in this round. The shard hasn't asked for a wake-up yet then, so it must not wait.
     fn has_just_paused(&self) -> bool {
-        self.reading == Reading::Paused && !self.core.shared.inbound.held.is_paused(self.core.index)
+        self.reading == Reading::Paused && !self.core.shared.inbound.usage.is_paused(self.core.index)
     }
 
     /// Reads once from each connection that is ready.
@@ -257,32 +257,32 @@ impl Shard {
         for _ in 0..self.ready.len() {
             let Some(key) = self.ready.pop_front() else { break };
             let Some(mut connection) = self.table.take(key) else { continue };
-            connection.is_listed = false;
+            connection.is_queued = false;
             let needs_room = matches!(connection.phase, Phase::Open | Phase::Closing);
-            if needs_room && self.reading != Reading::Going {
-                connection.is_listed = true;
+            if needs_room && self.reading != Reading::Active {
+                connection.is_queued = true;
                 self.parked.push_back(key);
                 self.table.put(connection);
                 continue;
             }
             if needs_room && connection.backlog.is_some() && self.core.is_behind(&connection) {
                 // The client sends requests and doesn't read the replies: it isn't read until it has taken these.
-                connection.is_withheld = true;
-                connection.is_listed = true;
+                connection.is_read_suspended = true;
+                connection.is_queued = true;
                 self.table.put(connection);
                 continue;
             }
             let progress = self.core.serve(&mut connection);
-            let may_go_on = matches!(progress, Progress::Gone(_)) || self.look_at_assembly(&mut connection);
+            let may_go_on = matches!(progress, Progress::Closed(_)) || self.check_assembly(&mut connection);
             match progress {
                 _ if !may_go_on => {}
                 Progress::Full | Progress::Starved => {
-                    connection.is_listed = true;
+                    connection.is_queued = true;
                     self.parked.push_front(key);
                     self.pause(progress);
                 }
                 Progress::More if connection.has_input() => {
-                    connection.is_listed = true;
+                    connection.is_queued = true;
                     self.ready.push_back(key);
                 }
                 _ => {}
@@ -296,7 +296,7 @@ impl Shard {
     }
 
     /// Updates a connection's memory reservation for a partial message. Returns false if the connection has to wait.
-    fn look_at_assembly(&mut self, connection: &mut Connection) -> bool {
+    fn check_assembly(&mut self, connection: &mut Connection) -> bool {
         if !connection.is_assembling() {
             return true;
         }
@@ -315,7 +315,7 @@ impl Shard {
     }
 
     /// Removes all connections, and stores their books where they can still be fetched.
-    fn end(mut self) {
+    fn finish(mut self) {
         for slot in 0..self.table.slots() {
             if let Some(connection) = self.table.take_slot(slot) {
                 self.remove(connection, CloseReason::Shutdown);
@@ -328,7 +328,7 @@ impl Shard {
         self.commands.clear();
         mailbox.take(&mut self.commands);
         self.commands.clear();
-        let mut left = self.core.shared.last_books.lock().unwrap_or_else(PoisonError::into_inner);
-        left.extend(self.core.closed_books.drain(..));
+        let mut books = self.core.shared.last_books.lock().unwrap_or_else(PoisonError::into_inner);
+        books.extend(self.core.closed_books.drain(..));
     }
 }

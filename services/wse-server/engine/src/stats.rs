@@ -308,7 +308,7 @@ pub(crate) struct Book {
 }
 
 impl Book {
-    pub(crate) fn told(&self) -> ConnectionBook {
+    pub(crate) fn snapshot(&self) -> ConnectionBook {
         let Self { id, open, received, consumed, dropped, sent, send_dropped } = *self;
         let (sent, send_dropped) = (Some(sent), Some(send_dropped));
         ConnectionBook { id: id.to_string(), open, received, consumed, dropped, sent, send_dropped, application: None }

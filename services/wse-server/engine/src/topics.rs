@@ -32,7 +32,7 @@ use crate::{
 pub(crate) type TopicId = u64;
 
 /// Names whose matching patterns are cached. Publishing to ever new names empties the cache again and again.
-const REMEMBERED_NAMES: usize = 4096;
+const CACHED_NAMES: usize = 4096;
 /// The most bytes that the name of a queue group may have.
 const LONGEST_GROUP: usize = 512;
 
@@ -46,12 +46,12 @@ pub enum TopicError {
         given: String,
     },
     /// The name is too long to be compared with every publication.
-    #[error("a topic's name has {most} bytes at most, this one has {bytes}; it begins with {beginning:?}")]
+    #[error("a topic's name has {maximum} bytes at most, this one has {bytes}; it begins with {beginning:?}")]
     TooLong {
         /// Length of the name in bytes.
         bytes: usize,
         /// The limit in bytes.
-        most: usize,
+        maximum: usize,
         /// The first 40 characters of the name.
         beginning: String,
     },
@@ -63,21 +63,21 @@ pub enum TopicError {
     },
     /// The connection would have more subscriptions than it may.
     #[error(
-        "a connection may have {most} subscriptions, this one would have {wanted}: unsubscribe some, or raise the limit"
+        "a connection may have {maximum} subscriptions, this one would have {requested}: unsubscribe some, or raise the limit"
     )]
     TooManySubscriptions {
         /// The number of subscriptions with the requested ones.
-        wanted: usize,
+        requested: usize,
         /// The most subscriptions that a connection may have.
-        most: usize,
+        maximum: usize,
     },
     /// There are more rules than can be compared with each subscription.
-    #[error("a connection's topics may have {most} rules, not {rules}")]
+    #[error("a connection's topics may have {maximum} rules, not {rules}")]
     TooManyRules {
         /// The number of rules that were given.
         rules: usize,
         /// The most rules that a connection's topics may have.
-        most: usize,
+        maximum: usize,
     },
 }
 
@@ -89,13 +89,13 @@ pub(crate) fn check(topic: &str) -> Result<(), TopicError> {
     check_name(topic, glob::LONGEST)
 }
 
-fn check_name(name: &str, most: usize) -> Result<(), TopicError> {
+fn check_name(name: &str, maximum: usize) -> Result<(), TopicError> {
     if name.trim().is_empty() {
         return Err(TopicError::Empty { given: name.into() });
     }
-    if name.len() > most {
+    if name.len() > maximum {
         let beginning = name.chars().take(40).collect();
-        return Err(TopicError::TooLong { bytes: name.len(), most, beginning });
+        return Err(TopicError::TooLong { bytes: name.len(), maximum, beginning });
     }
     match name.chars().any(char::is_control) {
         true => Err(TopicError::Control { given: name.into() }),
@@ -128,30 +128,30 @@ pub(crate) struct Pick {
 
 /// A change that a connection's shard has to make to its own lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum SubscriptionChange {
     /// The connection has subscriptions or rules that must be removed when it closes.
-    Enlist,
+    Registered,
     /// From now on the connection gets what is published to the topic.
-    Listen(TopicId),
+    Subscribed(TopicId),
     /// The connection no longer gets what is published to the topic.
-    Ignore(TopicId),
+    Unsubscribed(TopicId),
 }
 
 /// The topics of a server, with their subscribers and queue groups.
 pub(crate) struct Topics {
     state: RwLock<State>,
     /// The topics that each name matches, as long as the patterns stay the same.
-    fitting: Mutex<HashMap<Arc<str>, Arc<[TopicId]>>>,
+    matching: Mutex<HashMap<Arc<str>, Arc<[TopicId]>>>,
     shards: usize,
     /// The most subscriptions of a connection; 0 switches the limit off.
-    most_subscriptions: usize,
+    maximal_subscriptions: usize,
     /// Notified of topics that get their first subscriber or lose their last, while the lists are locked.
     links: Arc<Links>,
 }
 
 impl Topics {
-    pub(crate) fn new(shards: usize, most_subscriptions: usize, links: Arc<Links>) -> Self {
-        Self { state: RwLock::default(), fitting: Mutex::default(), shards, most_subscriptions, links }
+    pub(crate) fn new(shards: usize, maximal_subscriptions: usize, links: Arc<Links>) -> Self {
+        Self { state: RwLock::default(), matching: Mutex::default(), shards, maximal_subscriptions, links }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
@@ -163,8 +163,8 @@ impl Topics {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Subscribes a connection to those of `wanted` that it may have, with or without a queue group. An existing
-    /// subscription changes to the new kind. `tell` gets each change while the lock is held, so in order. Returns the
+    /// Subscribes a connection to those of `requested` that it may have, with or without a queue group. An existing
+    /// subscription changes to the new kind. `notify` gets each change while the lock is held, so in order. Returns the
     /// topics that were permitted.
     ///
     /// # Errors
@@ -173,30 +173,30 @@ impl Topics {
     pub(crate) fn subscribe(
         &self,
         connection: ConnectionKey,
-        wanted: &[&str],
+        requested: &[&str],
         group: Option<&str>,
-        mut tell: impl FnMut(Change),
+        mut notify: impl FnMut(SubscriptionChange),
     ) -> Result<Vec<String>, TopicError> {
-        wanted.iter().try_for_each(|topic| check(topic))?;
+        requested.iter().try_for_each(|topic| check(topic))?;
         group.map_or(Ok(()), |group| check_name(group, LONGEST_GROUP))?;
         let mut state = self.write();
-        let subscriber = state.enlist(connection, &mut tell);
-        let permitted: Vec<&str> = wanted.iter().copied().filter(|topic| subscriber.permits(topic)).collect();
+        let subscriber = state.register(connection, &mut notify);
+        let permitted: Vec<&str> = requested.iter().copied().filter(|topic| subscriber.permits(topic)).collect();
         let known =
             |state: &State, topic: &str| state.ids.get(topic).is_some_and(|id| state.subscribers[&connection].has(*id));
         let mut fresh: Vec<&str> = permitted.iter().copied().filter(|topic| !known(&state, topic)).collect();
         fresh.sort_unstable();
         fresh.dedup();
         let count = state.subscribers[&connection].len() + fresh.len();
-        if self.most_subscriptions > 0 && count > self.most_subscriptions {
-            return Err(TopicError::TooManySubscriptions { wanted: count, most: self.most_subscriptions });
+        if self.maximal_subscriptions > 0 && count > self.maximal_subscriptions {
+            return Err(TopicError::TooManySubscriptions { requested: count, maximum: self.maximal_subscriptions });
         }
         for topic in &permitted {
             let id = state.intern(topic, self.shards, || {
-                self.forget_fitting();
-                self.links.want(topic, true);
+                self.clear_matching();
+                self.links.set_interest(topic, true);
             });
-            state.join(connection, id, group, &mut tell);
+            state.join(connection, id, group, &mut notify);
         }
         Ok(permitted.into_iter().map(str::to_owned).collect())
     }
@@ -206,18 +206,18 @@ impl Topics {
         &self,
         connection: ConnectionKey,
         topics: Option<&[&str]>,
-        mut tell: impl FnMut(Change),
+        mut notify: impl FnMut(SubscriptionChange),
     ) -> usize {
         let mut state = self.write();
         let Some(subscriber) = state.subscribers.get(&connection) else { return 0 };
-        let left: Vec<TopicId> = match topics {
+        let topics_left: Vec<TopicId> = match topics {
             None => subscriber.topics().collect(),
             Some(topics) => {
                 let named = topics.iter().filter_map(|topic| state.ids.get(*topic).copied());
                 named.filter(|id| subscriber.has(*id)).collect()
             }
         };
-        self.end(&mut state, connection, &left, &mut tell)
+        self.remove_subscriptions(&mut state, connection, &topics_left, &mut notify)
     }
 
     /// Removes a closed connection, with its subscriptions and rules.
@@ -225,17 +225,18 @@ impl Topics {
         let mut state = self.write();
         let Some(subscriber) = state.subscribers.get(&connection) else { return };
         let all: Vec<TopicId> = subscriber.topics().collect();
-        self.end(&mut state, connection, &all, &mut |_| {});
+        self.remove_subscriptions(&mut state, connection, &all, &mut |_| {});
         state.subscribers.remove(&connection);
     }
 
     /// Sets the rules for a connection. Subscriptions that they don't permit end.
-    pub(crate) fn set_acl(&self, connection: ConnectionKey, acl: TopicAcl, mut tell: impl FnMut(Change)) {
+    pub(crate) fn set_acl(&self, connection: ConnectionKey, acl: TopicAcl, mut notify: impl FnMut(SubscriptionChange)) {
         let mut state = self.write();
-        state.enlist(connection, &mut tell).restrict(acl);
+        state.register(connection, &mut notify).restrict(acl);
         let subscriber = &state.subscribers[&connection];
-        let lost: Vec<TopicId> = subscriber.topics().filter(|id| !subscriber.permits(&state.topics[id].name)).collect();
-        self.end(&mut state, connection, &lost, &mut tell);
+        let forbidden: Vec<TopicId> =
+            subscriber.topics().filter(|id| !subscriber.permits(&state.topics[id].name)).collect();
+        self.remove_subscriptions(&mut state, connection, &forbidden, &mut notify);
     }
 
     /// The recipients of `messages` publications to `name` at this moment; the members of queue groups are for the
@@ -246,7 +247,7 @@ impl Topics {
         let topics: Arc<[TopicId]> = match (exact, state.patterns.is_empty()) {
             (None, true) => return Audience::default(),
             (Some(id), true) => [id].into(),
-            (exact, false) => self.fitting(&state, name, exact),
+            (exact, false) => self.matching(&state, name, exact),
         };
         let mut audience = Audience { topics, ..Audience::default() };
         for shard in 0..self.shards {
@@ -266,27 +267,27 @@ impl Topics {
         self.read().picks(topics)
     }
 
-    fn fitting(&self, state: &State, name: &str, exact: Option<TopicId>) -> Arc<[TopicId]> {
-        let mut remembered = lock(&self.fitting);
-        if let Some(fitting) = remembered.get(name) {
-            return Arc::clone(fitting);
+    fn matching(&self, state: &State, name: &str, exact: Option<TopicId>) -> Arc<[TopicId]> {
+        let mut cached = lock(&self.matching);
+        if let Some(matching) = cached.get(name) {
+            return Arc::clone(matching);
         }
         let fits = |id: &&TopicId| glob::matches(&state.topics[*id].name, name);
-        let fitting: Arc<[TopicId]> = exact.into_iter().chain(state.patterns.iter().filter(fits).copied()).collect();
-        if remembered.len() >= REMEMBERED_NAMES {
-            remembered.clear();
+        let matching: Arc<[TopicId]> = exact.into_iter().chain(state.patterns.iter().filter(fits).copied()).collect();
+        if cached.len() >= CACHED_NAMES {
+            cached.clear();
         }
-        remembered.insert(name.into(), Arc::clone(&fitting));
-        fitting
+        cached.insert(name.into(), Arc::clone(&matching));
+        matching
     }
 
     /// Called with the state locked for writing, so that no other thread caches what is about to change.
-    fn forget_fitting(&self) {
-        lock(&self.fitting).clear();
+    fn clear_matching(&self) {
+        lock(&self.matching).clear();
     }
 
     /// The next member of a queue group, after one turned out to be closed or too slow.
-    pub(crate) fn another(&self, pick: &Pick) -> Option<Pick> {
+    pub(crate) fn next_pick(&self, pick: &Pick) -> Option<Pick> {
         let state = self.read();
         let group = state.topics.get(&pick.topic)?.groups.iter().find(|group| group.name == pick.group)?;
         group.after(pick)
@@ -302,15 +303,15 @@ impl Topics {
 
     /// All names and patterns that have subscribers. Later changes are reported to the links.
     #[allow(dead_code)]
-    pub(crate) fn wanted(&self) -> Vec<Arc<str>> {
+    pub(crate) fn requested(&self) -> Vec<Arc<str>> {
         self.read().ids.keys().cloned().collect()
     }
 
     /// Reports all names and patterns with subscribers to a carrier, while no other change can be reported. A carrier
     /// that was added to the links before this call knows all subscriptions after it, in whichever order the reports
     /// came.
-    pub(crate) fn tell_wanted(&self, carrier: &dyn Carrier) {
-        self.read().ids.keys().for_each(|topic| carrier.want(topic, true));
+    pub(crate) fn announce_topics(&self, carrier: &dyn Carrier) {
+        self.read().ids.keys().for_each(|topic| carrier.set_interest(topic, true));
     }
 
     /// The queue groups of a topic, each with its number of members.
@@ -321,35 +322,35 @@ impl Topics {
         groups.map(|group| (group.name.to_string(), group.len())).collect()
     }
 
-    /// How many topics have subscribers, and the `most` topics with the most publications.
-    pub(crate) fn busiest(&self, most: usize) -> (usize, Vec<(String, u64)>) {
+    /// How many topics have subscribers, and the `maximum` topics with the most publications.
+    pub(crate) fn busiest(&self, maximum: usize) -> (usize, Vec<(String, u64)>) {
         let state = self.read();
         let counts = state.topics.values().map(|topic| (&topic.name, topic.published.load(Ordering::Relaxed)));
         let mut counts: Vec<_> = counts.filter(|(_, published)| *published > 0).collect();
         counts.sort_unstable_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(other.0)));
-        let named = counts.into_iter().take(most).map(|(name, published)| (name.to_string(), published));
+        let named = counts.into_iter().take(maximum).map(|(name, published)| (name.to_string(), published));
         (state.topics.len(), named.collect())
     }
 
     /// Ends a connection's subscriptions to `topics`, and removes topics that have no subscribers left. Returns how
     /// many subscriptions ended.
-    fn end(
+    fn remove_subscriptions(
         &self,
         state: &mut State,
         connection: ConnectionKey,
         topics: &[TopicId],
-        tell: &mut impl FnMut(Change),
+        notify: &mut impl FnMut(SubscriptionChange),
     ) -> usize {
-        let ended = topics.iter().filter(|id| state.part(connection, **id, tell)).count();
+        let ended = topics.iter().filter(|id| state.leave_topic(connection, **id, notify)).count();
         for id in topics {
-            if !state.topics.get(id).is_some_and(Topic::is_deserted) {
+            if !state.topics.get(id).is_some_and(Topic::is_unused) {
                 continue;
             }
             let topic = state.topics.remove(id).expect("it was there a line above");
             state.ids.remove(&topic.name);
             state.patterns.retain(|pattern| pattern != id);
-            self.forget_fitting();
-            self.links.want(&topic.name, false);
+            self.clear_matching();
+            self.links.set_interest(&topic.name, false);
         }
         ended
     }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use client::{config, until};
-use node::{Node, Puppet, REFERENCE, Wire, assert_next, cluster, numbers, pair, publish, timing};
+use node::{FakePeer, Node, REFERENCE, Wire, assert_next, cluster, numbers, pair, publish, timing};
 use wse_engine::{
     ClusterConfig, ClusterError, ClusterTiming, Config,
     cluster::frame::{self, Kind},
@@ -21,12 +21,12 @@ fn a_publication_reaches_names_and_patterns_elsewhere_once_and_comes_not_back() 
     let mut both = other.subscriber(&["news.es", "news.*"]);
     let mut pattern = other.subscriber(&["*.es"]);
     let mut own = one.subscriber(&["news.es"]);
-    one.until_wanted("news.es", 1);
+    one.until_interest("news.es", 1);
     one.server.broadcast("news.es", r#"{"t":"tick","p":1}"#);
     for client in [&mut own, &mut both, &mut pattern] {
         assert_eq!(client.text(), r#"{"c":"U","t":"tick","p":1}"#);
     }
-    other.until_wanted("news.es", 1);
+    other.until_interest("news.es", 1);
     other.server.broadcast("news.es", "plain");
     for client in [&mut own, &mut both, &mut pattern] {
         assert_eq!(client.text(), "plain");
@@ -38,15 +38,15 @@ fn a_publication_reaches_names_and_patterns_elsewhere_once_and_comes_not_back() 
 }
 
 #[test]
-fn what_one_publishes_arrives_in_order_however_much_it_is() {
+fn publications_arrive_in_order_at_any_volume() {
     let (one, other) = pair();
     let mut client = other.subscriber(&["a"]);
-    one.until_wanted("a", 1);
+    one.until_interest("a", 1);
     std::thread::scope(|scope| {
         scope.spawn(|| (0..10).for_each(|part| publish(&one.server, "a", part * 2000..(part + 1) * 2000)));
         assert_eq!(numbers(&mut client, 20_000), (0..20_000).collect::<Vec<_>>());
     });
-    other.until_all_of(&one);
+    other.until_received_from(&one);
     one.assert_balanced();
     assert_eq!((one.stats().sent, other.stats().received, other.stats().lost), (20_000, 20_000, 0));
 }
@@ -55,7 +55,7 @@ fn what_one_publishes_arrives_in_order_however_much_it_is() {
 fn long_texts_arrive_whole_and_take_fewer_bytes_on_the_way() {
     let (one, other) = pair();
     let mut client = other.subscriber(&["a"]);
-    one.until_wanted("a", 1);
+    one.until_interest("a", 1);
     let before = one.stats().bytes_sent;
     let text = format!(r#"{{"c":"U","t":"tick","p":"{}"}}"#, "0123456789".repeat(50_000));
     one.server.broadcast("a", &text);
@@ -68,24 +68,24 @@ fn long_texts_arrive_whole_and_take_fewer_bytes_on_the_way() {
 fn only_what_is_wanted_is_sent() {
     let (one, other) = pair();
     let client = other.subscriber(&["a", "b.*"]);
-    one.until_wanted("b.x", 1);
+    one.until_interest("b.x", 1);
     publish(&one.server, "c", 0..10);
     assert_eq!((one.stats().published, one.stats().dropped["unwanted"], one.server.topic_interest("c")), (10, 10, 0));
     drop(client);
-    one.until_wanted("a", 0);
+    one.until_interest("a", 0);
     publish(&one.server, "a", 0..10);
     assert_eq!((one.stats().dropped["unwanted"], one.stats().sent), (20, 0));
     one.assert_balanced();
 }
 
 #[test]
-fn what_was_wanted_before_the_cluster_was_connected_is_wanted_there_too() {
+fn subscriptions_from_before_the_cluster_connected_apply_there() {
     let one = Node::new(&[]);
     let server = client::start(config());
     let (mut client, id) = client::Client::ready(server.address());
     server.subscribe(&id, &["a"], None).unwrap();
     server.connect_cluster(cluster(&[one.address()])).unwrap();
-    one.until_wanted("a", 1);
+    one.until_interest("a", 1);
     publish(&one.server, "a", 0..1);
     assert_eq!(numbers(&mut client, 1), [0]);
 }
@@ -99,7 +99,7 @@ fn a_queue_group_here_and_one_there_each_get_a_message_once() {
         other.server.subscribe(&id, &["jobs"], Some("workers")).unwrap();
         members.push(client);
     }
-    one.until_wanted("jobs", 1);
+    one.until_interest("jobs", 1);
     publish(&one.server, "jobs", 0..10);
     let mut got: Vec<usize> = members.iter_mut().flat_map(|member| numbers(member, 5)).collect();
     got.sort_unstable();
@@ -112,7 +112,7 @@ fn unused() -> SocketAddr {
 }
 
 #[test]
-fn two_that_dial_each_other_have_one_link_and_nothing_comes_twice() {
+fn two_instances_that_dial_each_other_keep_one_link_and_no_duplicate() {
     let ports = [unused(), unused()];
     let nodes = [0, 1].map(|n: usize| {
         let config = ClusterConfig { port: Some(ports[n].port()), ..cluster(&[ports[1 - n]]) };
@@ -123,7 +123,7 @@ fn two_that_dial_each_other_have_one_link_and_nothing_comes_twice() {
     }
     let mut clients = nodes.each_ref().map(|node| node.subscriber(&["a"]));
     for (n, node) in nodes.iter().enumerate() {
-        node.until_wanted("a", 1);
+        node.until_interest("a", 1);
         publish(&node.server, "a", n * 100..(n + 1) * 100);
         for client in &mut clients {
             assert_eq!(numbers(client, 100), (n * 100..(n + 1) * 100).collect::<Vec<_>>());
@@ -171,7 +171,7 @@ fn from_one_seed_all_find_each_other() {
         node.until_peers(3);
     }
     let mut clients: Vec<_> = others.iter().map(|node| node.subscriber(&["a"])).collect();
-    seed.until_wanted("a", 3);
+    seed.until_interest("a", 3);
     publish(&seed.server, "a", 0..10);
     for client in &mut clients {
         assert_eq!(numbers(client, 10), (0..10).collect::<Vec<_>>());
@@ -179,21 +179,21 @@ fn from_one_seed_all_find_each_other() {
 }
 
 #[test]
-fn what_waits_for_a_peer_that_comes_back_in_time_is_sent_and_what_was_on_its_way_is_counted() {
+fn pending_messages_are_sent_after_a_reconnect_and_those_in_flight_counted() {
     let one = Node::new(&[]);
     let wire = Wire::to(one.address());
     let other = Node::new(&[wire.address]);
     let mut client = other.subscriber(&["a"]);
-    one.until_wanted("a", 1);
+    one.until_interest("a", 1);
     publish(&one.server, "a", 0..1000);
     assert_eq!(numbers(&mut client, 1000).len(), 1000);
     wire.cut();
     until("noticing", || one.stats().peers == 0 && other.stats().peers == 0);
     publish(&one.server, "a", 1000..1500);
     assert_eq!(one.stats().queued, 500);
-    wire.mend();
+    wire.restore();
     assert_eq!(numbers(&mut client, 500), (1000..1500).collect::<Vec<_>>());
-    other.until_all_of(&one);
+    other.until_received_from(&one);
     assert_eq!((one.stats().sent, other.stats().lost), (1500, 0));
     assert!(one.stats().reconnects == 1 && other.stats().reconnects == 1);
     one.assert_balanced();
@@ -205,28 +205,28 @@ fn every_message_that_a_broken_link_swallowed_is_counted_as_lost() {
     let wire = Wire::to(one.address());
     let other = Node::new(&[wire.address]);
     let client = other.subscriber(&["a"]);
-    one.until_wanted("a", 1);
+    one.until_interest("a", 1);
     wire.block(true);
     publish(&one.server, "a", 0..3000);
     until("sending", || one.stats().queued == 0);
     wire.cut();
     wire.block(false);
     until("noticing", || one.stats().peers == 0);
-    wire.mend();
+    wire.restore();
     other.until_peers(1);
-    other.until_all_of(&one);
+    other.until_received_from(&one);
     assert!(one.stats().sent == 3000 && other.stats().lost > 0, "{:?}", other.stats());
     one.assert_balanced();
     drop(client);
 }
 
 #[test]
-fn what_finds_no_room_is_dropped_and_kept_for_a_look() {
+fn dropped_publications_are_kept_as_dead_letters() {
     let one = Node::with(Config { max_outbound_queue_bytes: 100_000, ..config() }, cluster(&[]));
     let wire = Wire::to(one.address());
     let other = Node::new(&[wire.address]);
     let client = other.subscriber(&["a"]);
-    one.until_wanted("a", 1);
+    one.until_interest("a", 1);
     wire.block(true);
     let mut published = 0;
     until("overflowing", || {
@@ -236,12 +236,12 @@ fn what_finds_no_room_is_dropped_and_kept_for_a_look() {
     });
     let stats = one.stats();
     assert!(stats.queued > 0 && stats.dead_letters > 0);
-    let letters = one.server.cluster_dead_letters();
-    let last = letters.last().unwrap();
+    let dead_letters = one.server.cluster_dead_letters();
+    let last = dead_letters.last().unwrap();
     assert_eq!((last.topic.as_str(), last.reason), ("a", "overflow"));
-    assert!(last.payload.starts_with(r#"{"c":"U","t":"tick","p":{"n":"#) && letters.len() <= 1000);
+    assert!(last.payload.starts_with(r#"{"c":"U","t":"tick","p":{"n":"#) && dead_letters.len() <= 1000);
     wire.block(false);
-    other.until_all_of(&one);
+    other.until_received_from(&one);
     assert_eq!((one.stats().published, other.stats().lost), (published as u64, 0));
     assert!(one.server.cluster_dead_letters().is_empty());
     one.assert_balanced();
@@ -257,7 +257,7 @@ fn a_peer_that_stays_away_is_given_up_with_all_that_waited_for_it() {
     let wire = Wire::to(one.address());
     let other = Node::new(&[wire.address]);
     let mut client = other.subscriber(&["a"]);
-    one.until_wanted("a", 1);
+    one.until_interest("a", 1);
     wire.cut();
     until("noticing", || one.stats().peers == 0);
     publish(&one.server, "a", 0..100);
@@ -265,9 +265,9 @@ fn a_peer_that_stays_away_is_given_up_with_all_that_waited_for_it() {
     assert_eq!(one.server.publish_backlog(), 0);
     publish(&one.server, "a", 100..200);
     assert_eq!((one.stats().dropped["unwanted"], one.stats().dead_letters), (100, 100));
-    wire.mend();
+    wire.restore();
     other.until_peers(1);
-    one.until_wanted("a", 1);
+    one.until_interest("a", 1);
     publish(&one.server, "a", 200..210);
     assert_eq!(numbers(&mut client, 10), (200..210).collect::<Vec<_>>());
     assert_eq!(other.stats().lost, 0);
@@ -281,7 +281,7 @@ fn another_instance_at_a_peer_s_address_takes_its_place() {
     let first = Node::with(config(), at());
     let one = Node::new(&[port]);
     let client = first.subscriber(&["a"]);
-    one.until_wanted("a", 1);
+    one.until_interest("a", 1);
     let before = one.server.cluster_peers();
     drop((client, first));
     until("noticing", || one.stats().peers == 0);
@@ -291,17 +291,17 @@ fn another_instance_at_a_peer_s_address_takes_its_place() {
     assert_eq!(before[0].address, after[0].address);
     assert_ne!(before[0].instance_id, after[0].instance_id);
     let mut client = second.subscriber(&["a"]);
-    one.until_wanted("a", 1);
+    one.until_interest("a", 1);
     publish(&one.server, "a", 0..10);
     assert_eq!(numbers(&mut client, 10).len(), 10);
 }
 
 #[test]
-fn an_instance_that_stops_says_so_and_is_not_waited_for() {
+fn an_instance_announces_its_stop_and_is_not_waited_for() {
     let (one, other) = pair();
     let client = other.subscriber(&["a"]);
-    one.until_wanted("a", 1);
-    other.server.drain(wse_engine::Farewell::default()).unwrap();
+    one.until_interest("a", 1);
+    other.server.drain(wse_engine::CloseHandshake::default()).unwrap();
     other.server.stop();
     until("noticing", || one.stats().peers == 0);
     let since = Instant::now();
@@ -312,10 +312,10 @@ fn an_instance_that_stops_says_so_and_is_not_waited_for() {
 }
 
 #[test]
-fn what_was_published_before_a_stop_is_sent_before_it() {
+fn publications_before_a_stop_are_sent_before_the_stop() {
     let (one, other) = pair();
     let mut client = one.subscriber(&["a"]);
-    other.until_wanted("a", 1);
+    other.until_interest("a", 1);
     publish(&other.server, "a", 0..1000);
     other.server.stop();
     assert_eq!(numbers(&mut client, 1000), (0..1000).collect::<Vec<_>>());
@@ -324,51 +324,55 @@ fn what_was_published_before_a_stop_is_sent_before_it() {
 
 #[test]
 fn a_silent_link_is_given_up() {
-    let quick = ClusterTiming { dead: Duration::from_millis(300), heartbeat: Duration::from_millis(50), ..timing() };
+    let quick =
+        ClusterTiming { link_timeout: Duration::from_millis(300), heartbeat: Duration::from_millis(50), ..timing() };
     let one = Node::with(config(), ClusterConfig { timing: quick, ..cluster(&[]) });
-    let mut puppet = Puppet::linked(one.address(), "puppet", REFERENCE);
+    let mut fake_peer = FakePeer::linked(one.address(), "puppet", REFERENCE);
     one.until_peers(1);
-    puppet.until_closed();
+    fake_peer.until_closed();
     one.until_peers(0);
 }
 
 #[test]
 fn a_peer_of_another_make_gets_and_sends_plain_frames() {
     let one = Node::new(&[]);
-    let mut puppet = Puppet::linked(one.address(), "puppet", REFERENCE);
-    assert_eq!(puppet.expect(Kind::Resync).payload, b"");
+    let mut fake_peer = FakePeer::linked(one.address(), "puppet", REFERENCE);
+    assert_eq!(fake_peer.expect(Kind::Resync).payload, b"");
     // The peer has not sent its subscriptions yet, so it gets every publication.
     one.until_peers(1);
     one.server.broadcast("a", r#"{"t":"x"}"#);
-    let came = puppet.expect(Kind::Message);
-    assert_eq!((came.topic.as_str(), &came.payload[..], came.stamp), ("a", &br#"{"c":"U","t":"x"}"#[..], None));
+    let received = fake_peer.expect(Kind::Message);
+    assert_eq!(
+        (received.topic.as_str(), &received.payload[..], received.stamp),
+        ("a", &br#"{"c":"U","t":"x"}"#[..], None)
+    );
     let mut client = one.subscriber(&["b"]);
-    assert_eq!(puppet.expect(Kind::Subscribe).topic, "b");
-    puppet.send(Kind::Message, 0, "b", br#"{"t":"user_snapshot"}"#);
+    assert_eq!(fake_peer.expect(Kind::Subscribe).topic, "b");
+    fake_peer.send(Kind::Message, 0, "b", br#"{"t":"user_snapshot"}"#);
     assert_eq!(client.text(), r#"{"c":"S","t":"user_snapshot"}"#);
     let short = zstd::bulk::compress(br#"{"t":"y"}"#, 1).unwrap();
-    puppet.send(Kind::Message, frame::COMPRESSED, "b", &short);
+    fake_peer.send(Kind::Message, frame::COMPRESSED, "b", &short);
     assert_eq!(client.text(), r#"{"c":"U","t":"y"}"#);
     drop(client);
-    assert_eq!(puppet.expect(Kind::Unsubscribe).topic, "b");
-    puppet.send(Kind::Ping, 0, "", b"");
-    assert_eq!(puppet.expect(Kind::Pong).payload, b"");
-    puppet.send(Kind::Resync, 0, "", b"c");
-    one.until_wanted("c", 1);
+    assert_eq!(fake_peer.expect(Kind::Unsubscribe).topic, "b");
+    fake_peer.send(Kind::Ping, 0, "", b"");
+    assert_eq!(fake_peer.expect(Kind::Pong).payload, b"");
+    fake_peer.send(Kind::Resync, 0, "", b"c");
+    one.until_interest("c", 1);
     one.server.broadcast("a", "no");
     one.server.broadcast("c", "yes");
-    assert_eq!(puppet.expect(Kind::Message).topic, "c");
-    puppet.write(b"\0\0\0\x08\x7F\0\0\0\0\0\0\0");
+    assert_eq!(fake_peer.expect(Kind::Message).topic, "c");
+    fake_peer.write(b"\0\0\0\x08\x7F\0\0\0\0\0\0\0");
     until("counting", || one.stats().unknown_types == 1);
-    puppet.send(Kind::Shutdown, 0, "", b"");
-    puppet.until_closed();
+    fake_peer.send(Kind::Shutdown, 0, "", b"");
+    fake_peer.until_closed();
 }
 
 #[test]
-fn what_can_not_be_is_refused_with_the_way_out() {
+fn impossible_settings_are_refused_with_the_remedy() {
     let server = client::start(config());
     let refused = |config: ClusterConfig| server.connect_cluster(config).unwrap_err();
-    assert!(matches!(refused(ClusterConfig::default()), ClusterError::Alone));
+    assert!(matches!(refused(ClusterConfig::default()), ClusterError::NoPeers));
     let taken = Node::new(&[]);
     let busy = ClusterConfig { port: Some(taken.address().port()), ..ClusterConfig::default() };
     assert!(refused(busy).to_string().starts_with("failed to listen on 127.0.0.1:"));
@@ -386,12 +390,12 @@ fn the_books_are_on_the_metrics_port() {
     let one = Node::with(Config { metrics, ..config() }, cluster(&[]));
     let other = Node::new(&[one.address()]);
     let mut client = other.subscriber(&["a"]);
-    one.until_wanted("a", 1);
+    one.until_interest("a", 1);
     publish(&one.server, "a", 0..10);
     assert_eq!(numbers(&mut client, 10).len(), 10);
     let page = |path: &str| client::get(one.server.metrics_address().unwrap(), path).1;
-    let told: serde_json::Value = serde_json::from_str(&page("/stats/links")).unwrap();
-    assert_eq!((&told["cluster"]["published"], &told["cluster"]["peers"]), (&10.into(), &1.into()));
+    let links: serde_json::Value = serde_json::from_str(&page("/stats/links")).unwrap();
+    assert_eq!((&links["cluster"]["published"], &links["cluster"]["peers"]), (&10.into(), &1.into()));
     assert!(page("/metrics").contains("\nwse_cluster_messages_sent_total 10\n"));
     let health = one.server.health_snapshot().cluster;
     assert_eq!((health.cluster_connected, health.cluster_messages_sent), (true, 10));

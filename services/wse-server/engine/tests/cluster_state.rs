@@ -6,7 +6,7 @@ mod node;
 use std::time::Duration;
 
 use client::{Client, config, start, until};
-use node::{Node, Puppet, REFERENCE, Wire, cluster, number, numbers, publish, recover, timing};
+use node::{FakePeer, Node, REFERENCE, Wire, cluster, number, numbers, publish, recover, timing};
 use serde_json::{Value, json};
 use wse_engine::{
     ClusterConfig, ClusterTiming, Config, Kind, Position, PresenceConfig, RecoveryConfig, cluster::frame,
@@ -20,19 +20,19 @@ fn stamped(client: &mut Client) -> (Position, usize) {
 }
 
 /// Two nodes with recovery. The second connected to the first through a proxy.
-fn with_past() -> (Node, Wire, Node) {
-    let one = Node::with_past(&[]);
+fn with_history() -> (Node, Wire, Node) {
+    let one = Node::with_history(&[]);
     let wire = Wire::to(one.address());
-    let other = Node::with_past(&[wire.address]);
+    let other = Node::with_history(&[wire.address]);
     other.until_peers(1);
     (one, wire, other)
 }
 
 #[test]
 fn a_stamp_is_the_publisher_s_wherever_the_message_goes() {
-    let (one, _wire, other) = with_past();
+    let (one, _wire, other) = with_history();
     let (mut here, mut there) = (one.subscriber(&["a"]), other.subscriber(&["a"]));
-    one.until_wanted("a", 1);
+    one.until_interest("a", 1);
     publish(&one.server, "a", 0..5);
     for expected in 0..5 {
         let (stamp, number) = stamped(&mut here);
@@ -42,10 +42,10 @@ fn a_stamp_is_the_publisher_s_wherever_the_message_goes() {
 }
 
 #[test]
-fn what_was_missed_is_replayed_elsewhere_even_while_nobody_there_wanted_it() {
-    let (one, _wire, other) = with_past();
+fn missed_messages_are_replayed_by_another_instance_even_without_subscribers_there() {
+    let (one, _wire, other) = with_history();
     let mut client = other.subscriber(&["a"]);
-    one.until_wanted("a", 1);
+    one.until_interest("a", 1);
     publish(&one.server, "a", 0..10);
     let (last, _) = (0..5).map(|_| stamped(&mut client)).last().unwrap();
     drop(client);
@@ -53,21 +53,21 @@ fn what_was_missed_is_replayed_elsewhere_even_while_nobody_there_wanted_it() {
     // The node keeps its subscription to the topic, because clients may come back.
     publish(&one.server, "a", 10..20);
     until("arriving", || other.stats().received == 20);
-    let (mut client, told) = recover(&other, "a", Some(last));
-    assert_eq!((told.recovered, told.count, told.position.offset), (true, 15, 19));
+    let (mut client, reported) = recover(&other, "a", Some(last));
+    assert_eq!((reported.recovered, reported.count, reported.position.offset), (true, 15, 19));
     publish(&one.server, "a", 20..25);
     assert_eq!(numbers(&mut client, 20), (5..25).collect::<Vec<_>>());
     // The first node's own history gives the same.
-    let (mut client, told) = recover(&one, "a", Some(last));
-    assert_eq!((told.recovered, told.count), (true, 20));
+    let (mut client, reported) = recover(&one, "a", Some(last));
+    assert_eq!((reported.recovered, reported.count), (true, 20));
     assert_eq!(number(&mut client), 5);
 }
 
 #[test]
-fn nobody_is_told_that_he_has_everything_when_something_was_lost() {
-    let (one, wire, other) = with_past();
+fn no_client_is_told_that_it_recovered_everything_after_a_loss() {
+    let (one, wire, other) = with_history();
     let mut client = other.subscriber(&["a", "b"]);
-    one.until_wanted("b", 1);
+    one.until_interest("b", 1);
     publish(&one.server, "b", 0..3);
     let (last, _) = (0..3).map(|_| stamped(&mut client)).last().unwrap();
     wire.block(true);
@@ -76,28 +76,28 @@ fn nobody_is_told_that_he_has_everything_when_something_was_lost() {
     wire.cut();
     wire.block(false);
     until("noticing", || one.stats().peers == 0 && other.stats().peers == 0);
-    wire.mend();
-    other.until_all_of(&one);
+    wire.restore();
+    other.until_received_from(&one);
     if other.stats().lost > 0 {
         until("forgetting", || other.server.health_snapshot().recovery_topic_count == 0);
-        let (_client, told) = recover(&other, "b", Some(last));
-        assert_eq!((told.recovered, told.count), (false, 0));
+        let (_client, reported) = recover(&other, "b", Some(last));
+        assert_eq!((reported.recovered, reported.count), (false, 0));
     }
     // From here on the history is kept again.
     publish(&one.server, "b", 6..8);
     let (middle, _) = std::iter::repeat_with(|| stamped(&mut client)).find(|(_, number)| *number == 6).unwrap();
-    let (mut again, told) = recover(&other, "b", Some(middle));
-    assert_eq!((told.recovered, told.count, number(&mut again)), (true, 1, 7));
+    let (mut again, reported) = recover(&other, "b", Some(middle));
+    assert_eq!((reported.recovered, reported.count, number(&mut again)), (true, 1, 7));
 }
 
 #[test]
-fn what_a_peer_had_no_room_for_is_not_taken_for_complete() {
-    let past = Some(RecoveryConfig::default());
-    let one = Node::with(Config { max_outbound_queue_bytes: 20_000, recovery: past, ..config() }, cluster(&[]));
+fn a_list_beyond_the_limit_is_not_treated_as_complete() {
+    let history = Some(RecoveryConfig::default());
+    let one = Node::with(Config { max_outbound_queue_bytes: 20_000, recovery: history, ..config() }, cluster(&[]));
     let wire = Wire::to(one.address());
-    let other = Node::with_past(&[wire.address]);
+    let other = Node::with_history(&[wire.address]);
     let mut client = other.subscriber(&["a", "b"]);
-    one.until_wanted("b", 1);
+    one.until_interest("b", 1);
     publish(&one.server, "b", 0..1);
     let (last, _) = stamped(&mut client);
     wire.block(true);
@@ -107,10 +107,10 @@ fn what_a_peer_had_no_room_for_is_not_taken_for_complete() {
     });
     until("still overflowing", || {
         publish(&one.server, "b", 1..2);
-        one.stats().queued > 0 && one.server.cluster_dead_letters().iter().any(|letter| letter.topic == "b")
+        one.stats().queued > 0 && one.server.cluster_dead_letters().iter().any(|dead_letter| dead_letter.topic == "b")
     });
     wire.block(false);
-    other.until_all_of(&one);
+    other.until_received_from(&one);
     let forgotten = || !recover(&other, "b", Some(last)).1.recovered;
     until("forgetting", forgotten);
 }
@@ -118,7 +118,7 @@ fn what_a_peer_had_no_room_for_is_not_taken_for_complete() {
 #[test]
 fn a_topic_that_is_no_longer_asked_for_has_no_past_here() {
     let brief = RecoveryConfig { ttl: Duration::from_millis(50), ..RecoveryConfig::default() };
-    let one = Node::with_past(&[]);
+    let one = Node::with_history(&[]);
     let other = Node::with(
         Config { recovery: Some(brief), ..config() },
         ClusterConfig {
@@ -127,11 +127,11 @@ fn a_topic_that_is_no_longer_asked_for_has_no_past_here() {
         },
     );
     let mut client = other.subscriber(&["a"]);
-    one.until_wanted("a", 1);
+    one.until_interest("a", 1);
     publish(&one.server, "a", 0..1);
     let (last, _) = stamped(&mut client);
     drop(client);
-    one.until_wanted("a", 0);
+    one.until_interest("a", 0);
     publish(&one.server, "a", 1..2);
     assert!(!recover(&other, "a", Some(last)).1.recovered);
 }
@@ -144,7 +144,7 @@ fn with_users(peers: &[std::net::SocketAddr]) -> Node {
 }
 
 /// A client without a token, and its id.
-fn guest(node: &Node) -> (Client, String) {
+fn connect_guest(node: &Node) -> (Client, String) {
     let before = node.server.connections();
     let client = Client::open_with(node.server.address(), "/wse", "");
     let mut fresh = None;
@@ -161,37 +161,37 @@ fn event(client: &mut Client) -> (String, Value) {
 }
 
 #[test]
-fn users_elsewhere_come_change_and_go_as_those_here_do_and_the_application_is_told() {
+fn remote_users_join_change_and_leave_as_local_ones_do_and_the_application_is_notified() {
     let one = with_users(&[]);
     let other = with_users(&[one.address()]);
     one.until_peers(1);
-    let (mut watcher, watching) = guest(&one);
+    let (mut watcher, watching) = connect_guest(&one);
     one.server.subscribe(&watching, &["room"], None).unwrap();
-    let (client, user) = guest(&other);
+    let (client, user) = connect_guest(&other);
     other.server.subscribe_and_join(&user, &["room"], None, r#"{"s":1}"#).unwrap();
-    let told = |data: Value| json!({"data": data, "user_id": user});
-    assert_eq!(event(&mut watcher), ("presence_join".into(), told(json!({"s": 1}))));
+    let reported = |data: Value| json!({"data": data, "user_id": user});
+    assert_eq!(event(&mut watcher), ("presence_join".into(), reported(json!({"s": 1}))));
     assert_eq!(one.server.presence_stats("room"), (1, 1));
     other.server.update_presence(&user, r#"{"s":2}"#).unwrap();
-    assert_eq!(event(&mut watcher), ("presence_update".into(), told(json!({"s": 2}))));
+    assert_eq!(event(&mut watcher), ("presence_update".into(), reported(json!({"s": 2}))));
     assert_eq!(one.server.members("room")[&user].data.get(), r#"{"s":2}"#);
     drop(client);
-    assert_eq!(event(&mut watcher), ("presence_leave".into(), told(json!({"s": 2}))));
+    assert_eq!(event(&mut watcher), ("presence_leave".into(), reported(json!({"s": 2}))));
     assert!(one.server.members("room").is_empty());
     let mut kinds = Vec::new();
     until("telling", || {
         let batch = one.server.drain_batch(100, Duration::from_millis(50));
         // Shards report connection events in any order.
-        let told = client::copied(&batch).into_iter().map(|drained| drained.kind);
-        kinds.extend(told.filter(|kind| matches!(kind, Kind::PresenceJoin | Kind::PresenceLeave)));
+        let reported = client::copied(&batch).into_iter().map(|drained| drained.kind);
+        kinds.extend(reported.filter(|kind| matches!(kind, Kind::PresenceJoin | Kind::PresenceLeave)));
         kinds == [Kind::PresenceJoin, Kind::PresenceLeave]
     });
 }
 
 #[test]
-fn whoever_was_there_before_is_named_when_a_link_comes_about() {
+fn users_from_before_a_link_are_announced_on_it() {
     let one = with_users(&[]);
-    let (_client, user) = guest(&one);
+    let (_client, user) = connect_guest(&one);
     one.server.subscribe_and_join(&user, &["room"], None, "1").unwrap();
     let other = with_users(&[one.address()]);
     until("naming", || other.server.members("room").contains_key(&user));
@@ -202,8 +202,8 @@ fn users_of_an_instance_that_stays_away_leave_and_those_that_left_meanwhile_too(
     let one = with_users(&[]);
     let wire = Wire::to(one.address());
     let other = with_users(&[wire.address]);
-    let (first, stays) = guest(&one);
-    let (second, leaves) = guest(&one);
+    let (first, stays) = connect_guest(&one);
+    let (second, leaves) = connect_guest(&one);
     for user in [&stays, &leaves] {
         one.server.subscribe_and_join(user, &["room"], None, "1").unwrap();
     }
@@ -212,11 +212,11 @@ fn users_of_an_instance_that_stays_away_leave_and_those_that_left_meanwhile_too(
     until("noticing", || one.stats().peers == 0);
     drop(second);
     until("leaving", || one.server.members("room").len() == 1);
-    wire.mend();
+    wire.restore();
     until("naming again", || other.server.members("room").keys().eq([&stays]));
     wire.cut();
     until("giving up", || other.server.members("room").is_empty());
-    wire.mend();
+    wire.restore();
     until("naming once more", || other.server.members("room").keys().eq([&stays]));
     drop(first);
 }
@@ -224,24 +224,24 @@ fn users_of_an_instance_that_stays_away_leave_and_those_that_left_meanwhile_too(
 #[test]
 fn a_peer_of_another_make_names_its_users_and_nonsense_is_skipped() {
     let one = with_users(&[]);
-    let mut puppet = Puppet::linked(one.address(), "p", REFERENCE);
-    puppet.send(frame::Kind::Ping, 0, "", b"");
-    assert_eq!(puppet.expect(frame::Kind::PresenceFull).payload, b"{}");
-    puppet.send(frame::Kind::PresenceFull, 0, "", br#"{"room":{"ann":{"data":{"s":1},"updated_at":5}}}"#);
-    puppet.send(frame::Kind::PresenceFull, 0, "", b"nonsense");
-    puppet.send(frame::Kind::PresenceUpdate, 0, "room", b"\x09");
-    puppet.send(frame::Kind::PresenceUpdate, 0, "room", b"\x00\x06\0\0\0\0\0\0\0\x03\0bob{\"s\":2}");
-    puppet.send(frame::Kind::Ping, 0, "", b"");
+    let mut fake_peer = FakePeer::linked(one.address(), "p", REFERENCE);
+    fake_peer.send(frame::Kind::Ping, 0, "", b"");
+    assert_eq!(fake_peer.expect(frame::Kind::PresenceFull).payload, b"{}");
+    fake_peer.send(frame::Kind::PresenceFull, 0, "", br#"{"room":{"ann":{"data":{"s":1},"updated_at":5}}}"#);
+    fake_peer.send(frame::Kind::PresenceFull, 0, "", b"nonsense");
+    fake_peer.send(frame::Kind::PresenceUpdate, 0, "room", b"\x09");
+    fake_peer.send(frame::Kind::PresenceUpdate, 0, "room", b"\x00\x06\0\0\0\0\0\0\0\x03\0bob{\"s\":2}");
+    fake_peer.send(frame::Kind::Ping, 0, "", b"");
     until("naming", || one.server.members("room").keys().eq(["ann", "bob"]));
-    puppet.send(frame::Kind::PresenceUpdate, 0, "room", b"\x01\x07\0\0\0\0\0\0\0\x03\0bob{}");
+    fake_peer.send(frame::Kind::PresenceUpdate, 0, "room", b"\x01\x07\0\0\0\0\0\0\0\x03\0bob{}");
     until("leaving", || one.server.members("room").keys().eq(["ann"]));
-    puppet.send(frame::Kind::Shutdown, 0, "", b"");
+    fake_peer.send(frame::Kind::Shutdown, 0, "", b"");
     until("going", || one.server.members("room").is_empty());
     let plain = start(config());
     plain.connect_cluster(cluster(&[])).unwrap();
-    let mut puppet = Puppet::linked(plain.cluster_address().unwrap(), "p", REFERENCE);
-    puppet.send(frame::Kind::PresenceFull, 0, "", br#"{"room":{"ann":{"data":{"s":1},"updated_at":5}}}"#);
-    puppet.send(frame::Kind::Ping, 0, "", b"");
-    puppet.expect(frame::Kind::Pong);
+    let mut fake_peer = FakePeer::linked(plain.cluster_address().unwrap(), "p", REFERENCE);
+    fake_peer.send(frame::Kind::PresenceFull, 0, "", br#"{"room":{"ann":{"data":{"s":1},"updated_at":5}}}"#);
+    fake_peer.send(frame::Kind::Ping, 0, "", b"");
+    fake_peer.expect(frame::Kind::Pong);
     assert!(plain.members("room").is_empty());
 }

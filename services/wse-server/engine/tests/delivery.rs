@@ -58,17 +58,17 @@ fn backpressure_loses_nothing_and_keeps_each_connection_s_order() {
 fn a_batch_that_is_kept_holds_further_messages_back_and_dropping_it_lets_them_in() {
     let server = start(Config { max_inbound_queue_size: 100, shards: Some(1), ..config() });
     let clients = flood(&server, 1, 1000);
-    let mut kept = Vec::new();
+    let mut batches = Vec::new();
     let mut count = 0;
     until("filling", || {
-        kept.push(server.drain_batch(1000, Duration::ZERO));
-        count = kept.iter().map(wse_engine::Batch::len).sum();
+        batches.push(server.drain_batch(1000, Duration::ZERO));
+        count = batches.iter().map(wse_engine::Batch::len).sum();
         count >= 100
     });
     // The connect event, and at most one message that arrived with the last read.
     let more = server.drain_batch(1000, Duration::from_millis(200));
     assert!(count + more.len() <= 102, "{count} and {}", more.len());
-    drop((kept, more));
+    drop((batches, more));
     assert!(!drain(&server, 1).is_empty());
     drop(server);
     for client in clients {
@@ -101,7 +101,7 @@ fn a_client_that_is_faster_than_the_application_is_read_no_further_than_a_few_re
 }
 
 #[test]
-fn a_server_told_to_drop_counts_each_message_that_it_drops() {
+fn a_server_configured_to_drop_counts_each_dropped_message() {
     let server = start(Config {
         max_inbound_queue_size: 1000,
         inbound_overflow: InboundOverflow::Drop,
@@ -159,7 +159,7 @@ fn pings_and_hellos_are_consumed_and_their_answers_keep_their_order() {
 }
 
 #[test]
-fn a_connection_s_life_is_told_from_connect_to_disconnect() {
+fn a_connection_is_reported_from_connect_to_disconnect() {
     let server = start(config());
     let (mut client, id) = Client::ready(server.address());
     client.send_text("only");
@@ -167,10 +167,16 @@ fn a_connection_s_life_is_told_from_connect_to_disconnect() {
     drop(client);
     until("leaving", || server.inbound_queue_depth() == 3);
     let batch = server.drain_batch(10, Duration::ZERO);
-    let story = copied(&batch);
-    assert_eq!(story.iter().map(|d| d.kind).collect::<Vec<_>>(), [Kind::AuthConnect, Kind::Raw, Kind::Disconnect]);
-    assert_eq!((story[0].data.as_slice(), story[0].message_type.as_deref()), (&b"bench-user"[..], Some(id.as_str())));
-    assert_eq!(story[2].message_type.as_deref(), Some(id.as_str()));
+    let received_entries = copied(&batch);
+    assert_eq!(
+        received_entries.iter().map(|d| d.kind).collect::<Vec<_>>(),
+        [Kind::AuthConnect, Kind::Raw, Kind::Disconnect]
+    );
+    assert_eq!(
+        (received_entries[0].data.as_slice(), received_entries[0].message_type.as_deref()),
+        (&b"bench-user"[..], Some(id.as_str()))
+    );
+    assert_eq!(received_entries[2].message_type.as_deref(), Some(id.as_str()));
     // The key is known until the batch with its disconnect event is dropped.
     let key = batch.get(2).unwrap().connection;
     assert_eq!(server.connection_id(key).as_deref(), Some(id.as_str()));

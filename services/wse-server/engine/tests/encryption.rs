@@ -104,11 +104,11 @@ fn an_encrypted_message_reaches_the_application_like_text_and_nothing_of_it_is_t
 }
 
 #[test]
-fn what_cannot_be_decrypted_is_dropped_and_counted() {
+fn undecryptable_messages_are_dropped_and_counted() {
     let server = start(config());
     let mut client = Private::agreed(&server, "");
-    let stranger = Key::new(&[9; 32]).unwrap().seal(br#"{"t":"forged"}"#).unwrap();
-    for bad in [&b"E:"[..], b"E:short", &[b"E:", &stranger[..]].concat()] {
+    let pending_handshake = Key::new(&[9; 32]).unwrap().seal(br#"{"t":"forged"}"#).unwrap();
+    for bad in [&b"E:"[..], b"E:short", &[b"E:", &pending_handshake[..]].concat()] {
         client.client.send_binary(bad);
     }
     client.send(br#"{"t":"good"}"#);
@@ -130,7 +130,7 @@ fn without_a_key_the_prefix_means_nothing() {
 }
 
 #[test]
-fn what_the_application_says_is_encrypted_unless_it_is_sent_as_it_is() {
+fn application_messages_are_encrypted_except_raw_ones() {
     let server = start(Config { shards: Some(1), ..config() });
     let mut client = Private::agreed(&server, "");
     let (mut open, open_id) = Client::ready(server.address());
@@ -155,7 +155,7 @@ fn what_the_application_says_is_encrypted_unless_it_is_sent_as_it_is() {
 }
 
 #[test]
-fn what_is_published_is_encrypted_for_each_listener_that_has_a_key() {
+fn publications_are_encrypted_for_each_subscriber_with_a_key() {
     let server = start(Config { shards: Some(1), ..config() });
     let (mut listener, mut member) = (Private::agreed(&server, ""), Private::agreed(&server, ""));
     let (mut open, open_id) = Client::ready(server.address());
@@ -174,7 +174,7 @@ fn what_is_published_is_encrypted_for_each_listener_that_has_a_key() {
 }
 
 #[test]
-fn what_was_missed_is_encrypted_when_it_is_sent_again() {
+fn replayed_messages_are_encrypted() {
     let recovery = Some(wse_engine::RecoveryConfig::default());
     let server = start(Config { recovery, ..config() });
     let mut first = Private::agreed(&server, "");

@@ -67,7 +67,7 @@ fn numbers_are_counted_for_all_connections_together() {
 }
 
 #[test]
-fn what_is_longer_than_the_threshold_is_compressed() {
+fn payloads_above_the_threshold_are_compressed() {
     let server = start(config());
     let (mut client, id) = Client::ready(server.address());
     let long = json!({"t": "x", "p": "y".repeat(3000)});
@@ -113,7 +113,7 @@ fn an_event_with_an_id_of_its_own_goes_to_a_connection_once() {
 }
 
 #[test]
-fn a_client_that_gets_too_much_is_warned_and_told_and_what_is_dropped_is_counted() {
+fn a_client_over_its_rate_gets_a_warning_and_dropped_messages_are_counted() {
     let rate_limit = RateLimit { capacity: 10.0, refill_per_second: 0.001 };
     let server = start(Config { rate_limit, ..config() });
     let (mut client, id) = Client::ready(server.address());

@@ -73,7 +73,7 @@ fn subscribers_get_what_is_published_after_they_came_in_order_and_once() {
 }
 
 #[test]
-fn whoever_goes_in_the_middle_of_a_flood_was_sent_exactly_the_messages_that_went_out_whole() {
+fn a_client_that_leaves_during_a_flood_was_sent_exactly_its_complete_messages() {
     let server = start(config());
     let (mut reader, id) = Client::ready(server.address());
     server.subscribe(&id, &["a"], None).unwrap();
@@ -95,7 +95,7 @@ fn whoever_goes_in_the_middle_of_a_flood_was_sent_exactly_the_messages_that_went
 }
 
 #[test]
-fn whoever_unsubscribes_or_leaves_gets_and_costs_nothing_more() {
+fn a_client_that_unsubscribes_or_leaves_gets_and_costs_nothing_more() {
     let server = start(config());
     let mut clients = clients(&server, 3);
     for (_, id) in &clients {
@@ -168,7 +168,7 @@ fn a_group_s_message_goes_to_another_member_when_one_takes_no_more() {
     for (_, id) in &clients {
         server.subscribe(id, &["jobs"], Some("workers")).unwrap();
     }
-    let (mut deaf, _) = clients.pop().unwrap();
+    let (mut stalled_client, _) = clients.pop().unwrap();
     let (mut reader, _) = clients.pop().unwrap();
     let padding = "x".repeat(8 << 10);
     let total = 2000;
@@ -196,7 +196,7 @@ fn a_group_s_message_goes_to_another_member_when_one_takes_no_more() {
     assert!(count > total / 2 && count < total, "{count}");
     let mut late = 0;
     while count + late < total {
-        assert!(matches!(deaf.receive(), Received::Text(text) if text.starts_with(r#"{"c":"U","t":"job""#)));
+        assert!(matches!(stalled_client.receive(), Received::Text(text) if text.starts_with(r#"{"c":"U","t":"job""#)));
         late += 1;
     }
 }
@@ -247,7 +247,7 @@ fn a_connection_has_as_many_subscriptions_as_it_may() {
     let (_client, id) = Client::ready(server.address());
     server.subscribe(&id, &["a"], None).unwrap();
     let error = server.subscribe(&id, &["b", "c"], None).unwrap_err();
-    assert_eq!(error, TopicError::TooManySubscriptions { wanted: 3, most: 2 });
+    assert_eq!(error, TopicError::TooManySubscriptions { requested: 3, maximum: 2 });
     assert_eq!(server.topic_subscriber_count("b"), 0);
 }
 
@@ -294,7 +294,7 @@ fn a_listener_that_never_reads_does_not_hold_publishers_up_for_ever() {
         idle_timeout: Duration::from_secs(60),
         ..config()
     });
-    let (deaf, id) = Client::ready(server.address());
+    let (stalled_client, id) = Client::ready(server.address());
     server.subscribe(&id, &["a"], None).unwrap();
     let padding = "x".repeat(4 << 10);
     // Far more than the socket buffers hold.
@@ -304,13 +304,13 @@ fn a_listener_that_never_reads_does_not_hold_publishers_up_for_ever() {
     until("letting it go", || server.connection_count() == 0);
     assert!(server.stats().messages.send_dropped["slow_consumer"] > 0);
     assert_eq!(server.stats().connections.closed.get("slow_consumer"), Some(&1));
-    drop(deaf);
+    drop(stalled_client);
 }
 
 #[test]
 fn stopping_lets_waiting_publishers_go() {
     let server = start(Config { max_publish_backlog_bytes: 64 << 10, ..config() });
-    let (deaf, id) = Client::ready(server.address());
+    let (stalled_client, id) = Client::ready(server.address());
     server.subscribe(&id, &["a"], None).unwrap();
     std::thread::scope(|scope| {
         let server = &server;
@@ -324,12 +324,12 @@ fn stopping_lets_waiting_publishers_go() {
         server.stop();
         publisher.join().unwrap();
     });
-    drop(deaf);
+    drop(stalled_client);
     assert_eq!(server.publish_backlog(), 0);
 }
 
 #[test]
-fn the_books_of_a_connection_say_what_was_sent_to_it() {
+fn the_books_of_a_connection_count_what_was_sent_to_it() {
     let server = start(config());
     let (mut client, id) = Client::ready(server.address());
     server.subscribe(&id, &["a"], None).unwrap();

@@ -53,7 +53,7 @@ fn messages(from: &str) -> Vec<Message> {
 }
 
 /// How an application interprets a message: its kind as in `docs/PROTOCOL.md`, and its value.
-fn understood(kind: Kind, data: &[u8]) -> (&'static str, Value) {
+fn decoded_as(kind: Kind, data: &[u8]) -> (&'static str, Value) {
     let json = |data| serde_json::from_slice::<Value>(data);
     match kind {
         Kind::Json => json(data).map_or(("raw", Value::Null), |value| ("msg", value)),
@@ -64,9 +64,9 @@ fn understood(kind: Kind, data: &[u8]) -> (&'static str, Value) {
 }
 
 #[test]
-fn each_message_of_a_client_means_what_the_file_says() {
+fn each_client_message_has_the_meaning_in_the_file() {
     let server = start(config());
-    let mut seen = BTreeSet::new();
+    let mut kinds = BTreeSet::new();
     for message in messages("client") {
         let mut client = Client::open(server.address(), &format!("/wse{}", message.query.as_deref().unwrap_or("")));
         client.text();
@@ -78,38 +78,38 @@ fn each_message_of_a_client_means_what_the_file_says() {
         let drained = drain(&server, if consumed { 1 } else { 2 });
         if consumed {
             assert_eq!(drained[0].message_type.as_deref(), Some("behind"), "{name} was not consumed");
-            check_answer(&message, &mut client);
+            check_reply(&message, &mut client);
         } else {
             let decoded = if message.means == "bin" { Value::Null } else { message.decoded };
-            let (means, value) = understood(drained[0].kind, &drained[0].data);
+            let (means, value) = decoded_as(drained[0].kind, &drained[0].data);
             assert_eq!((means, value), (message.means.as_str(), decoded), "{name}");
         }
-        seen.insert(message.means);
+        kinds.insert(message.means);
     }
-    assert!(seen.iter().map(String::as_str).eq(["bin", "hello", "msg", "ping", "pong", "raw"]), "{seen:?}");
+    assert!(kinds.iter().map(String::as_str).eq(["bin", "hello", "msg", "ping", "pong", "raw"]), "{kinds:?}");
 }
 
 /// Checks the reply to a consumed message, if it has one.
-fn check_answer(message: &Message, client: &mut Client) {
+fn check_reply(message: &Message, client: &mut Client) {
     let expected = match message.means.as_str() {
         "ping" => ("PONG", "client_timestamp", message.client_timestamp),
         "hello" => ("server_hello", "protocol_version", Some(1)),
         _ => return,
     };
-    let answer: Value = serde_json::from_str(&client.text()).unwrap();
+    let reply: Value = serde_json::from_str(&client.text()).unwrap();
     let (kind, field, value) = expected;
-    assert_eq!((&answer["t"], &answer["p"][field]), (&kind.into(), &value.into()), "{}", message.name);
+    assert_eq!((&reply["t"], &reply["p"][field]), (&kind.into(), &value.into()), "{}", message.name);
 }
 
 #[test]
-fn what_the_reference_packed_the_engine_packs_byte_by_byte() {
+fn the_engine_packs_the_same_bytes_as_the_reference() {
     let server = messages("server");
     let event = server.iter().find(|message| message.name == "event_msgpack").unwrap();
     assert_eq!(encode_msgpack(event.decoded.to_string().as_bytes()).unwrap(), event.bytes());
 }
 
 #[test]
-fn what_the_reference_compressed_inflates_to_what_the_file_says_and_so_does_ours() {
+fn compressed_messages_of_the_reference_and_ours_inflate_to_the_same() {
     let server = messages("server");
     let event = server.iter().find(|message| message.name == "event_compressed").unwrap();
     for bytes in [event.bytes(), encode_compressed(event.decoded.to_string().as_bytes())] {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use client::{config, until};
-use node::{NUMBERS, Node, Puppet, REFERENCE, STAMPS, cluster, hello, numbers, publish, timing};
+use node::{FakePeer, NUMBERS, Node, REFERENCE, STAMPS, cluster, hello, numbers, publish, timing};
 use wse_engine::{
     ClusterConfig, ClusterTiming,
     cluster::{
@@ -21,13 +21,13 @@ use wse_engine::{
 };
 
 /// Asserts that two good instances still reach each other.
-fn assert_well(one: &Node, other: &Node) {
+fn assert_working(one: &Node, other: &Node) {
     static CALLS: AtomicUsize = AtomicUsize::new(0);
     let topic = format!("well {}", CALLS.fetch_add(1, Ordering::Relaxed));
     // Some hostile peers subscribe to everything.
     let before = one.server.topic_interest(&topic);
     let mut client = other.subscriber(&[&topic]);
-    one.until_wanted(&topic, before + 1);
+    one.until_interest(&topic, before + 1);
     publish(&one.server, &topic, 0..10);
     assert_eq!(numbers(&mut client, 10), (0..10).collect::<Vec<_>>());
 }
@@ -60,9 +60,9 @@ fn garbage_other_protocols_and_other_versions_are_turned_away_and_counted() {
         b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03".to_vec(),
         version,
     ] {
-        let mut stranger = Puppet::stranger(one.address());
-        let _ = stranger.stream.write_all(&first);
-        stranger.until_closed();
+        let mut connected = FakePeer::connected(one.address());
+        let _ = connected.stream.write_all(&first);
+        connected.until_closed();
     }
     until("counting", || {
         let refused = one.stats().refused;
@@ -70,61 +70,61 @@ fn garbage_other_protocols_and_other_versions_are_turned_away_and_counted() {
         (of("hello"), of("tls"), of("version")) == (7, 1, 1)
     });
     assert_eq!(one.stats().peers, 1);
-    assert_well(&one, &other);
+    assert_working(&one, &other);
 }
 
 #[test]
-fn a_peer_of_another_make_with_a_higher_name_is_told_ours_and_may_be_dialled() {
+fn a_peer_of_another_implementation_with_a_higher_name_gets_our_name_and_may_be_dialled() {
     let one = Node::new(&[]);
-    let mut puppet = Puppet::stranger(one.address());
-    puppet.write(&hello("f-puppet", REFERENCE));
-    assert_eq!(puppet.next().unwrap().kind, Some(Kind::Hello));
-    puppet.until_closed();
+    let mut fake_peer = FakePeer::connected(one.address());
+    fake_peer.write(&hello("f-puppet", REFERENCE));
+    assert_eq!(fake_peer.next().unwrap().kind, Some(Kind::Hello));
+    fake_peer.until_closed();
     until("counting", || one.stats().refused.get("order") == Some(&1));
-    let mut ours = Puppet::stranger(one.address());
+    let mut ours = FakePeer::connected(one.address());
     ours.write(&hello("f-puppet", REFERENCE | NUMBERS));
     one.until_peers(1);
 }
 
 #[test]
-fn who_does_not_introduce_itself_in_time_is_cut_off() {
+fn a_link_without_a_hello_in_time_is_closed() {
     let (one, other) = with_good_peer(quick());
-    let mut silent = Puppet::stranger(one.address());
-    let mut slow = Puppet::stranger(one.address());
+    let mut silent = FakePeer::connected(one.address());
+    let mut slow = FakePeer::connected(one.address());
     slow.write(&hello("slow", REFERENCE)[..20]);
     silent.until_closed();
     slow.until_closed();
     until("counting", || one.stats().refused.get("timeout") == Some(&2));
-    assert_well(&one, &other);
+    assert_working(&one, &other);
 }
 
 #[test]
-fn a_flood_of_strangers_makes_room_for_itself_only() {
+fn a_flood_of_pending_handshakes_evicts_only_pending_handshakes() {
     let (one, other) = with_good_peer(cluster(&[]));
-    let strangers: Vec<Puppet> = (0..300).map(|_| Puppet::stranger(one.address())).collect();
+    let pending: Vec<FakePeer> = (0..300).map(|_| FakePeer::connected(one.address())).collect();
     until("crowding", || one.stats().refused.get("crowded").is_some_and(|count| *count >= 200));
     // A peer is accepted among all of these connections.
     let third = Node::new(&[one.address()]);
     third.until_peers(1);
-    assert_well(&one, &other);
-    assert_well(&one, &third);
-    drop(strangers);
+    assert_working(&one, &other);
+    assert_working(&one, &third);
+    drop(pending);
 }
 
 #[test]
-fn there_are_so_many_links_and_one_more_is_refused() {
+fn a_link_beyond_the_limit_is_refused() {
     let (one, other) = with_good_peer(cluster(&[]));
-    let peers: Vec<Puppet> =
-        (0..127).map(|number| Puppet::linked(one.address(), &format!("p{number}"), REFERENCE)).collect();
+    let peers: Vec<FakePeer> =
+        (0..127).map(|number| FakePeer::linked(one.address(), &format!("p{number}"), REFERENCE)).collect();
     until("linking", || one.stats().peers == 128);
-    let mut late = Puppet::stranger(one.address());
+    let mut late = FakePeer::connected(one.address());
     late.write(&hello("0-late", REFERENCE));
     late.until_closed();
     until("counting", || one.stats().refused.get("full") == Some(&1));
-    assert_well(&one, &other);
+    assert_working(&one, &other);
     drop(peers);
     one.until_peers(1);
-    let _in_time = Puppet::linked(one.address(), "late", REFERENCE);
+    let _in_time = FakePeer::linked(one.address(), "late", REFERENCE);
 }
 
 #[test]
@@ -134,14 +134,14 @@ fn instances_that_come_and_go_under_ever_new_names_take_no_more_memory_than_so_m
         ClusterConfig { timing: ClusterTiming { keep: Duration::from_millis(10), ..timing() }, ..cluster(&[]) },
     );
     for number in 0..600 {
-        drop(Puppet::linked(one.address(), &format!("p{number}"), REFERENCE));
+        drop(FakePeer::linked(one.address(), &format!("p{number}"), REFERENCE));
         if number % 100 == 99 {
             one.until_peers(0);
         }
     }
     let other = Node::new(&[one.address()]);
     other.until_peers(1);
-    assert_well(&one, &other);
+    assert_working(&one, &other);
 }
 
 #[test]
@@ -157,24 +157,24 @@ fn a_link_ends_with_the_first_bytes_that_are_no_frame_and_with_a_bomb() {
     .into_iter()
     .enumerate()
     {
-        let mut puppet = Puppet::linked(one.address(), &format!("p{number}"), REFERENCE);
-        puppet.write(&evil);
-        puppet.until_closed();
+        let mut fake_peer = FakePeer::linked(one.address(), &format!("p{number}"), REFERENCE);
+        fake_peer.write(&evil);
+        fake_peer.until_closed();
     }
     until("counting", || one.stats().malformed == 4);
-    assert_well(&one, &other);
+    assert_working(&one, &other);
 }
 
 #[test]
-fn what_is_no_text_or_for_no_topic_is_counted_and_the_rest_arrives() {
+fn invalid_publications_are_counted_and_valid_ones_arrive() {
     let one = Node::new(&[]);
     let mut client = one.subscriber(&["a", "*"]);
-    let mut puppet = Puppet::linked(one.address(), "p", REFERENCE);
-    puppet.send(Kind::Message, 0, "a", b"\xFF\xFE");
-    puppet.send(Kind::Message, 0, "", b"{}");
-    puppet.send(Kind::Message, 0, &"x".repeat(60_000), b"{}");
-    puppet.send(Kind::Message, 0, "a\n", b"{}");
-    puppet.send(Kind::Message, 0, "a", b"last");
+    let mut fake_peer = FakePeer::linked(one.address(), "p", REFERENCE);
+    fake_peer.send(Kind::Message, 0, "a", b"\xFF\xFE");
+    fake_peer.send(Kind::Message, 0, "", b"{}");
+    fake_peer.send(Kind::Message, 0, &"x".repeat(60_000), b"{}");
+    fake_peer.send(Kind::Message, 0, "a\n", b"{}");
+    fake_peer.send(Kind::Message, 0, "a", b"last");
     assert_eq!(client.text(), "last");
     until("counting", || one.stats().delivered == 1);
     let stats = one.stats();
@@ -184,31 +184,31 @@ fn what_is_no_text_or_for_no_topic_is_counted_and_the_rest_arrives() {
 #[test]
 fn a_million_wishes_and_many_patterns_are_taken_or_answered_with_everything() {
     let (one, other) = with_good_peer(cluster(&[]));
-    let mut puppet = Puppet::linked(one.address(), "p", REFERENCE);
-    puppet.send(Kind::Resync, 0, "", b"");
+    let mut fake_peer = FakePeer::linked(one.address(), "p", REFERENCE);
+    fake_peer.send(Kind::Resync, 0, "", b"");
     let mut wishes = Vec::new();
     for number in 0..1_000_000 {
         wishes.extend_from_slice(&frame::encode(Kind::Subscribe, 0, format!("{number}").as_bytes(), b""));
     }
-    puppet.write(&wishes);
-    one.until_wanted("999999", 1);
+    fake_peer.write(&wishes);
+    one.until_interest("999999", 1);
     assert_eq!(one.server.topic_interest("-1"), 0);
-    puppet.send(Kind::Subscribe, 0, "one more", b"");
-    one.until_wanted("anything", 1);
-    puppet.send(Kind::Resync, 0, "", b"a");
-    one.until_wanted("anything", 0);
+    fake_peer.send(Kind::Subscribe, 0, "one more", b"");
+    one.until_interest("anything", 1);
+    fake_peer.send(Kind::Resync, 0, "", b"a");
+    one.until_interest("anything", 0);
     for number in 0..5000 {
-        puppet.send(Kind::Subscribe, 0, &format!("{number}*"), b"");
+        fake_peer.send(Kind::Subscribe, 0, &format!("{number}*"), b"");
     }
-    one.until_wanted("anything", 1);
-    assert_well(&one, &other);
+    one.until_interest("anything", 1);
+    assert_working(&one, &other);
 }
 
 #[test]
 fn addresses_out_of_nothing_are_few_and_forgotten() {
     let config_of = |seeds| ClusterConfig { seeds, address: Some("127.0.0.1".into()), ..cluster(&[]) };
     let one = Node::with(config(), config_of(Vec::new()));
-    let mut puppet = Puppet::linked(one.address(), "p", REFERENCE);
+    let mut fake_peer = FakePeer::linked(one.address(), "p", REFERENCE);
     for number in 0..50_u16 {
         let mut list = 100_u16.to_le_bytes().to_vec();
         for port in 0..100_u16 {
@@ -216,26 +216,26 @@ fn addresses_out_of_nothing_are_few_and_forgotten() {
             list.extend((address.len() as u16).to_le_bytes());
             list.extend(address.as_bytes());
         }
-        puppet.send(Kind::Addresses, 0, "", &list);
-        puppet.send(Kind::Announce, 0, "no address at all", b"");
+        fake_peer.send(Kind::Addresses, 0, "", &list);
+        fake_peer.send(Kind::Announce, 0, "no address at all", b"");
     }
     until("forgetting", || one.stats().refused.get("lost").is_some_and(|count| *count >= 500));
     let other = Node::with(config(), config_of(vec![one.address().to_string()]));
     other.until_peers(1);
-    assert_well(&one, &other);
+    assert_working(&one, &other);
 }
 
 #[test]
 fn counts_that_can_not_be_do_no_harm() {
     let one = Node::new(&[]);
     let mut client = one.subscriber(&["a"]);
-    let mut puppet = Puppet::linked(one.address(), "p", REFERENCE | NUMBERS | STAMPS);
+    let mut fake_peer = FakePeer::linked(one.address(), "p", REFERENCE | NUMBERS | STAMPS);
     for number in [0, u64::MAX, 5, u64::MAX / 2 + 6, 0] {
-        puppet.send(Kind::Count, 0, "", &Count { number, session: 0 }.encode());
-        puppet.send(Kind::Pong, 0, "", &Count { number, session: 7 }.encode());
+        fake_peer.send(Kind::Count, 0, "", &Count { number, session: 0 }.encode());
+        fake_peer.send(Kind::Pong, 0, "", &Count { number, session: 7 }.encode());
     }
-    puppet.send(Kind::Count, 0, "", b"short");
-    puppet.send(Kind::Message, 0, "a", b"text");
+    fake_peer.send(Kind::Count, 0, "", b"short");
+    fake_peer.send(Kind::Message, 0, "a", b"text");
     assert_eq!(client.text(), "text");
 }
 
@@ -245,16 +245,16 @@ fn a_flood_from_a_peer_waits_for_the_listeners_here_and_its_pings_are_answered()
     let one = Node::with(metrics, cluster(&[]));
     // The test doesn't read from this client, so its undelivered messages are backlog.
     let mut client = one.subscriber(&["a"]);
-    let mut puppet = Puppet::linked(one.address(), "p", REFERENCE);
+    let mut fake_peer = FakePeer::linked(one.address(), "p", REFERENCE);
     let text = "x".repeat(10_000);
     let message = frame::encode(Kind::Message, 0, b"a", text.as_bytes());
     let flood = std::thread::spawn({
-        let mut stream = puppet.stream.try_clone().unwrap();
+        let mut stream = fake_peer.stream.try_clone().unwrap();
         move || (0..5000).for_each(|_| stream.write_all(&message).unwrap())
     });
     // The instance still sends pings.
     for _ in 0..3 {
-        puppet.expect(Kind::Ping);
+        fake_peer.expect(Kind::Ping);
     }
     assert!(one.server.publish_backlog() < 8 << 20, "{}", one.server.publish_backlog());
     for _ in 0..5000 {

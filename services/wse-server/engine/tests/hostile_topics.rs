@@ -33,7 +33,7 @@ fn shows(server: &Server, line: &str) -> bool {
 }
 
 #[test]
-fn a_storm_of_100_000_topics_again_and_again_leaves_nothing_behind_and_stalls_nobody() {
+fn repeated_storms_of_100_000_topics_leave_nothing_behind_and_stall_no_client() {
     let _alone = alone();
     let server = start(config());
     let (mut bystander, id) = Client::ready(server.address());
@@ -45,10 +45,10 @@ fn a_storm_of_100_000_topics_again_and_again_leaves_nothing_behind_and_stalls_no
             let names: Vec<String> = (0..1000).map(|n| format!("storm {round} {part} {n}")).collect();
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             assert_eq!(server.subscribe(&hostile, &names, None).unwrap().len(), 1000);
-            let asked = Instant::now();
+            let sent_at = Instant::now();
             server.broadcast("calm", "{}");
             assert_eq!(bystander.text(), "{}");
-            assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+            assert!(sent_at.elapsed() < Duration::from_secs(5), "{:?}", sent_at.elapsed());
         }
         assert!(shows(&server, "wse_topics 100001"));
         assert_eq!(server.unsubscribe(&hostile, None), 100_000);
@@ -65,7 +65,7 @@ fn a_storm_of_100_000_topics_again_and_again_leaves_nothing_behind_and_stalls_no
 }
 
 #[test]
-fn a_limit_of_subscriptions_holds_whatever_the_storm() {
+fn the_limit_of_subscriptions_holds_in_every_storm() {
     let _alone = alone();
     let server = start(Config { max_subscriptions_per_connection: 100, ..config() });
     let clients = subscribers(&server, 2);
@@ -73,7 +73,7 @@ fn a_limit_of_subscriptions_holds_whatever_the_storm() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     for (_, id) in &clients {
         let refused = server.subscribe(id, &names, None);
-        assert_eq!(refused, Err(TopicError::TooManySubscriptions { wanted: 150, most: 100 }));
+        assert_eq!(refused, Err(TopicError::TooManySubscriptions { requested: 150, maximum: 100 }));
         server.subscribe(id, &names[..100], None).unwrap();
         assert!(server.subscribe(id, &names[100..101], None).is_err());
         // Subscriptions that the connection already has don't count again.
@@ -163,7 +163,7 @@ fn a_flood_of_presence_is_bounded_by_members_and_data_and_ends_with_its_connecti
     let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
     assert!(matches!(
         server.update_presence(&ids[0], &deep),
-        Err(PresenceError::TooLong { .. } | PresenceError::NoJson { .. })
+        Err(PresenceError::TooLong { .. } | PresenceError::InvalidJson { .. })
     ));
     assert!(server.members("room").values().all(|member| member.data.get().len() <= 64));
     drop(clients);

@@ -35,6 +35,6 @@ async fn tungstenite_is_greeted_served_and_let_go() {
     assert_eq!(socket.next().await.unwrap().unwrap(), Message::Pong(b"there?".to_vec().into()));
 
     assert!(server.disconnect(id));
-    let Some(Ok(Message::Close(Some(goodbye)))) = socket.next().await else { panic!("no goodbye") };
-    assert_eq!(goodbye.code, CloseCode::Library(4000));
+    let Some(Ok(Message::Close(Some(close_of)))) = socket.next().await else { panic!("no goodbye") };
+    assert_eq!(close_of.code, CloseCode::Library(4000));
 }

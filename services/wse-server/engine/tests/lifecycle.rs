@@ -50,7 +50,7 @@ fn a_thousand_connections_are_served_and_counted() {
 }
 
 #[test]
-fn the_books_of_a_closed_connection_are_told_once() {
+fn the_books_of_a_closed_connection_are_reported_once() {
     let server = start(config());
     let (mut client, id) = Client::ready(server.address());
     client.send_text("one");
@@ -158,7 +158,7 @@ fn dropped(server: &Server) -> u64 {
 }
 
 #[test]
-fn stopping_says_goodbye_with_1001_and_loses_nothing_that_arrived() {
+fn stopping_closes_with_1001_and_loses_no_received_message() {
     let server = start(config());
     let mut clients: Vec<_> = (0..50).map(|_| Client::ready(server.address()).0).collect();
     for client in &mut clients {

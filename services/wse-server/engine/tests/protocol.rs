@@ -77,7 +77,7 @@ fn too_much_ends_the_connection_with_1009_before_it_is_here() {
 }
 
 #[test]
-fn a_client_that_goes_on_talking_still_reads_why_it_was_closed() {
+fn a_client_that_keeps_sending_still_gets_the_close_reason() {
     let server = start(config());
     let (mut client, _) = Client::ready(server.address());
     client.write(&[text_frame("hello"), b"\x81\x05hello".to_vec(), vec![b'x'; 1 << 20]].concat());
@@ -86,7 +86,7 @@ fn a_client_that_goes_on_talking_still_reads_why_it_was_closed() {
 }
 
 #[test]
-fn a_goodbye_is_returned_with_its_code() {
+fn a_close_frame_is_answered_with_its_code() {
     let server = start(config());
     for (payload, code) in [(&b""[..], None), (b"\x03\xE8bye", Some(1000)), (b"\x0F\xA0", Some(4000))] {
         let (mut client, _) = Client::ready(server.address());

@@ -14,34 +14,34 @@ use std::{
 
 use client::{Client, config, start, until};
 use serde_json::Value;
-use server::{RedisServer, Way};
-use wse_engine::{Config, Position, RecoveryConfig, RedisStats, RedisTimes, Server};
+use server::{RedisProxy, RedisServer};
+use wse_engine::{Config, Position, RecoveryConfig, RedisStats, RedisTiming, Server};
 use wse_utilities::breaker::BreakerConfig;
 
 /// The usual times, but shorter.
-fn times() -> RedisTimes {
-    RedisTimes {
-        answer: Duration::from_millis(500),
+fn times() -> RedisTiming {
+    RedisTiming {
+        reply: Duration::from_millis(500),
         connect: Duration::from_millis(500),
         heartbeat: Duration::from_millis(500),
         first_retry: Duration::from_millis(20),
         longest_retry: Duration::from_millis(100),
         attempts: [Duration::from_millis(20), Duration::from_millis(40)],
-        breaker: BreakerConfig { reset_timeout: Duration::from_millis(100), ..RedisTimes::default().breaker },
+        breaker: BreakerConfig { reset_timeout: Duration::from_millis(100), ..RedisTiming::default().breaker },
     }
 }
 
 /// Times for tests without failures except those that they cause. A busy machine must not lead to a timeout.
-fn patient() -> RedisTimes {
+fn long_timeouts() -> RedisTiming {
     let long = Duration::from_secs(30);
-    RedisTimes { answer: long, connect: long, heartbeat: long, attempts: [long; 2], ..times() }
+    RedisTiming { reply: long, connect: long, heartbeat: long, attempts: [long; 2], ..times() }
 }
 
 fn joined(config: Config, url: &str) -> Server {
     joined_within(config, url, times())
 }
 
-fn joined_within(config: Config, url: &str, times: RedisTimes) -> Server {
+fn joined_within(config: Config, url: &str, times: RedisTiming) -> Server {
     let server = start(config);
     server.connect_redis_within(url, times).unwrap();
     until("connecting to Redis", || server.redis_connected());
@@ -60,7 +60,7 @@ fn tick(publisher: &str, number: u64) -> String {
 }
 
 /// Reads ticks up to the end marker of each of this many publishers. Returns the numbers by publisher.
-fn until_ends(client: &mut Client, publishers: usize) -> HashMap<String, Vec<u64>> {
+fn until_end_markers(client: &mut Client, publishers: usize) -> HashMap<String, Vec<u64>> {
     let (mut got, mut ends): (HashMap<String, Vec<u64>>, usize) = (HashMap::new(), 0);
     while ends < publishers {
         let value: Value = serde_json::from_str(&client.text()).unwrap();
@@ -73,7 +73,7 @@ fn until_ends(client: &mut Client, publishers: usize) -> HashMap<String, Vec<u64
     got
 }
 
-fn end(publisher: &str) -> String {
+fn end_marker(publisher: &str) -> String {
     format!(r#"{{"c":"U","t":"end","p":{{"by":"{publisher}"}}}}"#)
 }
 
@@ -113,7 +113,7 @@ fn two_publishers_and_two_subscribers_under_load_have_exact_books() {
     let redis = RedisServer::start(&[]);
     // Publishers wait for the backlog of their server, so no publication is dropped.
     let config = || Config { max_publish_backlog_bytes: 1 << 20, ..config() };
-    let servers: Vec<Server> = (0..4).map(|_| joined_within(config(), &redis.url(), patient())).collect();
+    let servers: Vec<Server> = (0..4).map(|_| joined_within(config(), &redis.url(), long_timeouts())).collect();
     let mut clients = [
         subscriber(&servers[2], &["load", "loa?"]),
         subscriber(&servers[3], &["l*"]),
@@ -127,12 +127,12 @@ fn two_publishers_and_two_subscribers_under_load_have_exact_books() {
             server.broadcast("load", &tick(name, from + 49));
             assert_balanced(&server.redis_stats().unwrap());
         }
-        server.broadcast("load", &end(name));
+        server.broadcast("load", &end_marker(name));
     };
     let got = thread::scope(|scope| {
         scope.spawn(|| publish(&servers[0], "a"));
         scope.spawn(|| publish(&servers[1], "b"));
-        let readers = clients.each_mut().map(|client| scope.spawn(|| until_ends(client, 2)));
+        let readers = clients.each_mut().map(|client| scope.spawn(|| until_end_markers(client, 2)));
         readers.map(|reader| reader.join().unwrap())
     });
     for (client, got) in got.iter().enumerate() {
@@ -155,7 +155,7 @@ fn two_publishers_and_two_subscribers_under_load_have_exact_books() {
 }
 
 #[test]
-fn when_redis_is_killed_and_comes_back_every_message_is_delivered_or_counted() {
+fn after_redis_is_killed_and_restarted_every_message_is_delivered_or_counted() {
     let mut redis = RedisServer::start(&[]);
     let (publisher, receiver) = (joined(config(), &redis.url()), joined(config(), &redis.url()));
     let mut client = subscriber(&receiver, &["a"]);
@@ -178,8 +178,8 @@ fn when_redis_is_killed_and_comes_back_every_message_is_delivered_or_counted() {
         until("subscribing again", || publisher.topic_interest("a") == 1);
     }
     publish_for(50);
-    publisher.broadcast("a", &end("a"));
-    let got = until_ends(&mut client, 1).remove("a").unwrap();
+    publisher.broadcast("a", &end_marker("a"));
+    let got = until_end_markers(&mut client, 1).remove("a").unwrap();
     let (out, into) = (settled(&publisher), counted(&receiver, got.len() as u64 + 1));
     assert!(is_ascending(&got));
     assert_eq!(out.published, number + 1);
@@ -188,32 +188,32 @@ fn when_redis_is_killed_and_comes_back_every_message_is_delivered_or_counted() {
     assert_eq!(out.sent + gone, into.received + into.lost, "{out:?} {into:?}");
     assert!(dropped(&out, "unreachable") > 0 && out.reconnects >= 3 && into.reconnects >= 3, "{out:?}");
     // The most recent of the dropped publications are in Redis.
-    let kept: u64 = redis.ask(&["LLEN", "wse:dlq:a"])[1..].parse().unwrap();
-    assert!(kept > 0 && kept <= 1000, "{kept}");
+    let stored: u64 = redis.command(&["LLEN", "wse:dlq:a"])[1..].parse().unwrap();
+    assert!(stored > 0 && stored <= 1000, "{stored}");
 }
 
 #[test]
-fn what_is_sent_again_because_its_answer_got_lost_arrives_once() {
+fn a_publication_resent_after_a_lost_answer_arrives_once() {
     let redis = RedisServer::start(&[]);
-    let way = Way::to(redis.address());
-    let publisher = joined_within(config(), &way.url(), patient());
-    let receiver = joined_within(config(), &redis.url(), patient());
+    let proxy = RedisProxy::to(redis.address());
+    let publisher = joined_within(config(), &proxy.url(), long_timeouts());
+    let receiver = joined_within(config(), &redis.url(), long_timeouts());
     let mut client = subscriber(&receiver, &["a"]);
     until("subscribing", || publisher.topic_interest("a") == 1);
     for round in 0..5_u64 {
         publisher.broadcast("a", &tick("a", round * 100));
-        way.withhold();
+        proxy.withhold();
         for number in round * 100 + 1..(round + 1) * 100 {
             publisher.broadcast("a", &tick("a", number));
         }
         // All of them have arrived, and the publisher has no confirmation.
         until("getting through", || receiver.redis_stats().unwrap().received == (round + 1) * 100);
-        way.cut();
-        until("connecting again", || way.connections() == 2 && publisher.redis_connected());
+        proxy.cut();
+        until("connecting again", || proxy.connections() == 2 && publisher.redis_connected());
         settled(&publisher);
     }
-    publisher.broadcast("a", &end("a"));
-    assert!(until_ends(&mut client, 1)["a"].iter().copied().eq(0..500));
+    publisher.broadcast("a", &end_marker("a"));
+    assert!(until_end_markers(&mut client, 1)["a"].iter().copied().eq(0..500));
     until("counting", || receiver.redis_stats().unwrap().received == 501);
     let (out, into) = (settled(&publisher), receiver.redis_stats().unwrap());
     assert_eq!((out.sent, out.dropped.len(), into.received, into.lost), (501, 0, 501, 0), "{out:?} {into:?}");
@@ -231,8 +231,8 @@ fn a_paused_redis_stalls_neither_publishers_nor_subscribers_of_the_same_server()
     for number in 0..10_000 {
         publisher.broadcast("a", &tick("a", number));
     }
-    publisher.broadcast_local("a", &end("a"));
-    assert!(until_ends(&mut here, 1)["a"].iter().copied().eq(0..10_000));
+    publisher.broadcast_local("a", &end_marker("a"));
+    assert!(until_end_markers(&mut here, 1)["a"].iter().copied().eq(0..10_000));
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     let stats = settled(&publisher);
     assert_eq!((stats.published, dropped(&stats, "unreachable")), (10_000, 10_000), "{stats:?}");
@@ -240,9 +240,9 @@ fn a_paused_redis_stalls_neither_publishers_nor_subscribers_of_the_same_server()
     redis.resume();
     until("connecting again", || publisher.redis_connected() && receiver.redis_connected());
     until("subscribing again", || publisher.topic_interest("a") == 1);
-    publisher.broadcast("a", &end("a"));
+    publisher.broadcast("a", &end_marker("a"));
     // Redis had read some of them when it resumed.
-    let got = until_ends(&mut there, 1).remove("a").unwrap_or_default();
+    let got = until_end_markers(&mut there, 1).remove("a").unwrap_or_default();
     assert!(is_ascending(&got));
     counted(&receiver, got.len() as u64 + 1);
 }
@@ -251,8 +251,8 @@ fn a_paused_redis_stalls_neither_publishers_nor_subscribers_of_the_same_server()
 fn a_queue_that_is_full_drops_and_counts_and_keeps_the_last_of_it() {
     let mut redis = RedisServer::start(&[]);
     let config = Config { max_outbound_queue_bytes: 64 << 10, ..config() };
-    let patient = RedisTimes { attempts: [Duration::from_secs(60); 2], ..times() };
-    let publisher = joined_within(config, &redis.url(), patient);
+    let long_timeouts = RedisTiming { attempts: [Duration::from_secs(60); 2], ..times() };
+    let publisher = joined_within(config, &redis.url(), long_timeouts);
     redis.kill();
     until("noticing", || !publisher.redis_connected());
     for number in 0..5_000 {
@@ -262,9 +262,9 @@ fn a_queue_that_is_full_drops_and_counts_and_keeps_the_last_of_it() {
     let stats = publisher.redis_stats().unwrap();
     assert_balanced(&stats);
     assert!(stats.queued > 100 && dropped(&stats, "queue_full") == 5_000 - stats.queued, "{stats:?}");
-    let letters = publisher.dead_letters();
-    assert_eq!((letters.len(), letters[999].payload.as_str()), (1000, tick("a", 4_999).as_str()));
-    assert!(letters[0].error.contains("too much waits"));
+    let dead_letters = publisher.dead_letters();
+    assert_eq!((dead_letters.len(), dead_letters[999].payload.as_str()), (1000, tick("a", 4_999).as_str()));
+    assert!(dead_letters[0].error.contains("too much waits"));
     publisher.broadcast("a", &"x".repeat(17 << 20));
     assert_eq!(dropped(&publisher.redis_stats().unwrap(), "too_big"), 1);
     publisher.stop();
@@ -279,9 +279,9 @@ fn a_queue_that_is_full_drops_and_counts_and_keeps_the_last_of_it() {
 fn a_listener_that_does_not_read_stops_the_reading_and_what_redis_cuts_off_is_counted() {
     // Redis closes the connection of a subscriber with this many undelivered bytes.
     let redis = RedisServer::start(&["--client-output-buffer-limit", "pubsub 256kb 256kb 1"]);
-    let publisher = joined_within(config(), &redis.url(), patient());
+    let publisher = joined_within(config(), &redis.url(), long_timeouts());
     let limited = Config { max_publish_backlog_bytes: 256 << 10, ..config() };
-    let receiver = joined_within(limited, &redis.url(), patient());
+    let receiver = joined_within(limited, &redis.url(), long_timeouts());
     let mut client = subscriber(&receiver, &["a"]);
     until("subscribing", || publisher.topic_interest("a") == 1);
     let text = |number: u64| {
@@ -296,11 +296,11 @@ fn a_listener_that_does_not_read_stops_the_reading_and_what_redis_cuts_off_is_co
     }
     settled(&publisher);
     let reader = thread::spawn(move || {
-        let got = until_ends(&mut client, 1);
+        let got = until_end_markers(&mut client, 1);
         (client, got)
     });
     until("subscribing again", || publisher.topic_interest("a") == 1 && receiver.publish_backlog() == 0);
-    publisher.broadcast("a", &end("a"));
+    publisher.broadcast("a", &end_marker("a"));
     let (_client, got) = reader.join().unwrap();
     let (out, into) = (settled(&publisher), counted(&receiver, got["a"].len() as u64 + 1));
     assert!(is_ascending(&got["a"]) && into.lost > 0, "{into:?}");
@@ -308,56 +308,56 @@ fn a_listener_that_does_not_read_stops_the_reading_and_what_redis_cuts_off_is_co
 }
 
 #[test]
-fn what_redis_refuses_becomes_a_dead_letter_and_nothing_else_suffers() {
+fn a_publication_that_redis_refuses_becomes_a_dead_letter_and_others_are_unaffected() {
     let redis = RedisServer::start(&[]);
-    redis.ask(&["ACL", "SETUSER", "ann", "on", ">secret", "~*", "+@all", "resetchannels", "&wse:open*"]);
+    redis.command(&["ACL", "SETUSER", "ann", "on", ">secret", "~*", "+@all", "resetchannels", "&wse:open*"]);
     let url = format!("redis://ann:secret@{}", redis.address());
     let (publisher, receiver) =
-        (joined_within(config(), &url, patient()), joined_within(config(), &redis.url(), patient()));
+        (joined_within(config(), &url, long_timeouts()), joined_within(config(), &redis.url(), long_timeouts()));
     let mut client = subscriber(&receiver, &["open", "closed"]);
     until("subscribing", || publisher.topic_interest("open") == 1);
     for number in 0..10 {
         publisher.broadcast("closed", &tick("a", number));
         publisher.broadcast("open", &tick("b", number));
     }
-    publisher.broadcast("open", &end("b"));
-    assert_eq!(until_ends(&mut client, 1), HashMap::from([("b".to_owned(), (0..10).collect())]));
+    publisher.broadcast("open", &end_marker("b"));
+    assert_eq!(until_end_markers(&mut client, 1), HashMap::from([("b".to_owned(), (0..10).collect())]));
     let stats = settled(&publisher);
     assert_eq!((stats.sent, dropped(&stats, "refused"), stats.publish_errors), (11, 10, 10));
-    let letters = publisher.dead_letters();
-    assert!(letters.len() == 10 && letters[3].channel == "wse:closed", "{letters:?}");
-    assert!(letters[3].payload == tick("a", 3) && letters[3].error.starts_with("NOPERM"), "{letters:?}");
-    until("saving", || redis.ask(&["LLEN", "wse:dlq:closed"]) == ":10");
+    let dead_letters = publisher.dead_letters();
+    assert!(dead_letters.len() == 10 && dead_letters[3].channel == "wse:closed", "{dead_letters:?}");
+    assert!(dead_letters[3].payload == tick("a", 3) && dead_letters[3].error.starts_with("NOPERM"), "{dead_letters:?}");
+    until("saving", || redis.command(&["LLEN", "wse:dlq:closed"]) == ":10");
     let mut listening = subscriber(&receiver, &["nothing"]);
     // Any server that may publish can replay the dead letters.
     assert_eq!(receiver.replay_dead_letters("closed", 4).unwrap(), 4);
     assert_eq!(receiver.replay_dead_letters("closed", 1000).unwrap(), 6);
-    receiver.broadcast_local("closed", &end("a"));
-    receiver.broadcast_local("nothing", &end("a"));
-    until_ends(&mut listening, 1);
+    receiver.broadcast_local("closed", &end_marker("a"));
+    receiver.broadcast_local("nothing", &end_marker("a"));
+    until_end_markers(&mut listening, 1);
     until("replaying", || receiver.redis_stats().unwrap().delivered == 21);
-    assert_eq!(redis.ask(&["LLEN", "wse:dlq:closed"]), ":0");
+    assert_eq!(redis.command(&["LLEN", "wse:dlq:closed"]), ":0");
 }
 
 #[test]
 fn a_connection_that_keeps_failing_is_tried_less_and_less_and_then_not_at_all() {
     // No process listens behind the proxy, so it closes each connection.
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let way = Way::to(nobody);
+    let unused_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let proxy = RedisProxy::to(unused_address);
     let mut quick = times();
     quick.first_retry = Duration::from_millis(5);
     quick.longest_retry = Duration::from_millis(10);
     quick.breaker.failure_threshold = 4;
     quick.breaker.reset_timeout = Duration::from_secs(60);
     let server = start(config());
-    server.connect_redis_within(&way.url(), quick).unwrap();
+    server.connect_redis_within(&proxy.url(), quick).unwrap();
     // Two connections with four attempts each.
-    until("trying", || way.accepted.load(Ordering::SeqCst) == 8);
+    until("trying", || proxy.accepted.load(Ordering::SeqCst) == 8);
     let published = Instant::now();
     server.broadcast("a", "{}");
     until("giving up", || server.redis_stats().unwrap().dead_letters == 1);
     assert!(published.elapsed() >= Duration::from_millis(60));
-    assert_eq!(way.accepted.load(Ordering::SeqCst), 8);
+    assert_eq!(proxy.accepted.load(Ordering::SeqCst), 8);
     assert_eq!(server.topic_interest("a"), 0);
     assert!(server.replay_dead_letters("a", 1).unwrap_err().to_string().contains("no connection"));
     let stopping = Instant::now();
@@ -368,18 +368,18 @@ fn a_connection_that_keeps_failing_is_tried_less_and_less_and_then_not_at_all() 
 #[test]
 fn a_server_that_stops_lets_redis_take_what_was_published() {
     let redis = RedisServer::start(&[]);
-    let receiver = joined_within(config(), &redis.url(), patient());
+    let receiver = joined_within(config(), &redis.url(), long_timeouts());
     let mut client = subscriber(&receiver, &["a"]);
     until("subscribing", || redis.interest() == (1, 0));
-    let publisher = joined_within(config(), &redis.url(), patient());
+    let publisher = joined_within(config(), &redis.url(), long_timeouts());
     for number in 0..5_000 {
         publisher.broadcast("a", &tick("a", number));
     }
-    publisher.broadcast("a", &end("a"));
+    publisher.broadcast("a", &end_marker("a"));
     publisher.stop();
     let stats = publisher.redis_stats().unwrap();
     assert_eq!((stats.sent, stats.queued, stats.connected), (5_001, 0, 0), "{stats:?}");
-    assert!(until_ends(&mut client, 1)["a"].iter().copied().eq(0..5_000));
+    assert!(until_end_markers(&mut client, 1)["a"].iter().copied().eq(0..5_000));
 }
 
 #[test]
@@ -417,7 +417,7 @@ fn a_client_that_comes_back_gets_what_another_instance_published_meanwhile_unles
 }
 
 #[test]
-fn what_was_wanted_before_redis_came_is_wanted_of_it_too() {
+fn subscriptions_from_before_redis_connected_apply_to_it() {
     let redis = RedisServer::start(&[]);
     let receiver = start(config());
     let topics: Vec<String> = (0..3_000).map(|number| format!("topic {number}")).collect();
@@ -425,8 +425,8 @@ fn what_was_wanted_before_redis_came_is_wanted_of_it_too() {
     let mut client = subscriber(&receiver, &topics);
     receiver.connect_redis_within(&redis.url(), times()).unwrap();
     until("subscribing", || redis.interest() == (3_000, 1));
-    assert_eq!(redis.ask(&["PUBLISH", "wse:topic 2999", "one"]), ":1");
-    assert_eq!(redis.ask(&["PUBLISH", "wse:pattern x", "two"]), ":1");
+    assert_eq!(redis.command(&["PUBLISH", "wse:topic 2999", "one"]), ":1");
+    assert_eq!(redis.command(&["PUBLISH", "wse:pattern x", "two"]), ":1");
     assert_eq!((client.text(), client.text()), ("one".into(), "two".into()));
     drop(client);
     until("unsubscribing", || redis.interest() == (0, 0));

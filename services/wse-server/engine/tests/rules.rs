@@ -13,7 +13,7 @@ mod utf8;
 
 use std::net::SocketAddr;
 
-use cases::{Case, closes, echoes, frame, says};
+use cases::{Case, echo_of, frame, text_reply, with_close};
 use client::{Client, Received, start, until};
 use wse_engine::{Config, Delivery, Server, frame::Opcode};
 
@@ -42,9 +42,9 @@ impl Case {
         };
         // The server may close the connection before it has received everything. Its replies still count.
         let _all = parts.into_iter().all(|part| client.try_write(part));
-        for (index, expected) in self.answers.iter().chain([&Received::Eof]).enumerate() {
+        for (index, expected) in self.replies.iter().chain([&Received::Eof]).enumerate() {
             let received = client.receive();
-            assert_eq!(&received, expected, "{}, cut {cut:?}: answer {index} of {:?}", self.name, self.answers);
+            assert_eq!(&received, expected, "{}, cut {cut:?}: answer {index} of {:?}", self.name, self.replies);
         }
     }
 }
@@ -123,7 +123,7 @@ fn section_6_4_text_that_went_wrong_ends_at_once() {
 
 #[test]
 fn section_7_goodbyes_are_answered_and_nothing_counts_after_them() {
-    play(&cases::goodbyes());
+    play(&cases::close_cases());
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn section_9_messages_of_up_to_16_mebibytes_come_back() {
             let payload = vec![byte; length];
             let mut client = Client::open_with(server.address(), "/", "");
             client.frame(true, opcode, &payload);
-            assert!(client.receive() == echoes(opcode, &payload), "{opcode:?} of {length}");
+            assert!(client.receive() == echo_of(opcode, &payload), "{opcode:?} of {length}");
         }
     }
     let mut client = Client::open_with(server.address(), "/", "");
@@ -158,13 +158,13 @@ fn section_9_4_mebibytes_come_back_whatever_their_parts() {
             opcode_of_part = Opcode::Continuation;
         }
         client.write(&bytes);
-        assert!(client.receive() == echoes(opcode, &payload), "parts of {part}");
+        assert!(client.receive() == echo_of(opcode, &payload), "parts of {part}");
     }
     // In one frame that is written in small pieces.
     for (opcode, piece) in [(Opcode::Text, 1024), (Opcode::Binary, 64)] {
         let mut client = Client::open_with(server.address(), "/", "");
         frame(true, opcode, &payload[..MEBIBYTE]).chunks(piece).for_each(|piece| client.write(piece));
-        assert!(client.receive() == echoes(opcode, &payload[..MEBIBYTE]), "pieces of {piece}");
+        assert!(client.receive() == echo_of(opcode, &payload[..MEBIBYTE]), "pieces of {piece}");
     }
 }
 
@@ -177,7 +177,7 @@ fn section_9_7_a_thousand_round_trips_of_each_size() {
             let mut client = Client::open_with(server.address(), "/", "");
             for round in 0..1000 {
                 client.frame(true, opcode, &payload);
-                assert!(client.receive() == echoes(opcode, &payload), "{length} bytes, round {round}");
+                assert!(client.receive() == echo_of(opcode, &payload), "{length} bytes, round {round}");
             }
         }
     }
@@ -190,7 +190,7 @@ fn section_10_a_message_that_a_client_cut_by_itself_comes_back() {
     let frames = text.as_bytes().chunks(1300).enumerate().map(|(index, part)| {
         frame(index + 1 == parts, if index == 0 { Opcode::Text } else { Opcode::Continuation }, part)
     });
-    play(&[closes(Case { name: "10.1".into(), frames: frames.collect(), answers: vec![says(&text)] })]);
+    play(&[with_close(Case { name: "10.1".into(), frames: frames.collect(), replies: vec![text_reply(&text)] })]);
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn an_echo_knows_nothing_of_the_protocol_above() {
     let mut client = Client::open_with(server.address(), "/?format=msgpack", "");
     for text in [r#"{"t":"ping","p":{"timestamp":1}}"#, r#"WSE{"t":"client_hello"}"#, r#"{"t":"pong"}"#] {
         client.send_text(text);
-        assert_eq!(client.receive(), says(text));
+        assert_eq!(client.receive(), text_reply(text));
     }
     for bytes in [&b"C:no zlib"[..], b"M:\x81\xA1t\xA4ping", b"\x81\xA1t\xA4ping"] {
         client.send_binary(bytes);

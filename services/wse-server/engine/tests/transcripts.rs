@@ -91,7 +91,7 @@ fn the_keep_alive_has_the_reference_s_shape() {
 }
 
 #[test]
-fn what_clients_send_reaches_the_application_as_the_reference_delivers_it() {
+fn client_messages_reach_the_application_as_with_the_reference() {
     let server = start(config());
     let (mut client, _) = Client::ready(server.address());
     let json = r#"{"t":"trade","p":{"a":1,"b":2.5,"c":[1,"x"]}}"#;
@@ -139,7 +139,7 @@ fn message_pack_arrives_with_and_without_its_prefix() {
 }
 
 #[test]
-fn what_the_application_sends_arrives_as_the_reference_sends_it() {
+fn application_messages_arrive_as_with_the_reference() {
     let server = start(config());
     let (mut client, id) = Client::ready(server.address());
     assert!(server.send_text(&id, r#"{"c":"WSE","t":"x","p":{}}"#));
@@ -164,7 +164,7 @@ fn broadcasts_get_their_category_like_the_reference_s() {
 }
 
 #[test]
-fn a_client_without_a_good_token_is_told_like_the_reference_tells_it() {
+fn a_client_without_a_valid_token_gets_the_references_error() {
     let server = start(config());
     let mut expired = client::claims();
     expired["exp"] = 1.into();

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_allowed_before_it_opened_says_nothing_of_it_afterwards() {
+    fn rules_set_before_a_connection_opened_do_not_apply_to_a_later_one() {
         let mut breaker = opened_at(seconds(10));
         breaker.success(seconds(11));
         breaker.failure(seconds(50));

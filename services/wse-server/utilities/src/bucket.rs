@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_whole_is_not_taken_in_part() {
+    fn a_partial_reading_is_not_used() {
         let mut bucket = TokenBucket::new(10.0, 0.0, 5.0, 0.0);
         assert!(!bucket.acquire(5.1, 0.0));
         assert_eq!(bucket.tokens(0.0), 5.0);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_of_tokens_is_never_there() {
+    fn an_invalid_number_of_tokens_is_never_available() {
         let mut bucket = TokenBucket::new(f64::INFINITY, f64::NAN, f64::INFINITY, 0.0);
         assert!(!bucket.acquire(-1.0, 0.0) && !bucket.acquire(f64::NAN, 0.0) && !bucket.acquire(f64::INFINITY, 0.0));
         assert!(bucket.acquire(1e300, f64::NAN) && bucket.tokens(5.0).is_finite());

@@ -261,7 +261,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_compressed_comes_back(
+        fn compressed_data_is_restored(
             data in prop::collection::vec(any::<u8>(), 0..5000),
             repeat in 1..20usize,
             level in 1..=9u32,
@@ -271,7 +271,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_is_inflated_never_exceeds_its_limit(data in prop::collection::vec(any::<u8>(), 0..500)) {
+        fn inflated_data_never_exceeds_its_limit(data in prop::collection::vec(any::<u8>(), 0..500)) {
             let framed = [&[0x78, 0x9C], &data[..]].concat();
             if let Ok(out) = decompress_within(&framed, 1000) {
                 prop_assert!(out.len() <= 1000);

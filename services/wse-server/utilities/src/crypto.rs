@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_short_is_told_from_what_is_forged() {
+    fn a_short_message_is_distinguished_from_a_forged_one() {
         let key = Key::new(&[7; 32]).unwrap();
         assert_eq!(key.open(&[0; 27]), Err(CryptoError::Short(27)));
         assert_eq!(key.open(b""), Err(CryptoError::Short(0)));

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_is_an_error_that_says_what_would_be() {
+    fn an_unknown_option_is_an_error_that_lists_the_known_ones() {
         for (criteria, words) in [
             (json!({"$and": 5}), "$and takes a list of criteria, and was given 5"),
             (json!({"$or": [5]}), "$or takes a list of criteria, and was given 5"),

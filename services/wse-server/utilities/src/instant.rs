@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_or_has_no_offset_is_not_read() {
+    fn invalid_timestamps_and_those_without_offset_are_ignored() {
         for text in [
             "",
             "2026",
@@ -177,7 +177,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(micros in -62_000_000_000_000_000..250_000_000_000_000_000_i64) {
+        fn written_values_are_read_back(micros in -62_000_000_000_000_000..250_000_000_000_000_000_i64) {
             prop_assert_eq!(Instant::parse(&Instant(micros).to_string()), Some(Instant(micros)));
         }
 

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_late_or_twice_is_dropped_and_of_two_that_wait_the_later_stays() {
+    fn late_and_duplicate_events_are_dropped_and_the_newer_of_two_pending_ones_stays() {
         let mut it = sequencer(5);
         for number in [5, 4, 5] {
             take(&mut it, number);
@@ -380,7 +380,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_comes_out_rises_and_shuffles_within_reach_lose_nothing(
+        fn output_is_in_order_and_shuffles_within_the_window_lose_nothing(
             swaps in prop::collection::vec((0..60usize, 0..60usize), 0..100),
         ) {
             let mut numbers: Vec<u64> = (1..=60).collect();
@@ -396,7 +396,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_comes_numbers_only_rise_and_the_books_balance(
+        fn numbers_only_rise_and_the_books_balance_for_every_input(
             ahead in 0..6u64,
             numbers in prop::collection::vec(0..40u64, 0..200),
         ) {

@@ -114,8 +114,8 @@ fn refused(pattern: &str, error: &BuildError) -> PatternError {
         return PatternError::Large(pattern.to_owned());
     }
     // The parser's message shows the pattern and marks the position. The reason is in the last line.
-    let told = error.syntax_error().map_or_else(|| error.to_string(), ToString::to_string);
-    let why = told.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+    let text = error.syntax_error().map_or_else(|| error.to_string(), ToString::to_string);
+    let why = text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
     PatternError::Syntax { pattern: pattern.to_owned(), why }
 }
 
@@ -143,13 +143,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_says_why() {
+    fn an_invalid_pattern_is_refused_with_a_reason() {
         let patterns = Patterns::default();
         for (pattern, why) in [("(", "unclosed group"), ("(?=h)", "look-around"), (r"(a)\1", "backreferences")] {
-            let Err(PatternError::Syntax { why: told, .. }) = patterns.matches(pattern, "x") else {
+            let Err(PatternError::Syntax { why: text, .. }) = patterns.matches(pattern, "x") else {
                 panic!("{pattern}")
             };
-            assert!(told.contains(why) && !told.contains('\n'), "{told}");
+            assert!(text.contains(why) && !text.contains('\n'), "{text}");
         }
         assert_eq!(patterns.matches(&"x".repeat(5000), "x"), Err(PatternError::Long(5000)));
         let large = r"(\w{100}){100}";

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn critical_and_high_messages_stay_and_the_newcomer_goes() {
+    fn critical_and_high_messages_stay_and_the_new_one_is_dropped() {
         let mut queue = queue_of(&[10, 8]);
         assert_eq!(queue.enqueue(7, 10, 0.0), Enqueued::Refused(7));
         assert_eq!(queue.enqueue(8, 1, 0.0), Enqueued::Refused(8));
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn its_books_say_how_full_it_is_and_how_long_the_oldest_waits() {
+    fn its_books_have_the_fill_and_the_age_of_the_oldest() {
         let mut queue = MessageQueue::new(5, 10).unwrap();
         assert_eq!(queue.stats(9.0).oldest_age_seconds, None);
         for (message, at) in [(5, 2.0), (10, 1.0), (1, 3.0), (5, 4.0)] {

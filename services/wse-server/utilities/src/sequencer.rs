@@ -37,14 +37,14 @@ pub enum SequencerError {
 
 /// The last `window` distinct ids.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct SeenIds {
     ids: HashSet<Arc<str>>,
     /// The ids in the order of their arrival, each with its arrival time in seconds.
     order: VecDeque<(Arc<str>, f64)>,
     window: usize,
 }
 
-impl Seen {
+impl SeenIds {
     /// An empty memory for the last `window` ids.
     ///
     /// # Errors
@@ -105,7 +105,7 @@ impl Seen {
 #[derive(Clone, Debug)]
 pub struct Sequencer {
     current: u64,
-    seen: Seen,
+    seen: SeenIds,
 }
 
 impl Sequencer {
@@ -114,7 +114,7 @@ impl Sequencer {
     /// # Errors
     /// Returns [`SequencerError::Window`] if `window` is 0 or larger than [`MAXIMAL_WINDOW`].
     pub fn new(window: usize) -> Result<Self, SequencerError> {
-        Ok(Self { current: 0, seen: Seen::new(window)? })
+        Ok(Self { current: 0, seen: SeenIds::new(window)? })
     }
 
     /// Returns the next sequence number; the first is 1.
@@ -129,7 +129,7 @@ impl Sequencer {
         self.current
     }
 
-    /// The same as [`Seen::is_duplicate`].
+    /// The same as [`SeenIds::is_duplicate`].
     ///
     /// # Errors
     /// Returns [`SequencerError::Id`] if the id is longer than [`MAXIMAL_ID_BYTES`].
@@ -207,7 +207,7 @@ mod tests {
             window in 1..8usize,
             ids in prop::collection::vec(0..12u8, 0..100),
         ) {
-            let mut seen = Seen::new(window).unwrap();
+            let mut seen = SeenIds::new(window).unwrap();
             let mut model: Vec<u8> = Vec::new();
             for id in ids {
                 let expected = model.iter().rev().take(window).any(|known| *known == id);

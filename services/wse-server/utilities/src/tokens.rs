@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn the_previous_key_passes_whatever_its_id_but_the_current_one_needs_it() {
+    fn the_previous_key_matches_any_key_id_and_the_current_one_only_its_own() {
         let rotated = Expected { previous_key: Some(OTHER), key_id: Some("new"), ..expected() };
         for (key, id, passes) in [
             (SECRET, Some("new"), true),

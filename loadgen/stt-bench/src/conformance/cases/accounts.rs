@@ -7,9 +7,9 @@ use bench_format::service::ServiceStats;
 use reqwest::StatusCode;
 
 use crate::conformance::{
-    finding::{Trouble, Verdict, ensure, failed, passed},
-    inference::{Answer as Says, Reply},
-    readings::{balances, metric, words},
+    finding::{NotPassed, Verdict, ensure, failed, passed},
+    inference::{BatchResponse, Reply},
+    readings::{balances, description, metric},
     scene::{PROMPT, START, Scene, Session},
 };
 
@@ -45,7 +45,7 @@ const METRICS: [&str; 24] = [
 ];
 
 /// Waits until the gateway has received `more` messages since the reading `before`, and returns the new reading.
-async fn received(scene: &Scene, before: &ServiceStats, more: u64) -> Result<ServiceStats, Trouble> {
+async fn received(scene: &Scene, before: &ServiceStats, more: u64) -> Result<ServiceStats, NotPassed> {
     let wanted = before.messages.received + more;
     let wish = format!("messages.received reaches {wanted}");
     scene.metrics()?.until(&wish, SETTLE, |stats| stats.messages.received >= wanted).await
@@ -53,9 +53,9 @@ async fn received(scene: &Scene, before: &ServiceStats, more: u64) -> Result<Ser
 
 /// Starts a session with one frame in flight that is never answered, and `waiting` frames queued behind it. Returns
 /// once the gateway has received all of them.
-async fn stuck(scene: &Scene, waiting: u32) -> Result<Session, Trouble> {
+async fn stuck(scene: &Scene, waiting: u32) -> Result<Session, NotPassed> {
     let before = scene.metrics()?.stats().await?;
-    let mut session = scene.session(vec![Reply::now(Says::Never)]).await?;
+    let mut session = scene.session(vec![Reply::now(BatchResponse::Never)]).await?;
     session.burst(1).await?;
     scene.inference.wait(session.id, 1, scene.patience()).await?;
     session.burst(waiting).await?;
@@ -71,12 +71,12 @@ fn dropped(stats: &ServiceStats, reason: &str) -> u64 {
 pub(super) async fn books(scene: Scene) -> Verdict {
     let metrics = scene.metrics()?;
     let before = metrics.until("no session is open", SETTLE, |stats| stats.connections.open == 0).await?;
-    ensure(balances(&before), "books balance", words(&before))?;
+    ensure(balances(&before), "books balance", description(&before))?;
 
     let mut answered = scene.session(Vec::new()).await?;
     answered.burst(30).await?;
     answered.covered(scene.patience()).await?;
-    let mut refused = scene.session(vec![Reply::now(Says::Status(503))]).await?;
+    let mut refused = scene.session(vec![Reply::now(BatchResponse::Status(503))]).await?;
     refused.burst(20).await?;
     refused.covered(scene.patience()).await?;
     let mut stranger = scene.connect().await?;
@@ -108,10 +108,10 @@ pub(super) async fn books(scene: Scene) -> Verdict {
         ("inference.failed", sum(&asked.failed) - sum(&asked_before.failed), errors),
     ];
     for (what, seen, right) in grown {
-        ensure(seen == right, format!("{what} grows by {right}"), format!("by {seen}: {}", words(&after)))?;
+        ensure(seen == right, format!("{what} grows by {right}"), format!("by {seen}: {}", description(&after)))?;
     }
-    ensure(balances(&after), "received = consumed + delivered + dropped + queued", words(&after))?;
-    passed("every message of known traffic is in its place in the books, and they balance", words(&after))
+    ensure(balances(&after), "received = consumed + delivered + dropped + queued", description(&after))?;
+    passed("every message of known traffic is in its place in the books, and they balance", description(&after))
 }
 
 fn sum(counts: &std::collections::BTreeMap<String, u64>) -> u64 {
@@ -121,8 +121,13 @@ fn sum(counts: &std::collections::BTreeMap<String, u64>) -> u64 {
 /// Case `books-under-load`: the books balance at every reading while two sessions stream, not only at rest.
 pub(super) async fn books_under_load(scene: Scene) -> Verdict {
     let metrics = scene.metrics()?;
-    let script =
-        || vec![Reply::late(scene.settings().interval), Reply::now(Says::Status(503)), Reply::now(Says::Right)];
+    let script = || {
+        vec![
+            Reply::late(scene.settings().interval),
+            Reply::now(BatchResponse::Status(503)),
+            Reply::now(BatchResponse::Right),
+        ]
+    };
     let lasting = scene.settings().interval * 12;
     let load = async {
         let (one, two) = (scene.session(script()), scene.session(script()));
@@ -135,7 +140,7 @@ pub(super) async fn books_under_load(scene: Scene) -> Verdict {
     let watch = async {
         loop {
             let stats = metrics.stats().await?;
-            ensure(balances(&stats), "the books balance at every reading", words(&stats))?;
+            ensure(balances(&stats), "the books balance at every reading", description(&stats))?;
             readings += 1;
             with_queue += u32::from(stats.messages.queued > 0);
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -143,7 +148,7 @@ pub(super) async fn books_under_load(scene: Scene) -> Verdict {
     };
     tokio::select! {
         done = load => done?,
-        trouble = watch => return trouble,
+        not_passed = watch => return not_passed,
     }
     ensure(with_queue > 0, "readings while frames wait", format!("{readings} readings, none of them"))?;
     passed("the books balance at every reading", format!("{readings} readings, {with_queue} while frames waited"))
@@ -154,7 +159,7 @@ pub(super) async fn books_under_load(scene: Scene) -> Verdict {
 pub(super) async fn metrics(scene: Scene) -> Verdict {
     let port = scene.metrics()?;
     // One failed batch and one closed session, so that each labelled counter has a sample.
-    let mut failing = scene.session(vec![Reply::now(Says::Status(503))]).await?;
+    let mut failing = scene.session(vec![Reply::now(BatchResponse::Status(503))]).await?;
     failing.burst(1).await?;
     failing.covered(scene.patience()).await?;
     failing.client.farewell(PROMPT * 3).await.map_or_else(|_| drop(failing), |_| ());
@@ -220,7 +225,7 @@ pub(super) async fn close_during_inference(scene: Scene) -> Verdict {
     ensure(abandoned == 2, "inference.abandoned grows by 2", format!("by {abandoned}"))?;
     let closed = dropped(&after, "closed") - dropped(&before, "closed");
     ensure(closed == 20, "dropped{closed} grows by 20: two frames in flight, 18 waiting", format!("by {closed}"))?;
-    passed(gone, words(&after))
+    passed(gone, description(&after))
 }
 
 /// Case `at-rest`: at the end of the run each process has no open session, nothing queued or in flight, and books that
@@ -236,9 +241,9 @@ pub(super) async fn at_rest(scene: Scene) -> Verdict {
                 stats.connections.open == 0 && stats.messages.queued == 0 && in_flight == 0
             })
             .await?;
-        ensure(balances(&stats), wish, words(&stats))?;
+        ensure(balances(&stats), wish, description(&stats))?;
         let closed: u64 = stats.connections.closed.values().sum();
-        ensure(closed == stats.connections.accepted, "as many connections closed as accepted", words(&stats))?;
+        ensure(closed == stats.connections.accepted, "as many connections closed as accepted", description(&stats))?;
         seen.push(format!("{} connections, {} messages", stats.connections.accepted, stats.messages.received));
     }
     passed(wish, seen.join("; "))
@@ -250,7 +255,7 @@ pub(super) async fn survives(scene: Scene) -> Verdict {
     for gateway in &scene.all {
         let Some(process) = &gateway.process else { continue };
         if let Some(status) = process.ended(Duration::from_millis(1)).await {
-            return Err(failed(wish, process.with_last_words(format!("one ended: {status}"))));
+            return Err(failed(wish, process.with_last_output(format!("one ended: {status}"))));
         }
     }
     passed(wish, format!("{} processes live", scene.all.len()))
@@ -270,5 +275,5 @@ pub(super) async fn connections(scene: Scene) -> Verdict {
     let after = metrics.until("connections.open is 0 again", SETTLE, |stats| stats.connections.open == 0).await?;
     let accepted = after.connections.accepted - before.connections.accepted;
     ensure(accepted == 3, "connections.accepted grows by 3", format!("by {accepted}"))?;
-    passed("three connections are counted when they come and when they go", words(&after))
+    passed("three connections are counted when they come and when they go", description(&after))
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::conformance::{
-    answers::{Answer, check_cover},
-    finding::{Trouble, Verdict, ensure, failed, passed},
-    inference::{Answer as Says, Asked, Reply},
+    answers::{ServerMessage, check_cover},
+    finding::{NotPassed, Verdict, ensure, failed, passed},
+    inference::{BatchResponse, ReceivedRequest, Reply},
     payload,
     scene::{PROMPT, Scene, Session},
 };
@@ -16,7 +16,7 @@ use crate::conformance::{
 /// Duration of a stream that is checked as a whole: two and a half of the product's default intervals, 125 frames.
 const STREAM: Duration = Duration::from_millis(2500);
 
-async fn streamed(scene: &Scene, lasting: Duration) -> Result<Session, Trouble> {
+async fn streamed(scene: &Scene, lasting: Duration) -> Result<Session, NotPassed> {
     let mut session = scene.session(Vec::new()).await?;
     session.stream(lasting).await?;
     session.covered(scene.patience()).await?;
@@ -47,7 +47,7 @@ pub(super) async fn contents(scene: Scene) -> Verdict {
     for answer in session.answers.iter().filter(|answer| answer.is_partial()) {
         let audio = payload::frames(session.id, answer.oldest() as u32, answer.newest() as u32);
         let right = payload::infer(&audio, scene.settings().passes);
-        let wish = format!("{} says of its frames: {}", answer.words(), right.to_json());
+        let wish = format!("{} says of its frames: {}", answer.description(), right.to_json());
         let same = answer.number("checksum") == u64::from(right.checksum)
             && answer.number("zero_crossings") == right.zero_crossings
             && answer.word("transcript") == right.transcript
@@ -81,7 +81,7 @@ pub(super) async fn request(scene: Scene) -> Verdict {
     let mut session = scene.session(Vec::new()).await?;
     session.burst(7).await?;
     let asked = scene.inference.wait(session.id, 1, scene.patience()).await?;
-    let Asked { target, passes, length, bytes, .. } = &asked[0];
+    let ReceivedRequest { target, passes, length, bytes, .. } = &asked[0];
     ensure(target == "POST /infer", "POST /infer", target)?;
     let wish = scene.settings().passes.to_string();
     ensure(passes.as_deref() == Some(&wish), format!("x-cpu-passes: {wish}"), format!("{passes:?}"))?;
@@ -110,7 +110,7 @@ pub(super) async fn pass_through(scene: Scene) -> Verdict {
         value["transcript"] = json!("a \"b\"\t\\ é 語 \u{1f600}");
         value.to_string()
     }
-    let mut session = scene.session(vec![Reply::now(Says::Edited(unusual))]).await?;
+    let mut session = scene.session(vec![Reply::now(BatchResponse::Edited(unusual))]).await?;
     session.burst(1).await?;
     let answer = session.partial(scene.patience()).await?;
     answer.check_values(&[
@@ -134,8 +134,8 @@ pub(super) async fn cadence(scene: Scene) -> Verdict {
     let gaps: Vec<_> = times.windows(2).map(|pair| pair[1].duration_since(pair[0])).collect();
     let (least, most) = (interval * 3 / 4, interval * 3 / 2);
     let wish = format!("at least 3 partials, {} to {} ms apart", least.as_millis(), most.as_millis());
-    let words = |gap: &Duration| format!("{} ms", gap.as_millis());
-    let seen = gaps.iter().map(words).collect::<Vec<_>>().join(", ");
+    let description = |gap: &Duration| format!("{} ms", gap.as_millis());
+    let seen = gaps.iter().map(description).collect::<Vec<_>>().join(", ");
     ensure(gaps.iter().all(|gap| (least..=most).contains(gap)), &wish, &seen)?;
     passed(wish, seen)
 }
@@ -148,6 +148,6 @@ pub(super) async fn close(scene: Scene) -> Verdict {
 }
 
 /// Formats answers for the evidence of a case.
-pub(super) fn words(answers: &[Answer]) -> String {
-    answers.iter().map(Answer::words).collect::<Vec<_>>().join(", ")
+pub(super) fn description(answers: &[ServerMessage]) -> String {
+    answers.iter().map(ServerMessage::description).collect::<Vec<_>>().join(", ")
 }

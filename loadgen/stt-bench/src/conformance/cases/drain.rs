@@ -8,8 +8,8 @@ use rustix::process::Signal;
 use crate::conformance::{
     answers::check_cover,
     client::{Client, Event},
-    finding::{Trouble, Verdict, ensure, failed, passed},
-    inference::{Answer as Says, Reply},
+    finding::{NotPassed, Verdict, ensure, failed, passed},
+    inference::{BatchResponse, Reply},
     scene::{Scene, Session},
 };
 
@@ -17,29 +17,33 @@ use crate::conformance::{
 const END: Duration = Duration::from_secs(5);
 
 /// Reads a session until Close 1001. All its frames must have been covered by partials before.
-async fn drained(mut session: Session) -> Result<Session, Trouble> {
+async fn drained(mut session: Session) -> Result<Session, NotPassed> {
     let wish = "all that was held is answered, then Close 1001";
     loop {
         match session.client.next(END).await.map(|seen| (seen.at, seen.event)) {
             Some((at, Event::Text(text))) => {
-                session.answers.push(crate::conformance::answers::Answer::read(at, text)?);
+                session.answers.push(crate::conformance::answers::ServerMessage::read(at, text)?);
             }
             Some((_, Event::Ping | Event::Pong(_))) => {}
             Some((_, Event::Close(Some(1001), _))) => break,
-            Some((_, event)) => return Err(failed(wish, event.words())),
+            Some((_, event)) => return Err(failed(wish, event.description())),
             None => return Err(failed(wish, "nothing in time")),
         }
     }
     check_cover(&session.answers, session.sent)?;
-    ensure(session.answers.iter().all(|answer| answer.is_partial()), wish, super::covers::words(&session.answers))?;
+    ensure(
+        session.answers.iter().all(|answer| answer.is_partial()),
+        wish,
+        super::covers::description(&session.answers),
+    )?;
     Ok(session)
 }
 
 /// Case `drain`: SIGTERM arrives while one session has audio queued, one has a request in flight and one has only
 /// started. All are drained, new connections are refused, and the process ends with exit code 0.
 pub(super) async fn drain(scene: Scene) -> Verdict {
-    let process = scene.gateway.process.as_ref().ok_or_else(|| Trouble::Skipped("the process is not ours".into()))?;
-    let script = vec![Reply::late(Duration::from_millis(800)), Reply::now(Says::Right)];
+    let process = scene.gateway.process.as_ref().ok_or_else(|| NotPassed::Skipped("the process is not ours".into()))?;
+    let script = vec![Reply::late(Duration::from_millis(800)), Reply::now(BatchResponse::Right)];
     let mut busy = scene.session(script).await?;
     busy.burst(5).await?;
     scene.inference.wait(busy.id, 1, scene.patience()).await?;
@@ -68,12 +72,12 @@ pub(super) async fn drain(scene: Scene) -> Verdict {
     let Some(status) = process.ended(END.saturating_sub(begun.elapsed())).await else {
         return Err(failed(format!("the process ends within {END:?}"), "it lives"));
     };
-    ensure(status.success(), "exit code 0", process.with_last_words(status.to_string()))?;
+    ensure(status.success(), "exit code 0", process.with_last_output(status.to_string()))?;
     let seen = format!(
         "exit code 0 after {} ms; busy: {}; holding: {}",
         begun.elapsed().as_millis(),
-        super::covers::words(&busy.answers),
-        super::covers::words(&holding.answers)
+        super::covers::description(&busy.answers),
+        super::covers::description(&holding.answers)
     );
     passed("what was held and in flight is answered, then Close 1001, no new connection, exit code 0 within 5 s", seen)
 }

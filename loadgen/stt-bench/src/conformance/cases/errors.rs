@@ -5,9 +5,9 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::conformance::{
-    answers::{Answer, ERROR_KEYS},
-    finding::{Trouble, Verdict, ensure, passed},
-    inference::{Answer as Says, Reply},
+    answers::{ERROR_KEYS, ServerMessage},
+    finding::{NotPassed, Verdict, ensure, passed},
+    inference::{BatchResponse, Reply},
     payload,
     scene::Scene,
 };
@@ -16,8 +16,8 @@ use crate::conformance::{
 const FRAMES: u32 = 5;
 
 /// Starts a session whose first batch gets this response of the inference, and returns the error frame.
-async fn provoke(scene: &Scene, says: Says) -> Result<Answer, Trouble> {
-    let mut session = scene.session(vec![Reply::now(says), Reply::now(Says::Right)]).await?;
+async fn provoke(scene: &Scene, response: BatchResponse) -> Result<ServerMessage, NotPassed> {
+    let mut session = scene.session(vec![Reply::now(response), Reply::now(BatchResponse::Right)]).await?;
     session.burst(FRAMES).await?;
     session.error(scene.patience()).await
 }
@@ -38,7 +38,7 @@ fn wish(stage: &str, kind: &str, status: Option<u16>, retryable: bool) -> String
 }
 
 async fn status(scene: Scene, status: u16, kind: &str, retryable: bool) -> Verdict {
-    let answer = provoke(&scene, Says::Status(status)).await?;
+    let answer = provoke(&scene, BatchResponse::Status(status)).await?;
     answer.check_values(&cause("inference_request", kind, Some(status), retryable))?;
     passed(wish("inference_request", kind, Some(status), retryable), answer.text)
 }
@@ -63,7 +63,7 @@ pub(super) async fn client_error(scene: Scene) -> Verdict {
 /// Case `timeout`: an inference that does not respond gives `timeout`, from 0.8 of the configured timeout to one second
 /// after it.
 pub(super) async fn timeout(scene: Scene) -> Verdict {
-    let mut session = scene.session(vec![Reply::now(Says::Never), Reply::now(Says::Right)]).await?;
+    let mut session = scene.session(vec![Reply::now(BatchResponse::Never), Reply::now(BatchResponse::Right)]).await?;
     session.burst(FRAMES).await?;
     let asked = scene.inference.wait(session.id, 1, scene.patience()).await?;
     let answer = session.error(scene.patience()).await?;
@@ -78,7 +78,7 @@ pub(super) async fn timeout(scene: Scene) -> Verdict {
 
 /// Case `reset`: a reset connection to the inference gives `connection_reset`, retryable.
 pub(super) async fn reset(scene: Scene) -> Verdict {
-    let answer = provoke(&scene, Says::Reset).await?;
+    let answer = provoke(&scene, BatchResponse::Reset).await?;
     answer.check_values(&cause("inference_request", "connection_reset", None, true))?;
     passed(wish("inference_request", "connection_reset", None, true), answer.text)
 }
@@ -89,12 +89,12 @@ type Edit<'a> = (&'a str, fn(&str) -> String);
 /// Checks that each edited response with status 200 gives a `parse_error`.
 async fn unreadable(scene: &Scene, edits: &[Edit<'_>]) -> Verdict {
     for (what, edit) in edits {
-        let answer = provoke(scene, Says::Edited(*edit)).await?;
+        let answer = provoke(scene, BatchResponse::Edited(*edit)).await?;
         answer.check_values(&cause("inference_response_parse", "parse_error", Some(200), false)).map_err(
-            |trouble| {
-                let Trouble::Failed(mut evidence) = trouble else { return trouble };
+            |not_passed| {
+                let NotPassed::Failed(mut evidence) = not_passed else { return not_passed };
                 evidence.seen = format!("{} (the inference's answer {what})", evidence.seen);
-                Trouble::Failed(evidence)
+                NotPassed::Failed(evidence)
             },
         )?;
     }
@@ -151,7 +151,7 @@ pub(super) async fn wrong_counts(scene: Scene) -> Verdict {
 
 /// Case `error-frame`: an error frame has the 16 keys of the contract, and the numbers of its batch.
 pub(super) async fn error_schema(scene: Scene) -> Verdict {
-    let answer = provoke(&scene, Says::Status(503)).await?;
+    let answer = provoke(&scene, BatchResponse::Status(503)).await?;
     answer.check_keys(&ERROR_KEYS)?;
     answer.check_integers(&["gateway_buffer_frames", "inference_status"])?;
     answer.check_times(&["oldest_age_ms", "newest_age_ms", "flush_lateness_ms", "inference_elapsed_ms"])?;
@@ -172,7 +172,11 @@ pub(super) async fn error_schema(scene: Scene) -> Verdict {
 
 /// Case `recovery`: after an error frame the connection stays open, and the next batch is answered.
 pub(super) async fn recovery(scene: Scene) -> Verdict {
-    let script = vec![Reply::now(Says::Status(503)), Reply::now(Says::Reset), Reply::now(Says::Right)];
+    let script = vec![
+        Reply::now(BatchResponse::Status(503)),
+        Reply::now(BatchResponse::Reset),
+        Reply::now(BatchResponse::Right),
+    ];
     let mut session = scene.session(script).await?;
     let begun = Instant::now();
     for _ in 0..3 {
@@ -181,6 +185,6 @@ pub(super) async fn recovery(scene: Scene) -> Verdict {
     }
     let wish = "the third batch of a session is answered after two that failed";
     let last = session.answers.last().expect("three answers came");
-    ensure(last.is_partial() && last.newest() == 3, wish, super::covers::words(&session.answers))?;
-    passed(wish, format!("{} after {} ms", super::covers::words(&session.answers), begun.elapsed().as_millis()))
+    ensure(last.is_partial() && last.newest() == 3, wish, super::covers::description(&session.answers))?;
+    passed(wish, format!("{} after {} ms", super::covers::description(&session.answers), begun.elapsed().as_millis()))
 }

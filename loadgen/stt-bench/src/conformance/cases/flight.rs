@@ -5,8 +5,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use crate::conformance::{
-    finding::{Trouble, Verdict, ensure, failed, passed},
-    inference::{Asked, Reply},
+    finding::{NotPassed, Verdict, ensure, failed, passed},
+    inference::{ReceivedRequest, Reply},
     scene::{Scene, Session},
 };
 
@@ -23,7 +23,7 @@ const ANSWERS: [f64; 5] = [1.5, 1.0, 2.25, 2.0, 0.75];
 const AROUND: [f64; 5] = [0.0, -3.0, 1.0, -1.0, 3.0];
 
 /// Runs a session that streams for ten intervals and whose batches are each answered after `intervals` intervals.
-async fn slow(scene: &Scene, intervals: f64) -> Result<Session, Trouble> {
+async fn slow(scene: &Scene, intervals: f64) -> Result<Session, NotPassed> {
     let answer_after = scene.settings().interval.mul_f64(intervals);
     let mut session = scene.session(vec![Reply::late(answer_after)]).await?;
     session.stream(scene.settings().interval * 10).await?;
@@ -42,7 +42,7 @@ fn script(session: u32, interval: Duration) -> Vec<Reply> {
 }
 
 /// Runs one session of [`one_in_flight`]. Sessions begin at different times within an interval, as users' sessions do.
-async fn watched(scene: &Scene, number: u32) -> Result<Session, Trouble> {
+async fn watched(scene: &Scene, number: u32) -> Result<Session, NotPassed> {
     let interval = scene.settings().interval;
     tokio::time::sleep(interval * number / SESSIONS).await;
     let mut session = scene.session(script(number, interval)).await?;
@@ -54,7 +54,7 @@ async fn watched(scene: &Scene, number: u32) -> Result<Session, Trouble> {
 }
 
 /// Lower bound of the ticks that came while these requests were in flight: one for each whole interval of a request.
-fn busy_ticks(asked: &[Asked], interval: Duration) -> u128 {
+fn busy_ticks(asked: &[ReceivedRequest], interval: Duration) -> u128 {
     let took = asked.iter().filter_map(|asked| Some(asked.answered?.saturating_duration_since(asked.arrived)));
     took.map(|took| took.as_nanos() / interval.as_nanos()).sum()
 }
@@ -96,11 +96,14 @@ pub(super) async fn skip_tick(scene: Scene) -> Verdict {
     let waits: Option<Vec<Duration>> =
         asked.windows(2).map(|pair| Some(pair[1].arrived.saturating_duration_since(pair[0].answered?))).collect();
     let Some(waits) = waits else { return Err(failed("each request is awaited to its end", "one was given up")) };
-    let words = format!("{:?} ms", waits.iter().map(Duration::as_millis).collect::<Vec<_>>());
+    let description = format!("{:?} ms", waits.iter().map(Duration::as_millis).collect::<Vec<_>>());
     // The response comes a quarter of an interval after a tick, so the next tick is three quarters away.
     let patient = waits.iter().filter(|wait| **wait >= interval.mul_f64(0.3)).count() * 2 >= waits.len();
-    ensure(patient, "the next batch waits for its tick", format!("requests {words} after the answer before"))?;
-    passed(format!("{wish}; it waits for its tick"), format!("{counts:?} frames, {words} after the answer before"))
+    ensure(patient, "the next batch waits for its tick", format!("requests {description} after the answer before"))?;
+    passed(
+        format!("{wish}; it waits for its tick"),
+        format!("{counts:?} frames, {description} after the answer before"),
+    )
 }
 
 #[cfg(test)]

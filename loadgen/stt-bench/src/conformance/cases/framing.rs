@@ -2,7 +2,7 @@
 
 use crate::conformance::{
     client::Event,
-    finding::{Trouble, Verdict, failed, passed},
+    finding::{NotPassed, Verdict, failed, passed},
     frames::{Outgoing, opcode},
     payload::{self, golden_frame},
     scene::{PROMPT, START, Scene},
@@ -20,7 +20,7 @@ async fn refused(scene: &Scene, code: u16, frames: &[Outgoing<'_>]) -> Verdict {
     let written = session.client.raw(&bytes).await;
     match session.client.refused(code, PROMPT).await {
         Ok(evidence) => Ok(evidence),
-        Err(trouble) => Err(written.err().unwrap_or(trouble)),
+        Err(not_passed) => Err(written.err().unwrap_or(not_passed)),
     }
 }
 
@@ -86,14 +86,14 @@ pub(super) async fn fragmentation(scene: Scene) -> Verdict {
         match client.next(scene.settings().interval * 2 + PROMPT).await.map(|seen| seen.event) {
             Some(Event::Pong(_)) => {}
             Some(Event::Text(text)) if text.replace(' ', "").contains(&checksum) => return passed(wish, text),
-            Some(event) => return Err(failed(wish, event.words())),
+            Some(event) => return Err(failed(wish, event.description())),
             None => return Err(failed(wish, "nothing in time")),
         }
     }
 }
 
 /// Sends a ping, whose pong must come within 500 ms. Returns the time that it took, in milliseconds.
-async fn ping(client: &mut crate::conformance::client::Client, payload: &[u8]) -> Result<u128, Trouble> {
+async fn ping(client: &mut crate::conformance::client::Client, payload: &[u8]) -> Result<u128, NotPassed> {
     let wish = || format!("a ping of {} bytes is answered with its payload within 500 ms", payload.len());
     let begun = std::time::Instant::now();
     client.send(&Outgoing::whole(opcode::PING, payload)).await?;
@@ -102,7 +102,7 @@ async fn ping(client: &mut crate::conformance::client::Client, payload: &[u8]) -
         match client.next(left).await.map(|seen| (seen.at, seen.event)) {
             Some((at, Event::Pong(echo))) if echo == payload => return Ok(at.duration_since(begun).as_millis()),
             Some((_, Event::Text(_) | Event::Ping)) => {}
-            Some((_, event)) => return Err(failed(wish(), event.words())),
+            Some((_, event)) => return Err(failed(wish(), event.description())),
             None => return Err(failed(wish(), "nothing in time")),
         }
     }

@@ -4,7 +4,7 @@ use reqwest::{Client, Method, StatusCode, header::HeaderMap};
 use serde_json::Value;
 
 use crate::conformance::{
-    finding::{Trouble, Verdict, ensure, failed, passed},
+    finding::{NotPassed, Verdict, ensure, failed, passed},
     scene::Scene,
 };
 
@@ -13,7 +13,7 @@ async fn ask(
     method: Method,
     path: &str,
     headers: &[(&'static str, &str)],
-) -> Result<(StatusCode, String), Trouble> {
+) -> Result<(StatusCode, String), NotPassed> {
     let url = format!("http://{}{path}", scene.gateway.address);
     let client = Client::builder().timeout(std::time::Duration::from_secs(5)).no_proxy().build();
     let client = client.expect("a client without TLS has no needs");

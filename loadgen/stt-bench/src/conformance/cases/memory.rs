@@ -9,10 +9,10 @@ use tokio::sync::watch;
 use crate::conformance::{
     answers::check_cover,
     client::Client,
-    finding::{Trouble, Verdict, ensure, failed, passed},
-    inference::{Answer as Says, Reply},
+    finding::{NotPassed, Verdict, ensure, failed, passed},
+    inference::{BatchResponse, Reply},
     payload::FRAME_BYTES,
-    readings::words,
+    readings::description,
     scene::{FRAME, Scene, Session},
 };
 
@@ -26,7 +26,7 @@ pub(super) async fn overflow(scene: Scene) -> Verdict {
     let kept = scene.settings().buffered_frames;
     let surplus = 2 * kept;
     let (open, gate) = watch::channel(false);
-    let mut session = scene.session(vec![Reply::gated(&gate), Reply::now(Says::Right)]).await?;
+    let mut session = scene.session(vec![Reply::gated(&gate), Reply::now(BatchResponse::Right)]).await?;
     session.burst(1).await?;
     scene.inference.wait(session.id, 1, scene.patience()).await?;
     let before = metrics.stats().await?.messages.received;
@@ -43,7 +43,7 @@ pub(super) async fn overflow(scene: Scene) -> Verdict {
     let (first, last) = (u64::from(2_u32), u64::from(1 + surplus));
     let wish = format!("one error frame websocket_receive/overflow for frames {first} to {last}, then a partial");
     let errors: Vec<_> = session.answers.iter().filter(|answer| !answer.is_partial()).collect();
-    let [error] = errors[..] else { return Err(failed(wish, super::covers::words(&session.answers))) };
+    let [error] = errors[..] else { return Err(failed(wish, super::covers::description(&session.answers))) };
     error.check_values(&[
         ("stage", json!("websocket_receive")),
         ("kind", json!("overflow")),
@@ -53,7 +53,7 @@ pub(super) async fn overflow(scene: Scene) -> Verdict {
         ("frames", json!(surplus)),
         ("audio_bytes", json!(u64::from(surplus) * FRAME_BYTES as u64)),
     ])?;
-    passed(wish, super::covers::words(&session.answers))
+    passed(wish, super::covers::description(&session.answers))
 }
 
 /// Number of bytes that [`bounded_memory`] sends at least, with any settings: far more than the 3 to 14 MiB by which
@@ -67,7 +67,7 @@ const WARMING: Duration = Duration::from_secs(6);
 
 /// Sends as many frames as the flood if time permits, but slowly enough that all are answered. Memory that the runtime
 /// keeps after it (grown heaps, compiled code) is then no sign of an unbounded buffer.
-async fn warm(scene: &Scene, session: &mut Session, frames: u32) -> Result<(), Trouble> {
+async fn warm(scene: &Scene, session: &mut Session, frames: u32) -> Result<(), NotPassed> {
     let (half, begun) = (scene.settings().interval / 2, Instant::now());
     let portion = (scene.settings().buffered_frames * 2 / 5).max(1);
     let rounds = (frames / portion).min((WARMING.as_millis() / half.as_millis().max(1)) as u32).max(1);
@@ -79,8 +79,8 @@ async fn warm(scene: &Scene, session: &mut Session, frames: u32) -> Result<(), T
 }
 
 /// Puts one frame of a warmed-up session in flight that is never answered.
-async fn stuck(scene: &Scene, session: &mut Session) -> Result<(), Trouble> {
-    scene.inference.script(session.id, vec![Reply::now(Says::Never)]);
+async fn stuck(scene: &Scene, session: &mut Session) -> Result<(), NotPassed> {
+    scene.inference.script(session.id, vec![Reply::now(BatchResponse::Never)]);
     let before = scene.inference.asked(session.id).len();
     session.burst(1).await?;
     scene.inference.wait(session.id, before + 1, scene.patience()).await.map(drop)
@@ -119,7 +119,7 @@ pub(super) async fn bounded_memory(scene: Scene) -> Verdict {
     };
     tokio::select! {
         done = load => drop(done?),
-        trouble = watch => return trouble,
+        not_passed = watch => return not_passed,
     }
 
     let sent = sessions * u64::from(frames) * FRAME_BYTES as u64;
@@ -150,7 +150,7 @@ pub(super) async fn slow_consumer(scene: Scene) -> Verdict {
     };
     let before = count(&metrics.stats().await?);
     let deaf = Client::open_unread(&scene.gateway.address, true).await?;
-    let mut deaf = scene.begin(deaf, vec![Reply::now(Says::Edited(long))]).await?;
+    let mut deaf = scene.begin(deaf, vec![Reply::now(BatchResponse::Edited(long))]).await?;
     let mut healthy = scene.session(Vec::new()).await?;
     let wish = format!("a client that does not read is closed as slow_consumer within {LASTING:?}");
     let begun = Instant::now();
@@ -168,7 +168,7 @@ pub(super) async fn slow_consumer(scene: Scene) -> Verdict {
         }
     }
     let took = begun.elapsed();
-    ensure(closed, &wish, words(&metrics.stats().await?))?;
+    ensure(closed, &wish, description(&metrics.stats().await?))?;
     healthy.covered(scene.patience()).await?;
     check_cover(&healthy.answers, healthy.sent)?;
     let times: Vec<_> = healthy.answers.iter().map(|answer| answer.at).collect();

@@ -7,8 +7,8 @@ use rustix::process::Signal;
 use tokio::time::sleep;
 
 use crate::conformance::{
-    finding::{Trouble, Verdict, ensure, failed, passed},
-    inference::{Asked, Reply},
+    finding::{NotPassed, Verdict, ensure, failed, passed},
+    inference::{ReceivedRequest, Reply},
     scene::Scene,
 };
 
@@ -29,7 +29,7 @@ fn milliseconds(duration: Duration) -> f64 {
 /// Lateness of each request in milliseconds, relative to `began` plus a whole number of intervals. The first request is
 /// assigned to the nearest tick, and the others are counted from there. A request less than half an interval after the
 /// previous one is not a tick and is skipped.
-fn lateness(asked: &[Asked], began: Instant, interval: Duration) -> Vec<f64> {
+fn lateness(asked: &[ReceivedRequest], began: Instant, interval: Duration) -> Vec<f64> {
     let interval = milliseconds(interval);
     let mut lateness = Vec::new();
     let (mut ticks, mut before) = (0.0, None::<f64>);
@@ -89,7 +89,7 @@ pub(super) async fn stall(scene: Scene) -> Verdict {
     let frozen = interval * 7 / 2;
     let mut session = scene.session(Vec::new()).await?;
     session.stream(interval * 6).await?;
-    let process = scene.gateway.process.as_ref().ok_or_else(|| Trouble::Skipped("the process is not ours".into()))?;
+    let process = scene.gateway.process.as_ref().ok_or_else(|| NotPassed::Skipped("the process is not ours".into()))?;
     let signal = |signal| process.signal_all(signal).map_err(|why| failed("the process takes signals", why));
     let before = scene.inference.asked(session.id).len();
     signal(Signal::STOP)?;
@@ -100,12 +100,12 @@ pub(super) async fn stall(scene: Scene) -> Verdict {
     session.stream(interval * 9).await?;
     session.covered(scene.patience()).await?;
 
-    let reported = |answer: &crate::conformance::answers::Answer| answer.milliseconds("flush_lateness_ms");
+    let reported = |answer: &crate::conformance::answers::ServerMessage| answer.milliseconds("flush_lateness_ms");
     let (calm, after): (Vec<_>, Vec<_>) = session.answers.iter().partition(|answer| answer.at < stopped);
-    let words = |answers: &[&crate::conformance::answers::Answer]| {
+    let description = |answers: &[&crate::conformance::answers::ServerMessage]| {
         answers.iter().map(|answer| format!("{:.1}", reported(answer))).collect::<Vec<_>>().join(", ")
     };
-    let seen = format!("flush_lateness_ms before: {}; after: {}", words(&calm), words(&after));
+    let seen = format!("flush_lateness_ms before: {}; after: {}", description(&calm), description(&after));
     ensure(session.answers.iter().all(|answer| reported(answer) >= 0.0), "flush_lateness_ms is never negative", &seen)?;
     ensure(calm.len() >= 3 && after.len() >= 4, "answers before and after the stall", &seen)?;
     let shown = milliseconds(frozen.saturating_sub(interval)) * 0.8;
@@ -126,8 +126,8 @@ pub(super) async fn stall(scene: Scene) -> Verdict {
 mod tests {
     use super::*;
 
-    fn asked(at: Instant) -> Asked {
-        Asked {
+    fn asked(at: Instant) -> ReceivedRequest {
+        ReceivedRequest {
             arrived: at,
             answered: None,
             sequences: Vec::new(),

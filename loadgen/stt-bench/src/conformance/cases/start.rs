@@ -58,16 +58,16 @@ async fn refused_first(scene: &Scene, texts: &[&str]) -> Verdict {
         client.text(text).await?;
         match client.refused(1002, PROMPT).await {
             Ok(evidence) => seen.push(evidence.seen),
-            Err(trouble) => return Err(about(trouble, text)),
+            Err(not_passed) => return Err(about(not_passed, text)),
         }
     }
     passed(format!("Close 1002 to each of {}", texts.join(", ")), seen.join(", "))
 }
 
 /// Adds what was sent to the evidence of a failure.
-fn about(trouble: crate::conformance::finding::Trouble, sent: &str) -> crate::conformance::finding::Trouble {
-    use crate::conformance::finding::Trouble::{Failed, Skipped};
-    match trouble {
+fn about(not_passed: crate::conformance::finding::NotPassed, sent: &str) -> crate::conformance::finding::NotPassed {
+    use crate::conformance::finding::NotPassed::{Failed, Skipped};
+    match not_passed {
         Failed(evidence) => failed(evidence.expected, format!("{} (after {sent})", evidence.seen)),
         Skipped(reason) => Skipped(reason),
     }
@@ -98,7 +98,7 @@ pub(super) async fn spaced_start(scene: Scene) -> Verdict {
     let wish = "a start with white space is taken: a partial follows";
     match client.next(scene.settings().interval * 2 + PROMPT).await.map(|seen| seen.event) {
         Some(Event::Text(text)) if text.contains("partial") => passed(wish, "a partial"),
-        Some(event) => Err(failed(wish, event.words())),
+        Some(event) => Err(failed(wish, event.description())),
         None => Err(failed(wish, "nothing in time")),
     }
 }
@@ -119,7 +119,7 @@ pub(super) async fn invalid_frame(scene: Scene) -> Verdict {
         session.client.binary(&vec![1; length]).await?;
         match session.client.refused(1003, PROMPT).await {
             Ok(evidence) => seen.push(evidence.seen),
-            Err(trouble) => return Err(about(trouble, &format!("{length} bytes"))),
+            Err(not_passed) => return Err(about(not_passed, &format!("{length} bytes"))),
         }
     }
     passed(format!("Close 1003 to each of {LENGTHS:?} bytes"), seen.join(", "))

@@ -83,7 +83,7 @@ impl Session {
         }
         drop(book);
         match outcome {
-            Ok(inferred) => self.tell_partial(&batch, begun, &inferred, outbox)?,
+            Ok(inferred) => self.send_partial(&batch, begun, &inferred, outbox)?,
             Err(failure) => {
                 self.tell_failure(&batch.span, &failure, batch.lateness, Some(begun), outbox)?;
                 self.dead |= self.flaw() == Flaw::DeadAfterError;
@@ -105,7 +105,7 @@ impl Session {
         self.in_flight_frames -= frames;
     }
 
-    fn tell_partial(&self, batch: &Batch, begun: Instant, inferred: &Inferred, outbox: &Outbox) -> Result<(), End> {
+    fn send_partial(&self, batch: &Batch, begun: Instant, inferred: &Inferred, outbox: &Outbox) -> Result<(), End> {
         let config = &self.shared.config;
         let own = Own {
             cpu_passes: config.cpu_passes.get(),

@@ -4,21 +4,21 @@ use std::{collections::HashMap, sync::Arc};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use super::config::{MOST_PEERS, split};
+use super::config::{MAXIMAL_PEERS, split};
 
 /// An address that is dialled.
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct KnownAddress {
     /// The instance that answered there last.
     instance: Option<Arc<str>>,
     /// The address was configured: it is never given up.
-    is_given: bool,
+    is_configured: bool,
 }
 
 /// The addresses that are dialled, and those of this instance.
 #[derive(Debug, Default)]
 pub(super) struct AddressBook {
-    known: HashMap<String, Known>,
+    known: HashMap<String, KnownAddress>,
     /// The addresses at which this instance is reached itself.
     own: Vec<String>,
 }
@@ -28,40 +28,40 @@ impl AddressBook {
     pub(super) fn add_own(&mut self, address: &str) {
         self.known.remove(address);
         // A host has few names; further ones can only come from a faulty peer and are ignored.
-        if !self.own.iter().any(|own| own == address) && self.own.len() < MOST_PEERS {
+        if !self.own.iter().any(|own| own == address) && self.own.len() < MAXIMAL_PEERS {
             self.own.push(address.into());
         }
     }
 
     /// Adds an address. Returns whether it is new, so that it has to be dialled.
-    pub(super) fn add(&mut self, address: &str, is_given: bool) -> bool {
-        let is_unfit = split(address).is_none() || self.own.iter().any(|own| own == address);
-        if is_unfit || self.known.contains_key(address) || self.known.len() >= MOST_PEERS {
+    pub(super) fn add(&mut self, address: &str, is_configured: bool) -> bool {
+        let is_invalid = split(address).is_none() || self.own.iter().any(|own| own == address);
+        if is_invalid || self.known.contains_key(address) || self.known.len() >= MAXIMAL_PEERS {
             return false;
         }
-        self.known.insert(address.into(), Known { instance: None, is_given });
+        self.known.insert(address.into(), KnownAddress { instance: None, is_configured });
         true
     }
 
     /// Removes an address at which no instance answers, unless it was configured. Returns whether it was removed.
     pub(super) fn give_up(&mut self, address: &str) -> bool {
-        let is_hearsay = self.known.get(address).is_none_or(|known| !known.is_given);
-        is_hearsay && {
+        let is_discovered = self.known.get(address).is_none_or(|known| !known.is_configured);
+        is_discovered && {
             self.known.remove(address);
             true
         }
     }
 
     /// Notes that `instance` answers there. Returns the instance that did before, if it was another.
-    pub(super) fn answered(&mut self, address: &str, instance: &Arc<str>) -> Option<Arc<str>> {
+    pub(super) fn record_instance(&mut self, address: &str, instance: &Arc<str>) -> Option<Arc<str>> {
         let known = self.known.get_mut(address)?;
-        known.instance.replace(Arc::clone(instance)).filter(|before| before != instance)
+        known.instance.replace(Arc::clone(instance)).filter(|previous| previous != instance)
     }
 
     /// Notes that `instance` claims to be reached there. The claim counts only for an address that wasn't configured,
     /// so that no peer can keep this instance from dialling a configured address.
-    pub(super) fn claimed(&mut self, address: &str, instance: &Arc<str>) {
-        if let Some(known) = self.known.get_mut(address).filter(|known| !known.is_given) {
+    pub(super) fn record_claim(&mut self, address: &str, instance: &Arc<str>) {
+        if let Some(known) = self.known.get_mut(address).filter(|known| !known.is_configured) {
             known.instance.get_or_insert_with(|| Arc::clone(instance));
         }
     }
@@ -75,7 +75,7 @@ impl AddressBook {
 /// Encodes a list of addresses; those beyond twice the largest number of peers are left out.
 pub(super) fn encode<'a>(addresses: impl Iterator<Item = &'a str>) -> Bytes {
     let (mut list, mut count) = (BytesMut::new(), 0_u16);
-    for address in addresses.take(2 * MOST_PEERS) {
+    for address in addresses.take(2 * MAXIMAL_PEERS) {
         list.put_u16_le(address.len() as u16);
         list.put_slice(address.as_bytes());
         count += 1;
@@ -90,7 +90,7 @@ pub(super) fn encode<'a>(addresses: impl Iterator<Item = &'a str>) -> Bytes {
 pub(super) fn parse(mut payload: &[u8]) -> Vec<String> {
     let mut addresses = Vec::new();
     let count = payload.try_get_u16_le().unwrap_or_default();
-    for _ in 0..usize::from(count).min(2 * MOST_PEERS) {
+    for _ in 0..usize::from(count).min(2 * MAXIMAL_PEERS) {
         let Ok(length) = payload.try_get_u16_le() else { break };
         let Some((address, rest)) = payload.split_at_checked(usize::from(length)) else { break };
         payload = rest;
@@ -117,9 +117,9 @@ mod tests {
     }
 
     #[test]
-    fn there_are_so_many_and_hearsay_makes_room_when_nobody_answers() {
+    fn reported_addresses_are_bounded_and_evicted_when_none_answers() {
         let mut book = AddressBook::default();
-        assert!((0..MOST_PEERS).all(|n| book.add(&format!("a:{}", n + 1), n == 0)));
+        assert!((0..MAXIMAL_PEERS).all(|n| book.add(&format!("a:{}", n + 1), n == 0)));
         assert!(!book.add("b:1", false));
         assert!(!book.give_up("a:1") && book.give_up("a:2") && book.give_up("a:2"));
         assert!(book.add("b:1", false));
@@ -130,27 +130,27 @@ mod tests {
         let mut book = AddressBook::default();
         book.add("a:1", true);
         let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
-        assert_eq!(book.answered("a:1", &one), None);
-        assert_eq!(book.answered("a:1", &one), None);
-        assert_eq!(book.answered("a:1", &other), Some(one));
+        assert_eq!(book.record_instance("a:1", &one), None);
+        assert_eq!(book.record_instance("a:1", &one), None);
+        assert_eq!(book.record_instance("a:1", &other), Some(one));
         assert_eq!((book.instance("a:1"), book.instance("b:1")), (Some(other), None));
     }
 
     #[test]
-    fn a_claim_counts_for_hearsay_alone() {
+    fn a_claim_counts_only_for_reported_addresses() {
         let mut book = AddressBook::default();
         book.add("given:1", true);
         book.add("heard:1", false);
         let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
         for address in ["given:1", "heard:1", "unknown:1"] {
-            book.claimed(address, &one);
-            book.claimed(address, &other);
+            book.record_claim(address, &one);
+            book.record_claim(address, &other);
         }
         assert_eq!((book.instance("given:1"), book.instance("heard:1")), (None, Some(one)));
     }
 
     #[test]
-    fn a_list_lies_on_the_wire_as_the_protocol_says() {
+    fn a_list_is_encoded_as_the_protocol_specifies() {
         assert_eq!(&encode(["a:1", "bc:2"].into_iter())[..], b"\x02\0\x03\0a:1\x04\0bc:2");
         assert_eq!(parse(b"\x02\0\x03\0a:1\x04\0bc:2"), ["a:1", "bc:2"]);
         assert_eq!(parse(b"\x02\0\x03\0a:1\x09\0bc:2"), ["a:1"]);

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use wse_utilities::breaker::BreakerConfig;
 
 /// The most instances in a cluster, and the most addresses that are remembered.
-pub(super) const MOST_PEERS: usize = 256;
+pub(super) const MAXIMAL_PEERS: usize = 256;
 /// The longest host name (RFC 1035, 2.3.4), in bytes.
 const LONGEST_HOST: usize = 253;
 
@@ -72,7 +72,7 @@ pub struct ClusterTiming {
     /// The interval between pings on a link.
     pub heartbeat: Duration,
     /// How long a link may receive nothing, or a write to it make no progress, before it is given up.
-    pub dead: Duration,
+    pub link_timeout: Duration,
     /// How long the queue, the subscriptions and the users of a peer without a link are kept.
     pub keep: Duration,
     /// The interval at which the lists of subscriptions and addresses are sent again.
@@ -82,9 +82,9 @@ pub struct ClusterTiming {
     /// The longest pause before an address is dialled again.
     pub longest_pause: Duration,
     /// How long an address that failed repeatedly is not dialled.
-    pub rest: Duration,
+    pub breaker_reset: Duration,
     /// How long queued frames may take to be written when the instance stops.
-    pub farewell: Duration,
+    pub close_handshake: Duration,
 }
 
 impl Default for ClusterTiming {
@@ -92,20 +92,20 @@ impl Default for ClusterTiming {
         Self {
             handshake: Duration::from_secs(5),
             heartbeat: Duration::from_secs(5),
-            dead: Duration::from_secs(15),
+            link_timeout: Duration::from_secs(15),
             keep: Duration::from_secs(15),
             resync: Duration::from_secs(60),
             first_pause: Duration::from_secs(1),
             longest_pause: Duration::from_secs(60),
-            rest: Duration::from_secs(60),
-            farewell: Duration::from_secs(1),
+            breaker_reset: Duration::from_secs(60),
+            close_handshake: Duration::from_secs(1),
         }
     }
 }
 
 impl ClusterTiming {
     pub(super) fn breaker(&self) -> BreakerConfig {
-        BreakerConfig { failure_threshold: 10, reset_timeout: self.rest, success_threshold: 3 }
+        BreakerConfig { failure_threshold: 10, reset_timeout: self.breaker_reset, success_threshold: 3 }
     }
 }
 
@@ -113,20 +113,20 @@ impl ClusterTiming {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsError {
     /// A file that can't be read, or doesn't hold what it should.
-    #[error("{argument} ({path}) is refused: {why}; give {wanted}")]
+    #[error("{argument} ({path}) is refused: {reason}; give {expected}")]
     File {
         /// The argument that names the file.
         argument: &'static str,
         /// Path of the file that is refused.
         path: PathBuf,
         /// What is wrong with it.
-        why: String,
+        reason: String,
         /// What the file should hold.
-        wanted: &'static str,
+        expected: &'static str,
     },
     /// The certificate and the key don't belong together.
     #[error(
-        "tls_cert ({certificate}) and tls_key ({key}) are refused together: {why}; give the key that the certificate was made for"
+        "tls_cert ({certificate}) and tls_key ({key}) are refused together: {reason}; give the key that the certificate was made for"
     )]
     Pair {
         /// Path of the certificate's file.
@@ -134,7 +134,7 @@ pub enum TlsError {
         /// Path of the key's file.
         key: PathBuf,
         /// What is wrong with them.
-        why: String,
+        reason: String,
     },
 }
 
@@ -152,7 +152,7 @@ pub enum ClusterError {
     Stopped,
     /// There is no address to dial and no port to be dialled at.
     #[error("nobody to dial, and no port to be reached at: give peers or seeds, or a cluster_port")]
-    Alone,
+    NoPeers,
     /// Seeds are given, but no address for them to pass on.
     #[error("seeds pass on where this instance is reached: give cluster_addr, its HOST:PORT for the others")]
     NoAddress,
@@ -166,8 +166,8 @@ pub enum ClusterError {
         given: String,
     },
     /// More addresses than a mesh may have instances.
-    #[error("a cluster has {MOST_PEERS} instances at most, {given} addresses were given")]
-    TooMany {
+    #[error("a cluster has {MAXIMAL_PEERS} instances at most, {given} addresses were given")]
+    TooManyPeers {
         /// The number of addresses.
         given: usize,
     },
@@ -179,7 +179,7 @@ pub enum ClusterError {
     Tls(#[from] TlsError),
     /// TLS files were given for a cluster that runs without TLS.
     #[error("the cluster was connected without TLS: stop, start, and connect with the three files")]
-    Plain,
+    WithoutTls,
     /// The cluster port can't be bound.
     #[error("failed to listen on {address}, the cluster port: {source}")]
     Listen {
@@ -206,7 +206,7 @@ impl ClusterConfig {
     pub(super) fn validate(&self) -> Result<(), ClusterError> {
         let dialled = self.dialled();
         if dialled.is_empty() && self.port.is_none() {
-            return Err(ClusterError::Alone);
+            return Err(ClusterError::NoPeers);
         }
         if !self.seeds.is_empty() && self.address.is_none() {
             return Err(ClusterError::NoAddress);
@@ -214,8 +214,8 @@ impl ClusterConfig {
         if self.address.is_some() && self.port.is_none() {
             return Err(ClusterError::NoPort);
         }
-        if dialled.len() > MOST_PEERS {
-            return Err(ClusterError::TooMany { given: dialled.len() });
+        if dialled.len() > MAXIMAL_PEERS {
+            return Err(ClusterError::TooManyPeers { given: dialled.len() });
         }
         let wrong = dialled.iter().find(|address| split(address).is_none());
         wrong.map_or(Ok(()), |given| Err(ClusterError::Address { given: given.clone() }))
@@ -277,12 +277,12 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_needs_somebody_to_dial_or_a_port() {
-        assert!(matches!(config(&[]).validate(), Err(ClusterError::Alone)));
+    fn an_instance_needs_a_peer_or_a_port() {
+        assert!(matches!(config(&[]).validate(), Err(ClusterError::NoPeers)));
         assert!(config(&["a:1"]).validate().is_ok());
         assert!(ClusterConfig { port: Some(0), ..config(&[]) }.validate().is_ok());
         assert!(matches!(config(&["a"]).validate(), Err(ClusterError::Address { .. })));
-        assert!(matches!(config(&["a:1"; 300]).validate(), Err(ClusterError::TooMany { given: 300 })));
+        assert!(matches!(config(&["a:1"; 300]).validate(), Err(ClusterError::TooManyPeers { given: 300 })));
     }
 
     #[test]

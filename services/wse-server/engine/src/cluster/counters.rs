@@ -15,7 +15,7 @@ reasons! {
         /// The peer's queue has no room.
         Overflow = "overflow",
         /// The peer has left, or has been without a link for too long.
-        Gone = "gone",
+        PeerLost = "gone",
         /// It doesn't fit into a frame.
         TooBig = "too_big",
         /// The instance stopped before it was sent.
@@ -160,9 +160,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_that_never_happened_are_not_told() {
+    fn reasons_that_never_occurred_are_not_printed() {
         let counters = Counters::default();
-        counters.drop(DropReason::Gone, 3);
+        counters.drop(DropReason::PeerLost, 3);
         counters.refuse(RefuseReason::Itself);
         add(&counters.sent, 2);
         let stats = counters.stats();

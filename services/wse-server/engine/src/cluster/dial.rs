@@ -16,22 +16,22 @@ use super::{
     peer::Link,
 };
 use crate::{
-    links::pauses::{Pauses, varied},
+    links::pauses::{Pauses, jittered},
     lock::lock,
 };
 
 /// The most addresses of one name that are tried.
-const MOST_ADDRESSES: usize = 8;
+const MAXIMAL_ADDRESSES: usize = 8;
 
 /// Decides when the next attempt is due.
-struct Pace {
+struct DialBackoff {
     pauses: Pauses,
     breaker: Breaker,
     /// The start of the breaker's clock.
     started: Instant,
 }
 
-impl Pace {
+impl DialBackoff {
     fn new(timing: &ClusterTiming) -> Self {
         let pauses = Pauses::new(timing.first_pause, timing.longest_pause);
         Self { pauses, breaker: Breaker::new(timing.breaker()), started: Instant::now() }
@@ -50,11 +50,11 @@ impl Pace {
     }
 
     /// Whether so many attempts failed that none is made for a while.
-    fn rests(&self) -> bool {
+    fn is_breaker_open(&self) -> bool {
         self.breaker.state(self.started.elapsed()) == BreakerState::Open
     }
 
-    async fn permission(&mut self) {
+    async fn wait_until_allowed(&mut self) {
         while !self.breaker.allow(self.started.elapsed()) {
             sleep(self.breaker.refuses_for(self.started.elapsed())).await;
         }
@@ -63,30 +63,30 @@ impl Pace {
 
 /// Keeps a link with the instance at `address`. Ends when this instance stops, when the address is its own, or when an
 /// address that was learnt from another instance repeatedly fails.
-pub(super) async fn keep_linked(mesh: Arc<Mesh>, address: String) {
+pub(super) async fn maintain_link(mesh: Arc<Mesh>, address: String) {
     let stop = mesh.stop.clone();
     tokio::select! {
         () = stop.cancelled() => {}
-        () = dial_for_ever(mesh, address) => {}
+        () = redial_until_stopped(mesh, address) => {}
     }
 }
 
-async fn dial_for_ever(mesh: Arc<Mesh>, address: String) {
-    let mut pace = Pace::new(&mesh.config.timing);
+async fn redial_until_stopped(mesh: Arc<Mesh>, address: String) {
+    let mut backoff = DialBackoff::new(&mesh.config.timing);
     let first = mesh.config.timing.first_pause;
     loop {
         while let Some(link) = mesh.link_at(&address) {
             link.ended.cancelled().await;
             // A peer that restarts needs a moment, and both sides shouldn't dial at the same time.
-            sleep(varied(first)).await;
+            sleep(jittered(first)).await;
         }
-        pace.permission().await;
+        backoff.wait_until_allowed().await;
         let began = Instant::now();
         let refused = match dial(&mesh, &address).await {
             Ok(link) => {
                 link.ended.cancelled().await;
                 if began.elapsed() >= first {
-                    pace.succeeded();
+                    backoff.succeeded();
                     continue;
                 }
                 Refused::new(RefuseReason::Lost, "the link ended at once")
@@ -100,13 +100,13 @@ async fn dial_for_ever(mesh: Arc<Mesh>, address: String) {
                 return tracing::info!(address, "our own address: it is not dialled");
             }
             RefuseReason::Duplicate if mesh.link_at(&address).is_some() => continue,
-            _ => tracing::warn!(address, why = refused.why, "failed to link"),
+            _ => tracing::warn!(address, detail = refused.detail, "failed to link"),
         }
-        let pause = pace.failed();
-        if pace.rests() && lock(&mesh.addresses).give_up(&address) {
+        let pause = backoff.failed();
+        if backoff.is_breaker_open() && lock(&mesh.addresses).give_up(&address) {
             return tracing::info!(address, "nobody answers at an address that was passed on: it is forgotten");
         }
-        sleep(varied(pause)).await;
+        sleep(jittered(pause)).await;
     }
 }
 
@@ -121,7 +121,7 @@ async fn dial(mesh: &Arc<Mesh>, address: &str) -> Result<Link, Refused> {
     let unknown = |error: std::io::Error| Refused::new(RefuseReason::Lost, format!("the name: {error}"));
     let resolved = timeout(limit, lookup_host(address)).await.map_err(late("looking up the name"))?.map_err(unknown)?;
     let mut last = Refused::new(RefuseReason::Lost, "the name has no address");
-    for resolved in resolved.take(MOST_ADDRESSES) {
+    for resolved in resolved.take(MAXIMAL_ADDRESSES) {
         let attempt = async {
             let failed = |error: std::io::Error| Refused::new(RefuseReason::Lost, format!("{resolved}: {error}"));
             let stream = TcpStream::connect(resolved).await.map_err(failed)?;
@@ -144,15 +144,15 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_the_longest_and_an_open_breaker_makes_a_longer_one() {
-        let timing = ClusterTiming { rest: Duration::from_secs(600), ..ClusterTiming::default() };
-        let mut pace = Pace::new(&timing);
-        let pauses: Vec<u64> = (0..10).map(|_| pace.failed().as_millis() as u64).collect();
+        let timing = ClusterTiming { breaker_reset: Duration::from_secs(600), ..ClusterTiming::default() };
+        let mut backoff = DialBackoff::new(&timing);
+        let pauses: Vec<u64> = (0..10).map(|_| backoff.failed().as_millis() as u64).collect();
         assert_eq!(pauses[..4], [1000, 1500, 2250, 3375]);
-        assert_eq!((pauses[8], pauses[9], pace.rests()), (25_628, 600_000, true));
-        pace = Pace::new(&ClusterTiming { rest: Duration::ZERO, ..timing });
-        let longest = (0..30).map(|_| pace.failed()).max().unwrap();
+        assert_eq!((pauses[8], pauses[9], backoff.is_breaker_open()), (25_628, 600_000, true));
+        backoff = DialBackoff::new(&ClusterTiming { breaker_reset: Duration::ZERO, ..timing });
+        let longest = (0..30).map(|_| backoff.failed()).max().unwrap();
         assert_eq!(longest, Duration::from_secs(60));
-        pace.succeeded();
-        assert_eq!(pace.failed(), Duration::from_secs(1));
+        backoff.succeeded();
+        assert_eq!(backoff.failed(), Duration::from_secs(1));
     }
 }

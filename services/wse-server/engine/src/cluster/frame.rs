@@ -194,7 +194,7 @@ mod tests {
     const STAMP: Position = Position { epoch: 0xAB, offset: 6 };
 
     #[test]
-    fn a_publication_lies_on_the_wire_as_the_protocol_says() {
+    fn a_publication_is_encoded_as_the_protocol_specifies() {
         let mut out = BytesMut::new();
         put(&mut out, Kind::Message, 0, b"ab", b"{}", Some(STAMP));
         let expected = b"\0\0\0\x18\x01\x02\x02\0\x02\0\0\0ab{}\xAB\0\0\0\x07\0\0\0\0\0\0\0";
@@ -223,7 +223,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again_and_a_part_of_it_is_not_whole(
+        fn written_frames_are_read_back_and_a_part_is_incomplete(
             flags in 0..2_u8, topic in prop::collection::vec(any::<u8>(), 0..80), payload in prop::collection::vec(any::<u8>(), 0..400),
             stamp in prop::option::of((any::<u32>(), any::<i64>())), cut in any::<prop::sample::Index>(),
         ) {

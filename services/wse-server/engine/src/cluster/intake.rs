@@ -5,12 +5,12 @@ use std::{borrow::Cow, sync::Arc};
 
 use super::{
     addresses,
-    compression::Stretcher,
+    compression::FrameDecompressor,
     counters::add,
     frame::{self, COMPRESSED, CONTINUED, Frame, FrameError, Kind},
     hello::{NUMBERS, STAMPS},
     mesh::Mesh,
-    numbering::{Arrivals, Count, Told},
+    numbering::{Arrivals, Count, Reconciled},
     peer::{Link, Peer},
     presence,
 };
@@ -19,21 +19,21 @@ use crate::{envelope, hub::Hub, links::Publication, lock::lock, topics};
 /// The most publications that are handed over together.
 const MESSAGES_AT_ONCE: usize = 1024;
 /// The bytes that compressed payloads may decompress to before the room for more is checked again.
-const STRETCHED_AT_ONCE: usize = 4 << 20;
+const DECOMPRESSED_AT_ONCE: usize = 4 << 20;
 
 /// The receiving side of one link.
 pub(super) struct Intake {
     mesh: Arc<Mesh>,
     peer: Arc<Peer>,
     capabilities: u32,
-    stretcher: Option<Stretcher>,
+    decompressor: Option<FrameDecompressor>,
     pings: u64,
     /// The peer's subscriptions have changed since the routes were last forgotten.
-    wants_else: bool,
+    subscriptions_changed: bool,
     /// The peer has begun to list its users.
-    has_named: bool,
+    has_user_list: bool,
     /// The list of its users is complete.
-    is_named: bool,
+    is_user_list_complete: bool,
 }
 
 /// How far [`Intake::take`] got.
@@ -56,11 +56,11 @@ impl Intake {
             mesh,
             peer,
             capabilities: link.capabilities,
-            stretcher: None,
+            decompressor: None,
             pings: 0,
-            wants_else: false,
-            has_named: false,
-            is_named: false,
+            subscriptions_changed: false,
+            has_user_list: false,
+            is_user_list_complete: false,
         }
     }
 
@@ -76,7 +76,7 @@ impl Intake {
     ) -> Result<Progress, FrameError> {
         let mut run = Run { topic: "", publications: Vec::new() };
         let mut progress = Progress { used: 0, has_left: false };
-        let (mut stretched, mut messages) = (0, 0);
+        let (mut decompressed, mut messages) = (0, 0);
         let result = loop {
             let (frame, length) = match frame::parse(&buffer[progress.used..]) {
                 Ok(Some(whole)) => whole,
@@ -91,17 +91,17 @@ impl Intake {
                 continue;
             }
             messages += 1;
-            match self.publication(&frame, &mut stretched) {
+            match self.publication(&frame, &mut decompressed) {
                 Ok(publication) => self.add(shared, &mut run, &frame, publication),
                 Err(error) => break Err(error),
             }
-            if stretched > STRETCHED_AT_ONCE {
+            if decompressed > DECOMPRESSED_AT_ONCE {
                 break Ok(());
             }
         };
         self.flush(shared, &mut run);
         arrivals.add(messages);
-        if std::mem::take(&mut self.wants_else) {
+        if std::mem::take(&mut self.subscriptions_changed) {
             self.mesh.routes.forget();
         }
         result.map(|()| progress)
@@ -128,7 +128,7 @@ impl Intake {
         }
         let messages = run.publications.len() as u64;
         add(&self.mesh.counters.received, messages);
-        shared.receive_and_keep(&self.peer.instance, run.topic, &run.publications);
+        shared.receive_and_store(&self.peer.instance, run.topic, &run.publications);
         add(&self.mesh.counters.delivered, messages);
         run.publications.clear();
     }
@@ -137,25 +137,25 @@ impl Intake {
     fn publication<'a>(
         &mut self,
         frame: &Frame<'a>,
-        stretched: &mut usize,
+        decompressed: &mut usize,
     ) -> Result<Option<Publication<'a>>, FrameError> {
         let text = match frame.flags & COMPRESSED {
             0 => simdutf8::basic::from_utf8(frame.payload).ok().map(Cow::Borrowed),
             _ => {
-                let stretcher = match &mut self.stretcher {
-                    Some(stretcher) => stretcher,
-                    none => none.insert(Stretcher::new().map_err(|_| FrameError::Compressed)?),
+                let decompressor = match &mut self.decompressor {
+                    Some(decompressor) => decompressor,
+                    none => none.insert(FrameDecompressor::new().map_err(|_| FrameError::Compressed)?),
                 };
-                let payload = stretcher.stretch(frame.payload)?;
-                *stretched += payload.len();
+                let payload = decompressor.decompress(frame.payload)?;
+                *decompressed += payload.len();
                 String::from_utf8(payload).ok().map(Cow::Owned)
             }
         };
         // A peer of another implementation sends texts as its publishers passed them, without category.
-        let is_whole = self.capabilities & STAMPS != 0;
-        Ok(text.map(|text| match is_whole {
+        let is_complete = self.capabilities & STAMPS != 0;
+        Ok(text.map(|text| match is_complete {
             true => Publication { text, stamp: frame.stamp },
-            false => Publication { text: completed(text), stamp: None },
+            false => Publication { text: with_category_added(text), stamp: None },
         }))
     }
 
@@ -164,19 +164,19 @@ impl Intake {
         let mesh = &Arc::clone(&self.mesh);
         let kind = Kind::of(frame.kind);
         if kind != Some(Kind::Resync) {
-            self.wants_else |= lock(&self.peer.interest).settle();
+            self.subscriptions_changed |= lock(&self.peer.interest).settle();
         }
         match kind {
             Some(Kind::Ping) => {
-                self.naming_ends(shared);
+                self.finish_user_list(shared);
                 self.compare(frame, arrivals);
-                let count = arrivals.told().filter(|_| self.numbers());
+                let count = arrivals.reconciled().filter(|_| self.has_numbers());
                 let payload = count.map(Count::encode).unwrap_or_default();
-                mesh.tell(&self.peer, 0, frame::encode(Kind::Pong, 0, b"", &payload));
+                mesh.enqueue(&self.peer, 0, frame::encode(Kind::Pong, 0, b"", &payload));
             }
             Some(Kind::Count) => self.compare(frame, arrivals),
             Some(Kind::Pong) => {
-                lock(&self.peer.state).confirmed = Count::parse(frame.payload).filter(|_| self.numbers())
+                lock(&self.peer.state).confirmed = Count::parse(frame.payload).filter(|_| self.has_numbers())
             }
             Some(Kind::Subscribe | Kind::Unsubscribe | Kind::Resync) => self.interest(frame),
             Some(Kind::Announce) => {
@@ -184,11 +184,11 @@ impl Intake {
                     mesh.announced(&self.peer, address);
                 }
             }
-            Some(Kind::Addresses) => mesh.heard_of(&addresses::parse(frame.payload)),
+            Some(Kind::Addresses) => mesh.add_addresses(&addresses::parse(frame.payload)),
             Some(Kind::PresenceUpdate) => presence::updated(shared, &self.peer.instance, frame),
             Some(Kind::PresenceFull) => {
-                self.has_named = true;
-                presence::named(shared, &self.peer.instance, frame);
+                self.has_user_list = true;
+                presence::users_listed(shared, &self.peer.instance, frame);
             }
             Some(Kind::Drain | Kind::Shutdown) => {
                 lock(&self.peer.state).is_leaving = true;
@@ -204,25 +204,25 @@ impl Intake {
 
     /// Handles a ping as the possible end of the user list: a peer lists its users at the start of a link, and the list
     /// is complete at the first ping after it, or at the second ping if there was no list.
-    fn naming_ends(&mut self, shared: &Hub) {
+    fn finish_user_list(&mut self, shared: &Hub) {
         self.pings += 1;
-        if !self.is_named && (self.has_named || self.pings > 1) {
-            self.is_named = true;
-            presence::all_named(shared, &self.peer.instance);
+        if !self.is_user_list_complete && (self.has_user_list || self.pings > 1) {
+            self.is_user_list_complete = true;
+            presence::user_list_complete(shared, &self.peer.instance);
         }
     }
 
-    fn numbers(&self) -> bool {
+    fn has_numbers(&self) -> bool {
         self.capabilities & NUMBERS != 0
     }
 
     /// Compares the peer's count of what it has sent with what has arrived.
     fn compare(&self, frame: &Frame<'_>, arrivals: &mut Arrivals) {
-        let Some(count) = Count::parse(frame.payload).filter(|_| self.numbers()) else { return };
-        let Told { lost, is_whole } = arrivals.compare(count);
+        let Some(count) = Count::parse(frame.payload).filter(|_| self.has_numbers()) else { return };
+        let Reconciled { lost, is_complete } = arrivals.compare(count);
         add(&self.mesh.counters.lost, lost);
-        if !is_whole {
-            self.mesh.lose(&self.peer);
+        if !is_complete {
+            self.mesh.forget_peer_history(&self.peer);
         }
     }
 
@@ -241,12 +241,12 @@ impl Intake {
             },
         }
         drop(interest);
-        self.wants_else = true;
+        self.subscriptions_changed = true;
     }
 }
 
 /// Completes a text with its category, as subscribers get it.
-fn completed(text: Cow<'_, str>) -> Cow<'_, str> {
+fn with_category_added(text: Cow<'_, str>) -> Cow<'_, str> {
     match text {
         Cow::Borrowed(text) => envelope::with_category(text),
         Cow::Owned(text) => Cow::Owned(envelope::with_category(&text).into_owned()),

@@ -14,9 +14,9 @@ use std::{
 use crate::topics;
 
 /// The most names that are remembered of one peer.
-const MOST_TOPICS: usize = 1_000_000;
+const MAXIMAL_TOPICS: usize = 1_000_000;
 /// The most patterns of one peer: each is compared with every new name.
-const MOST_PATTERNS: usize = 4096;
+const MAXIMAL_PATTERNS: usize = 4096;
 /// The memory that a topic takes beside its name, in bytes.
 const TOPIC_BYTES: usize = 48;
 /// The most bytes that the subscriptions of all peers may take together.
@@ -31,21 +31,21 @@ pub(super) struct Interest {
     /// Whether the peer has sent its list.
     is_known: bool,
     /// Whether the peer has more subscriptions than are remembered, so that it gets everything.
-    is_boundless: bool,
-    wanted: Wanted,
+    receives_all: bool,
+    current: TopicSet,
     /// The subscriptions before the peer began to send its list again: the new list may be incomplete.
-    before: Option<Wanted>,
+    previous: Option<TopicSet>,
     budget: Budget,
 }
 
 #[derive(Debug, Default)]
-struct Wanted {
+struct TopicSet {
     names: HashSet<Box<str>>,
     patterns: HashSet<Box<str>>,
     bytes: usize,
 }
 
-impl Wanted {
+impl TopicSet {
     fn has(&self, topic: &str) -> bool {
         self.names.contains(topic) || self.patterns.iter().any(|pattern| topics::matches(pattern, topic))
     }
@@ -57,55 +57,57 @@ impl Wanted {
 
 impl Interest {
     pub(super) fn new(budget: Budget) -> Self {
-        Self { is_known: false, is_boundless: false, wanted: Wanted::default(), before: None, budget }
+        Self { is_known: false, receives_all: false, current: TopicSet::default(), previous: None, budget }
     }
 
     /// Whether the peer gets what is published to this topic.
-    pub(super) fn wants(&self, topic: &str) -> bool {
-        !self.is_known || self.says(topic)
+    pub(super) fn should_receive(&self, topic: &str) -> bool {
+        !self.is_known || self.is_subscribed(topic)
     }
 
     /// Whether the peer has reported a subscription to this topic. It may have done so before it has sent its list: an
     /// instance of the reference has no list to send if it had no subscribers when the link was made.
-    pub(super) fn says(&self, topic: &str) -> bool {
-        self.is_boundless || self.wanted.has(topic) || self.before.as_ref().is_some_and(|before| before.has(topic))
+    pub(super) fn is_subscribed(&self, topic: &str) -> bool {
+        self.receives_all
+            || self.current.has(topic)
+            || self.previous.as_ref().is_some_and(|previous| previous.has(topic))
     }
 
     /// Adds a subscription. Beyond the limits, all are discarded and the peer gets everything. An invalid topic is
     /// ignored.
     pub(super) fn add(&mut self, topic: &str) {
-        if self.is_boundless || topics::check(topic).is_err() || self.wanted.list(topic).contains(topic) {
+        if self.receives_all || topics::check(topic).is_err() || self.current.list(topic).contains(topic) {
             return;
         }
         let bytes = topic.len() + TOPIC_BYTES;
-        let is_full = self.wanted.names.len() >= MOST_TOPICS || self.wanted.patterns.len() >= MOST_PATTERNS;
+        let is_full = self.current.names.len() >= MAXIMAL_TOPICS || self.current.patterns.len() >= MAXIMAL_PATTERNS;
         if is_full || self.budget.fetch_add(bytes, Ordering::Relaxed) + bytes > BUDGET {
             if !is_full {
                 self.budget.fetch_sub(bytes, Ordering::Relaxed);
             }
             self.clear();
-            self.is_boundless = true;
+            self.receives_all = true;
             return;
         }
-        self.wanted.bytes += bytes;
-        self.wanted.list(topic).insert(topic.into());
+        self.current.bytes += bytes;
+        self.current.list(topic).insert(topic.into());
     }
 
     /// Removes a subscription; a topic that isn't subscribed is ignored.
     pub(super) fn remove(&mut self, topic: &str) {
-        if self.wanted.list(topic).remove(topic) {
+        if self.current.list(topic).remove(topic) {
             let bytes = topic.len() + TOPIC_BYTES;
-            self.wanted.bytes -= bytes;
+            self.current.bytes -= bytes;
             self.budget.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 
-    /// Reads a list of all subscriptions, one topic per line. With `goes_on` it continues the previous one.
-    pub(super) fn resync(&mut self, lines: &str, goes_on: bool) {
-        if !goes_on {
+    /// Reads a list of all subscriptions, one topic per line. With `is_continued` it continues the previous one.
+    pub(super) fn resync(&mut self, lines: &str, is_continued: bool) {
+        if !is_continued {
             self.settle();
-            self.is_boundless = false;
-            self.before = self.is_known.then(|| std::mem::take(&mut self.wanted));
+            self.receives_all = false;
+            self.previous = self.is_known.then(|| std::mem::take(&mut self.current));
         }
         self.is_known = true;
         lines.split('\n').for_each(|topic| self.add(topic));
@@ -113,15 +115,15 @@ impl Interest {
 
     /// Ends the list, because the peer has sent another frame. Returns whether that changes anything.
     pub(super) fn settle(&mut self) -> bool {
-        let Some(before) = self.before.take() else { return false };
-        self.budget.fetch_sub(before.bytes, Ordering::Relaxed);
+        let Some(previous) = self.previous.take() else { return false };
+        self.budget.fetch_sub(previous.bytes, Ordering::Relaxed);
         true
     }
 
     /// Removes all subscriptions, because the peer is gone: it gets nothing.
     pub(super) fn forget(&mut self) {
         self.clear();
-        (self.is_known, self.is_boundless) = (true, false);
+        (self.is_known, self.receives_all) = (true, false);
     }
 
     /// Expects a new list from a peer that is back after it was forgotten: it gets everything until then.
@@ -131,7 +133,7 @@ impl Interest {
 
     fn clear(&mut self) {
         self.settle();
-        self.budget.fetch_sub(std::mem::take(&mut self.wanted).bytes, Ordering::Relaxed);
+        self.budget.fetch_sub(std::mem::take(&mut self.current).bytes, Ordering::Relaxed);
     }
 }
 
@@ -156,18 +158,18 @@ mod tests {
     }
 
     #[test]
-    fn everything_goes_to_a_peer_until_it_has_said_what_it_wants() {
+    fn everything_goes_to_a_peer_until_its_subscriptions_are_known() {
         let mut interest = interest();
-        assert!(interest.wants("a") && !interest.says("a"));
+        assert!(interest.should_receive("a") && !interest.is_subscribed("a"));
         interest.add("b");
-        assert!(interest.wants("a") && !interest.says("a") && interest.says("b"));
+        assert!(interest.should_receive("a") && !interest.is_subscribed("a") && interest.is_subscribed("b"));
         interest.resync("news.*\nb", false);
-        assert!(interest.wants("b") && interest.says("news.es") && !interest.wants("a"));
+        assert!(interest.should_receive("b") && interest.is_subscribed("news.es") && !interest.should_receive("a"));
         interest.remove("news.*");
-        assert!(!interest.wants("news.es"));
+        assert!(!interest.should_receive("news.es"));
         interest.resync("", false);
         interest.settle();
-        assert!(!interest.wants("b") && bytes(&interest) == 0);
+        assert!(!interest.should_receive("b") && bytes(&interest) == 0);
     }
 
     #[test]
@@ -175,29 +177,29 @@ mod tests {
         let mut interest = interest();
         interest.resync("a\nb", false);
         interest.resync("a", false);
-        assert!(interest.wants("b"));
+        assert!(interest.should_receive("b"));
         interest.resync("c", true);
-        assert!(interest.wants("a") && interest.wants("b") && interest.wants("c"));
+        assert!(interest.should_receive("a") && interest.should_receive("b") && interest.should_receive("c"));
         assert!(interest.settle() && !interest.settle());
-        assert!(interest.wants("a") && !interest.wants("b") && interest.wants("c"));
+        assert!(interest.should_receive("a") && !interest.should_receive("b") && interest.should_receive("c"));
     }
 
     #[test]
     fn names_that_are_none_are_skipped() {
         let mut interest = interest();
         interest.resync(&format!("\n \n\u{1}\n{}\nok", "x".repeat(600)), false);
-        assert_eq!((interest.wanted.names.len(), interest.wants("ok")), (1, true));
+        assert_eq!((interest.current.names.len(), interest.should_receive("ok")), (1, true));
     }
 
     #[test]
-    fn who_wants_more_than_can_be_remembered_gets_everything_until_it_says_less() {
+    fn a_peer_with_too_many_subscriptions_gets_everything_until_it_has_fewer() {
         let mut interest = interest();
         interest.resync("", false);
-        (0..=MOST_PATTERNS).for_each(|n| interest.add(&format!("{n}.*")));
-        assert!(interest.wants("anything") && interest.says("anything") && bytes(&interest) == 0);
+        (0..=MAXIMAL_PATTERNS).for_each(|n| interest.add(&format!("{n}.*")));
+        assert!(interest.should_receive("anything") && interest.is_subscribed("anything") && bytes(&interest) == 0);
         interest.add("more");
         interest.resync("a", false);
-        assert!(!interest.wants("anything") && interest.wants("a"));
+        assert!(!interest.should_receive("anything") && interest.should_receive("a"));
     }
 
     #[test]
@@ -207,19 +209,19 @@ mod tests {
         let (mut one, mut other) = (Interest::new(Arc::clone(&budget)), Interest::new(Arc::clone(&budget)));
         one.resync("a", false);
         other.resync("b\nc", false);
-        assert!(!one.wants("x") && other.wants("x"));
+        assert!(!one.should_receive("x") && other.should_receive("x"));
         drop((one, other));
         assert_eq!(budget.load(Ordering::Relaxed), BUDGET - 100);
     }
 
     #[test]
-    fn a_peer_that_is_gone_wants_nothing_until_it_is_back() {
+    fn a_disconnected_peer_has_no_subscriptions_until_it_reconnects() {
         let mut interest = interest();
         interest.resync("a", false);
         interest.forget();
-        assert!(!interest.wants("a") && bytes(&interest) == 0);
+        assert!(!interest.should_receive("a") && bytes(&interest) == 0);
         interest.expect_all();
-        assert!(interest.wants("a"));
+        assert!(interest.should_receive("a"));
     }
 
     proptest! {
@@ -239,7 +241,7 @@ mod tests {
                 interest.settle();
                 for name in ["a", "b", "ab", "ba", "aa"] {
                     let expected = plain.iter().any(|topic| topics::matches(topic, name));
-                    prop_assert_eq!(interest.wants(name), expected, "{}", name);
+                    prop_assert_eq!(interest.should_receive(name), expected, "{}", name);
                 }
                 prop_assert_eq!(bytes(&interest), plain.iter().map(|topic| topic.len() + TOPIC_BYTES).sum::<usize>());
             }

@@ -28,12 +28,12 @@ const SEND_BUFFER_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub(super) struct Refused {
     pub(super) reason: RefuseReason,
-    pub(super) why: String,
+    pub(super) detail: String,
 }
 
 impl Refused {
-    pub(super) fn new(reason: RefuseReason, why: impl ToString) -> Self {
-        Self { reason, why: why.to_string() }
+    pub(super) fn new(reason: RefuseReason, detail: impl ToString) -> Self {
+        Self { reason, detail: detail.to_string() }
     }
 
     fn lost(error: std::io::Error) -> Self {
@@ -59,16 +59,21 @@ impl From<HelloError> for Refused {
 pub(super) async fn dialled(mesh: &Arc<Mesh>, address: &str, stream: TcpStream) -> Result<Link, Refused> {
     let remote = prepare(&stream).map_err(Refused::lost)?;
     match mesh.tls() {
-        None => introduce(mesh, address, remote, stream).await,
+        None => handshake_as_dialer(mesh, address, remote, stream).await,
         Some(tls) => {
             let stream = tls.connect(address, stream).await.map_err(Refused::tls)?;
-            introduce(mesh, address, remote, stream).await
+            handshake_as_dialer(mesh, address, remote, stream).await
         }
     }
 }
 
 /// Exchanges hellos as the dialler, which sends its hello first.
-async fn introduce<S>(mesh: &Arc<Mesh>, address: &str, remote: SocketAddr, mut stream: S) -> Result<Link, Refused>
+async fn handshake_as_dialer<S>(
+    mesh: &Arc<Mesh>,
+    address: &str,
+    remote: SocketAddr,
+    mut stream: S,
+) -> Result<Link, Refused>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -76,7 +81,7 @@ where
     stream.flush().await.map_err(Refused::lost)?;
     let hello = read_hello(&mut stream).await?;
     if hello.capabilities & REFUSED != 0 {
-        let reason = mesh.refused_by(&hello, address);
+        let reason = mesh.refusal_reason(&hello, address);
         return Err(Refused::new(reason, reason.label()));
     }
     enter(mesh, &hello, Side::Ours, remote, Some(address), stream, Bytes::new())
@@ -87,15 +92,15 @@ where
 pub(super) async fn accepted(mesh: &Arc<Mesh>, stream: TcpStream) -> Result<(), Refused> {
     let remote = prepare(&stream).map_err(Refused::lost)?;
     match mesh.tls() {
-        None => be_introduced(mesh, remote, stream).await,
+        None => handshake_as_listener(mesh, remote, stream).await,
         Some(tls) => {
             let stream = tls.accept(stream).await.map_err(Refused::tls)?;
-            be_introduced(mesh, remote, stream).await
+            handshake_as_listener(mesh, remote, stream).await
         }
     }
 }
 
-async fn be_introduced<S>(mesh: &Arc<Mesh>, remote: SocketAddr, mut stream: S) -> Result<(), Refused>
+async fn handshake_as_listener<S>(mesh: &Arc<Mesh>, remote: SocketAddr, mut stream: S) -> Result<(), Refused>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -105,8 +110,8 @@ where
     };
     if matches!(reason, RefuseReason::Itself | RefuseReason::Duplicate | RefuseReason::Order) {
         // The reply tells the dialler with which instance it has a link already.
-        let more = hello.capabilities & NUMBERS != 0;
-        stream.write_all(&mesh.hello(if more { REFUSED } else { 0 })).await.map_err(Refused::lost)?;
+        let with_reason = hello.capabilities & NUMBERS != 0;
+        stream.write_all(&mesh.hello(if with_reason { REFUSED } else { 0 })).await.map_err(Refused::lost)?;
         stream.shutdown().await.map_err(Refused::lost)?;
     }
     Err(Refused::new(reason, reason.label()))

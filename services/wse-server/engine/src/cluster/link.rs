@@ -30,7 +30,7 @@ const WRITE_BYTES: usize = 256 << 10;
 
 /// Why a link has ended.
 #[derive(Debug, thiserror::Error)]
-enum End {
+enum StopReason {
     #[error("the peer closed it")]
     Closed,
     #[error("the peer has left")]
@@ -60,58 +60,64 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite>(
     first: Bytes,
 ) {
     let (reader, writer) = tokio::io::split(stream);
-    let end = {
+    let stop_reason = {
         let reading = read(&mesh, &peer, &link, reader);
         let writing = write(&mesh, &peer, &link, writer, first);
         tokio::pin!(reading);
         tokio::select! {
-            end = &mut reading => end,
-            end = writing => match end {
+            stop_reason = &mut reading => stop_reason,
+            stop_reason = writing => match stop_reason {
                 // The rest of what the peer sent is read until it stops writing as well. Closing the socket earlier
                 // would make the kernel discard what was written.
-                end @ (End::Retired | End::Stopped) => timeout(mesh.config.timing.farewell, reading).await.unwrap_or(end),
-                end => end,
+                stop_reason @ (StopReason::Retired | StopReason::Stopped) => timeout(mesh.config.timing.close_handshake, reading).await.unwrap_or(stop_reason),
+                stop_reason => stop_reason,
             },
-            () = link.cut.cancelled() => End::Cut,
+            () = link.cut.cancelled() => StopReason::Cut,
         }
     };
-    if matches!(end, End::Malformed(_)) {
+    if matches!(stop_reason, StopReason::Malformed(_)) {
         add(&mesh.counters.malformed, 1);
     }
     mesh.ended(&peer, &link);
-    tracing::info!(peer = peer.name(), instance = &*peer.instance, %end, "a link is over");
+    tracing::info!(peer = peer.name(), instance = &*peer.instance, %stop_reason, "a link is over");
 }
 
-async fn read<S: AsyncRead>(mesh: &Arc<Mesh>, peer: &Arc<Peer>, link: &Link, mut reader: ReadHalf<S>) -> End {
+async fn read<S: AsyncRead>(mesh: &Arc<Mesh>, peer: &Arc<Peer>, link: &Link, mut reader: ReadHalf<S>) -> StopReason {
     let mut arrivals = peer.arrivals.lock().await;
     let mut intake = Intake::new(Arc::clone(mesh), Arc::clone(peer), link);
     let mut buffer = BytesMut::with_capacity(READ_BYTES);
     loop {
         loop {
-            mesh.room().await;
-            let Some(shared) = mesh.shared.upgrade() else { return End::Stopped };
+            mesh.wait_for_room().await;
+            let Some(shared) = mesh.shared.upgrade() else { return StopReason::Stopped };
             match intake.take(&shared, &buffer, &mut arrivals) {
-                Ok(progress) if progress.has_left => return End::Left,
+                Ok(progress) if progress.has_left => return StopReason::Left,
                 Ok(progress) if progress.used == 0 => break,
                 Ok(progress) => {
                     buffer.advance(progress.used);
                     // More may be buffered: pings and other links get their turn before it.
                     yield_now().await;
                 }
-                Err(error) => return End::Malformed(error),
+                Err(error) => return StopReason::Malformed(error),
             }
         }
         buffer.reserve(READ_BYTES);
-        match timeout(mesh.config.timing.dead, reader.read_buf(&mut buffer)).await {
-            Err(_) => return End::Silent,
-            Ok(Ok(0)) => return End::Closed,
+        match timeout(mesh.config.timing.link_timeout, reader.read_buf(&mut buffer)).await {
+            Err(_) => return StopReason::Silent,
+            Ok(Ok(0)) => return StopReason::Closed,
             Ok(Ok(bytes)) => add(&mesh.counters.bytes_received, bytes as u64),
-            Ok(Err(error)) => return End::Broken(error),
+            Ok(Err(error)) => return StopReason::Broken(error),
         }
     }
 }
 
-async fn write<S: AsyncWrite>(mesh: &Mesh, peer: &Peer, link: &Link, mut writer: WriteHalf<S>, first: Bytes) -> End {
+async fn write<S: AsyncWrite>(
+    mesh: &Mesh,
+    peer: &Peer,
+    link: &Link,
+    mut writer: WriteHalf<S>,
+    first: Bytes,
+) -> StopReason {
     let mut parts = vec![first];
     let mut next_ping = Instant::now();
     loop {
@@ -120,7 +126,7 @@ async fn write<S: AsyncWrite>(mesh: &Mesh, peer: &Peer, link: &Link, mut writer:
         let Some((batch, ping)) = take(peer, link, is_pinging) else {
             // Only the writing side is closed, so the peer reads everything that was written.
             let _ = writer.shutdown().await;
-            return End::Retired;
+            return StopReason::Retired;
         };
         if is_pinging {
             next_ping = Instant::now() + mesh.config.timing.heartbeat;
@@ -146,13 +152,13 @@ async fn write<S: AsyncWrite>(mesh: &Mesh, peer: &Peer, link: &Link, mut writer:
         }
         match write_all(mesh, &mut writer, &parts).await {
             Ok(()) => drop(written),
-            Err(error) if error.kind() == ErrorKind::TimedOut => return End::Stuck,
-            Err(error) => return End::Broken(error),
+            Err(error) if error.kind() == ErrorKind::TimedOut => return StopReason::Stuck,
+            Err(error) => return StopReason::Broken(error),
         }
         parts.clear();
         if is_stopping && is_done {
             let _ = writer.shutdown().await;
-            return End::Stopped;
+            return StopReason::Stopped;
         }
     }
 }
@@ -162,8 +168,8 @@ fn take(peer: &Peer, link: &Link, is_pinging: bool) -> Option<(Batch, Option<Byt
     let mut queue = lock(&peer.queue);
     let batch = queue.take(link.id, WRITE_BYTES)?;
     let ping = is_pinging.then(|| {
-        let numbers = link.capabilities & NUMBERS != 0;
-        let payload = if numbers { queue.taken().encode() } else { Bytes::new() };
+        let has_numbers = link.capabilities & NUMBERS != 0;
+        let payload = if has_numbers { queue.taken().encode() } else { Bytes::new() };
         frame::encode(Kind::Ping, 0, b"", &payload)
     });
     Some((batch, ping))
@@ -184,20 +190,21 @@ impl Drop for Written<'_> {
 /// Writes all parts, with as few writes as possible.
 ///
 /// # Errors
-/// The stream's error, or `TimedOut` if the peer takes nothing for `timing.dead`.
+/// The stream's error, or `TimedOut` if the peer takes nothing for `timing.link_timeout`.
 async fn write_all<S: AsyncWrite>(mesh: &Mesh, writer: &mut WriteHalf<S>, parts: &[Bytes]) -> io::Result<()> {
     let stuck = |_| io::Error::from(ErrorKind::TimedOut);
     let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
-    let mut left = &mut slices[..];
+    let mut remaining = &mut slices[..];
     // Skips empty slices in front, which would look like a write of zero bytes.
-    IoSlice::advance_slices(&mut left, 0);
-    while !left.is_empty() {
-        let bytes = timeout(mesh.config.timing.dead, writer.write_vectored(left)).await.map_err(stuck)??;
+    IoSlice::advance_slices(&mut remaining, 0);
+    while !remaining.is_empty() {
+        let bytes =
+            timeout(mesh.config.timing.link_timeout, writer.write_vectored(remaining)).await.map_err(stuck)??;
         if bytes == 0 {
             return Err(ErrorKind::WriteZero.into());
         }
         add(&mesh.counters.bytes_sent, bytes as u64);
-        IoSlice::advance_slices(&mut left, bytes);
+        IoSlice::advance_slices(&mut remaining, bytes);
     }
-    timeout(mesh.config.timing.dead, writer.flush()).await.map_err(stuck)?
+    timeout(mesh.config.timing.link_timeout, writer.flush()).await.map_err(stuck)?
 }

@@ -15,36 +15,36 @@ use super::{
 };
 
 /// The most connections that haven't sent their hello. One more closes the oldest of them.
-const MOST_STRANGERS: usize = 64;
+const MAXIMAL_PENDING: usize = 64;
 /// The pause after a failed accept, which is due to a lack of descriptors or memory.
-const BREATH: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Accepts connections until the future is dropped.
 pub(super) async fn serve(mesh: Arc<Mesh>, listener: TcpListener) {
-    let mut strangers: VecDeque<AbortHandle> = VecDeque::new();
+    let mut pending: VecDeque<AbortHandle> = VecDeque::new();
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
                 tracing::warn!(%error, "failed to accept on the cluster port");
-                sleep(BREATH).await;
+                sleep(ACCEPT_RETRY_DELAY).await;
                 continue;
             }
         };
-        strangers.retain(|stranger| !stranger.is_finished());
-        if strangers.len() >= MOST_STRANGERS {
-            strangers.pop_front().inspect(AbortHandle::abort);
+        pending.retain(|handshake_task| !handshake_task.is_finished());
+        if pending.len() >= MAXIMAL_PENDING {
+            pending.pop_front().inspect(AbortHandle::abort);
             mesh.counters.refuse(RefuseReason::Crowded);
         }
-        strangers.push_back(mesh.tasks.spawn(receive(Arc::clone(&mesh), stream)).abort_handle());
+        pending.push_back(mesh.tasks.spawn(receive(Arc::clone(&mesh), stream)).abort_handle());
     }
 }
 
 async fn receive(mesh: Arc<Mesh>, stream: TcpStream) {
     let late = |_| Err(Refused::new(RefuseReason::Timeout, "it took too long to introduce itself"));
     let joined = timeout(mesh.config.timing.handshake, join::accepted(&mesh, stream)).await;
-    if let Err(Refused { reason, why }) = joined.unwrap_or_else(late) {
+    if let Err(Refused { reason, detail }) = joined.unwrap_or_else(late) {
         mesh.counters.refuse(reason);
-        tracing::debug!(reason = reason.label(), why, "somebody didn't become a peer");
+        tracing::debug!(reason = reason.label(), detail, "somebody didn't become a peer");
     }
 }

@@ -1,7 +1,7 @@
 //! All peers of an instance: which connections are admitted, which of two links stays, what goes to which peer, and
 //! which peers are given up.
 
-mod wants;
+mod subscriptions;
 
 use std::{
     collections::HashMap,
@@ -17,22 +17,22 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     addresses::AddressBook,
-    config::{ClusterConfig, MOST_PEERS},
+    config::{ClusterConfig, MAXIMAL_PEERS},
     counters::{Counters, DropReason, RefuseReason, add},
+    dead_letters::{ClusterDeadLetter, DeadLetters, in_frames},
     frame,
     hello::{self, Hello},
     interest::Budget,
-    letters::{ClusterLetter, DeadLetters, in_frames},
     peer::{ClusterPeer, Link, Peer, Side, State},
     queue::Chunk,
     routes::Routes,
+    subscriptions::Subscriptions,
     tls::Tls,
-    wants::Wants,
 };
 use crate::{clock, hub::Hub, links::ClusterStats, lock::lock, publications::Publications, random};
 
 /// The most links that were dialled by others.
-const MOST_INBOUND: usize = 128;
+const MAXIMAL_INBOUND: usize = 128;
 
 /// The peers of this instance and what they share: configuration, counters, subscriptions, addresses.
 pub(crate) struct Mesh {
@@ -46,9 +46,9 @@ pub(crate) struct Mesh {
     pub(super) shared: Weak<Hub>,
     pub(super) publications: Publications,
     pub(super) counters: Counters,
-    pub(super) letters: DeadLetters,
+    pub(super) dead_letters: DeadLetters,
     pub(super) tls: RwLock<Option<Arc<Tls>>>,
-    pub(super) wants: Mutex<Wants>,
+    pub(super) subscriptions: Mutex<Subscriptions>,
     pub(super) routes: Routes,
     pub(super) addresses: Mutex<AddressBook>,
     peers: Mutex<HashMap<Arc<str>, Arc<Peer>>>,
@@ -79,9 +79,9 @@ impl Mesh {
             shared: Arc::downgrade(shared),
             publications: shared.publications.clone(),
             counters: Counters::default(),
-            letters: DeadLetters::new(),
+            dead_letters: DeadLetters::new(),
             tls: RwLock::new(tls.map(Arc::new)),
-            wants: Mutex::default(),
+            subscriptions: Mutex::default(),
             routes: Routes::default(),
             addresses: Mutex::new(addresses),
             peers: Mutex::default(),
@@ -97,19 +97,19 @@ impl Mesh {
         }
     }
 
-    /// Encodes this instance's hello; `more` are capabilities of this one hello.
-    pub(super) fn hello(&self, more: u32) -> Bytes {
-        Hello { instance: self.instance.to_string(), capabilities: self.capabilities | more }.encode()
+    /// Encodes this instance's hello; `extra_capabilities` are capabilities of this one hello.
+    pub(super) fn hello(&self, extra_capabilities: u32) -> Bytes {
+        Hello { instance: self.instance.to_string(), capabilities: self.capabilities | extra_capabilities }.encode()
     }
 
     /// Returns why the instance at an address refused this one, from the hello with which it did so. Notes which
     /// instance answered there.
-    pub(super) fn refused_by(&self, hello: &Hello, address: &str) -> RefuseReason {
+    pub(super) fn refusal_reason(&self, hello: &Hello, address: &str) -> RefuseReason {
         if *hello.instance == *self.instance {
             return RefuseReason::Itself;
         }
         let known = lock(&self.peers).get(&*hello.instance).cloned();
-        known.inspect(|peer| self.answered(Some(address), peer));
+        known.inspect(|peer| self.record_instance(Some(address), peer));
         RefuseReason::Duplicate
     }
 
@@ -158,13 +158,13 @@ impl Mesh {
             return Err(RefuseReason::Order);
         }
         // This check is first, so that a refused connection leaves nothing behind.
-        if side == Side::Theirs && self.inbound.load(Ordering::Relaxed) >= MOST_INBOUND {
+        if side == Side::Theirs && self.inbound.load(Ordering::Relaxed) >= MAXIMAL_INBOUND {
             return Err(RefuseReason::Full);
         }
         let peer = self.peer(&hello.instance).ok_or(RefuseReason::Full)?;
-        let is_second = lock(&peer.state).link.as_ref().is_some_and(|first| first.side == side || !is_lower);
-        if is_second {
-            self.answered(address, &peer);
+        let is_duplicate = lock(&peer.state).link.as_ref().is_some_and(|first| first.side == side || !is_lower);
+        if is_duplicate {
+            self.record_instance(address, &peer);
             return Err(RefuseReason::Duplicate);
         }
         if side == Side::Theirs {
@@ -180,7 +180,7 @@ impl Mesh {
             cut: CancellationToken::new(),
             ended: CancellationToken::new(),
         };
-        self.take_over(&peer, &link, address);
+        self.replace_link(&peer, &link, address);
         Ok((peer, link))
     }
 
@@ -190,7 +190,7 @@ impl Mesh {
         if let Some(peer) = peers.get(instance) {
             return Some(Arc::clone(peer));
         }
-        if peers.len() >= MOST_PEERS {
+        if peers.len() >= MAXIMAL_PEERS {
             let since =
                 |peer: &Peer| Some(lock(&peer.state)).filter(|state| state.is_forgotten && state.link.is_none())?.left;
             let oldest = peers.values().filter_map(|peer| Some((since(peer)?, Arc::clone(&peer.instance)))).min()?;
@@ -202,7 +202,7 @@ impl Mesh {
         Some(peer)
     }
 
-    fn take_over(&self, peer: &Arc<Peer>, link: &Link, address: Option<&str>) {
+    fn replace_link(&self, peer: &Arc<Peer>, link: &Link, address: Option<&str>) {
         let before = {
             let mut state = lock(&peer.state);
             if state.is_forgotten {
@@ -216,21 +216,21 @@ impl Mesh {
             (state.left, state.is_leaving, state.is_forgotten, state.was_linked) = (None, false, false, true);
             state.link.replace(link.clone())
         };
-        self.greet(peer, link);
-        self.introduce_users(peer);
+        self.send_initial_state(peer, link);
+        self.send_users(peer);
         if let Some(before) = before {
             before.retired.cancel();
         }
         peer.wake.notify_one();
-        self.answered(address, peer);
+        self.record_instance(address, peer);
         self.routes.forget();
         tracing::info!(peer = peer.name(), instance = &*peer.instance, side = ?link.side, "linked");
     }
 
     /// Notes which instance answers at an address. If another one did before, it has no other address and is given up,
     /// unless it has a link.
-    pub(super) fn answered(&self, address: Option<&str>, peer: &Peer) {
-        let before = address.and_then(|address| lock(&self.addresses).answered(address, &peer.instance));
+    pub(super) fn record_instance(&self, address: Option<&str>, peer: &Peer) {
+        let before = address.and_then(|address| lock(&self.addresses).record_instance(address, &peer.instance));
         let before = before.and_then(|before| lock(&self.peers).get(&before).cloned());
         if let Some(before) = before.filter(|before| before.link().is_none()) {
             self.give_up(&before);
@@ -262,10 +262,10 @@ impl Mesh {
     }
 
     /// Gives up the peers that have been without a link for too long.
-    pub(super) fn give_up_the_lost(&self) {
-        let is_lost = |state: &State| state.left.is_some_and(|left| left.elapsed() >= self.config.timing.keep);
+    pub(super) fn give_up_lost_peers(&self) {
+        let is_expired = |state: &State| state.left.is_some_and(|left| left.elapsed() >= self.config.timing.keep);
         for peer in self.peers() {
-            if is_lost(&lock(&peer.state)) {
+            if is_expired(&lock(&peer.state)) {
                 self.give_up(&peer);
             }
         }
@@ -283,52 +283,54 @@ impl Mesh {
             let confirmed = state.confirmed.take();
             lock(&peer.interest).forget();
             (
-                queue.give_up(DropReason::Gone),
+                queue.give_up(DropReason::PeerLost),
                 confirmed.map_or(0, |confirmed| taken.number.saturating_sub(confirmed.number)),
             )
         };
         self.routes.forget();
         add(&self.counters.unconfirmed, unconfirmed);
-        self.bury(peer, &chunks, DropReason::Gone);
-        self.lose(peer);
-        self.lose_users(peer);
+        self.add_dead_letters(peer, &chunks, DropReason::PeerLost);
+        self.forget_peer_history(peer);
+        self.remove_users(peer);
         tracing::info!(peer = peer.name(), instance = &*peer.instance, "given up");
     }
 
     /// Keeps the last of the publications that waited for a peer as dead letters.
-    fn bury(&self, peer: &Peer, chunks: &[Chunk], reason: DropReason) {
+    fn add_dead_letters(&self, peer: &Peer, chunks: &[Chunk], reason: DropReason) {
         let dropped = chunks.iter().map(|chunk| chunk.messages).sum();
         if dropped == 0 {
             return;
         }
         let name = peer.name();
-        let letters = chunks.iter().rev().take(1000).rev().flat_map(|chunk| in_frames(&chunk.bytes, &name, reason));
-        self.letters.add(dropped, letters, reason.label(), &name);
+        let dead_letters =
+            chunks.iter().rev().take(1000).rev().flat_map(|chunk| in_frames(&chunk.bytes, &name, reason));
+        self.dead_letters.add(dropped, dead_letters, reason.label(), &name);
     }
 
     /// Keeps publications that were not queued as dead letters.
-    pub(super) fn drop_now(
+    pub(super) fn add_unqueued_dead_letters(
         &self,
         peer: &Peer,
-        letters: impl ExactSizeIterator<Item = (String, String)>,
+        dead_letters: impl ExactSizeIterator<Item = (String, String)>,
         reason: DropReason,
     ) {
-        let dropped = letters.len() as u64;
+        let dropped = dead_letters.len() as u64;
         let name = peer.name();
-        let letter = |(topic, payload)| ClusterLetter { topic, payload, peer: name.clone(), reason: reason.label() };
-        self.letters.add(dropped, letters.map(letter), reason.label(), &name);
+        let dead_letter =
+            |(topic, payload)| ClusterDeadLetter { topic, payload, peer: name.clone(), reason: reason.label() };
+        self.dead_letters.add(dropped, dead_letters.map(dead_letter), reason.label(), &name);
     }
 
     /// Sends a control frame to all peers that have a link and the capability.
-    pub(super) fn tell_all(&self, capability: u32, frame: &Bytes) {
+    pub(super) fn send_to_all(&self, capability: u32, frame: &Bytes) {
         for peer in self.peers() {
-            self.tell(&peer, capability, frame.clone());
+            self.enqueue(&peer, capability, frame.clone());
         }
     }
 
     /// Sends a control frame to one peer if it has the capability. If too many of them wait already, its link is cut
     /// and the peer starts anew.
-    pub(super) fn tell(&self, peer: &Peer, capability: u32, frame: Bytes) {
+    pub(super) fn enqueue(&self, peer: &Peer, capability: u32, frame: Bytes) {
         let Some(link) = peer.link().filter(|link| link.capabilities & capability == capability) else { return };
         if lock(&peer.queue).push_control(frame) {
             peer.wake.notify_one();
@@ -351,16 +353,16 @@ impl Mesh {
             };
             lock(&peer.interest).forget();
             lock(&peer.state).link = None;
-            self.bury(&peer, &chunks, DropReason::Stopped);
+            self.add_dead_letters(&peer, &chunks, DropReason::Stopped);
         }
         self.routes.forget();
     }
 
     /// The peers that have a link, sorted by address.
-    pub(super) fn told(&self) -> Vec<ClusterPeer> {
-        let mut told: Vec<_> = self.peers().iter().filter_map(|peer| peer.told()).collect();
-        told.sort_by(|one, other| one.address.cmp(&other.address));
-        told
+    pub(super) fn report(&self) -> Vec<ClusterPeer> {
+        let mut report: Vec<_> = self.peers().iter().filter_map(|peer| peer.report()).collect();
+        report.sort_by(|one, other| one.address.cmp(&other.address));
+        report
     }
 
     /// One reading of all counters.
@@ -368,7 +370,7 @@ impl Mesh {
         let peers = self.peers();
         let mut stats = ClusterStats {
             peers: peers.iter().filter(|peer| peer.link().is_some()).count() as u64,
-            dead_letters: self.letters.len() as u64,
+            dead_letters: self.dead_letters.len() as u64,
             ..self.counters.stats()
         };
         stats.balance();
@@ -385,14 +387,14 @@ impl Mesh {
     }
 
     /// Waits until subscribers here have room.
-    pub(super) async fn room(&self) {
+    pub(super) async fn wait_for_room(&self) {
         while self.is_congested() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 
     /// Encodes the list of all known addresses of instances.
-    pub(super) fn directory(&self) -> Bytes {
+    pub(super) fn address_frame(&self) -> Bytes {
         let known: Vec<String> = self.peers().iter().filter_map(|peer| lock(&peer.state).address.clone()).collect();
         let addresses = self.advertised.iter().chain(&known).map(String::as_str);
         frame::encode(frame::Kind::Addresses, 0, b"", &super::addresses::encode(addresses))

@@ -38,11 +38,11 @@ impl Count {
 
 /// The result of comparing the sender's count with that of the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct Reconciled {
     /// How many messages didn't arrive and won't.
     pub(super) lost: u64,
     /// Whether everything that was published for this instance has arrived.
-    pub(super) is_whole: bool,
+    pub(super) is_complete: bool,
 }
 
 /// The count of what has arrived from a peer.
@@ -60,15 +60,15 @@ impl Arrivals {
     }
 
     /// Compares with the count that the sender reports, and continues from that.
-    pub(super) fn compare(&mut self, theirs: Count) -> Told {
-        let Some(mine) = self.count.replace(theirs) else { return Told { lost: 0, is_whole: false } };
+    pub(super) fn compare(&mut self, theirs: Count) -> Reconciled {
+        let Some(mine) = self.count.replace(theirs) else { return Reconciled { lost: 0, is_complete: false } };
         // A lower number than before: the sender has forgotten this instance and counts anew.
         let lost = theirs.number.saturating_sub(mine.number);
-        Told { lost, is_whole: theirs == mine }
+        Reconciled { lost, is_complete: theirs == mine }
     }
 
     /// The count to report to the sender; `None` before the sender has reported its own.
-    pub(super) fn told(&self) -> Option<Count> {
+    pub(super) fn reconciled(&self) -> Option<Count> {
         self.count
     }
 }
@@ -81,30 +81,30 @@ mod tests {
         Count { number, session }
     }
 
-    fn told(lost: u64, is_whole: bool) -> Told {
-        Told { lost, is_whole }
+    fn reconciled(lost: u64, is_complete: bool) -> Reconciled {
+        Reconciled { lost, is_complete }
     }
 
     #[test]
-    fn gaps_are_counted_once_and_the_first_word_only_says_where_it_begins() {
+    fn gaps_are_counted_once_and_the_first_report_sets_the_start() {
         let mut arrivals = Arrivals::default();
         arrivals.add(5);
-        assert_eq!(arrivals.compare(count(100, 0)), told(0, false));
+        assert_eq!(arrivals.compare(count(100, 0)), reconciled(0, false));
         arrivals.add(3);
-        assert_eq!(arrivals.compare(count(103, 0)), told(0, true));
-        assert_eq!(arrivals.compare(count(110, 0)), told(7, false));
-        assert_eq!(arrivals.compare(count(110, 0)), told(0, true));
-        assert_eq!(arrivals.told(), Some(count(110, 0)));
+        assert_eq!(arrivals.compare(count(103, 0)), reconciled(0, true));
+        assert_eq!(arrivals.compare(count(110, 0)), reconciled(7, false));
+        assert_eq!(arrivals.compare(count(110, 0)), reconciled(0, true));
+        assert_eq!(arrivals.reconciled(), Some(count(110, 0)));
     }
 
     #[test]
-    fn another_session_or_a_smaller_number_says_that_something_is_missing() {
+    fn another_session_or_a_smaller_number_means_a_loss() {
         let mut arrivals = Arrivals::default();
         arrivals.compare(count(5, 0));
-        assert_eq!(arrivals.compare(count(9, 1)), told(4, false));
-        assert_eq!(arrivals.compare(count(9, 2)), told(0, false));
-        assert_eq!(arrivals.compare(count(3, 2)), told(0, false));
-        assert_eq!(arrivals.compare(count(3, 2)), told(0, true));
+        assert_eq!(arrivals.compare(count(9, 1)), reconciled(4, false));
+        assert_eq!(arrivals.compare(count(9, 2)), reconciled(0, false));
+        assert_eq!(arrivals.compare(count(3, 2)), reconciled(0, false));
+        assert_eq!(arrivals.compare(count(3, 2)), reconciled(0, true));
     }
 
     #[test]

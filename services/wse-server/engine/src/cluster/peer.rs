@@ -116,7 +116,7 @@ impl Peer {
     }
 
     /// The entry in the list of peers; `None` without a link.
-    pub(super) fn told(&self) -> Option<ClusterPeer> {
+    pub(super) fn report(&self) -> Option<ClusterPeer> {
         let address = self.name();
         let link = self.link()?;
         Some(ClusterPeer {

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     links::{Carrier, Publication},
     lock::lock,
-    presence_change::Change,
+    presence_change::PresenceChange,
 };
 
 /// The capabilities that decide how frames are encoded.
@@ -28,22 +28,22 @@ impl Carrier for Mesh {
         }
         // Split into runs that fit into a frame and runs that don't, because numbers are given in order.
         for run in publications.chunk_by(|one, other| fits(topic, one) == fits(topic, other)) {
-            self.post(&routes, topic, run);
+            self.enqueue_publications(&routes, topic, run);
         }
     }
 
-    fn want(&self, topic: &str, wanted: bool) {
-        self.want_topic(topic, wanted);
+    fn set_interest(&self, topic: &str, is_interested: bool) {
+        self.set_topic_interest(topic, is_interested);
     }
 
-    fn tell_change(&self, change: &Change) {
-        self.spread_change(change);
+    fn notify_change(&self, change: &PresenceChange) {
+        self.send_presence_update(change);
     }
 
     fn audience(&self, topic: &str) -> usize {
-        let is_there = |peer: &&std::sync::Arc<super::peer::Peer>| peer.link().is_some();
+        let is_linked = |peer: &&std::sync::Arc<super::peer::Peer>| peer.link().is_some();
         let peers = self.peers();
-        peers.iter().filter(is_there).filter(|peer| lock(&peer.interest).says(topic)).count()
+        peers.iter().filter(is_linked).filter(|peer| lock(&peer.interest).is_subscribed(topic)).count()
     }
 }
 
@@ -54,19 +54,19 @@ fn fits(topic: &str, publication: &Publication<'_>) -> bool {
 impl Mesh {
     /// Puts a run of publications into the peers' queues, all or none. A run that doesn't fit into frames is dropped
     /// and kept as dead letters.
-    fn post(&self, routes: &[Route], topic: &str, run: &[Publication<'_>]) {
-        let do_fit = fits(topic, &run[0]);
+    fn enqueue_publications(&self, routes: &[Route], topic: &str, run: &[Publication<'_>]) {
+        let all_fit = fits(topic, &run[0]);
         let messages = run.len() as u64;
         let mut written: Vec<(u32, Bytes)> = Vec::new();
         for Route { peer, capabilities } in routes {
             let variant = capabilities & VARIANTS;
-            if !do_fit {
-                lock(&peer.queue).miss(DropReason::TooBig, messages);
-                self.drop_now(peer, letters(topic, run), DropReason::TooBig);
+            if !all_fit {
+                lock(&peer.queue).count_dropped(DropReason::TooBig, messages);
+                self.add_unqueued_dead_letters(peer, dead_letters(topic, run), DropReason::TooBig);
                 continue;
             }
-            let known = written.iter().find(|(known, _)| *known == variant).map(|(_, frames)| frames.clone());
-            let frames = known.unwrap_or_else(|| {
+            let encoded = written.iter().find(|(encoded, _)| *encoded == variant).map(|(_, frames)| frames.clone());
+            let frames = encoded.unwrap_or_else(|| {
                 let frames = encode(topic, run, variant);
                 written.push((variant, frames.clone()));
                 frames
@@ -84,18 +84,18 @@ impl Mesh {
                 peer.wake.notify_one();
             }
             if !has_room {
-                self.drop_now(peer, letters(topic, run), DropReason::Overflow);
+                self.add_unqueued_dead_letters(peer, dead_letters(topic, run), DropReason::Overflow);
             }
         }
     }
 }
 
-fn letters(topic: &str, run: &[Publication<'_>]) -> impl ExactSizeIterator<Item = (String, String)> {
-    run.iter().map(move |publication| (topic.to_owned(), beginning(&publication.text)))
+fn dead_letters(topic: &str, run: &[Publication<'_>]) -> impl ExactSizeIterator<Item = (String, String)> {
+    run.iter().map(move |publication| (topic.to_owned(), truncated(&publication.text)))
 }
 
 /// The part of a text that would fit into a frame: a dead letter keeps no more, however large the publication is.
-fn beginning(text: &str) -> String {
+fn truncated(text: &str) -> String {
     text[..text.floor_char_boundary(LARGEST)].to_owned()
 }
 
@@ -103,15 +103,15 @@ fn beginning(text: &str) -> String {
 fn encode(topic: &str, run: &[Publication<'_>], variant: u32) -> Bytes {
     let stamp = |publication: &Publication<'_>| publication.stamp.filter(|_| variant & RECOVERY != 0);
     let (topic, text) = (topic.as_bytes(), |publication: &Publication<'_>| publication.text.len());
-    let most = run.iter().map(|publication| text(publication) + frame::size(topic, b"", publication.stamp)).sum();
-    let mut frames = BytesMut::with_capacity(most);
+    let maximum = run.iter().map(|publication| text(publication) + frame::size(topic, b"", publication.stamp)).sum();
+    let mut frames = BytesMut::with_capacity(maximum);
     for publication in run {
         let (text, stamp) = (publication.text.as_bytes(), stamp(publication));
-        let is_shortened = variant & COMPRESSION != 0
-            && compression::shorten(text, |short| {
-                frame::put(&mut frames, Kind::Message, COMPRESSED, topic, short, stamp);
+        let is_compressed = variant & COMPRESSION != 0
+            && compression::compress(text, |compressed| {
+                frame::put(&mut frames, Kind::Message, COMPRESSED, topic, compressed, stamp);
             });
-        if !is_shortened {
+        if !is_compressed {
             frame::put(&mut frames, Kind::Message, 0, topic, text, stamp);
         }
     }

@@ -14,7 +14,7 @@ const JOINED_BYTES: usize = 64 << 10;
 /// Publications of at least this size, in bytes, are shared with the other peers' queues instead of copied.
 const COPIED_BYTES: usize = 4 << 10;
 /// The most bytes of control frames that may wait for a peer that doesn't read.
-const MOST_CONTROL_BYTES: usize = 8 << 20;
+const MAXIMAL_CONTROL_BYTES: usize = 8 << 20;
 
 /// Successive publications, framed back to back.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Chunk {
 
 /// The last chunk, to which more is appended.
 #[derive(Debug, Default)]
-struct Open {
+struct OpenChunk {
     messages: u64,
     bytes: BytesMut,
 }
@@ -37,7 +37,7 @@ pub(super) struct Queue {
     control: VecDeque<Bytes>,
     control_bytes: usize,
     chunks: VecDeque<Chunk>,
-    open: Open,
+    open: OpenChunk,
     bytes: usize,
     limit: usize,
     /// The count of the publications that were taken.
@@ -45,7 +45,7 @@ pub(super) struct Queue {
     /// The id of the link that takes from this queue; `None` if the peer has no link.
     owner: Option<u64>,
     /// The count that the owner reported to the peer last; `None` if it hasn't on this link.
-    told: Option<Count>,
+    last_reported: Option<Count>,
     books: PeerBooks,
 }
 
@@ -83,12 +83,12 @@ impl Queue {
             control: VecDeque::new(),
             control_bytes: 0,
             chunks: VecDeque::new(),
-            open: Open::default(),
+            open: OpenChunk::default(),
             bytes: 0,
             limit,
             taken: Count::default(),
             owner: None,
-            told: None,
+            last_reported: None,
             books: PeerBooks::default(),
         }
     }
@@ -101,7 +101,7 @@ impl Queue {
     /// Adds framed publications, all or none. Returns whether there was room; without room they are counted as dropped.
     pub(super) fn push(&mut self, frames: &Bytes, messages: u64) -> bool {
         if self.bytes + frames.len() > self.limit {
-            self.miss(DropReason::Overflow, messages);
+            self.count_dropped(DropReason::Overflow, messages);
             return false;
         }
         self.bytes += frames.len();
@@ -119,7 +119,7 @@ impl Queue {
     }
 
     /// Counts publications for the peer that are not sent to it, and starts a new session.
-    pub(super) fn miss(&mut self, reason: DropReason, messages: u64) {
+    pub(super) fn count_dropped(&mut self, reason: DropReason, messages: u64) {
         self.books.drop(reason, messages);
         self.taken.session = self.taken.session.wrapping_add(1);
     }
@@ -130,7 +130,7 @@ impl Queue {
     }
 
     fn close(&mut self) {
-        let Open { messages, bytes } = std::mem::take(&mut self.open);
+        let OpenChunk { messages, bytes } = std::mem::take(&mut self.open);
         if messages > 0 {
             self.chunks.push_back(Chunk { messages, bytes: bytes.freeze() });
         }
@@ -142,7 +142,7 @@ impl Queue {
         if self.owner.is_none() {
             return true;
         }
-        if self.control_bytes + frame.len() > MOST_CONTROL_BYTES {
+        if self.control_bytes + frame.len() > MAXIMAL_CONTROL_BYTES {
             return false;
         }
         self.control_bytes += frame.len();
@@ -150,34 +150,34 @@ impl Queue {
         true
     }
 
-    /// Makes `link` the owner of the queue, with `greeting` as its first control frames; `None` leaves the queue
+    /// Makes `link` the owner of the queue, with `initial_frames` as its first control frames; `None` leaves the queue
     /// without an owner.
-    pub(super) fn assign(&mut self, link: Option<u64>, greeting: Vec<Bytes>) {
+    pub(super) fn assign(&mut self, link: Option<u64>, initial_frames: Vec<Bytes>) {
         self.owner = link;
-        self.told = None;
-        self.control_bytes = greeting.iter().map(Bytes::len).sum();
-        self.control = greeting.into();
+        self.last_reported = None;
+        self.control_bytes = initial_frames.iter().map(Bytes::len).sum();
+        self.control = initial_frames.into();
     }
 
     pub(super) fn owner(&self) -> Option<u64> {
         self.owner
     }
 
-    /// Takes all control frames and up to `most` bytes of publications, but at least one chunk if there is any. Returns
+    /// Takes all control frames and up to `maximum` bytes of publications, but at least one chunk if there is any. Returns
     /// `None` if another link owns the queue.
-    pub(super) fn take(&mut self, link: u64, most: usize) -> Option<Batch> {
+    pub(super) fn take(&mut self, link: u64, maximum: usize) -> Option<Batch> {
         if self.owner != Some(link) {
             return None;
         }
         let mut batch = Batch { control: self.control.drain(..).collect(), ..Batch::default() };
         self.control_bytes = 0;
-        batch.count = (self.told != Some(self.taken)).then_some(self.taken);
+        batch.count = (self.last_reported != Some(self.taken)).then_some(self.taken);
         let mut taken = 0;
         loop {
             if self.chunks.is_empty() {
                 self.close();
             }
-            let fits = |chunk: &mut Chunk| taken == 0 || taken + chunk.bytes.len() <= most;
+            let fits = |chunk: &mut Chunk| taken == 0 || taken + chunk.bytes.len() <= maximum;
             let Some(chunk) = self.chunks.pop_front_if(fits) else { break };
             taken += chunk.bytes.len();
             self.taken.number += chunk.messages;
@@ -185,7 +185,7 @@ impl Queue {
         }
         self.bytes -= taken;
         self.books.sent += batch.messages();
-        self.told = Some(self.taken);
+        self.last_reported = Some(self.taken);
         Some(batch)
     }
 
@@ -198,7 +198,7 @@ impl Queue {
     pub(super) fn give_up(&mut self, reason: DropReason) -> Vec<Chunk> {
         self.close();
         self.bytes = 0;
-        self.miss(reason, self.messages());
+        self.count_dropped(reason, self.messages());
         self.chunks.drain(..).collect()
     }
 
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_has_no_number_but_begins_another_session() {
+    fn a_dropped_publication_has_no_number_and_starts_another_session() {
         let mut queue = queue(250);
         assert!(queue.push(&frames(100), 1) && queue.push(&frames(100), 1));
         let count = |number, session| Some(Count { number, session });
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_link_that_owns_it_takes_and_a_new_one_is_told_all_anew() {
+    fn only_the_owning_link_takes_changes_and_a_new_link_gets_all_of_them() {
         let mut queue = queue(1000);
         queue.push(&frames(10), 1);
         queue.push_control(frames(3));
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn frames_of_the_protocol_s_own_are_bounded() {
         let mut queue = queue(0);
-        assert!(queue.push_control(frames(MOST_CONTROL_BYTES)) && !queue.push_control(frames(1)));
+        assert!(queue.push_control(frames(MAXIMAL_CONTROL_BYTES)) && !queue.push_control(frames(1)));
         queue.take(1, 0);
         assert!(queue.push_control(frames(1)));
     }
@@ -294,7 +294,7 @@ mod tests {
     fn giving_up_begins_another_session() {
         let mut queue = queue(1000);
         queue.push(&frames(10), 2);
-        assert_eq!(queue.give_up(DropReason::Gone).len(), 1);
+        assert_eq!(queue.give_up(DropReason::PeerLost).len(), 1);
         assert_eq!((queue.bytes(), queue.messages(), queue.taken()), (0, 0, Count { number: 0, session: 1 }));
     }
 }

@@ -13,7 +13,7 @@ use super::peer::Peer;
 use crate::lock::lock;
 
 /// The most names in the cache. A publisher that keeps inventing names causes them to be looked up again.
-const REMEMBERED_NAMES: usize = 4096;
+const CACHED_NAMES: usize = 4096;
 
 /// A peer that gets a publication.
 #[derive(Clone)]
@@ -26,7 +26,7 @@ pub(super) struct Route {
 /// The cache of routes by topic.
 #[derive(Default)]
 pub(super) struct Routes {
-    remembered: Mutex<HashMap<Box<str>, Arc<[Route]>>>,
+    cached: Mutex<HashMap<Box<str>, Arc<[Route]>>>,
     /// Counts the changes that emptied the cache.
     changes: AtomicU64,
 }
@@ -34,33 +34,33 @@ pub(super) struct Routes {
 impl Routes {
     /// Empties the cache, because something changed.
     pub(super) fn forget(&self) {
-        let mut remembered = lock(&self.remembered);
+        let mut cached = lock(&self.cached);
         self.changes.fetch_add(1, Ordering::SeqCst);
-        remembered.clear();
+        cached.clear();
     }
 
     /// The routes of a topic, from the cache or else found among `peers`.
     pub(super) fn of(&self, topic: &str, peers: impl FnOnce() -> Vec<Arc<Peer>>) -> Arc<[Route]> {
         let changes = {
-            let remembered = lock(&self.remembered);
-            if let Some(routes) = remembered.get(topic) {
+            let cached = lock(&self.cached);
+            if let Some(routes) = cached.get(topic) {
                 return Arc::clone(routes);
             }
             self.changes.load(Ordering::SeqCst)
         };
-        let wanting = peers().into_iter().filter(|peer| lock(&peer.interest).wants(topic));
+        let interested = peers().into_iter().filter(|peer| lock(&peer.interest).should_receive(topic));
         let route = |peer: Arc<Peer>| {
             let capabilities = lock(&peer.state).capabilities;
             Route { peer, capabilities }
         };
-        let routes: Arc<[Route]> = wanting.map(route).collect();
-        let mut remembered = lock(&self.remembered);
+        let routes: Arc<[Route]> = interested.map(route).collect();
+        let mut cached = lock(&self.cached);
         // The result isn't cached if something changed while it was computed.
         if self.changes.load(Ordering::SeqCst) == changes {
-            if remembered.len() >= REMEMBERED_NAMES {
-                remembered.clear();
+            if cached.len() >= CACHED_NAMES {
+                cached.clear();
             }
-            remembered.insert(topic.into(), Arc::clone(&routes));
+            cached.insert(topic.into(), Arc::clone(&routes));
         }
         routes
     }

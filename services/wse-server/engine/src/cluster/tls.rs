@@ -32,7 +32,7 @@ impl Tls {
         let mismatch = |error: rustls::Error| TlsError::Pair {
             certificate: files.certificate.clone(),
             key: files.key.clone(),
-            why: error.to_string(),
+            reason: error.to_string(),
         };
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
             .build()
@@ -81,16 +81,16 @@ fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
 fn certificates(
     argument: &'static str,
     path: &Path,
-    wanted: &'static str,
+    expected: &'static str,
 ) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let found = read.map_err(|error| refused(argument, path, &error, wanted))?;
+    let found = read.map_err(|error| refused(argument, path, &error, expected))?;
     match found.is_empty() {
-        true => Err(refused(argument, path, &"there is no certificate in it", wanted)),
+        true => Err(refused(argument, path, &"there is no certificate in it", expected)),
         false => Ok(found),
     }
 }
 
-fn refused(argument: &'static str, path: &Path, why: &dyn std::fmt::Display, wanted: &'static str) -> TlsError {
-    TlsError::File { argument, path: path.into(), why: why.to_string(), wanted }
+fn refused(argument: &'static str, path: &Path, reason: &dyn std::fmt::Display, expected: &'static str) -> TlsError {
+    TlsError::File { argument, path: path.into(), reason: reason.to_string(), expected }
 }

@@ -16,11 +16,11 @@ impl Hub {
     /// Publishes what arrived from another instance to a topic's subscribers here. Never waits: the caller checks
     /// beforehand whether there is room ([`Hub::is_congested`]).
     pub(crate) fn receive(&self, topic: &str, publications: &[Publication<'_>]) {
-        self.hand_out(topic, publications, Mailbox::put_now);
+        self.dispatch(topic, publications, Mailbox::put_now);
     }
 
     /// Does the same as [`Hub::receive`], and keeps what `origin` stamped for clients that reconnect.
-    pub(crate) fn receive_and_keep(&self, origin: &Arc<str>, topic: &str, publications: &[Publication<'_>]) {
+    pub(crate) fn receive_and_store(&self, origin: &Arc<str>, topic: &str, publications: &[Publication<'_>]) {
         let Some(recovery) = &self.recovery else { return self.receive(topic, publications) };
         let epoch = |publication: &Publication<'_>| publication.stamp.map(|stamp| stamp.epoch);
         for run in publications.chunk_by(|one, other| epoch(one) == epoch(other)) {
@@ -28,7 +28,7 @@ impl Hub {
                 self.receive(topic, run);
                 continue;
             };
-            recovery.keep(origin, topic, epoch, clock::now_millis(), |log| {
+            recovery.store(origin, topic, epoch, clock::now_millis(), |log| {
                 for Publication { text, stamp } in run {
                     let frame = frame::encode(Opcode::Text, text.as_bytes());
                     log.follow(stamp.map_or(0, |stamp| stamp.offset), frame, recovery.config.buffer_size);
@@ -41,12 +41,12 @@ impl Hub {
 
     /// Whether subscribers here have so much to take that publications from other instances have to wait.
     pub(crate) fn is_congested(&self) -> bool {
-        self.publications.is_full_here() || self.mailboxes.iter().any(Mailbox::is_full)
+        self.publications.is_full_locally() || self.mailboxes.iter().any(Mailbox::is_full)
     }
 
     /// Hands messages to the shards of a topic's subscribers: to each subscriber, and to one member of each queue
     /// group.
-    pub(crate) fn hand_out(
+    pub(crate) fn dispatch(
         &self,
         topic: &str,
         publications: &[Publication<'_>],
@@ -70,7 +70,7 @@ impl Hub {
             if picks.is_empty() {
                 break;
             }
-            let frame = self.publications.hold(frame::encode(Opcode::Text, text.as_bytes()));
+            let frame = self.publications.track(frame::encode(Opcode::Text, text.as_bytes()));
             for pick in picks.drain(..) {
                 put(&self.mailboxes[pick.connection.shard()], Command::Deliver(pick, frame.clone()));
             }
@@ -85,6 +85,6 @@ impl Hub {
             frame::put(&mut frames, Opcode::Text, text.as_bytes());
             messages += 1;
         }
-        Chunk::shared(self.publications.hold(frames.freeze()), messages)
+        Chunk::shared(self.publications.track(frames.freeze()), messages)
     }
 }

@@ -182,7 +182,7 @@ fn a_set_gives_the_keys_that_can_be_used_and_leaves_the_others_out() {
 }
 
 #[test]
-fn what_is_no_set_is_refused_with_its_reason() {
+fn an_invalid_key_set_is_refused_with_a_reason() {
     for (text, begins) in [
         ("{", "no JSON Web Key Set (EOF"),
         ("{}", "no JSON Web Key Set (missing field `keys`"),
@@ -198,7 +198,7 @@ fn a_key_for_something_else_is_refused() {
     let (rsa, p256) = (rsa(), p256());
     let p384 = on_curve(&ECDSA_P384_SHA384_FIXED_SIGNING, "P-384");
     let broken = rsa.public_pem.replace("\nM", "\nN");
-    for (algorithm, pem, says) in [
+    for (algorithm, pem, expected) in [
         (JwtAlgorithm::Rs256, &p256.public_pem, "not one for RS256: it takes an RSA key of 2048"),
         (JwtAlgorithm::Es256, &rsa.public_pem, "not one for ES256: it takes one of the curve P-256"),
         (JwtAlgorithm::Es256, &p384.public_pem, "not one for ES256"),
@@ -208,7 +208,7 @@ fn a_key_for_something_else_is_refused() {
         (JwtAlgorithm::Hs256, &"short".into(), "5 bytes are too short"),
     ] {
         let error = JwtKey::for_algorithm(algorithm, pem.as_bytes()).unwrap_err().to_string();
-        assert!(error.contains(says), "{error}");
+        assert!(error.contains(expected), "{error}");
     }
 }
 

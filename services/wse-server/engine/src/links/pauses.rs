@@ -25,7 +25,7 @@ impl Pauses {
         self.next = self.first;
     }
 
-    /// The pause after another failed attempt; the caller varies it with [`varied`].
+    /// The pause after another failed attempt; the caller varies it with [`jittered`].
     pub(crate) fn after_failure(&mut self) -> Duration {
         let pause = self.next;
         self.next = pause.mul_f64(GROWTH).min(self.longest);
@@ -34,17 +34,17 @@ impl Pauses {
 }
 
 /// Varies a pause at random by up to a fifth.
-pub(crate) fn varied(pause: Duration) -> Duration {
-    varied_by(pause, chance())
+pub(crate) fn jittered(pause: Duration) -> Duration {
+    jittered_by(pause, random_fraction())
 }
 
-/// `chance` is from 0 to 1.
-fn varied_by(pause: Duration, chance: f64) -> Duration {
-    pause.mul_f64(1.0 + JITTER * (2.0 * chance - 1.0))
+/// `random_fraction` is from 0 to 1.
+fn jittered_by(pause: Duration, random_fraction: f64) -> Duration {
+    pause.mul_f64(1.0 + JITTER * (2.0 * random_fraction - 1.0))
 }
 
 /// A random number from 0 to 1. It must differ between instances and need not be secret.
-fn chance() -> f64 {
+fn random_fraction() -> f64 {
     let bits = crate::random::id(0).as_u128() as u32;
     f64::from(bits) / f64::from(u32::MAX)
 }
@@ -54,10 +54,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_to_the_longest_and_begin_again_when_somebody_answered() {
+    fn pauses_grow_to_the_limit_and_start_again_after_an_answer() {
         let mut pauses = Pauses::new(Duration::from_secs(1), Duration::from_secs(60));
-        let told: Vec<u64> = (0..20).map(|_| pauses.after_failure().as_millis() as u64).collect();
-        assert_eq!((&told[..4], told[8], told[19]), ([1000, 1500, 2250, 3375].as_slice(), 25_628, 60_000));
+        let delays: Vec<u64> = (0..20).map(|_| pauses.after_failure().as_millis() as u64).collect();
+        assert_eq!((&delays[..4], delays[8], delays[19]), ([1000, 1500, 2250, 3375].as_slice(), 25_628, 60_000));
         pauses.reset();
         assert_eq!(pauses.after_failure(), Duration::from_secs(1));
     }
@@ -65,9 +65,12 @@ mod tests {
     #[test]
     fn a_pause_varies_by_a_fifth() {
         let second = Duration::from_secs(1);
-        assert_eq!((varied_by(second, 0.0).as_millis(), varied_by(second, 1.0).as_millis()), (800, 1200));
-        let some: Vec<f64> = (0..1000).map(|_| chance()).collect();
-        assert!(some.iter().all(|chance| (0.0..=1.0).contains(chance)));
-        assert!(some.iter().any(|chance| *chance < 0.25) && some.iter().any(|chance| *chance > 0.75));
+        assert_eq!((jittered_by(second, 0.0).as_millis(), jittered_by(second, 1.0).as_millis()), (800, 1200));
+        let some: Vec<f64> = (0..1000).map(|_| random_fraction()).collect();
+        assert!(some.iter().all(|random_fraction| (0.0..=1.0).contains(random_fraction)));
+        assert!(
+            some.iter().any(|random_fraction| *random_fraction < 0.25)
+                && some.iter().any(|random_fraction| *random_fraction > 0.75)
+        );
     }
 }

@@ -17,35 +17,35 @@ use crate::lock::lock;
 
 /// A log, and the instance that published what is in it.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct ForeignLog {
     pub(super) origin: Arc<str>,
     pub(super) log: Arc<Mutex<Log>>,
 }
 
 /// Logs by topic and epoch.
-pub(super) type Foreign = HashMap<Arc<str>, HashMap<u32, Kept>>;
+pub(super) type Foreign = HashMap<Arc<str>, HashMap<u32, ForeignLog>>;
 
 /// Logs that can't be looked up any more but that other threads may still work on. [`Recovery::end`] marks them as
 /// dropped.
 #[must_use]
-pub(crate) struct Forgotten(Vec<Arc<Mutex<Log>>>);
+pub(crate) struct RemovedLogs(Vec<Arc<Mutex<Log>>>);
 
 impl Log {
     /// Adds a message that another instance stamped. After a gap the log starts anew with it.
-    pub(crate) fn follow(&mut self, offset: i64, frame: Bytes, most: usize) {
+    pub(crate) fn follow(&mut self, offset: i64, frame: Bytes, maximum: usize) {
         let offset = offset.max(0) as u64;
         if self.next() != offset {
             (self.first, self.bytes) = (offset, LOG_BYTES);
             self.frames.clear();
         }
-        self.push(frame, most);
+        self.push(frame, maximum);
     }
 }
 
 impl Recovery {
     /// Runs `work` with the log of what `origin` published to a topic in this epoch. A new log is made if there is
     /// none.
-    pub(crate) fn keep(
+    pub(crate) fn store(
         &self,
         origin: &Arc<str>,
         topic: &str,
@@ -54,7 +54,7 @@ impl Recovery {
         mut work: impl FnMut(&mut Log),
     ) {
         while self.work(&self.foreign_log(origin, topic, epoch), now_millis, &mut work).is_none() {}
-        self.keep_to_budget(topic);
+        self.enforce_budget(topic);
     }
 
     /// Runs `work` with such a log; `None` if there is none.
@@ -65,21 +65,21 @@ impl Recovery {
         now_millis: u64,
         work: impl FnOnce(&mut Log) -> T,
     ) -> Option<T> {
-        let log = lock(&self.foreign).get(topic)?.get(&epoch).map(|kept| Arc::clone(&kept.log))?;
+        let log = lock(&self.foreign).get(topic)?.get(&epoch).map(|stored| Arc::clone(&stored.log))?;
         self.work(&log, now_millis, work)
     }
 
     fn foreign_log(&self, origin: &Arc<str>, topic: &str, epoch: u32) -> Arc<Mutex<Log>> {
         let mut foreign = lock(&self.foreign);
-        if let Some(kept) = foreign.get(topic).and_then(|logs| logs.get(&epoch)) {
-            return Arc::clone(&kept.log);
+        if let Some(stored) = foreign.get(topic).and_then(|logs| logs.get(&epoch)) {
+            return Arc::clone(&stored.log);
         }
         let log = Arc::new(Mutex::new(Log::new(epoch)));
         self.charge(0, LOG_BYTES);
-        let kept = Kept { origin: Arc::clone(origin), log: Arc::clone(&log) };
+        let stored = ForeignLog { origin: Arc::clone(origin), log: Arc::clone(&log) };
         match foreign.get_mut(topic) {
-            Some(logs) => drop(logs.insert(epoch, kept)),
-            None => drop(foreign.insert(topic.into(), HashMap::from([(epoch, kept)]))),
+            Some(logs) => drop(logs.insert(epoch, stored)),
+            None => drop(foreign.insert(topic.into(), HashMap::from([(epoch, stored)]))),
         }
         log
     }
@@ -92,33 +92,35 @@ impl Recovery {
 
     /// Drops all logs of `origin`. Waits for threads that work on them.
     pub(crate) fn forget_origin(&self, origin: &str) {
-        self.end(self.take_foreign(|_, _, kept| *kept.origin == *origin));
+        self.end(self.take_foreign(|_, _, stored| *stored.origin == *origin));
     }
 
     /// Forgets the logs of other instances for a topic, without waiting for threads that work on them: pass the return
     /// value to [`Recovery::end`] for the rest.
-    pub(crate) fn take_topic(&self, topic: &str) -> Forgotten {
+    pub(crate) fn take_topic(&self, topic: &str) -> RemovedLogs {
         self.take_foreign(|other, _, _| other == topic)
     }
 
-    pub(super) fn give_up_foreign(&self, topic: &str, epoch: u32) {
+    pub(super) fn discard_foreign(&self, topic: &str, epoch: u32) {
         self.end(self.take_foreign(|other, theirs, _| other == topic && theirs == epoch));
     }
 
-    pub(super) fn take_foreign(&self, is_over: impl Fn(&str, u32, &Kept) -> bool) -> Forgotten {
-        let mut over = Vec::new();
+    pub(super) fn take_foreign(&self, is_discarded: impl Fn(&str, u32, &ForeignLog) -> bool) -> RemovedLogs {
+        let mut discarded = Vec::new();
         lock(&self.foreign).retain(|topic, logs| {
-            over.extend(logs.extract_if(|epoch, kept| is_over(topic, *epoch, kept)).map(|(_, kept)| kept.log));
+            discarded.extend(
+                logs.extract_if(|epoch, stored| is_discarded(topic, *epoch, stored)).map(|(_, stored)| stored.log),
+            );
             !logs.is_empty()
         });
-        Forgotten(over)
+        RemovedLogs(discarded)
     }
 
     /// Marks logs as dropped, and waits for threads that work on them.
-    pub(crate) fn end(&self, logs: Forgotten) {
+    pub(crate) fn end(&self, logs: RemovedLogs) {
         for log in logs.0 {
             let mut log = lock(&log);
-            log.is_over = true;
+            log.is_discarded = true;
             self.charge(log.bytes, 0);
         }
     }
@@ -133,9 +135,9 @@ mod tests {
         Recovery::new(RecoveryConfig { buffer_size: 16, ..RecoveryConfig::default() })
     }
 
-    fn keep(recovery: &Recovery, origin: &str, epoch: u32, offset: i64) {
+    fn store(recovery: &Recovery, origin: &str, epoch: u32, offset: i64) {
         let frame = Bytes::from(offset.to_string());
-        recovery.keep(&origin.into(), "a", epoch, 0, |log| log.follow(offset, frame.clone(), 16));
+        recovery.store(&origin.into(), "a", epoch, 0, |log| log.follow(offset, frame.clone(), 16));
     }
 
     fn after(recovery: &Recovery, epoch: u32, offset: i64) -> Option<usize> {
@@ -144,9 +146,9 @@ mod tests {
     }
 
     #[test]
-    fn what_others_published_is_replayed_from_the_first_that_came() {
+    fn foreign_publications_are_replayed_from_the_first_received_one() {
         let recovery = recovery();
-        (5..8).for_each(|offset| keep(&recovery, "o", 7, offset));
+        (5..8).for_each(|offset| store(&recovery, "o", 7, offset));
         assert_eq!(
             (after(&recovery, 7, 4), after(&recovery, 7, 6), after(&recovery, 7, 7)),
             (Some(3), Some(1), Some(0))
@@ -158,20 +160,20 @@ mod tests {
     #[test]
     fn a_gap_or_a_step_back_begins_a_log_anew() {
         let recovery = recovery();
-        keep(&recovery, "o", 7, 5);
-        keep(&recovery, "o", 7, 7);
+        store(&recovery, "o", 7, 5);
+        store(&recovery, "o", 7, 7);
         assert_eq!((after(&recovery, 7, 5), after(&recovery, 7, 6)), (None, Some(1)));
-        keep(&recovery, "o", 7, 7);
+        store(&recovery, "o", 7, 7);
         assert_eq!(after(&recovery, 7, 6), Some(1));
-        keep(&recovery, "o", 7, i64::MIN);
+        store(&recovery, "o", 7, i64::MIN);
         assert_eq!(after(&recovery, 7, -1), Some(1));
     }
 
     #[test]
     fn an_origin_and_a_topic_can_be_forgotten_and_the_account_is_right() {
         let recovery = recovery();
-        keep(&recovery, "o", 7, 5);
-        keep(&recovery, "p", 8, 5);
+        store(&recovery, "o", 7, 5);
+        store(&recovery, "p", 8, 5);
         recovery.forget_origin("o");
         assert_eq!((after(&recovery, 7, 4), after(&recovery, 8, 4)), (None, Some(1)));
         recovery.end(recovery.take_topic("a"));
@@ -183,7 +185,8 @@ mod tests {
         let recovery =
             Recovery::new(RecoveryConfig { buffer_size: 16, memory_budget: 10_000, ..RecoveryConfig::default() });
         for epoch in 0..100 {
-            recovery.keep(&"o".into(), "a", epoch, u64::from(epoch), |log| log.follow(0, Bytes::from_static(b"x"), 16));
+            recovery
+                .store(&"o".into(), "a", epoch, u64::from(epoch), |log| log.follow(0, Bytes::from_static(b"x"), 16));
             assert!(recovery.size().1 <= 10_000);
         }
         assert!(recovery.size().0 > 10 && after(&recovery, 0, -1).is_none());

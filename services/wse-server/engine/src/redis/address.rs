@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_url_leaves_out_has_its_usual_value() {
+    fn omitted_parts_of_a_url_have_their_defaults() {
         let plain = Address::parse("redis://localhost").unwrap();
         assert_eq!((plain.to_string().as_str(), plain.database), ("localhost:6379", 0));
         assert_eq!((plain.user, plain.password), (None, None));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_without_a_word_of_the_url() {
+    fn an_error_never_contains_the_url() {
         for (url, why) in [
             ("hunter2", "can't be read"),
             ("hunter2://host", "another scheme"),

@@ -11,18 +11,18 @@ use tokio::{
 use wse_utilities::breaker::Breaker;
 
 use super::{
-    RedisTimes,
+    RedisTiming,
     address::Address,
-    resp::{self, Answer, Malformed},
+    resp::{self, Malformed, RedisReply},
 };
-use crate::links::pauses::{Pauses, varied};
+use crate::links::pauses::{Pauses, jittered};
 
 /// Bytes of buffer space that are reserved before each read.
 const READ_BYTES: usize = 64 << 10;
 /// Bytes that are read before they are processed.
 const ROUND_BYTES: usize = 256 << 10;
 /// How many characters of an error reply are logged.
-const TOLD_CHARACTERS: usize = 200;
+const LOGGED_CHARACTERS: usize = 200;
 
 /// What went wrong, for the log. It contains no credentials.
 pub(super) type Problem = String;
@@ -39,43 +39,46 @@ impl Connection {
         let stream = stream.map_err(|error| format!("failed to connect: {error}"))?;
         stream.set_nodelay(true).map_err(|error| format!("failed to set up the socket: {error}"))?;
         let mut connection = Self { stream, incoming: BytesMut::new() };
-        connection.introduce(address, name).await?;
+        connection.authenticate(address, name).await?;
         Ok(connection)
     }
 
     /// Logs in, selects the database and sets the connection's name, and checks the replies.
-    async fn introduce(&mut self, address: &Address, name: &str) -> Result<(), Problem> {
+    async fn authenticate(&mut self, address: &Address, name: &str) -> Result<(), Problem> {
         let database = address.database.to_string();
         let mut out = Vec::new();
-        let mut say = |words: &[&str]| resp::put_command(&mut out, words.iter().map(|word| word.as_bytes()));
+        let mut command =
+            |arguments: &[&str]| resp::put_command(&mut out, arguments.iter().map(|argument| argument.as_bytes()));
         match (&address.user, &address.password) {
-            (Some(user), password) => say(&["AUTH", user, password.as_deref().unwrap_or_default()]),
-            (None, Some(password)) => say(&["AUTH", password]),
+            (Some(user), password) => command(&["AUTH", user, password.as_deref().unwrap_or_default()]),
+            (None, Some(password)) => command(&["AUTH", password]),
             (None, None) => {}
         }
-        say(&["SELECT", &database]);
-        say(&["CLIENT", "SETNAME", name]);
-        say(&["PING"]);
+        command(&["SELECT", &database]);
+        command(&["CLIENT", "SETNAME", name]);
+        command(&["PING"]);
         self.stream.write_all(&out).await.map_err(|error| format!("failed to write: {error}"))?;
         if address.user.is_some() || address.password.is_some() {
             // Only the first word: a server that doesn't know AUTH repeats its arguments in the error.
             let code = |error: String| error.split(' ').next().unwrap_or_default().to_owned();
-            self.answered().await?.map_err(|error| format!("the user or the password was refused: {}", code(error)))?;
+            self.read_status()
+                .await?
+                .map_err(|error| format!("the user or the password was refused: {}", code(error)))?;
         }
-        self.answered().await?.map_err(|error| format!("database {database} was refused: {error}"))?;
+        self.read_status().await?.map_err(|error| format!("database {database} was refused: {error}"))?;
         // The name is for operators; a user that may not set one works without it.
-        let _ = self.answered().await?;
-        self.answered().await?.map_err(|error| format!("it refuses to work: {error}"))
+        let _ = self.read_status().await?;
+        self.read_status().await?.map_err(|error| format!("it refuses to work: {error}"))
     }
 
     /// Waits for a reply. The inner error is the text of an error reply, the outer one a failure of the connection.
-    async fn answered(&mut self) -> Result<Result<(), String>, Problem> {
+    async fn read_status(&mut self) -> Result<Result<(), String>, Problem> {
         loop {
-            let read = resp::answer(&self.incoming).map_err(|error| error.to_string())?;
-            if let Some((answer, used)) = read {
-                let answer = refusal(&answer).map_or(Ok(()), Err);
+            let read = resp::reply(&self.incoming).map_err(|error| error.to_string())?;
+            if let Some((reply, used)) = read {
+                let reply = error_text(&reply).map_or(Ok(()), Err);
                 self.incoming.advance(used);
-                return Ok(answer);
+                return Ok(reply);
             }
             let read = self.stream.read_buf(&mut self.incoming).await;
             if read.map_err(|error| format!("failed to read: {error}"))? == 0 {
@@ -120,9 +123,9 @@ impl Connection {
 }
 
 /// The text of an error reply, shortened; `None` for any other reply.
-pub(super) fn refusal(answer: &Answer<'_>) -> Option<String> {
-    let Answer::Error(error) = answer else { return None };
-    Some(String::from_utf8_lossy(error).chars().take(TOLD_CHARACTERS).collect())
+pub(super) fn error_text(reply: &RedisReply<'_>) -> Option<String> {
+    let RedisReply::Error(error) = reply else { return None };
+    Some(String::from_utf8_lossy(error).chars().take(LOGGED_CHARACTERS).collect())
 }
 
 impl From<Malformed> for Problem {
@@ -134,7 +137,7 @@ impl From<Malformed> for Problem {
 /// Connects and reconnects, with longer pauses and a circuit breaker while attempts fail.
 pub(super) struct Dialer<'a> {
     address: &'a Address,
-    times: &'a RedisTimes,
+    times: &'a RedisTiming,
     /// The name of the connection, in Redis and in the log.
     name: String,
     breaker: Breaker,
@@ -143,7 +146,7 @@ pub(super) struct Dialer<'a> {
 }
 
 impl<'a> Dialer<'a> {
-    pub(super) fn new(address: &'a Address, times: &'a RedisTimes, name: String) -> Self {
+    pub(super) fn new(address: &'a Address, times: &'a RedisTiming, name: String) -> Self {
         Self {
             address,
             times,
@@ -177,13 +180,13 @@ impl<'a> Dialer<'a> {
     /// Reports that an attempt or a connection failed, and waits for the pause before the next attempt.
     pub(super) async fn failed(&mut self, problem: &str) {
         self.breaker.failure(self.started.elapsed());
-        let pause = varied(self.pauses.after_failure());
+        let pause = jittered(self.pauses.after_failure());
         tracing::warn!(address = %self.address, name = self.name, problem, retry_in = ?pause, "no connection to Redis");
         sleep(pause).await;
     }
 
     /// Reports that a connection worked: the pauses start from the shortest one again.
-    pub(super) fn held(&mut self) {
+    pub(super) fn succeeded(&mut self) {
         self.pauses.reset();
     }
 }

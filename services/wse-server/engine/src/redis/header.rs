@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_publish_has_no_header_and_stays_as_it_is() {
+    fn foreign_publications_without_header_stay_unchanged() {
         for message in [b"{}".as_slice(), b"", b"\x00\x01", b"text", b"\xff\xfe"] {
             assert_eq!(Header::split(message), Ok((None, message)));
         }
@@ -105,7 +105,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read(
+        fn written_frames_are_read(
             origin: u64, number: Option<u64>, stamp: Option<(u32, i64)>, text: String,
         ) {
             let stamp = stamp.map(|(epoch, offset)| Position { epoch, offset });

@@ -74,7 +74,7 @@ impl Copies {
 
 /// A new message that another instance or another program published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Fresh<'a> {
+pub(super) struct NewMessage<'a> {
     pub(super) topic: &'a str,
     pub(super) text: &'a str,
     /// The instance that published it; 0 if it has no header.
@@ -100,17 +100,17 @@ impl Inbox {
     }
 
     /// The message if it is new, and `None` if it is our own, a duplicate or malformed. Updates the counters.
-    pub(super) fn judge<'a>(&mut self, message: &Message<'a>) -> Option<Fresh<'a>> {
-        let fresh = self.told(message);
-        match fresh {
+    pub(super) fn receive<'a>(&mut self, message: &Message<'a>) -> Option<NewMessage<'a>> {
+        let new_message = self.classify(message);
+        match new_message {
             Ok(Some(_)) => self.books.received += 1,
             Ok(None) => {}
             Err(()) => self.books.malformed += 1,
         }
-        fresh.unwrap_or_default()
+        new_message.unwrap_or_default()
     }
 
-    fn told<'a>(&mut self, message: &Message<'a>) -> Result<Option<Fresh<'a>>, ()> {
+    fn classify<'a>(&mut self, message: &Message<'a>) -> Result<Option<NewMessage<'a>>, ()> {
         let channel = message.channel.strip_prefix(CHANNEL.as_bytes()).ok_or(())?;
         let topic = simdutf8::basic::from_utf8(channel).map_err(drop)?;
         let (header, text) = Header::split(message.payload).map_err(drop)?;
@@ -118,7 +118,7 @@ impl Inbox {
             return Ok(None);
         }
         let is_copy = match header.and_then(|header| Some((header.origin, header.number?))) {
-            Some((origin, number)) => self.was_here(topic, origin, number),
+            Some((origin, number)) => self.is_duplicate(topic, origin, number),
             None => self.copies.has(message),
         };
         if is_copy {
@@ -127,11 +127,11 @@ impl Inbox {
         }
         let text = simdutf8::basic::from_utf8(text).map_err(drop)?;
         let stamp = header.and_then(|header| header.stamp);
-        Ok(Some(Fresh { topic, text, origin: header.map_or(0, |header| header.origin), stamp }))
+        Ok(Some(NewMessage { topic, text, origin: header.map_or(0, |header| header.origin), stamp }))
     }
 
     /// Whether the number came before. Counts the numbers that are missing in front of it.
-    fn was_here(&mut self, topic: &str, origin: u64, number: u64) -> bool {
+    fn is_duplicate(&mut self, topic: &str, origin: u64, number: u64) -> bool {
         let (era, next) = (self.era, number.wrapping_add(1));
         let cursors = self.cursors.of(topic, Vec::new);
         let Some(cursor) = cursors.iter_mut().find(|cursor| cursor.origin == origin) else {
@@ -184,13 +184,13 @@ mod tests {
         payload
     }
 
-    fn judge(inbox: &mut Inbox, pattern: Option<&str>, channel: &str, payload: &[u8]) -> bool {
+    fn receive(inbox: &mut Inbox, pattern: Option<&str>, channel: &str, payload: &[u8]) -> bool {
         let message = Message { pattern: pattern.map(str::as_bytes), channel: channel.as_bytes(), payload };
-        inbox.judge(&message).is_some()
+        inbox.receive(&message).is_some()
     }
 
     fn numbered(inbox: &mut Inbox, number: u64) -> bool {
-        judge(inbox, None, "wse:a", &payload(OTHER, Some(number)))
+        receive(inbox, None, "wse:a", &payload(OTHER, Some(number)))
     }
 
     #[test]
@@ -203,16 +203,16 @@ mod tests {
         let books = Books { received: 3, lost: 3, duplicates: 3, ..Books::default() };
         assert_eq!(inbox.books, books);
         // Another publisher and another topic have numbers of their own.
-        assert!(judge(&mut inbox, None, "wse:a", &payload(3, Some(0))));
-        assert!(judge(&mut inbox, None, "wse:b", &payload(OTHER, Some(0))));
+        assert!(receive(&mut inbox, None, "wse:a", &payload(3, Some(0))));
+        assert!(receive(&mut inbox, None, "wse:b", &payload(OTHER, Some(0))));
         assert_eq!(inbox.books.lost, 3);
     }
 
     #[test]
-    fn what_we_published_ourselves_is_not_for_us() {
+    fn own_publications_are_ignored() {
         let mut inbox = Inbox::new(OWN);
-        assert!(!judge(&mut inbox, None, "wse:a", &payload(OWN, Some(0))));
-        assert!(!judge(&mut inbox, None, "wse:a", &payload(OWN, None)));
+        assert!(!receive(&mut inbox, None, "wse:a", &payload(OWN, Some(0))));
+        assert!(!receive(&mut inbox, None, "wse:a", &payload(OWN, None)));
         assert_eq!(inbox.books, Books::default());
     }
 
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_wanted_is_not_missing() {
+    fn an_unsubscribed_publication_is_not_missing() {
         let mut inbox = Inbox::new(OWN);
         assert!(numbered(&mut inbox, 0));
         inbox.forget_name("a");
@@ -242,9 +242,9 @@ mod tests {
     }
 
     #[test]
-    fn copies_without_numbers_are_told_by_their_subscriptions() {
+    fn copies_without_numbers_are_distinguished_by_subscription() {
         let mut inbox = Inbox::new(OWN);
-        let mut plain = |by: Option<&str>, payload: &str| judge(&mut inbox, by, "wse:a", payload.as_bytes());
+        let mut plain = |by: Option<&str>, payload: &str| receive(&mut inbox, by, "wse:a", payload.as_bytes());
         for _ in 0..2 {
             // The same text twice is two messages.
             assert!(plain(None, "{}") && !plain(Some("wse:*"), "{}") && !plain(Some("wse:a*"), "{}"));
@@ -252,26 +252,26 @@ mod tests {
         assert!(plain(Some("wse:*"), "{ }") && !plain(Some("wse:a*"), "{ }"));
         assert!(plain(None, "{}") && plain(None, "{}"));
         let again = payload(OTHER, None);
-        assert!(judge(&mut inbox, None, "wse:a", &again) && !judge(&mut inbox, Some("wse:*"), "wse:a", &again));
+        assert!(receive(&mut inbox, None, "wse:a", &again) && !receive(&mut inbox, Some("wse:*"), "wse:a", &again));
         assert_eq!((inbox.books.received, inbox.books.duplicates), (6, 6));
     }
 
     #[test]
-    fn what_is_no_text_is_counted_and_goes_nowhere() {
+    fn a_payload_that_is_no_text_is_counted_and_dropped() {
         let mut inbox = Inbox::new(OWN);
         let mut broken = payload(OTHER, Some(0));
         broken.push(0xFF);
         for payload in [b"\xff".as_slice(), b"\x01\xf0", &broken] {
-            assert!(!judge(&mut inbox, None, "wse:a", payload));
+            assert!(!receive(&mut inbox, None, "wse:a", payload));
         }
-        assert!(!judge(&mut inbox, None, "other:a", b"{}"));
+        assert!(!receive(&mut inbox, None, "other:a", b"{}"));
         assert_eq!(inbox.books, Books { malformed: 4, ..Books::default() });
     }
 
     #[test]
-    fn publishers_that_nobody_has_heard_of_take_no_memory() {
+    fn unknown_publishers_take_no_memory() {
         let mut inbox = Inbox::new(OWN);
-        (2..10_000).for_each(|origin| assert!(judge(&mut inbox, None, "wse:a", &payload(origin, Some(0)))));
+        (2..10_000).for_each(|origin| assert!(receive(&mut inbox, None, "wse:a", &payload(origin, Some(0)))));
         assert_eq!(inbox.cursors.known("a").map(|cursors| cursors.len()), Some(REMEMBERED_ORIGINS));
     }
 

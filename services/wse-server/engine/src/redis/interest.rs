@@ -67,9 +67,9 @@ fn widened(pattern: &str) -> String {
 }
 
 #[derive(Default)]
-struct Wanted {
+struct DesiredTopics {
     /// Topics and patterns that the subscriber task has taken.
-    noticed: HashSet<Arc<str>>,
+    applied: HashSet<Arc<str>>,
     /// The changes since then: true adds a topic or pattern, false removes it.
     changes: HashMap<Arc<str>, bool>,
 }
@@ -84,7 +84,7 @@ struct Confirmed {
 /// What this instance needs from Redis, and what it has subscribed to there.
 #[derive(Default)]
 pub(super) struct Interest {
-    wanted: Mutex<Wanted>,
+    desired: Mutex<DesiredTopics>,
     /// Notified when there is a new change.
     pub(super) changed: Notify,
     confirmed: RwLock<Confirmed>,
@@ -94,32 +94,32 @@ pub(super) struct Interest {
 
 impl Interest {
     /// Adds a topic or pattern, or removes it.
-    pub(super) fn want(&self, topic: &str, is_wanted: bool) {
-        let mut wanted = lock(&self.wanted);
-        if wanted.noticed.contains(topic) == is_wanted {
-            wanted.changes.remove(topic);
+    pub(super) fn set_interest(&self, topic: &str, is_desired: bool) {
+        let mut desired = lock(&self.desired);
+        if desired.applied.contains(topic) == is_desired {
+            desired.changes.remove(topic);
             return;
         }
-        wanted.changes.insert(topic.into(), is_wanted);
-        drop(wanted);
+        desired.changes.insert(topic.into(), is_desired);
+        drop(desired);
         self.changed.notify_one();
     }
 
-    /// Takes at most `most` changes.
-    pub(super) fn changes(&self, most: usize) -> Vec<(Arc<str>, bool)> {
-        let mut wanted = lock(&self.wanted);
-        let Wanted { noticed, changes } = &mut *wanted;
-        let taken: Vec<_> = if changes.len() <= most {
+    /// Takes at most `maximum` changes.
+    pub(super) fn changes(&self, maximum: usize) -> Vec<(Arc<str>, bool)> {
+        let mut desired = lock(&self.desired);
+        let DesiredTopics { applied, changes } = &mut *desired;
+        let taken: Vec<_> = if changes.len() <= maximum {
             std::mem::take(changes).into_iter().collect()
         } else {
-            let names: Vec<Arc<str>> = changes.keys().take(most).cloned().collect();
+            let names: Vec<Arc<str>> = changes.keys().take(maximum).cloned().collect();
             names.into_iter().filter_map(|name| changes.remove_entry(&name)).collect()
         };
-        for (topic, is_wanted) in &taken {
-            if *is_wanted {
-                noticed.insert(Arc::clone(topic));
+        for (topic, is_desired) in &taken {
+            if *is_desired {
+                applied.insert(Arc::clone(topic));
             } else {
-                noticed.remove(topic);
+                applied.remove(topic);
             }
         }
         if !changes.is_empty() {
@@ -130,8 +130,8 @@ impl Interest {
     }
 
     /// All topics and patterns that the subscriber task has taken.
-    pub(super) fn noticed(&self) -> Vec<Arc<str>> {
-        lock(&self.wanted).noticed.iter().cloned().collect()
+    pub(super) fn applied(&self) -> Vec<Arc<str>> {
+        lock(&self.desired).applied.iter().cloned().collect()
     }
 
     /// Redis has confirmed that this instance is subscribed to a channel or pattern, or no longer is.
@@ -201,28 +201,28 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_back_before_anyone_notices_is_no_change() {
+    fn a_change_that_is_reverted_before_it_is_reported_is_no_change() {
         let interest = Interest::default();
         for n in 0..10_000 {
-            interest.want(&n.to_string(), true);
-            interest.want(&n.to_string(), false);
+            interest.set_interest(&n.to_string(), true);
+            interest.set_interest(&n.to_string(), false);
         }
-        assert!(lock(&interest.wanted).changes.is_empty() && interest.changes(10).is_empty());
-        interest.want("a", true);
-        interest.want("a", true);
+        assert!(lock(&interest.desired).changes.is_empty() && interest.changes(10).is_empty());
+        interest.set_interest("a", true);
+        interest.set_interest("a", true);
         assert_eq!(interest.changes(10), [("a".into(), true)]);
-        interest.want("a", false);
-        interest.want("a", true);
+        interest.set_interest("a", false);
+        interest.set_interest("a", true);
         assert!(interest.changes(10).is_empty());
-        interest.want("a", false);
+        interest.set_interest("a", false);
         assert_eq!(interest.changes(10), [("a".into(), false)]);
-        assert!(interest.noticed().is_empty());
+        assert!(interest.applied().is_empty());
     }
 
     #[test]
     fn changes_are_taken_in_parts_and_none_is_forgotten() {
         let interest = Interest::default();
-        (0..100).for_each(|n| interest.want(&n.to_string(), true));
+        (0..100).for_each(|n| interest.set_interest(&n.to_string(), true));
         let mut taken = 0;
         loop {
             let some = interest.changes(7).len();
@@ -232,7 +232,7 @@ mod tests {
                 break;
             }
         }
-        assert_eq!((taken, interest.noticed().len()), (100, 100));
+        assert_eq!((taken, interest.applied().len()), (100, 100));
     }
 
     #[test]
@@ -253,7 +253,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn redis_sends_whatever_fits_our_pattern(pattern in "[ab*?é\\[\\]\\\\^-]{0,6}[*?]", name in "[abé\\[\\]\\\\^-]{0,7}") {
+        fn redis_sends_every_channel_that_matches_our_pattern(pattern in "[ab*?é\\[\\]\\\\^-]{0,6}[*?]", name in "[abé\\[\\]\\\\^-]{0,7}") {
             let Channel::Pattern(theirs) = Channel::of(&pattern) else { panic!("it is a pattern") };
             let fits = redis_matches(theirs.as_bytes(), format!("wse:{name}").as_bytes());
             prop_assert!(fits || !matches(&pattern, &name));

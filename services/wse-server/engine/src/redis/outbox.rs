@@ -15,15 +15,15 @@ use tokio::sync::Notify;
 
 use super::{
     CHANNEL,
+    dead_letters::{DeadLetter, DeadLetters, RedisDeadLetter},
     header::{self, Header},
-    letters::{Letter, Letters, RedisDeadLetter},
     recent::Recent,
     resp,
 };
 use crate::{
     links::Publication,
     lock::lock,
-    publications::{Counted, Publications},
+    publications::{Publications, TrackedBytes},
     stats::reasons,
 };
 
@@ -65,29 +65,29 @@ pub(super) struct Batch {
     pub(super) commands: Vec<u8>,
     messages: u32,
     /// Of these, how many have their reply. Replies come in order, so these are the first ones.
-    answered: u32,
+    replied: u32,
     /// Where the next message to look at begins: its index in the batch, and its offset in `commands`.
     at: (u32, usize),
     /// How many connections were lost after the batch was taken for them.
     pub(super) attempts: u32,
     queued_at: Instant,
-    counted: Counted,
+    counted: TrackedBytes,
 }
 
 impl Batch {
-    fn new(counted: Counted) -> Self {
+    fn new(counted: TrackedBytes) -> Self {
         let queued_at = Instant::now();
-        Self { commands: Vec::new(), messages: 0, answered: 0, at: (0, 0), attempts: 0, queued_at, counted }
+        Self { commands: Vec::new(), messages: 0, replied: 0, at: (0, 0), attempts: 0, queued_at, counted }
     }
 
     /// How many replies are still to come.
-    pub(super) fn unanswered(&self) -> u32 {
-        self.messages - self.answered
+    pub(super) fn pending_replies(&self) -> u32 {
+        self.messages - self.replied
     }
 
     /// The topic and the payload of the message whose reply comes next.
     pub(super) fn next(&mut self) -> (&str, &[u8]) {
-        while self.at.0 < self.answered {
+        while self.at.0 < self.replied {
             self.at = (self.at.0 + 1, self.at.1 + command(&self.commands[self.at.1..]).2);
         }
         let (topic, payload, _) = command(&self.commands[self.at.1..]);
@@ -96,29 +96,29 @@ impl Batch {
 
     /// Counts one reply of Redis to these commands.
     pub(super) fn advance(&mut self) {
-        self.answered += 1;
+        self.replied += 1;
     }
 
     /// Removes the messages that have their reply.
     fn trim(&mut self) {
-        if self.unanswered() == 0 {
+        if self.pending_replies() == 0 {
             self.commands.clear();
-        } else if self.answered > 0 {
+        } else if self.replied > 0 {
             self.next();
             self.commands.drain(..self.at.1);
         }
-        (self.messages, self.answered, self.at) = (self.unanswered(), 0, (0, 0));
+        (self.messages, self.replied, self.at) = (self.pending_replies(), 0, (0, 0));
     }
 
     /// The messages without a reply as dead letters.
-    fn letters(mut self, error: &'static str) -> Vec<Letter> {
-        let mut letters = Vec::with_capacity(self.unanswered() as usize);
-        while self.unanswered() > 0 {
+    fn dead_letters(mut self, error: &'static str) -> Vec<DeadLetter> {
+        let mut dead_letters = Vec::with_capacity(self.pending_replies() as usize);
+        while self.pending_replies() > 0 {
             let (topic, payload) = self.next();
-            letters.push(letter(topic, payload, Cow::Borrowed(error)));
+            dead_letters.push(dead_letter(topic, payload, Cow::Borrowed(error)));
             self.advance();
         }
-        letters
+        dead_letters
     }
 }
 
@@ -130,11 +130,11 @@ fn command(bytes: &[u8]) -> (&str, &[u8], usize) {
 }
 
 /// A message of this instance as a dead letter.
-pub(super) fn letter(topic: &str, payload: &[u8], error: Cow<'static, str>) -> Letter {
+pub(super) fn dead_letter(topic: &str, payload: &[u8], error: Cow<'static, str>) -> DeadLetter {
     let (header, text) =
         Header::split(payload).ok().and_then(|(header, text)| Some((header?, text))).expect("it is ours");
     let text = std::str::from_utf8(text).expect("a publication is text");
-    Letter { topic: topic.into(), text: text.into(), origin: header.origin, stamp: header.stamp, error }
+    DeadLetter { topic: topic.into(), text: text.into(), origin: header.origin, stamp: header.stamp, error }
 }
 
 struct State {
@@ -147,7 +147,7 @@ struct State {
     /// Bytes of everything queued, including what is written and waits for its reply.
     bytes: usize,
     books: Books,
-    letters: Letters,
+    dead_letters: DeadLetters,
     is_closed: bool,
 }
 
@@ -170,7 +170,7 @@ impl Outbox {
             waiting: VecDeque::new(),
             bytes: 0,
             books: Books::default(),
-            letters: Letters::default(),
+            dead_letters: DeadLetters::default(),
             is_closed: false,
         };
         Self { state: Mutex::new(state), publications, origin, limit, filled: Notify::new() }
@@ -193,7 +193,8 @@ impl Outbox {
             if let Some(loss) = loss {
                 let text = Box::from(&*publication.text);
                 let error = Cow::Borrowed(loss.error());
-                state.drop_letter(Letter { topic: topic.into(), text, origin: self.origin, stamp, error }, loss);
+                state
+                    .add_dead_letter(DeadLetter { topic: topic.into(), text, origin: self.origin, stamp, error }, loss);
                 continue;
             }
             let number = Some(state.number(topic));
@@ -204,11 +205,11 @@ impl Outbox {
     }
 
     /// Queues dead letters once more.
-    pub(super) fn publish_again(&self, letters: &[Letter]) {
+    pub(super) fn publish_again(&self, dead_letters: &[DeadLetter]) {
         let mut state = lock(&self.state);
-        for letter in letters {
+        for dead_letter in dead_letters {
             state.books.published += 1;
-            state.put(&self.publications, &letter.topic, letter.header(), letter.text.as_bytes());
+            state.put(&self.publications, &dead_letter.topic, dead_letter.header(), dead_letter.text.as_bytes());
         }
         drop(state);
         self.filled.notify_one();
@@ -221,29 +222,29 @@ impl Outbox {
 
     /// Counts replies: `sent` and `unwanted` publications and the refused ones. `done` is the size in bytes of the
     /// batches that have all their replies.
-    pub(super) fn settle(&self, sent: u64, unwanted: u64, refused: Vec<Letter>, done: usize) {
+    pub(super) fn settle(&self, sent: u64, unwanted: u64, refused: Vec<DeadLetter>, done: usize) {
         let mut state = lock(&self.state);
         state.books.sent += sent;
         state.books.dropped[Loss::Unwanted as usize] += unwanted;
         state.books.queued -= sent + unwanted + refused.len() as u64;
         state.bytes -= done;
-        refused.into_iter().for_each(|letter| state.drop_letter(letter, Loss::Refused));
+        refused.into_iter().for_each(|dead_letter| state.add_dead_letter(dead_letter, Loss::Refused));
     }
 
     /// A connection was lost before these batches had their replies. It isn't known whether Redis published them, so
     /// they are sent again with the same numbers, and receivers drop the duplicates. A batch that was lost
-    /// `most_attempts` times is given up.
-    pub(super) fn put_back(&self, batches: impl DoubleEndedIterator<Item = Batch>, most_attempts: u32) {
+    /// `maximal_attempts` times is given up.
+    pub(super) fn put_back(&self, batches: impl DoubleEndedIterator<Item = Batch>, maximal_attempts: u32) {
         let mut state = lock(&self.state);
         for mut batch in batches.rev() {
             let before = batch.commands.len();
             batch.attempts += 1;
             batch.trim();
             state.bytes -= before - batch.commands.len();
-            if batch.unanswered() == 0 {
+            if batch.pending_replies() == 0 {
                 continue;
             }
-            if batch.attempts >= most_attempts {
+            if batch.attempts >= maximal_attempts {
                 state.give_up(batch, Loss::Unreachable);
             } else {
                 state.waiting.push_front(batch);
@@ -271,24 +272,24 @@ impl Outbox {
     }
 
     /// Takes the dead letters that Redis hasn't stored, the oldest first.
-    pub(super) fn unsaved(&self) -> Vec<Arc<Letter>> {
+    pub(super) fn unsaved(&self) -> Vec<Arc<DeadLetter>> {
         let mut state = lock(&self.state);
-        if state.letters.has_unsaved() { state.letters.unsaved().into() } else { Vec::new() }
+        if state.dead_letters.has_unsaved() { state.dead_letters.unsaved().into() } else { Vec::new() }
     }
 
-    pub(super) fn put_back_letters(&self, letters: Vec<Arc<Letter>>) {
-        lock(&self.state).letters.put_back(letters);
+    pub(super) fn put_back_dead_letters(&self, dead_letters: Vec<Arc<DeadLetter>>) {
+        lock(&self.state).dead_letters.put_back(dead_letters);
     }
 
     /// The dead letters that the application hasn't fetched; each is returned once.
-    pub(super) fn fetch_letters(&self) -> Vec<RedisDeadLetter> {
-        lock(&self.state).letters.fetch()
+    pub(super) fn fetch_dead_letters(&self) -> Vec<RedisDeadLetter> {
+        lock(&self.state).dead_letters.fetch()
     }
 
     /// The counters, and how many dead letters the application may fetch.
     pub(super) fn books(&self) -> (Books, usize) {
         let state = lock(&self.state);
-        (state.books, state.letters.unfetched())
+        (state.books, state.dead_letters.unfetched())
     }
 }
 
@@ -339,16 +340,16 @@ impl State {
         self.books.queued += 1;
     }
 
-    fn drop_letter(&mut self, letter: Letter, loss: Loss) {
+    fn add_dead_letter(&mut self, dead_letter: DeadLetter, loss: Loss) {
         self.books.dropped[loss as usize] += 1;
-        self.letters.add(letter);
+        self.dead_letters.add(dead_letter);
     }
 
     fn give_up(&mut self, batch: Batch, loss: Loss) {
         self.bytes -= batch.commands.len();
-        self.books.queued -= u64::from(batch.unanswered());
-        for letter in batch.letters(loss.error()) {
-            self.drop_letter(letter, loss);
+        self.books.queued -= u64::from(batch.pending_replies());
+        for dead_letter in batch.dead_letters(loss.error()) {
+            self.add_dead_letter(dead_letter, loss);
         }
     }
 }

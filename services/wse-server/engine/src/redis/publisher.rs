@@ -21,13 +21,13 @@ use tokio::{
 };
 
 use super::{
-    CHANNEL, DEAD_LETTERS, FAREWELL, Inner,
+    CHANNEL, DEAD_LETTERS, Inner, STOP_TIMEOUT,
     connection::{Connection, Dialer, Problem},
-    letters::{KEPT_SECONDS, Letter},
+    dead_letters::{DeadLetter, RETENTION_SECONDS},
     outbox::Batch,
     resp,
 };
-use crate::links::last::KEPT;
+use crate::links::last::RETAINED_ITEMS;
 
 /// Bytes of commands that may be without a reply.
 const PIPELINE_BYTES: usize = 1 << 20;
@@ -36,10 +36,10 @@ const PARTS: usize = 16;
 /// A publication is given up when this many connections were lost before its reply came.
 const ATTEMPTS: u32 = 3;
 /// How often a deadline is checked while it runs.
-const LOOKS: u32 = 4;
+const CHECKS_PER_TIMEOUT: u32 = 4;
 
 /// A request from a thread that waits for the response.
-pub(super) enum Ask {
+pub(super) enum Query {
     /// The number of other Redis connections that are subscribed to a topic by its name.
     Audience(String, SyncSender<usize>),
     /// Publish the oldest dead letters of a topic again, at most so many. The response is how many there were.
@@ -50,9 +50,9 @@ pub(super) enum Ask {
 enum Task {
     Publish(Batch),
     /// Dead letters to store: the commands (three per dead letter), how many replies are outstanding, the dead letters.
-    Save(Vec<u8>, u32, Vec<Arc<Letter>>),
+    Save(Vec<u8>, u32, Vec<Arc<DeadLetter>>),
     Audience(Vec<u8>, u64, SyncSender<usize>),
-    Letters(Vec<u8>, String, SyncSender<Result<usize, String>>),
+    DeadLetters(Vec<u8>, String, SyncSender<Result<usize, String>>),
     /// Commands whose reply has no effect.
     Forget(Vec<u8>),
 }
@@ -63,39 +63,39 @@ impl Task {
             Self::Publish(batch) => &batch.commands,
             Self::Save(commands, ..)
             | Self::Audience(commands, ..)
-            | Self::Letters(commands, ..)
+            | Self::DeadLetters(commands, ..)
             | Self::Forget(commands) => commands,
         }
     }
 }
 
 /// Why a connection's work ended.
-enum End {
+enum StopReason {
     Stopped,
     Lost(Problem),
 }
 
 /// Publishes until the server stops.
-pub(super) async fn run(inner: Arc<Inner>, mut asks: UnboundedReceiver<Ask>) {
+pub(super) async fn run(inner: Arc<Inner>, mut queries: UnboundedReceiver<Query>) {
     let mut dialer = Dialer::new(&inner.address, &inner.times, format!("wse-{:016x}-out", inner.origin));
     let (mut lost_at, mut lost): (Instant, Option<Problem>) = (Instant::now(), None);
-    let mut is_again = false;
+    let mut is_reconnect = false;
     loop {
-        let Some(connection) = connect(&inner, &mut dialer, &mut asks, lost_at, lost.take()).await else { break };
-        if std::mem::replace(&mut is_again, true) {
+        let Some(connection) = connect(&inner, &mut dialer, &mut queries, lost_at, lost.take()).await else { break };
+        if std::mem::replace(&mut is_reconnect, true) {
             inner.reconnects.fetch_add(1, Ordering::Relaxed);
         }
         inner.publishes.store(true, Ordering::SeqCst);
         let mut conversation = Conversation::new(&inner, connection);
-        let end = conversation.run(&mut asks).await;
+        let end = conversation.run(&mut queries).await;
         inner.publishes.store(false, Ordering::SeqCst);
-        if conversation.has_answers {
-            dialer.held();
+        if conversation.has_replies {
+            dialer.succeeded();
         }
         conversation.end();
         match end {
-            End::Stopped => break,
-            End::Lost(problem) => (lost_at, lost) = (Instant::now(), Some(problem)),
+            StopReason::Stopped => break,
+            StopReason::Lost(problem) => (lost_at, lost) = (Instant::now(), Some(problem)),
         }
     }
     inner.outbox.close();
@@ -106,12 +106,12 @@ pub(super) async fn run(inner: Arc<Inner>, mut asks: UnboundedReceiver<Ask>) {
 async fn connect(
     inner: &Inner,
     dialer: &mut Dialer<'_>,
-    asks: &mut UnboundedReceiver<Ask>,
+    queries: &mut UnboundedReceiver<Query>,
     lost_at: Instant,
     lost: Option<Problem>,
 ) -> Option<Connection> {
     let mut stopped = inner.stop.subscribe();
-    let mut look = interval(inner.times.patience() / LOOKS);
+    let mut check = interval(inner.times.maximal_wait() / CHECKS_PER_TIMEOUT);
     let mut dialing = pin!(async {
         if let Some(problem) = lost {
             dialer.failed(&problem).await;
@@ -121,12 +121,12 @@ async fn connect(
     loop {
         select! {
             connection = &mut dialing => return Some(connection),
-            _ = look.tick() => inner.outbox.give_up_old(Instant::now(), lost_at, inner.times.patience()),
+            _ = check.tick() => inner.outbox.give_up_old(Instant::now(), lost_at, inner.times.maximal_wait()),
             _ = stopped.wait_for(|is_stopped| *is_stopped) => return None,
-            Some(ask) = asks.recv() => match ask {
+            Some(query) = queries.recv() => match query {
                 // Sending fails if the thread that asked no longer waits.
-                Ask::Audience(_, answer) => drop(answer.send(0)),
-                Ask::Replay(_, _, answer) => drop(answer.send(Err("there is no connection to Redis now".into()))),
+                Query::Audience(_, reply) => drop(reply.send(0)),
+                Query::Replay(_, _, reply) => drop(reply.send(Err("there is no connection to Redis now".into()))),
             },
         }
     }
@@ -141,8 +141,8 @@ struct Conversation<'a> {
     /// Bytes of the commands of all tasks.
     bytes: usize,
     /// When the last bytes arrived, or when the first task was pushed after a time without any.
-    heard_at: Instant,
-    has_answers: bool,
+    last_received_at: Instant,
+    has_replies: bool,
     /// The topic of the last publication, the version of the interest, and how many copies this instance gets of it
     /// then.
     copies: (String, u64, u64),
@@ -156,23 +156,23 @@ impl<'a> Conversation<'a> {
             tasks: VecDeque::new(),
             written: (0, 0),
             bytes: 0,
-            heard_at: Instant::now(),
-            has_answers: false,
+            last_received_at: Instant::now(),
+            has_replies: false,
             copies: (String::new(), 0, 0),
         }
     }
 
-    async fn run(&mut self, asks: &mut UnboundedReceiver<Ask>) -> End {
+    async fn run(&mut self, queries: &mut UnboundedReceiver<Query>) -> StopReason {
         let mut stopped = self.inner.stop.subscribe();
-        let mut look = interval(self.inner.times.answer / LOOKS);
-        let mut farewell = pin!(sleep(FAREWELL));
+        let mut check = interval(self.inner.times.reply / CHECKS_PER_TIMEOUT);
+        let mut close_handshake = pin!(sleep(STOP_TIMEOUT));
         loop {
             if let Err(problem) = self.work() {
-                return End::Lost(problem);
+                return StopReason::Lost(problem);
             }
             let is_stopping = *stopped.borrow();
             if is_stopping && self.tasks.is_empty() {
-                return End::Stopped;
+                return StopReason::Stopped;
             }
             let readiness = match self.written.0 < self.tasks.len() {
                 true => Readiness::READABLE | Readiness::WRITABLE,
@@ -181,17 +181,17 @@ impl<'a> Conversation<'a> {
             select! {
                 ready = self.connection.stream.ready(readiness) => {
                     if let Err(error) = ready {
-                        return End::Lost(format!("failed to wait: {error}"));
+                        return StopReason::Lost(format!("failed to wait: {error}"));
                     }
                 }
                 () = self.inner.outbox.filled.notified(), if self.bytes < PIPELINE_BYTES => {}
-                _ = stopped.changed(), if !is_stopping => farewell.set(sleep(FAREWELL)),
-                () = &mut farewell, if is_stopping => return End::Stopped,
-                Some(ask) = asks.recv() => self.ask(ask),
-                _ = look.tick() => {
-                    let is_silent = !self.tasks.is_empty() && self.heard_at.elapsed() >= self.inner.times.answer;
+                _ = stopped.changed(), if !is_stopping => close_handshake.set(sleep(STOP_TIMEOUT)),
+                () = &mut close_handshake, if is_stopping => return StopReason::Stopped,
+                Some(query) = queries.recv() => self.query(query),
+                _ = check.tick() => {
+                    let is_silent = !self.tasks.is_empty() && self.last_received_at.elapsed() >= self.inner.times.reply;
                     if is_silent {
-                        return End::Lost(format!("no answer within {:?}", self.inner.times.answer));
+                        return StopReason::Lost(format!("no answer within {:?}", self.inner.times.reply));
                     }
                 }
             }
@@ -201,9 +201,9 @@ impl<'a> Conversation<'a> {
     /// Reads what has arrived, takes what waits in the outbox, and writes what the socket takes.
     fn work(&mut self) -> Result<(), Problem> {
         while self.connection.read()? {
-            self.heard_at = Instant::now();
-            self.has_answers = true;
-            self.listen()?;
+            self.last_received_at = Instant::now();
+            self.has_replies = true;
+            self.read_replies()?;
         }
         loop {
             self.take();
@@ -215,7 +215,7 @@ impl<'a> Conversation<'a> {
 
     fn push(&mut self, task: Task) {
         if self.tasks.is_empty() {
-            self.heard_at = Instant::now();
+            self.last_received_at = Instant::now();
         }
         self.bytes += task.commands().len();
         self.tasks.push_back(task);
@@ -227,9 +227,9 @@ impl<'a> Conversation<'a> {
         {
             self.push(Task::Publish(batch));
         }
-        let letters = self.inner.outbox.unsaved();
-        if !letters.is_empty() {
-            self.save(letters);
+        let dead_letters = self.inner.outbox.unsaved();
+        if !dead_letters.is_empty() {
+            self.save(dead_letters);
         }
     }
 
@@ -242,46 +242,46 @@ impl<'a> Conversation<'a> {
             count += 1;
         }
         let written = self.connection.write(&parts[..count])?;
-        let mut left = written;
-        while left > 0 {
-            let rest = self.tasks[self.written.0].commands().len() - self.written.1;
-            if left < rest {
-                self.written.1 += left;
+        let mut remaining = written;
+        while remaining > 0 {
+            let remaining_bytes = self.tasks[self.written.0].commands().len() - self.written.1;
+            if remaining < remaining_bytes {
+                self.written.1 += remaining;
                 break;
             }
-            left -= rest;
+            remaining -= remaining_bytes;
             self.written = (self.written.0 + 1, 0);
         }
         Ok(written)
     }
 
-    fn ask(&mut self, ask: Ask) {
+    fn query(&mut self, query: Query) {
         let mut commands = Vec::new();
-        match ask {
-            Ask::Audience(topic, answer) => {
+        match query {
+            Query::Audience(topic, reply) => {
                 let channel = format!("{CHANNEL}{topic}");
                 put(&mut commands, &["PUBSUB", "NUMSUB", &channel]);
                 let own = u64::from(self.inner.interest.has_name(&topic));
-                self.push(Task::Audience(commands, own, answer));
+                self.push(Task::Audience(commands, own, reply));
             }
-            Ask::Replay(topic, limit, answer) => {
-                let limit = limit.clamp(1, KEPT);
+            Query::Replay(topic, limit, reply) => {
+                let limit = limit.clamp(1, RETAINED_ITEMS);
                 put(&mut commands, &["LRANGE", &format!("{DEAD_LETTERS}{topic}"), &format!("-{limit}"), "-1"]);
-                self.push(Task::Letters(commands, topic, answer));
+                self.push(Task::DeadLetters(commands, topic, reply));
             }
         }
     }
 
-    fn save(&mut self, letters: Vec<Arc<Letter>>) {
+    fn save(&mut self, dead_letters: Vec<Arc<DeadLetter>>) {
         let mut commands = Vec::new();
-        for letter in &letters {
-            let list = format!("{DEAD_LETTERS}{}", letter.topic);
-            let parts: [&[u8]; 3] = [b"LPUSH", list.as_bytes(), &letter.saved()];
+        for dead_letter in &dead_letters {
+            let list = format!("{DEAD_LETTERS}{}", dead_letter.topic);
+            let parts: [&[u8]; 3] = [b"LPUSH", list.as_bytes(), &dead_letter.saved()];
             resp::put_command(&mut commands, parts.into_iter());
-            put(&mut commands, &["LTRIM", &list, "0", &(KEPT - 1).to_string()]);
-            put(&mut commands, &["EXPIRE", &list, &KEPT_SECONDS.to_string()]);
+            put(&mut commands, &["LTRIM", &list, "0", &(RETAINED_ITEMS - 1).to_string()]);
+            put(&mut commands, &["EXPIRE", &list, &RETENTION_SECONDS.to_string()]);
         }
-        self.push(Task::Save(commands, 3 * letters.len() as u32, letters));
+        self.push(Task::Save(commands, 3 * dead_letters.len() as u32, dead_letters));
     }
 
     /// Returns tasks without a reply to where they came from.
@@ -291,9 +291,9 @@ impl<'a> Conversation<'a> {
             match task {
                 Task::Publish(batch) => batches.push(batch),
                 // Redis may have stored some of them already: storing twice is better than not at all.
-                Task::Save(_, _, letters) => self.inner.outbox.put_back_letters(letters),
+                Task::Save(_, _, dead_letters) => self.inner.outbox.put_back_dead_letters(dead_letters),
                 Task::Audience(_, _, waiting) => drop(waiting.send(0)),
-                Task::Letters(_, _, waiting) => drop(waiting.send(Err("the connection to Redis was lost".into()))),
+                Task::DeadLetters(_, _, waiting) => drop(waiting.send(Err("the connection to Redis was lost".into()))),
                 Task::Forget(_) => {}
             }
         }
@@ -301,6 +301,6 @@ impl<'a> Conversation<'a> {
     }
 }
 
-fn put(out: &mut Vec<u8>, words: &[&str]) {
-    resp::put_command(out, words.iter().map(|word| word.as_bytes()));
+fn put(out: &mut Vec<u8>, arguments: &[&str]) {
+    resp::put_command(out, arguments.iter().map(|argument| argument.as_bytes()));
 }

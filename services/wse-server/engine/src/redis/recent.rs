@@ -2,24 +2,24 @@
 
 use std::collections::HashMap;
 
-/// Keeps at least the `most` entries that were used last, and never more than twice as many.
+/// Keeps at least the `maximum` entries that were used last, and never more than twice as many.
 #[derive(Debug)]
 pub(super) struct Recent<V> {
     young: HashMap<Box<str>, V>,
     old: HashMap<Box<str>, V>,
-    most: usize,
+    maximum: usize,
 }
 
 impl<V> Recent<V> {
-    pub(super) fn new(most: usize) -> Self {
-        Self { young: HashMap::new(), old: HashMap::new(), most }
+    pub(super) fn new(maximum: usize) -> Self {
+        Self { young: HashMap::new(), old: HashMap::new(), maximum }
     }
 
     /// The value of a topic; a new one from `fresh` if there is none.
     pub(super) fn of(&mut self, topic: &str, fresh: impl FnOnce() -> V) -> &mut V {
         if !self.young.contains_key(topic) {
             let (name, value) = self.old.remove_entry(topic).unwrap_or_else(|| (Box::<str>::from(topic), fresh()));
-            if self.young.len() >= self.most {
+            if self.young.len() >= self.maximum {
                 self.old = std::mem::take(&mut self.young);
             }
             self.young.insert(name, value);
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_used_is_kept_and_what_is_not_makes_way() {
+    fn used_entries_are_kept_and_unused_ones_evicted() {
         let mut recent = Recent::new(10);
         for n in 0..1000 {
             *recent.of("used", || 0) += 1;

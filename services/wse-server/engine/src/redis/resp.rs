@@ -8,14 +8,14 @@ pub const LONGEST: usize = 16 << 20;
 /// The longest line (a number, a status or an error), in bytes.
 const LONGEST_LINE: usize = 64 << 10;
 /// The most elements of an array; more than any reply to our commands has.
-const MOST_ELEMENTS: usize = 1 << 20;
+const MAXIMAL_ELEMENTS: usize = 1 << 20;
 const DEEPEST: usize = 4;
 /// The most characters of a number, with its sign.
 const LONGEST_NUMBER: usize = 20;
 
 /// A reply of Redis in RESP2.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer<'a> {
+pub enum RedisReply<'a> {
     /// A status, such as `OK`.
     Status(&'a [u8]),
     /// The error of a command that was refused.
@@ -25,7 +25,7 @@ pub enum Answer<'a> {
     /// A string; `None` is RESP's null string.
     Bulk(Option<&'a [u8]>),
     /// An array; `None` is RESP's null array.
-    Array(Option<Vec<Answer<'a>>>),
+    Array(Option<Vec<RedisReply<'a>>>),
 }
 
 /// A message that was published.
@@ -45,7 +45,7 @@ pub enum Incoming<'a> {
     /// A message of a subscribed channel or pattern.
     Message(Message<'a>),
     /// Any reply that is not such a message.
-    Answer(Answer<'a>),
+    RedisReply(RedisReply<'a>),
 }
 
 /// The bytes are not RESP2, or exceed a limit of this module.
@@ -97,28 +97,28 @@ pub fn put_command<'a>(out: &mut Vec<u8>, parts: impl ExactSizeIterator<Item = &
 ///
 /// # Errors
 /// [`Malformed`] if the bytes are no reply or exceed a limit.
-pub fn answer(bytes: &[u8]) -> Read<Answer<'_>> {
+pub fn reply(bytes: &[u8]) -> Read<RedisReply<'_>> {
     nested(bytes, 0)
 }
 
-fn nested(bytes: &[u8], depth: usize) -> Read<Answer<'_>> {
+fn nested(bytes: &[u8], depth: usize) -> Read<RedisReply<'_>> {
     let Some(kind) = bytes.first() else { return Ok(None) };
     let Some((line, head)) = line(bytes)? else { return Ok(None) };
     let simple = match kind {
-        b'+' => Answer::Status(line),
-        b'-' => Answer::Error(line),
-        b':' => Answer::Integer(number(line)?),
-        b'$' => return bulk(bytes, line, head).map(|read| read.map(|(bytes, used)| (Answer::Bulk(bytes), used))),
+        b'+' => RedisReply::Status(line),
+        b'-' => RedisReply::Error(line),
+        b':' => RedisReply::Integer(number(line)?),
+        b'$' => return bulk(bytes, line, head).map(|read| read.map(|(bytes, used)| (RedisReply::Bulk(bytes), used))),
         b'*' if depth < DEEPEST => return array(bytes, line, head, depth),
         _ => return Err(Malformed),
     };
     Ok(Some((simple, head)))
 }
 
-fn array<'a>(bytes: &'a [u8], line: &[u8], head: usize, depth: usize) -> Read<Answer<'a>> {
+fn array<'a>(bytes: &'a [u8], line: &[u8], head: usize, depth: usize) -> Read<RedisReply<'a>> {
     let count = match number(line)? {
-        -1 => return Ok(Some((Answer::Array(None), head))),
-        count => usize::try_from(count).ok().filter(|count| *count <= MOST_ELEMENTS).ok_or(Malformed)?,
+        -1 => return Ok(Some((RedisReply::Array(None), head))),
+        count => usize::try_from(count).ok().filter(|count| *count <= MAXIMAL_ELEMENTS).ok_or(Malformed)?,
     };
     // Reserves space for elements that are present: a large count alone takes no memory.
     let (mut elements, mut at) = (Vec::with_capacity(count.min(bytes.len() / 4)), head);
@@ -127,7 +127,7 @@ fn array<'a>(bytes: &'a [u8], line: &[u8], head: usize, depth: usize) -> Read<An
         elements.push(element);
         at += used;
     }
-    Ok(Some((Answer::Array(Some(elements)), at)))
+    Ok(Some((RedisReply::Array(Some(elements)), at)))
 }
 
 /// The rest of the first line after its first byte, and where the next line begins.
@@ -206,7 +206,7 @@ pub fn incoming(bytes: &[u8]) -> Read<Incoming<'_>> {
         let Some((pattern, at)) = string(bytes, PATTERN_MESSAGE.len())? else { return Ok(None) };
         return message(bytes, Some(pattern), at);
     }
-    Ok(answer(bytes)?.map(|(answer, used)| (Incoming::Answer(answer), used)))
+    Ok(reply(bytes)?.map(|(reply, used)| (Incoming::RedisReply(reply), used)))
 }
 
 fn message<'a>(bytes: &'a [u8], pattern: Option<&'a [u8]>, at: usize) -> Read<Incoming<'a>> {
@@ -254,15 +254,18 @@ mod tests {
     #[test]
     fn every_kind_of_answer_is_read() {
         for (bytes, expected) in [
-            (b"+PONG\r\n".as_slice(), Answer::Status(b"PONG")),
-            (b"-ERR no\r\n", Answer::Error(b"ERR no")),
-            (b":-12\r\n", Answer::Integer(-12)),
-            (b"$3\r\na\r\n\r\n", Answer::Bulk(Some(b"a\r\n"))),
-            (b"$-1\r\n", Answer::Bulk(None)),
-            (b"*-1\r\n", Answer::Array(None)),
-            (b"*2\r\n$1\r\nx\r\n:1\r\n", Answer::Array(Some(vec![Answer::Bulk(Some(b"x")), Answer::Integer(1)]))),
+            (b"+PONG\r\n".as_slice(), RedisReply::Status(b"PONG")),
+            (b"-ERR no\r\n", RedisReply::Error(b"ERR no")),
+            (b":-12\r\n", RedisReply::Integer(-12)),
+            (b"$3\r\na\r\n\r\n", RedisReply::Bulk(Some(b"a\r\n"))),
+            (b"$-1\r\n", RedisReply::Bulk(None)),
+            (b"*-1\r\n", RedisReply::Array(None)),
+            (
+                b"*2\r\n$1\r\nx\r\n:1\r\n",
+                RedisReply::Array(Some(vec![RedisReply::Bulk(Some(b"x")), RedisReply::Integer(1)])),
+            ),
         ] {
-            assert_eq!(answer(bytes), Ok(Some((expected, bytes.len()))));
+            assert_eq!(reply(bytes), Ok(Some((expected, bytes.len()))));
         }
     }
 
@@ -277,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_refused_and_takes_no_memory() {
+    fn an_invalid_reply_is_refused_and_takes_no_memory() {
         for bytes in [
             b"x\r\n".as_slice(),
             b"\r\n",
@@ -295,12 +298,12 @@ mod tests {
         ] {
             assert_eq!(incoming(bytes), Err(Malformed), "{:?}", String::from_utf8_lossy(bytes));
         }
-        assert_eq!(answer(&[b'+'; LONGEST_LINE]), Err(Malformed));
-        assert_eq!(answer(b"*1000000\r\n"), Ok(None));
+        assert_eq!(reply(&[b'+'; LONGEST_LINE]), Err(Malformed));
+        assert_eq!(reply(b"*1000000\r\n"), Ok(None));
     }
 
     #[test]
-    fn what_was_published_can_be_read_back() {
+    fn published_entries_can_be_read_back() {
         let mut out = Vec::new();
         put_publish(&mut out, (b"wse:", b"a.b"), 3, |out| out.extend_from_slice(b"xyz"));
         assert_eq!(publish(&out), Some((b"wse:a.b".as_slice(), b"xyz".as_slice(), out.len())));

@@ -17,11 +17,11 @@ use tokio::{io::Interest as Readiness, select, time::interval, time::sleep};
 
 use super::{
     CHANNEL, Inner,
-    connection::{Connection, Dialer, Problem, refusal},
-    inbox::{Fresh, Inbox},
+    connection::{Connection, Dialer, Problem, error_text},
+    history::History,
+    inbox::{Inbox, NewMessage},
     interest::Channel,
-    past::Past,
-    resp::{self, Answer, Incoming},
+    resp::{self, Incoming, RedisReply},
 };
 use crate::{hub::Hub, links::Publication, lock::lock, topics::is_pattern};
 
@@ -32,10 +32,10 @@ const MESSAGES_AT_ONCE: usize = 1024;
 /// How long to wait before checking again whether subscribers have caught up.
 const PAUSE: Duration = Duration::from_millis(2);
 /// How often the time is checked during one heartbeat.
-const LOOKS: u32 = 4;
+const CHECKS_PER_TIMEOUT: u32 = 4;
 
 /// Why a connection's work ended.
-enum End {
+enum StopReason {
     Stopped,
     Lost(Problem),
 }
@@ -44,8 +44,8 @@ enum End {
 pub(super) async fn run(inner: Arc<Inner>, shared: Arc<Hub>) {
     let mut dialer = Dialer::new(&inner.address, &inner.times, format!("wse-{:016x}-in", inner.origin));
     let mut stopped = inner.stop.subscribe();
-    let (mut inbox, mut past, mut lost) = (Inbox::new(inner.origin), Past::default(), None::<Problem>);
-    let mut is_again = false;
+    let (mut inbox, mut history, mut lost) = (Inbox::new(inner.origin), History::default(), None::<Problem>);
+    let mut is_reconnect = false;
     loop {
         let connection = {
             let dialing = pin!(async {
@@ -59,21 +59,21 @@ pub(super) async fn run(inner: Arc<Inner>, shared: Arc<Hub>) {
                 _ = stopped.wait_for(|is_stopped| *is_stopped) => return,
             }
         };
-        if std::mem::replace(&mut is_again, true) {
+        if std::mem::replace(&mut is_reconnect, true) {
             inner.reconnects.fetch_add(1, Ordering::Relaxed);
         }
         inner.receives.store(true, Ordering::SeqCst);
-        let mut conversation = Conversation::new(&inner, &shared, connection, inbox, past);
-        let end = conversation.run().await;
-        (inbox, past) = (conversation.inbox, conversation.past);
-        past.lose(&shared);
+        let mut conversation = Conversation::new(&inner, &shared, connection, inbox, history);
+        let stop_reason = conversation.run().await;
+        (inbox, history) = (conversation.inbox, conversation.history);
+        history.forget_all(&shared);
         inner.receives.store(false, Ordering::SeqCst);
         inner.interest.forget_confirmed();
-        match end {
-            End::Stopped => return,
-            End::Lost(problem) => lost = Some(problem),
+        match stop_reason {
+            StopReason::Stopped => return,
+            StopReason::Lost(problem) => lost = Some(problem),
         }
-        dialer.held();
+        dialer.succeeded();
     }
 }
 
@@ -82,44 +82,44 @@ struct Conversation<'a> {
     shared: &'a Hub,
     connection: Connection,
     inbox: Inbox,
-    past: Past,
+    history: History,
     /// For each pattern in Redis, how many of our patterns translate to it.
     patterns: HashMap<String, usize>,
     out: Vec<u8>,
     /// How many of these bytes are written.
     written: usize,
-    heard_at: Instant,
+    last_received_at: Instant,
     is_pinged: bool,
 }
 
 impl<'a> Conversation<'a> {
-    fn new(inner: &'a Inner, shared: &'a Hub, connection: Connection, inbox: Inbox, past: Past) -> Self {
+    fn new(inner: &'a Inner, shared: &'a Hub, connection: Connection, inbox: Inbox, history: History) -> Self {
         let mut conversation = Self {
             inner,
             shared,
             connection,
             inbox,
-            past,
+            history,
             patterns: HashMap::new(),
             out: Vec::new(),
             written: 0,
-            heard_at: Instant::now(),
+            last_received_at: Instant::now(),
             is_pinged: false,
         };
-        let noticed = inner.interest.noticed();
-        for topics in noticed.chunks(NAMES_AT_ONCE) {
+        let applied = inner.interest.applied();
+        for topics in applied.chunks(NAMES_AT_ONCE) {
             conversation.subscribe(topics.iter().map(|topic| (&**topic, true)));
         }
         conversation
     }
 
-    async fn run(&mut self) -> End {
+    async fn run(&mut self) -> StopReason {
         let mut stopped = self.inner.stop.subscribe();
-        let mut look = interval(self.inner.times.heartbeat / LOOKS);
+        let mut check = interval(self.inner.times.heartbeat / CHECKS_PER_TIMEOUT);
         loop {
             let may_read = !self.shared.is_congested();
             if let Err(problem) = self.work(may_read) {
-                return End::Lost(problem);
+                return StopReason::Lost(problem);
             }
             let readiness = match (may_read, self.is_written()) {
                 (true, true) => Some(Readiness::READABLE),
@@ -130,15 +130,15 @@ impl<'a> Conversation<'a> {
             select! {
                 ready = self.connection.stream.ready(readiness.unwrap_or(Readiness::ERROR)), if readiness.is_some() => {
                     if let Err(error) = ready {
-                        return End::Lost(format!("failed to wait: {error}"));
+                        return StopReason::Lost(format!("failed to wait: {error}"));
                     }
                 }
                 () = self.inner.interest.changed.notified(), if self.is_written() => {}
-                () = sleep(PAUSE), if !may_read => self.heard_at = Instant::now(),
-                _ = look.tick() => if let Err(problem) = self.look() {
-                    return End::Lost(problem);
+                () = sleep(PAUSE), if !may_read => self.last_received_at = Instant::now(),
+                _ = check.tick() => if let Err(problem) = self.check() {
+                    return StopReason::Lost(problem);
                 },
-                _ = stopped.wait_for(|is_stopped| *is_stopped) => return End::Stopped,
+                _ = stopped.wait_for(|is_stopped| *is_stopped) => return StopReason::Stopped,
             }
         }
     }
@@ -149,16 +149,16 @@ impl<'a> Conversation<'a> {
 
     fn work(&mut self, may_read: bool) -> Result<(), Problem> {
         if may_read && self.connection.read()? {
-            (self.heard_at, self.is_pinged) = (Instant::now(), false);
-            self.listen()?;
+            (self.last_received_at, self.is_pinged) = (Instant::now(), false);
+            self.read_messages()?;
         }
         loop {
             if self.is_written() {
                 self.out.clear();
                 self.written = 0;
                 let mut changes = self.inner.interest.changes(NAMES_AT_ONCE);
-                changes.retain(|(topic, is_wanted)| is_pattern(topic) || self.is_told(topic, *is_wanted));
-                self.subscribe(changes.iter().map(|(topic, is_wanted)| (&**topic, *is_wanted)));
+                changes.retain(|(topic, is_desired)| is_pattern(topic) || self.must_send(topic, *is_desired));
+                self.subscribe(changes.iter().map(|(topic, is_desired)| (&**topic, *is_desired)));
             }
             if self.is_written() {
                 return Ok(());
@@ -172,17 +172,17 @@ impl<'a> Conversation<'a> {
     }
 
     /// Whether Redis has to be notified that a topic (by name) is needed or no longer needed.
-    fn is_told(&mut self, topic: &Arc<str>, is_wanted: bool) -> bool {
-        if is_wanted { !self.past.is_back(topic) } else { !self.past.lingers(self.shared, topic) }
+    fn must_send(&mut self, topic: &Arc<str>, is_desired: bool) -> bool {
+        if is_desired { !self.history.stop_lingering(topic) } else { !self.history.lingers(self.shared, topic) }
     }
 
     /// Sends a PING or reports a lost connection after a silence, and unsubscribes topics whose time is over.
-    fn look(&mut self) -> Result<(), Problem> {
-        let over = self.past.over(Instant::now());
-        self.subscribe(over.iter().map(|topic| (&**topic, false)));
+    fn check(&mut self) -> Result<(), Problem> {
+        let expired = self.history.expired(Instant::now());
+        self.subscribe(expired.iter().map(|topic| (&**topic, false)));
         let times = &self.inner.times;
-        let silence = self.heard_at.elapsed();
-        if silence >= times.heartbeat + times.answer {
+        let silence = self.last_received_at.elapsed();
+        if silence >= times.heartbeat + times.reply {
             return Err(format!("nothing came for {silence:?}"));
         }
         if silence >= times.heartbeat && !std::mem::replace(&mut self.is_pinged, true) {
@@ -194,14 +194,14 @@ impl<'a> Conversation<'a> {
     /// Appends the commands that subscribe and unsubscribe these topics and patterns.
     fn subscribe<'t>(&mut self, changes: impl Iterator<Item = (&'t str, bool)>) {
         let mut names: [Vec<String>; 4] = Default::default();
-        for (topic, is_wanted) in changes {
+        for (topic, is_desired) in changes {
             match Channel::of(topic) {
-                Channel::Name(name) => names[usize::from(!is_wanted)].push(name),
+                Channel::Name(name) => names[usize::from(!is_desired)].push(name),
                 Channel::Pattern(pattern) => {
-                    let asking = self.patterns.entry(pattern.clone()).or_default();
-                    let before = *asking > 0;
-                    *asking = if is_wanted { *asking + 1 } else { asking.saturating_sub(1) };
-                    let after = *asking > 0;
+                    let subscribers = self.patterns.entry(pattern.clone()).or_default();
+                    let before = *subscribers > 0;
+                    *subscribers = if is_desired { *subscribers + 1 } else { subscribers.saturating_sub(1) };
+                    let after = *subscribers > 0;
                     if !after {
                         self.patterns.remove(&pattern);
                     }
@@ -210,59 +210,61 @@ impl<'a> Conversation<'a> {
                     if before != after {
                         let other = &mut names[if after { 3 } else { 2 }];
                         match other.iter().position(|known| *known == pattern) {
-                            Some(place) => drop(other.swap_remove(place)),
+                            Some(index) => drop(other.swap_remove(index)),
                             None => names[if after { 2 } else { 3 }].push(pattern),
                         }
                     }
                 }
             }
         }
-        let words = [b"SUBSCRIBE".as_slice(), b"UNSUBSCRIBE", b"PSUBSCRIBE", b"PUNSUBSCRIBE"];
-        for (word, names) in words.into_iter().zip(&names).filter(|(_, names)| !names.is_empty()) {
-            let parts: Vec<&[u8]> = [word].into_iter().chain(names.iter().map(String::as_bytes)).collect();
+        let commands = [b"SUBSCRIBE".as_slice(), b"UNSUBSCRIBE", b"PSUBSCRIBE", b"PUNSUBSCRIBE"];
+        for (command, names) in commands.into_iter().zip(&names).filter(|(_, names)| !names.is_empty()) {
+            let parts: Vec<&[u8]> = [command].into_iter().chain(names.iter().map(String::as_bytes)).collect();
             resp::put_command(&mut self.out, parts.into_iter());
         }
     }
 
     /// Processes what has arrived: hands on messages and applies replies.
-    fn listen(&mut self) -> Result<(), Problem> {
+    fn read_messages(&mut self) -> Result<(), Problem> {
         let incoming: BytesMut = std::mem::take(&mut self.connection.incoming);
-        let mut run = Run::new(self.shared, &mut self.past);
+        let mut run = Run::new(self.shared, &mut self.history);
         let mut used = 0;
-        let listened = loop {
+        let result = loop {
             match resp::incoming(&incoming[used..]) {
                 Ok(Some((Incoming::Message(message), length))) => {
                     used += length;
-                    if let Some(fresh) = self.inbox.judge(&message) {
-                        run.add(fresh);
+                    if let Some(new_message) = self.inbox.receive(&message) {
+                        run.add(new_message);
                     }
                 }
-                Ok(Some((Incoming::Answer(answer), length))) => {
+                Ok(Some((Incoming::RedisReply(reply), length))) => {
                     used += length;
                     // Messages before the reply are handed on before it takes effect.
-                    run.hand_on();
-                    answered(self.inner, self.shared, &mut self.inbox, run.past, &answer);
+                    run.forward();
+                    apply_reply(self.inner, self.shared, &mut self.inbox, run.history, &reply);
                 }
                 Ok(None) => break Ok(()),
                 Err(malformed) => break Err(malformed.into()),
             }
         };
-        run.hand_on();
+        run.forward();
         self.inbox.books.delivered += run.delivered;
         *lock(&self.inner.received) = self.inbox.books;
         self.connection.incoming = incoming;
         self.connection.used(used);
-        listened
+        result
     }
 }
 
 /// Applies a reply of Redis to a subscription command.
-fn answered(inner: &Inner, shared: &Hub, inbox: &mut Inbox, past: &mut Past, answer: &Answer<'_>) {
-    if let Some(error) = refusal(answer) {
+fn apply_reply(inner: &Inner, shared: &Hub, inbox: &mut Inbox, history: &mut History, reply: &RedisReply<'_>) {
+    if let Some(error) = error_text(reply) {
         tracing::error!(error, "Redis refused a subscription");
     }
-    let Answer::Array(Some(parts)) = answer else { return };
-    let [Answer::Bulk(Some(kind)), Answer::Bulk(Some(name)), Answer::Integer(_)] = parts.as_slice() else { return };
+    let RedisReply::Array(Some(parts)) = reply else { return };
+    let [RedisReply::Bulk(Some(kind)), RedisReply::Bulk(Some(name)), RedisReply::Integer(_)] = parts.as_slice() else {
+        return;
+    };
     let Ok(name) = std::str::from_utf8(name) else { return };
     match *kind {
         b"subscribe" => inner.interest.confirm(&Channel::Name(name.into()), true),
@@ -271,12 +273,12 @@ fn answered(inner: &Inner, shared: &Hub, inbox: &mut Inbox, past: &mut Past, ans
             inner.interest.confirm(&Channel::Name(name.into()), false);
             let topic = name.strip_prefix(CHANNEL).unwrap_or_default();
             inbox.forget_name(topic);
-            past.forget_topic(shared, topic);
+            history.forget_topic(shared, topic);
         }
         b"punsubscribe" => {
             inner.interest.confirm(&Channel::Pattern(name.into()), false);
             inbox.forget_pattern();
-            past.forget(shared);
+            history.forget(shared);
         }
         _ => {}
     }
@@ -285,7 +287,7 @@ fn answered(inner: &Inner, shared: &Hub, inbox: &mut Inbox, past: &mut Past, ans
 /// Consecutive messages of one topic and one publisher, which are handed on together.
 struct Run<'a, 'b> {
     shared: &'a Hub,
-    past: &'b mut Past,
+    history: &'b mut History,
     topic: &'a str,
     origin: u64,
     publications: Vec<Publication<'a>>,
@@ -293,22 +295,22 @@ struct Run<'a, 'b> {
 }
 
 impl<'a, 'b> Run<'a, 'b> {
-    fn new(shared: &'a Hub, past: &'b mut Past) -> Self {
-        Self { shared, past, topic: "", origin: 0, publications: Vec::new(), delivered: 0 }
+    fn new(shared: &'a Hub, history: &'b mut History) -> Self {
+        Self { shared, history, topic: "", origin: 0, publications: Vec::new(), delivered: 0 }
     }
 
-    fn add(&mut self, fresh: Fresh<'a>) {
-        let is_same = self.topic == fresh.topic && self.origin == fresh.origin;
+    fn add(&mut self, new_message: NewMessage<'a>) {
+        let is_same = self.topic == new_message.topic && self.origin == new_message.origin;
         if !is_same || self.publications.len() >= MESSAGES_AT_ONCE {
-            self.hand_on();
-            (self.topic, self.origin) = (fresh.topic, fresh.origin);
+            self.forward();
+            (self.topic, self.origin) = (new_message.topic, new_message.origin);
         }
-        self.publications.push(Publication { text: Cow::Borrowed(fresh.text), stamp: fresh.stamp });
+        self.publications.push(Publication { text: Cow::Borrowed(new_message.text), stamp: new_message.stamp });
     }
 
-    fn hand_on(&mut self) {
+    fn forward(&mut self) {
         if !self.publications.is_empty() {
-            self.past.hand_on(self.shared, self.origin, self.topic, &self.publications);
+            self.history.forward(self.shared, self.origin, self.topic, &self.publications);
             self.delivered += self.publications.len() as u64;
             self.publications.clear();
         }

@@ -7,7 +7,7 @@ use std::{
 
 use super::{Instance, Pages, Server};
 use crate::{
-    cluster::{Cluster, ClusterConfig, ClusterError, ClusterLetter, ClusterPeer, Mesh, TlsFiles},
+    cluster::{Cluster, ClusterConfig, ClusterDeadLetter, ClusterError, ClusterPeer, Mesh, TlsFiles},
     links::LinkStats,
     stats::ClusterHealth,
 };
@@ -56,7 +56,7 @@ impl Server {
     }
 
     /// Takes the dead letters of the cluster: the last thousand publications that a peer did not get.
-    pub fn cluster_dead_letters(&self) -> Vec<ClusterLetter> {
+    pub fn cluster_dead_letters(&self) -> Vec<ClusterDeadLetter> {
         self.instance.cluster.get().map(|mesh| mesh.dead_letters()).unwrap_or_default()
     }
 

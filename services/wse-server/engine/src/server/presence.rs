@@ -29,7 +29,7 @@ impl Hub {
 
 impl Server {
     fn presence(&self) -> Result<&Presence, PresenceError> {
-        self.shared.presence.as_ref().ok_or(PresenceError::Off)
+        self.shared.presence.as_ref().ok_or(PresenceError::Disabled)
     }
 
     /// Subscribes a connection as [`Server::subscribe`] does, and adds its user, with `data` (JSON), to the presence of
@@ -51,10 +51,16 @@ impl Server {
         let permitted = self.subscribe(connection, topics, queue_group)?;
         let Some(key) = self.shared.registry.key(connection) else { return Ok(permitted) };
         let user = self.shared.registry.user(key);
-        presence.join(key, user.as_deref().unwrap_or(connection), &permitted, &data, self.shared.herald(key));
+        presence.join(
+            key,
+            user.as_deref().unwrap_or(connection),
+            &permitted,
+            &data,
+            self.shared.presence_notifier(key),
+        );
         if self.shared.registry.key(connection).is_none() {
             // The connection was closed meanwhile, perhaps before it joined.
-            presence.leave(key, None, self.shared.herald(key));
+            presence.leave(key, None, self.shared.presence_notifier(key));
         }
         Ok(permitted)
     }
@@ -68,7 +74,7 @@ impl Server {
         let presence = self.presence()?;
         let data = presence.check(data)?;
         let Some(key) = self.shared.registry.key(connection) else { return Ok(false) };
-        presence.update(key, &data, self.shared.herald(key));
+        presence.update(key, &data, self.shared.presence_notifier(key));
         Ok(true)
     }
 

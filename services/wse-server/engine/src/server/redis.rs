@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Instance, Server};
 use crate::{
     lock::lock,
-    redis::{Redis, RedisDeadLetter, RedisError, RedisStats, RedisTimes},
+    redis::{Redis, RedisDeadLetter, RedisError, RedisStats, RedisTiming},
     stats::RedisHealth,
 };
 
@@ -33,17 +33,17 @@ impl Server {
     /// Returns a [`RedisError`] if the URL is invalid, if the server has a Redis already or has stopped, or if a thread
     /// can't be started.
     pub fn connect_redis(&self, url: &str) -> Result<(), RedisError> {
-        self.connect_redis_within(url, RedisTimes::default())
+        self.connect_redis_within(url, RedisTiming::default())
     }
 
     /// The same as [`Server::connect_redis`] with other timeouts.
     ///
     /// # Errors
     /// The same as [`Server::connect_redis`].
-    pub fn connect_redis_within(&self, url: &str, times: RedisTimes) -> Result<(), RedisError> {
+    pub fn connect_redis_within(&self, url: &str, times: RedisTiming) -> Result<(), RedisError> {
         let mut redis = lock(&self.instance.redis);
         if redis.is_some() {
-            return Err(RedisError::Twice);
+            return Err(RedisError::AlreadyConnected);
         }
         if !self.shared.is_running() {
             return Err(RedisError::Stopped);
@@ -74,6 +74,6 @@ impl Server {
     /// # Errors
     /// Returns a [`RedisError`] if no Redis was connected, or if it refuses or doesn't reply in time.
     pub fn replay_dead_letters(&self, topic: &str, limit: usize) -> Result<usize, RedisError> {
-        self.instance.redis().ok_or(RedisError::Never)?.replay(topic, limit)
+        self.instance.redis().ok_or(RedisError::NotConnected)?.replay(topic, limit)
     }
 }

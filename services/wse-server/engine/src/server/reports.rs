@@ -7,7 +7,7 @@ use std::{
 
 use service_contract::{ConnectionBooks, ServiceStats};
 
-use super::{BOOKS_TIMEOUT, Instance, SHOWN_TOPICS, SURVEY_TIMEOUT, Server};
+use super::{BOOKS_TIMEOUT, Instance, LISTED_TOPICS, SURVEY_TIMEOUT, Server};
 use crate::{
     http::Pages,
     links::LinkStats,
@@ -19,11 +19,11 @@ use crate::{
 impl Instance {
     pub(super) fn totals(&self) -> Totals {
         let mut totals = Totals::of(&self.hub.inbound.readings());
-        totals.counters.malformed += self.malformed_when_touched.load(Ordering::Relaxed);
+        totals.counters.malformed += self.malformed_when_parsed.load(Ordering::Relaxed);
         let lost = &mut totals.counters.send_dropped;
         lost[SendDropReason::Duplicate as usize] += self.hub.recipients.duplicates();
         lost[SendDropReason::RateLimited as usize] += self.hub.recipients.limited();
-        lost[SendDropReason::Unencrypted as usize] += self.hub.recipients.unsealed();
+        lost[SendDropReason::Unencrypted as usize] += self.hub.recipients.unencrypted();
         totals
     }
 
@@ -37,12 +37,13 @@ impl Instance {
     /// How many connections have each grade, without the shards that don't reply in time.
     pub(super) fn grades(&self) -> Grades {
         let (reply, replies) = mpsc::sync_channel(self.hub.mailboxes.len());
-        let asked = self.hub.mailboxes.iter().filter(|mailbox| mailbox.put_now(Command::Survey(reply.clone()))).count();
+        let requests =
+            self.hub.mailboxes.iter().filter(|mailbox| mailbox.put_now(Command::Survey(reply.clone()))).count();
         drop(reply);
         let (mut grades, deadline) = (Grades::default(), Instant::now() + SURVEY_TIMEOUT);
-        for _ in 0..asked {
+        for _ in 0..requests {
             match replies.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(told) => grades.add(told),
+                Ok(reported) => grades.add(reported),
                 Err(_) => break,
             }
         }
@@ -57,7 +58,7 @@ impl Pages for Instance {
 
     fn metrics(&self) -> String {
         let (stats, totals) = self.stats_and_totals();
-        let (topics, busiest) = self.hub.topics.busiest(SHOWN_TOPICS);
+        let (topics, busiest) = self.hub.topics.busiest(LISTED_TOPICS);
         let (recovery, presence) = (self.hub.recovery_size(), self.hub.presence_size());
         let (backlog, links) = (self.hub.publications.bytes(), self.links());
         let fanout = Fanout { backlog, topics, busiest, recovery, presence, links };
@@ -72,19 +73,19 @@ impl Pages for Instance {
     fn connections(&self) -> ConnectionBooks {
         let mut books = std::mem::take(&mut *self.hub.last_books.lock().unwrap_or_else(PoisonError::into_inner));
         let (reply, replies) = mpsc::sync_channel(self.hub.mailboxes.len());
-        let asked = self.hub.mailboxes.iter().filter(|mailbox| mailbox.put(Command::Books(reply.clone()))).count();
+        let requests = self.hub.mailboxes.iter().filter(|mailbox| mailbox.put(Command::Books(reply.clone()))).count();
         drop(reply);
-        for _ in 0..asked {
+        for _ in 0..requests {
             match replies.recv_timeout(BOOKS_TIMEOUT) {
-                Ok(told) => books.extend(told),
+                Ok(reported) => books.extend(reported),
                 Err(_) => break,
             }
         }
         let mut counted = self.application().map(|source| source.connections()).unwrap_or_default();
         let with_application = |book: &Book| {
-            let mut told = book.told();
-            told.application = counted.remove(&told.id);
-            told
+            let mut reported = book.snapshot();
+            reported.application = counted.remove(&reported.id);
+            reported
         };
         ConnectionBooks { connections: books.iter().map(with_application).collect() }
     }

@@ -14,7 +14,7 @@ use crate::{
     links::{Links, Publication},
     outbound::{Chunk, Command, Mailbox, Target},
     recovery::{Log, Position, Recovered, Recovery},
-    topics::{self, Change, TopicAcl, TopicError},
+    topics::{self, SubscriptionChange, TopicAcl, TopicError},
 };
 
 /// Messages that are framed and written together: some hundred kilobytes at the usual sizes.
@@ -27,25 +27,25 @@ fn complete(texts: &[impl AsRef<str>]) -> Vec<Cow<'_, str>> {
 
 impl Hub {
     /// Returns a callback that sends changes of a connection's subscriptions to its shard.
-    fn teller(&self, connection: ConnectionKey) -> impl FnMut(Change) + '_ {
+    fn change_sender(&self, connection: ConnectionKey) -> impl FnMut(SubscriptionChange) + '_ {
         // Doesn't wait: the topics are locked, and the shard may need that lock to go on.
         move |change| {
-            self.mailboxes[connection.shard()].put_now(Command::Change(connection, change));
+            self.mailboxes[connection.shard()].put_now(Command::SubscriptionChange(connection, change));
         }
     }
 
     /// Publishes `texts` to a topic's subscribers here and, through `links`, on other instances, and keeps them for
     /// recovery.
     fn publish(&self, topic: &str, texts: Vec<Cow<'_, str>>, links: Option<&Links>) {
-        let hand_out = |publications: &[Publication<'_>]| {
-            self.hand_out(topic, publications, Mailbox::put);
+        let dispatch = |publications: &[Publication<'_>]| {
+            self.dispatch(topic, publications, Mailbox::put);
             if let Some(links) = links {
                 links.publish(topic, publications);
             }
         };
         let Some(recovery) = &self.recovery else {
             let publications: Vec<_> = texts.into_iter().map(|text| Publication { text, stamp: None }).collect();
-            return hand_out(&publications);
+            return dispatch(&publications);
         };
         recovery.with(topic, clock::now_millis(), |log| {
             let mut stamped = |text: Cow<'_, str>| {
@@ -57,12 +57,12 @@ impl Hub {
                 Publication { text: text.into(), stamp: Some(log.position()) }
             };
             let publications: Vec<_> = texts.into_iter().map(&mut stamped).collect();
-            hand_out(&publications);
+            dispatch(&publications);
         });
     }
 
     /// Makes a publisher wait while the backlog of publications is too large.
-    pub(super) fn wait_for_listeners(&self) {
+    pub(super) fn wait_for_backlog(&self) {
         self.publications.wait(|| !self.is_running());
     }
 
@@ -112,7 +112,7 @@ impl Server {
         queue_group: Option<&str>,
     ) -> Result<Vec<String>, TopicError> {
         let Some(key) = self.shared.registry.key(connection) else { return Ok(Vec::new()) };
-        self.shared.topics.subscribe(key, topics, queue_group, self.shared.teller(key))
+        self.shared.topics.subscribe(key, topics, queue_group, self.shared.change_sender(key))
     }
 
     /// Subscribes a connection as [`Server::subscribe`] does, and sends it what it missed of each topic since
@@ -132,7 +132,7 @@ impl Server {
         let Some(key) = shared.registry.key(connection) else { return Ok(outcomes) };
         topics.iter().try_for_each(|topic| topics::check(topic))?;
         for topic in topics {
-            let subscribe = || shared.topics.subscribe(key, &[topic], None, shared.teller(key));
+            let subscribe = || shared.topics.subscribe(key, &[topic], None, shared.change_sender(key));
             let outcome = match shared.recovery.as_ref().filter(|_| !topics::is_pattern(topic)) {
                 None => subscribe()?.pop().map(|topic| (topic, None)),
                 Some(recovery) => {
@@ -154,9 +154,9 @@ impl Server {
     /// Ends a connection's subscriptions to `topics`; `None` means to all. Returns how many ended.
     pub fn unsubscribe(&self, connection: &str, topics: Option<&[&str]>) -> usize {
         let Some(key) = self.shared.registry.key(connection) else { return 0 };
-        let ended = self.shared.topics.unsubscribe(key, topics, self.shared.teller(key));
+        let ended = self.shared.topics.unsubscribe(key, topics, self.shared.change_sender(key));
         if let Some(presence) = &self.shared.presence {
-            presence.leave(key, topics, self.shared.herald(key));
+            presence.leave(key, topics, self.shared.presence_notifier(key));
         }
         ended
     }
@@ -165,7 +165,7 @@ impl Server {
     /// don't permit end. Returns whether the connection is known.
     pub fn set_topic_acl(&self, connection: &str, acl: TopicAcl) -> bool {
         let Some(key) = self.shared.registry.key(connection) else { return false };
-        self.shared.topics.set_acl(key, acl, self.shared.teller(key));
+        self.shared.topics.set_acl(key, acl, self.shared.change_sender(key));
         true
     }
 
@@ -188,7 +188,7 @@ impl Server {
 
     fn publish_in_parts(&self, topic: &str, texts: &[impl AsRef<str>], links: Option<&Links>) {
         for texts in texts.chunks(MESSAGES_AT_ONCE) {
-            self.shared.wait_for_listeners();
+            self.shared.wait_for_backlog();
             self.shared.publish(topic, complete(texts), links);
         }
     }
@@ -215,12 +215,12 @@ impl Server {
 
     /// Sends `bytes` to all connections as one binary message; otherwise the same as [`Server::broadcast_all`].
     pub fn broadcast_all_bytes(&self, bytes: &[u8]) {
-        let frame = || self.shared.publications.hold(frame::encode(Opcode::Binary, bytes));
+        let frame = || self.shared.publications.track(frame::encode(Opcode::Binary, bytes));
         self.publish_to_all(|| Chunk::shared(frame(), 1));
     }
 
     fn publish_to_all(&self, chunk: impl FnOnce() -> Chunk) {
-        self.shared.wait_for_listeners();
+        self.shared.wait_for_backlog();
         let chunk = chunk();
         for mailbox in &self.shared.mailboxes {
             mailbox.put(Command::Publish(Target::All, chunk.clone()));

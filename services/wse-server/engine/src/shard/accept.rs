@@ -27,12 +27,12 @@ const SPARE_DESCRIPTORS: u64 = 64;
 /// thousand clients would then fill its memory for TCP, and it would drop inbound packets.
 const SEND_BUFFERS_BYTES: usize = 128 << 20;
 /// The smallest send buffer, in bytes; several messages fit into it.
-const LEAST_SEND_BUFFER: usize = 16 << 10;
+const MINIMAL_SEND_BUFFER: usize = 16 << 10;
 
 /// The lowest descriptor that no client gets. The kernel always assigns the lowest free one.
 pub(super) fn descriptor_ceiling() -> u64 {
-    let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    most - SPARE_DESCRIPTORS.min(most / 4)
+    let maximum = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    maximum - SPARE_DESCRIPTORS.min(maximum / 4)
 }
 
 impl Shard {
@@ -42,7 +42,7 @@ impl Shard {
             self.accept_retry_millis = None;
             self.is_accepting = true;
         }
-        if !self.is_accepting || self.core.shared.inbound.held.flooded_by_events() {
+        if !self.is_accepting || self.core.shared.inbound.usage.is_over_event_limit() {
             // An application that drains nothing gets no more clients.
             self.accept_retry_millis =
                 self.is_accepting.then_some(now + ACCEPT_RETRY_MILLIS).or(self.accept_retry_millis);
@@ -53,7 +53,7 @@ impl Shard {
             let Some(listener) = &self.listener else { return };
             match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 // If no descriptor is left for the client, the oldest pending handshake makes way for it.
-                Ok(socket) if self.has_descriptor_for(&socket) || self.dismiss_oldest() => self.admit(socket),
+                Ok(socket) if self.has_descriptor_for(&socket) || self.drop_oldest_handshake() => self.admit(socket),
                 Ok(_) => {
                     self.core.counters.rejected[RejectReason::Full as usize] += 1;
                     return self.accept_later(now);
@@ -62,7 +62,7 @@ impl Shard {
                     self.is_accepting = false;
                     return;
                 }
-                Err(rustix::io::Errno::MFILE) if self.dismiss_oldest() => {}
+                Err(rustix::io::Errno::MFILE) if self.drop_oldest_handshake() => {}
                 Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE | rustix::io::Errno::NOBUFS) => {
                     return self.accept_later(now);
                 }
@@ -86,7 +86,7 @@ impl Shard {
     /// no client is disconnected because of it.
     fn bound_send_buffer(&self, socket: &OwnedFd) {
         let clients = self.core.shared.open.load(Ordering::Relaxed);
-        let share = (SEND_BUFFERS_BYTES / clients.max(1)).max(LEAST_SEND_BUFFER);
+        let share = (SEND_BUFFERS_BYTES / clients.max(1)).max(MINIMAL_SEND_BUFFER);
         if share < self.core.shared.config.send_buffer_bytes {
             // If the kernel refuses, the socket keeps its size.
             let _ = set_socket_send_buffer_size(socket, share);
@@ -102,17 +102,17 @@ impl Shard {
         };
         let key = connection.key;
         let mut progress = self.core.open(&mut connection);
-        if !matches!(progress, Progress::Gone(_)) && !self.register(&connection) {
-            progress = Progress::Gone(CloseReason::Error);
+        if !matches!(progress, Progress::Closed(_)) && !self.register(&connection) {
+            progress = Progress::Closed(CloseReason::Error);
         }
         if connection.has_input() {
-            connection.is_listed = true;
+            connection.is_queued = true;
             self.ready.push_back(key);
         }
-        self.tending.watch_new(&connection, &self.core);
-        let progress = self.meet(&mut connection, progress);
+        self.timers.watch_new(&connection, &self.core);
+        let progress = self.track_handshake(&mut connection, progress);
         self.settle(connection, progress);
-        self.thin_out();
+        self.enforce_handshake_limit();
     }
 
     fn register(&self, connection: &Connection) -> bool {

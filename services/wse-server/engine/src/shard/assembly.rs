@@ -17,7 +17,7 @@ const STALL_MILLIS: u64 = 10_000;
 /// The budget of one shard.
 pub(super) struct Assembly {
     /// Bytes that aren't reserved.
-    left: usize,
+    available: usize,
     /// What is reserved for a message of several frames, in bytes: its length isn't known in advance, and joining
     /// doubles its buffer.
     fragmented: usize,
@@ -29,7 +29,7 @@ pub(super) struct Assembly {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     /// It has the memory that it needs.
-    Nothing,
+    Granted,
     /// It has no reservation and must wait until there is room.
     Wait,
     /// It has a reservation for a part of its message, but there is no room for the rest.
@@ -40,10 +40,10 @@ impl Assembly {
     /// Each shard gets an equal share of the process's limit, but at least room for one message.
     pub(super) fn new(config: &Config, shards: usize) -> Self {
         let fragmented = 2 * config.max_message_size + MAXIMAL_HEADER;
-        Self { left: (config.max_partial_bytes / shards).max(fragmented), fragmented, queue: VecDeque::new() }
+        Self { available: (config.max_partial_bytes / shards).max(fragmented), fragmented, queue: VecDeque::new() }
     }
 
-    fn wanted(&self, connection: &Connection) -> usize {
+    fn needed(&self, connection: &Connection) -> usize {
         let held = connection.receiver.held_bytes();
         if held > 0 && held + connection.expected > BIG_FRAME {
             self.fragmented
@@ -55,35 +55,35 @@ impl Assembly {
     }
 
     /// Reserves memory for the message that a connection is in the middle of.
-    pub(super) fn promise(&mut self, connection: &mut Connection, now_millis: u64) -> Need {
-        let wanted = self.wanted(connection);
-        let more = wanted.saturating_sub(connection.reserved);
-        if more > self.left {
+    pub(super) fn reserve(&mut self, connection: &mut Connection, now_millis: u64) -> Need {
+        let needed = self.needed(connection);
+        let more = needed.saturating_sub(connection.reserved);
+        if more > self.available {
             // Waiting while it holds a reservation could block the others for ever.
             return if connection.reserved > 0 { Need::GiveUp } else { Need::Wait };
         }
         if more > 0 {
-            self.left -= more;
+            self.available -= more;
             connection.reserved += more;
             connection.reserved_millis = now_millis;
         }
-        Need::Nothing
+        Need::Granted
     }
 
     /// Releases a reservation that the connection doesn't need any more.
     pub(super) fn settle(&mut self, connection: &mut Connection) {
-        if self.wanted(connection) == 0 {
-            self.take_back(connection);
+        if self.needed(connection) == 0 {
+            self.release_reservation(connection);
         }
     }
 
     /// Releases a connection's whole reservation.
-    pub(super) fn take_back(&mut self, connection: &mut Connection) {
-        self.left += std::mem::take(&mut connection.reserved);
+    pub(super) fn release_reservation(&mut self, connection: &mut Connection) {
+        self.available += std::mem::take(&mut connection.reserved);
     }
 
     /// Whether connections wait for room.
-    pub(super) fn is_tight(&self) -> bool {
+    pub(super) fn is_contended(&self) -> bool {
         !self.queue.is_empty()
     }
 
@@ -91,7 +91,7 @@ impl Assembly {
     /// read now.
     pub(super) fn is_stalled(&self, connection: &Connection, now_millis: u64) -> bool {
         connection.reserved > 0
-            && self.is_tight()
+            && self.is_contended()
             && !connection.has_input()
             && connection.reserved_millis + STALL_MILLIS < now_millis
     }

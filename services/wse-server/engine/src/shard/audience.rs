@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::{
     key::ConnectionKey,
-    topics::{Change, TopicId},
+    topics::{SubscriptionChange, TopicId},
 };
 
 /// The lists of subscribers by topic, with the reverse index.
@@ -13,47 +13,47 @@ use crate::{
 pub(super) struct Audiences {
     listeners: HashMap<TopicId, Vec<ConnectionKey>>,
     /// Each connection's index in these lists, so that removing it takes no search, however long they are.
-    places: HashMap<ConnectionKey, HashMap<TopicId, usize>>,
+    positions: HashMap<ConnectionKey, HashMap<TopicId, usize>>,
     /// The subscribers of several topics, each once. The vector is kept to reuse its memory.
-    several: Vec<ConnectionKey>,
+    merged: Vec<ConnectionKey>,
 }
 
 impl Audiences {
-    pub(super) fn change(&mut self, connection: ConnectionKey, change: Change) {
+    pub(super) fn change(&mut self, connection: ConnectionKey, change: SubscriptionChange) {
         match change {
-            Change::Enlist => {}
-            Change::Listen(topic) => {
+            SubscriptionChange::Registered => {}
+            SubscriptionChange::Subscribed(topic) => {
                 let list = self.listeners.entry(topic).or_default();
-                self.places.entry(connection).or_default().insert(topic, list.len());
+                self.positions.entry(connection).or_default().insert(topic, list.len());
                 list.push(connection);
             }
-            Change::Ignore(topic) => {
-                let Some(places) = self.places.get_mut(&connection) else { return };
-                let Some(place) = places.remove(&topic) else { return };
-                if places.is_empty() {
-                    self.places.remove(&connection);
+            SubscriptionChange::Unsubscribed(topic) => {
+                let Some(positions) = self.positions.get_mut(&connection) else { return };
+                let Some(position) = positions.remove(&topic) else { return };
+                if positions.is_empty() {
+                    self.positions.remove(&connection);
                 }
-                self.vacate(topic, place);
+                self.remove_at(topic, position);
             }
         }
     }
 
     /// Removes a closed connection from all lists.
     pub(super) fn forget(&mut self, connection: ConnectionKey) {
-        for (topic, place) in self.places.remove(&connection).unwrap_or_default() {
-            self.vacate(topic, place);
+        for (topic, position) in self.positions.remove(&connection).unwrap_or_default() {
+            self.remove_at(topic, position);
         }
     }
 
     /// Removes an entry from a list; the last entry moves into its place.
-    fn vacate(&mut self, topic: TopicId, place: usize) {
+    fn remove_at(&mut self, topic: TopicId, position: usize) {
         let Some(list) = self.listeners.get_mut(&topic) else { return };
-        list.swap_remove(place);
+        list.swap_remove(position);
         if list.is_empty() {
             self.listeners.remove(&topic);
-        } else if let Some(moved) = list.get(place) {
-            let places = self.places.get_mut(moved).expect("whoever is in a list has a place");
-            *places.get_mut(&topic).expect("and knows which") = place;
+        } else if let Some(moved) = list.get(position) {
+            let positions = self.positions.get_mut(moved).expect("whoever is in a list has a place");
+            *positions.get_mut(&topic).expect("and knows which") = position;
         }
     }
 
@@ -62,23 +62,23 @@ impl Audiences {
         if let [topic] = topics {
             return self.listeners.get_mut(topic).map(std::mem::take).unwrap_or_default();
         }
-        let mut several = std::mem::take(&mut self.several);
-        several.extend(topics.iter().filter_map(|topic| self.listeners.get(topic)).flatten());
-        several.sort_unstable();
-        several.dedup();
-        several
+        let mut merged = std::mem::take(&mut self.merged);
+        merged.extend(topics.iter().filter_map(|topic| self.listeners.get(topic)).flatten());
+        merged.sort_unstable();
+        merged.dedup();
+        merged
     }
 
     /// Puts back the list from [`Audiences::take`]; the lists must not have changed in between.
     pub(super) fn put_back(&mut self, topics: &[TopicId], mut list: Vec<ConnectionKey>) {
         if let [topic] = topics {
-            if let Some(place) = self.listeners.get_mut(topic) {
-                *place = list;
+            if let Some(position) = self.listeners.get_mut(topic) {
+                *position = list;
             }
             return;
         }
         list.clear();
-        self.several = list;
+        self.merged = list;
     }
 }
 
@@ -102,10 +102,10 @@ mod tests {
     }
 
     #[test]
-    fn whoever_listens_to_several_topics_is_there_once() {
+    fn a_subscriber_of_several_topics_is_listed_once() {
         let mut audiences = Audiences::default();
         for (number, topic) in [(1, 10), (1, 11), (2, 11)] {
-            audiences.change(key(number), Change::Listen(topic));
+            audiences.change(key(number), SubscriptionChange::Subscribed(topic));
         }
         assert_eq!(listeners(&mut audiences, &[10, 11]), [1, 2]);
         assert_eq!(listeners(&mut audiences, &[10, 11]), [1, 2]);
@@ -115,7 +115,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lists_hold_whoever_came_and_did_not_go(steps in proptest::collection::vec((0..6_usize, 0..3_u64, 0..4), 0..60)) {
+        fn lists_hold_users_who_joined_and_have_not_left(steps in proptest::collection::vec((0..6_usize, 0..3_u64, 0..4), 0..60)) {
             let mut audiences = Audiences::default();
             let mut plain = BTreeSet::new();
             for (number, topic, step) in steps {
@@ -125,10 +125,10 @@ mod tests {
                         plain.retain(|(_, other)| *other != number);
                     }
                     1 => {
-                        audiences.change(key(number), Change::Ignore(topic));
+                        audiences.change(key(number), SubscriptionChange::Unsubscribed(topic));
                         plain.remove(&(topic, number));
                     }
-                    _ if plain.insert((topic, number)) => audiences.change(key(number), Change::Listen(topic)),
+                    _ if plain.insert((topic, number)) => audiences.change(key(number), SubscriptionChange::Subscribed(topic)),
                     _ => {}
                 }
                 for topic in 0..3 {

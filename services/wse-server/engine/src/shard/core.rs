@@ -112,7 +112,7 @@ impl Core {
 
     pub(super) fn room(&self) -> (usize, usize) {
         let is_kept = matches!(self.overflow, Overflow::Wait | Overflow::Drop);
-        if is_kept { self.shared.inbound.held.room() } else { (usize::MAX, usize::MAX) }
+        if is_kept { self.shared.inbound.usage.room() } else { (usize::MAX, usize::MAX) }
     }
 
     /// Hands the collected messages to the application's queue, together with the counters.

@@ -6,16 +6,21 @@ use super::Core;
 use crate::{
     connection::Connection,
     frame::{self, Opcode, Violation},
-    intake::Place,
+    intake::PayloadLocation,
     receive::DataKind,
 };
 
 impl Core {
     /// Replies to a message with the message itself. It counts as consumed, as the engine replied to it.
-    pub(super) fn echo(&mut self, connection: &mut Connection, kind: DataKind, place: Place) -> Result<(), Violation> {
-        let bytes = match &place {
-            Place::Arena(range) => &self.intake.bytes()[range.clone()],
-            Place::Own(bytes, range) => &bytes[range.clone()],
+    pub(super) fn echo(
+        &mut self,
+        connection: &mut Connection,
+        kind: DataKind,
+        location: PayloadLocation,
+    ) -> Result<(), Violation> {
+        let bytes = match &location {
+            PayloadLocation::Arena(range) => &self.intake.bytes()[range.clone()],
+            PayloadLocation::Own(bytes, range) => &bytes[range.clone()],
         };
         let opcode = match kind {
             DataKind::Text if simdutf8::basic::from_utf8(bytes).is_err() => return Err(Violation::InvalidUtf8),
@@ -25,7 +30,7 @@ impl Core {
         frame::put_header(&mut self.replies, opcode, bytes.len());
         self.replies.put_slice(bytes);
         connection.last_data_millis = self.now_millis;
-        self.count_answered(connection, 1);
+        self.count_consumed(connection, 1);
         Ok(())
     }
 }

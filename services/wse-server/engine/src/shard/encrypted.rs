@@ -8,57 +8,57 @@ use super::{Core, Shard};
 use crate::{
     connection::Connection,
     encryption::{self, ExchangeError},
-    envelope::{self, Hello},
+    envelope::{self, ClientHello},
     format::{self, Binary, Text},
     frame::{self, Opcode},
     inbound::Kind,
-    intake::Place,
+    intake::PayloadLocation,
     key::ConnectionKey,
     priority::Level,
     stats::{DropReason, SendDropReason},
 };
 
 /// How many failed key exchanges a client may have: one costs a hundred times what a message costs.
-const MOST_FAILURES: u8 = 8;
+const MAXIMAL_FAILURES: u8 = 8;
 
 impl Core {
     /// Replies to a client's `client_hello`, with the server's public key if the client sent one of its own.
-    pub(super) fn greet(&mut self, connection: &mut Connection, hello: &Hello) {
-        let mut answers = 1;
-        let public = match hello.key.as_deref().map(|key| self.agree(connection, key)) {
+    pub(super) fn reply_to_hello(&mut self, connection: &mut Connection, hello: &ClientHello) {
+        let mut replies = 1;
+        let public = match hello.key.as_deref().map(|key| self.exchange_keys(connection, key)) {
             None => None,
             Some(Ok(public)) => Some(public),
             Some(Err(error)) => {
-                let told = envelope::key_exchange_error(&error.to_string());
-                frame::put(&mut self.replies, Opcode::Text, told.as_bytes());
-                answers += 1;
+                let error_message = envelope::key_exchange_error(&error.to_string());
+                frame::put(&mut self.replies, Opcode::Text, error_message.as_bytes());
+                replies += 1;
                 None
             }
         };
         let (config, now) = (&self.shared.config, self.wall_millis);
-        let answer = envelope::server_hello(hello, connection.id, public.as_deref(), config, now);
-        frame::put(&mut self.replies, Opcode::Text, answer.as_bytes());
+        let reply = envelope::server_hello(hello, connection.id, public.as_deref(), config, now);
+        frame::put(&mut self.replies, Opcode::Text, reply.as_bytes());
         // An encrypted message must not overtake the key that opens it.
         self.reply_level = Level::Critical;
-        self.count_answered(connection, answers);
+        self.count_consumed(connection, replies);
     }
 
     /// Exchanges keys, once per connection. Returns the server's public key in base64.
-    fn agree(&mut self, connection: &mut Connection, peer: &str) -> Result<String, ExchangeError> {
+    fn exchange_keys(&mut self, connection: &mut Connection, peer: &str) -> Result<String, ExchangeError> {
         if let Some(secured) = connection.secured() {
-            secured.again(peer)?;
+            secured.check_repeated(peer)?;
             return Ok(secured.public.clone());
         }
         let failed = connection.extras.as_ref().map_or(0, |extras| extras.failed_exchanges);
-        if failed >= MOST_FAILURES {
-            return Err(ExchangeError::TooOften);
+        if failed >= MAXIMAL_FAILURES {
+            return Err(ExchangeError::TooManyAttempts);
         }
         let secured = encryption::exchange(peer).inspect_err(|_| {
             connection.extras.get_or_insert_default().failed_exchanges = failed + 1;
         })?;
         let public = secured.public.clone();
         // Encrypted messages from now on wait in the mailbox until this reply is on its way.
-        self.shared.recipients.encrypts(connection.key, secured.key.clone());
+        self.shared.recipients.use_key(connection.key, secured.key.clone());
         self.encrypted += 1;
         connection.extras.get_or_insert_default().secured = Some(secured);
         Ok(public)
@@ -99,10 +99,10 @@ impl Core {
     ///
     /// A message that can't be opened is dropped and counted, as the reference does: an encrypted client relies on
     /// being the only one that can send messages on its connection.
-    pub(super) fn open_sealed(&mut self, connection: &mut Connection, place: &Place) {
-        let bytes = match place {
-            Place::Arena(range) => &self.intake.bytes()[range.clone()],
-            Place::Own(bytes, range) => &bytes[range.clone()],
+    pub(super) fn open_sealed(&mut self, connection: &mut Connection, location: &PayloadLocation) {
+        let bytes = match location {
+            PayloadLocation::Arena(range) => &self.intake.bytes()[range.clone()],
+            PayloadLocation::Own(bytes, range) => &bytes[range.clone()],
         };
         let opened = connection.secured().and_then(|secured| encryption::open(&secured.key, bytes).ok());
         self.count_received(connection);
@@ -111,7 +111,7 @@ impl Core {
             Some(plain) => {
                 let (kind, data, message_type) = meaning(&plain);
                 let whole = 0..plain.len();
-                self.deliver(connection, kind, Place::Own(plain, whole), data, message_type);
+                self.deliver(connection, kind, PayloadLocation::Own(plain, whole), data, message_type);
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::{
     priority::Level,
     publications::Publications,
     stats::SendDropReason,
-    topics::{Change, Pick},
+    topics::{Pick, SubscriptionChange},
 };
 
 /// Publications are joined up to this many bytes: one write instead of many.
@@ -61,7 +61,7 @@ impl Shard {
             Some(_) => SendDropReason::SlowConsumer,
             None => SendDropReason::Disconnected,
         };
-        match self.core.shared.topics.another(&pick) {
+        match self.core.shared.topics.next_pick(&pick) {
             // Doesn't wait: shards that waited for each other would do so for ever.
             Some(next) => self.core.shared.mailboxes[next.connection.shard()].put_now(Command::Deliver(next, frame)),
             None => {
@@ -74,7 +74,7 @@ impl Shard {
     }
 
     /// Applies a change of a connection's subscriptions to this shard's lists.
-    pub(super) fn resubscribe(&mut self, key: ConnectionKey, change: Change) {
+    pub(super) fn resubscribe(&mut self, key: ConnectionKey, change: SubscriptionChange) {
         match self.table.get_mut(key) {
             Some(connection) => {
                 connection.is_subscriber = true;
@@ -86,7 +86,7 @@ impl Shard {
     }
 
     /// Notifies the application that a user joined or left, if the application takes messages.
-    pub(super) fn tell_presence(&mut self, kind: Kind, detail: &str) {
+    pub(super) fn push_presence_event(&mut self, kind: Kind, detail: &str) {
         if self.core.shared.config.delivery == Delivery::Queue {
             self.core.intake.push_event(kind, ConnectionKey::from_u64(u64::MAX), "", detail.as_bytes());
         }
@@ -113,7 +113,7 @@ pub(super) struct Joined {
 
 impl Joined {
     /// Whether a publication for `target` may be added.
-    pub(super) fn takes(&self, target: &Target) -> bool {
+    pub(super) fn accepts(&self, target: &Target) -> bool {
         self.bytes.len() < JOINED_BYTES && self.target.as_ref().is_none_or(|mine| mine == target)
     }
 
@@ -132,7 +132,7 @@ impl Joined {
     fn take(&mut self, publications: &Publications) -> Option<(Target, Chunk)> {
         let target = self.target.take()?;
         let messages = std::mem::take(&mut self.messages);
-        let joined = || Chunk::shared(publications.hold(self.bytes.split().freeze()), messages);
+        let joined = || Chunk::shared(publications.track(self.bytes.split().freeze()), messages);
         Some((target, self.first.take().unwrap_or_else(joined)))
     }
 }
@@ -167,8 +167,8 @@ mod tests {
     fn only_what_is_for_the_same_listeners_is_joined() {
         let topics = |ids: &[u64]| Target::Topics(Arc::from(ids));
         let mut joined = Joined::default();
-        assert!(joined.takes(&Target::All));
+        assert!(joined.accepts(&Target::All));
         joined.push(topics(&[1, 2]), Chunk::shared(Bytes::from_static(b"x"), 1));
-        assert!(joined.takes(&topics(&[1, 2])) && !joined.takes(&topics(&[1])) && !joined.takes(&Target::All));
+        assert!(joined.accepts(&topics(&[1, 2])) && !joined.accepts(&topics(&[1])) && !joined.accepts(&Target::All));
     }
 }

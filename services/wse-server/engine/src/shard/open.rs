@@ -20,9 +20,9 @@ fn has_blank_line(bytes: &[u8]) -> bool {
 }
 
 /// The response to a valid request.
-enum Answer {
+enum Admission {
     /// The client is admitted; `admitted` has its user if a token was checked.
-    Welcome { admitted: Option<Admitted>, cookies: String },
+    Accepted { admitted: Option<Admitted>, cookies: String },
     /// The client is upgraded only so that it can read why it is refused.
     Unauthorized(AuthError),
 }
@@ -49,23 +49,23 @@ impl Core {
             Err(_) => return self.reject_silently(RejectReason::Handshake),
         }
         // A request that arrives byte by byte isn't parsed again for each byte.
-        let has_news =
+        let may_be_complete =
             before == 0 || request.len() >= MAXIMAL_REQUEST || has_blank_line(&request[before.saturating_sub(3)..]);
-        match if has_news { handshake::parse(request) } else { Ok(None) } {
+        match if may_be_complete { handshake::parse(request) } else { Ok(None) } {
             Ok(None) => {
                 connection.partial = request.as_slice().to_vec();
                 Progress::More
             }
             Ok(Some(parsed)) => {
                 let (end, accept) = (parsed.end, parsed.accept);
-                connection.wants_message_pack = parsed.wants_message_pack;
+                connection.uses_message_pack = parsed.uses_message_pack;
                 if !self.shared.is_ready() {
                     return self.refuse(connection, Refusal::ServiceUnavailable, RejectReason::Draining);
                 }
-                let answer = self.examine(&parsed);
+                let reply = self.authenticate(&parsed);
                 connection.partial = request[end..].to_vec();
                 connection.has_unparsed = end < request.len();
-                self.answer(connection, answer, &accept)
+                self.reply(connection, reply, &accept)
             }
             Err(refusal) => self.refuse(connection, refusal, RejectReason::Handshake),
         }
@@ -73,36 +73,36 @@ impl Core {
 
     fn reject_silently(&mut self, reason: RejectReason) -> Progress {
         self.counters.rejected[reason as usize] += 1;
-        Progress::Gone(CloseReason::Eof)
+        Progress::Closed(CloseReason::Eof)
     }
 
-    fn examine(&self, request: &handshake::Request<'_>) -> Answer {
+    fn authenticate(&self, request: &handshake::Request<'_>) -> Admission {
         match &self.shared.gate {
-            None => Answer::Welcome { admitted: None, cookies: request.cookies.join("; ") },
+            None => Admission::Accepted { admitted: None, cookies: request.cookies.join("; ") },
             Some(gate) => match gate.admit(request.cookies.iter().copied(), request.authorization) {
-                Ok(admitted) => Answer::Welcome { admitted: Some(admitted), cookies: String::new() },
-                Err(error) => Answer::Unauthorized(error),
+                Ok(admitted) => Admission::Accepted { admitted: Some(admitted), cookies: String::new() },
+                Err(error) => Admission::Unauthorized(error),
             },
         }
     }
 
-    fn answer(&mut self, connection: &mut Connection, answer: Answer, accept: &[u8; 28]) -> Progress {
-        match answer {
-            Answer::Welcome { admitted, cookies } => {
+    fn reply(&mut self, connection: &mut Connection, reply: Admission, accept: &[u8; 28]) -> Progress {
+        match reply {
+            Admission::Accepted { admitted, cookies } => {
                 let open = self.shared.open.fetch_add(1, Ordering::Relaxed);
                 if open >= self.shared.config.max_connections {
                     self.shared.open.fetch_sub(1, Ordering::Relaxed);
                     return self.refuse(connection, Refusal::ServiceUnavailable, RejectReason::Full);
                 }
-                self.welcome(connection, admitted, &cookies, accept)
+                self.accept_client(connection, admitted, &cookies, accept)
             }
-            Answer::Unauthorized(error) => self.turn_away(connection, error, accept),
+            Admission::Unauthorized(error) => self.reject_token(connection, error, accept),
         }
     }
 
     /// Upgrades and registers the connection, and sends its first message in the same write, so that nothing can come
     /// before it.
-    fn welcome(
+    fn accept_client(
         &mut self,
         connection: &mut Connection,
         admitted: Option<Admitted>,
@@ -114,8 +114,8 @@ impl Core {
         connection.is_registered = true;
         connection.last_data_millis = self.now_millis;
         self.counters.accepted += 1;
-        if connection.wants_message_pack {
-            self.shared.recipients.packs(connection.key);
+        if connection.uses_message_pack {
+            self.shared.recipients.use_message_pack(connection.key);
         }
         self.shared.registry.open(connection.id, connection.key);
         let user = admitted.map(|admitted| {
@@ -125,7 +125,7 @@ impl Core {
                 self.shared.topics.set_acl(connection.key, rules, |_| {});
             }
             if self.shared.presence.is_some() {
-                self.shared.registry.introduce(connection.key, &admitted.user);
+                self.shared.registry.set_user(connection.key, &admitted.user);
             }
             admitted.user
         });
@@ -142,8 +142,9 @@ impl Core {
         let mut messages = 0;
         if let Some(user) = user {
             let message = self.random.id(self.wall_millis);
-            let greeting = envelope::server_ready(connection.id, message, &user, &self.shared.config, self.wall_millis);
-            frame::put(&mut out, Opcode::Text, greeting.as_bytes());
+            let ready_message =
+                envelope::server_ready(connection.id, message, &user, &self.shared.config, self.wall_millis);
+            frame::put(&mut out, Opcode::Text, ready_message.as_bytes());
             messages = 1;
         }
         self.send(connection, &out, messages);
@@ -155,28 +156,28 @@ impl Core {
     }
 
     /// Upgrades the connection to send an error and close it: browsers show scripts no status of a refused upgrade.
-    fn turn_away(&mut self, connection: &mut Connection, error: AuthError, accept: &[u8; 28]) -> Progress {
+    fn reject_token(&mut self, connection: &mut Connection, error: AuthError, accept: &[u8; 28]) -> Progress {
         self.counters.rejected[RejectReason::Auth as usize] += 1;
         let mut out = Vec::new();
         handshake::put_upgrade(&mut out, accept);
-        let told = envelope::auth_error(error.code(), error.message(), self.wall_millis);
-        frame::put(&mut out, Opcode::Text, told.as_bytes());
+        let message = envelope::auth_error(error.code(), error.message(), self.wall_millis);
+        frame::put(&mut out, Opcode::Text, message.as_bytes());
         frame::put_close(&mut out, 4401, "Authentication failed");
-        self.last_words(connection, &out)
+        self.send_final_bytes(connection, &out)
     }
 
     /// Responds to a request that is not upgraded.
     pub(super) fn refuse(&mut self, connection: &mut Connection, refusal: Refusal, reason: RejectReason) -> Progress {
         self.counters.rejected[reason as usize] += 1;
-        self.last_words(connection, refusal.response().as_bytes())
+        self.send_final_bytes(connection, refusal.response().as_bytes())
     }
 
     /// Sends a last response to a client that was not admitted, and half closes the connection, so that the client can
     /// read it.
-    fn last_words(&mut self, connection: &mut Connection, words: &[u8]) -> Progress {
+    fn send_final_bytes(&mut self, connection: &mut Connection, bytes: &[u8]) -> Progress {
         connection.phase = Phase::Lingering;
         let sent = self.counters.bytes_sent;
-        self.send(connection, words, 0);
+        self.send(connection, bytes, 0);
         self.counters.bytes_sent = sent;
         self.half_close(connection);
         Progress::More

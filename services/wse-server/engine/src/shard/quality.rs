@@ -41,8 +41,8 @@ impl Shard {
     pub(super) fn survey(&mut self) {
         let Some(mut survey) = self.surveys.0.pop_front() else { return };
         let end = (survey.next_slot + SURVEYED_PER_ROUND).min(self.table.slots());
-        for connection in self.table.range(survey.next_slot..end).filter(|connection| is_judged(connection)) {
-            survey.grades.count(self.core.judge(connection).grade);
+        for connection in self.table.range(survey.next_slot..end).filter(|connection| is_gradable(connection)) {
+            survey.grades.count(self.core.grade_connection(connection).grade);
         }
         survey.next_slot = end;
         if end < self.table.slots() {
@@ -52,20 +52,20 @@ impl Shard {
         }
     }
 
-    pub(super) fn tell_quality(&mut self, key: ConnectionKey, reply: &SyncSender<Option<Quality>>) {
-        let connection = self.table.get_mut(key).filter(|connection| is_judged(connection));
-        if let Err(error) = reply.try_send(connection.map(|connection| self.core.judge(connection))) {
+    pub(super) fn reply_with_quality(&mut self, key: ConnectionKey, reply: &SyncSender<Option<Quality>>) {
+        let connection = self.table.get_mut(key).filter(|connection| is_gradable(connection));
+        if let Err(error) = reply.try_send(connection.map(|connection| self.core.grade_connection(connection))) {
             tracing::debug!(%error, "nobody waits for the quality");
         }
     }
 }
 
-fn is_judged(connection: &Connection) -> bool {
+fn is_gradable(connection: &Connection) -> bool {
     connection.is_registered && connection.phase == Phase::Open
 }
 
 impl Core {
-    fn judge(&self, connection: &Connection) -> Quality {
+    fn grade_connection(&self, connection: &Connection) -> Quality {
         let limit = self.shared.config.max_outbound_queue_bytes;
         let (round_trip, jitter) = round_trip(&connection.socket).unzip();
         Quality::of(&Observed {

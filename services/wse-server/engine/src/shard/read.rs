@@ -6,13 +6,13 @@ use super::{Core, Overflow, assembly::BIG_FRAME};
 use crate::{
     connection::{Connection, Phase},
     frame::{self, Opcode, Violation},
-    intake::{Place, READ_BYTES},
+    intake::{PayloadLocation, READ_BYTES},
     receive::{DataKind, Step},
     stats::CloseReason,
 };
 
 /// Bytes that are read and discarded at once from a connection that is no longer read.
-const WASTE_BYTES: usize = 16 << 10;
+const DISCARD_BYTES: usize = 16 << 10;
 
 /// The result of work on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) enum Progress {
     /// No arena is free.
     Starved,
     /// The connection has ended.
-    Gone(CloseReason),
+    Closed(CloseReason),
 }
 
 /// The reason why parsing stopped.
@@ -46,7 +46,7 @@ impl Core {
         match connection.phase {
             Phase::Handshake => self.open(connection),
             Phase::Open | Phase::Closing => self.read(connection),
-            Phase::Lingering => self.waste(connection),
+            Phase::Lingering => self.discard(connection),
         }
     }
 
@@ -57,13 +57,13 @@ impl Core {
             self.read_small(connection)
         };
         self.send_replies(connection);
-        if connection.ends_when_flushed && connection.backlog.is_none() {
+        if connection.closes_when_flushed && connection.backlog.is_none() {
             if self.overflow != Overflow::Echo {
-                return Progress::Gone(CloseReason::Client);
+                return Progress::Closed(CloseReason::Client);
             }
             // As in `flush`: the echoes that the kernel still holds may be large, so the connection isn't closed at
             // once.
-            connection.ends_when_flushed = false;
+            connection.closes_when_flushed = false;
             self.half_close(connection);
         }
         progress
@@ -99,7 +99,7 @@ impl Core {
             stop => stop,
         };
         self.intake.end_read();
-        self.conclude(connection, stop).or(end).unwrap_or(if connection.is_readable {
+        self.finish_read(connection, stop).or(end).unwrap_or(if connection.is_readable {
             Progress::More
         } else {
             Progress::Drained
@@ -109,9 +109,9 @@ impl Core {
     /// Reads once. Returns how the connection ended, if it did.
     fn fill(&mut self, connection: &mut Connection) -> Option<Progress> {
         // While large messages wait for room, their beginnings are kept short.
-        let most = if self.assembly.is_tight() { BIG_FRAME } else { READ_BYTES };
-        match self.intake.read(&connection.socket, most) {
-            Ok((0, _)) => Some(Progress::Gone(CloseReason::Eof)),
+        let maximum = if self.assembly.is_contended() { BIG_FRAME } else { READ_BYTES };
+        match self.intake.read(&connection.socket, maximum) {
+            Ok((0, _)) => Some(Progress::Closed(CloseReason::Eof)),
             Ok((read, room)) => {
                 self.counters.bytes_received += read as u64;
                 // A short read has emptied the socket; the next bytes raise an edge.
@@ -123,12 +123,12 @@ impl Core {
                 None
             }
             Err(rustix::io::Errno::INTR) => None,
-            Err(_) => Some(Progress::Gone(CloseReason::Error)),
+            Err(_) => Some(Progress::Closed(CloseReason::Error)),
         }
     }
 
     /// Acts on the reason why parsing stopped. Returns the connection's progress if it isn't to be read further.
-    fn conclude(&mut self, connection: &mut Connection, stop: Stop) -> Option<Progress> {
+    fn finish_read(&mut self, connection: &mut Connection, stop: Stop) -> Option<Progress> {
         connection.expected = 0;
         match stop {
             Stop::Incomplete(expected) => {
@@ -139,17 +139,17 @@ impl Core {
                 connection.has_unparsed = true;
                 Some(Progress::Full)
             }
-            Stop::Close(code) => self.answer_close(connection, code),
+            Stop::Close(code) => self.reply_to_close(connection, code),
             Stop::Violation(violation) => {
-                self.violated(connection, violation);
+                self.close_for_violation(connection, violation);
                 None
             }
         }
     }
 
-    fn answer_close(&mut self, connection: &mut Connection, code: Option<u16>) -> Option<Progress> {
+    fn reply_to_close(&mut self, connection: &mut Connection, code: Option<u16>) -> Option<Progress> {
         if connection.phase == Phase::Closing {
-            return Some(Progress::Gone(CloseReason::Client));
+            return Some(Progress::Closed(CloseReason::Client));
         }
         match code {
             Some(code) => frame::put_close(&mut self.replies, code, ""),
@@ -157,7 +157,7 @@ impl Core {
         }
         connection.reason = Some(CloseReason::Client);
         connection.phase = Phase::Lingering;
-        connection.ends_when_flushed = true;
+        connection.closes_when_flushed = true;
         None
     }
 
@@ -172,16 +172,18 @@ impl Core {
                 Err(violation) => return (at, Stop::Violation(violation)),
             };
             let (result, next) = match step {
-                Step::Whole { kind, payload, next } if is_echo => {
-                    (self.echo(connection, kind, Place::Arena(payload)), next)
+                Step::Complete { kind, payload, next } if is_echo => {
+                    (self.echo(connection, kind, PayloadLocation::Arena(payload)), next)
                 }
-                Step::Whole { kind: DataKind::Text, payload, next } => (self.text(connection, payload), next),
-                Step::Whole { kind, payload, next } => (self.message(connection, kind, Place::Arena(payload)), next),
+                Step::Complete { kind: DataKind::Text, payload, next } => (self.text(connection, payload), next),
+                Step::Complete { kind, payload, next } => {
+                    (self.message(connection, kind, PayloadLocation::Arena(payload)), next)
+                }
                 Step::Incomplete(expected) => return (at, Stop::Incomplete(expected)),
-                Step::Nothing { next } => (Ok(()), next),
+                Step::Consumed { next } => (Ok(()), next),
                 Step::Joined { kind, payload, next } => {
-                    let whole = 0..payload.len();
-                    (self.whole(connection, kind, Place::Own(payload, whole)), next)
+                    let complete = 0..payload.len();
+                    (self.complete(connection, kind, PayloadLocation::Own(payload, complete)), next)
                 }
                 Step::Ping { payload, next } => {
                     frame::put_header(&mut self.replies, Opcode::Pong, payload.len());
@@ -208,14 +210,14 @@ impl Core {
         connection.partial.reserve_exact(room);
         let spare = &mut connection.partial.spare_capacity_mut()[..room];
         let read = match rustix::io::read(&connection.socket, spare).map(|(read, _)| read.len()) {
-            Ok(0) => return Progress::Gone(CloseReason::Eof),
+            Ok(0) => return Progress::Closed(CloseReason::Eof),
             Ok(read) => read,
             Err(rustix::io::Errno::AGAIN) => {
                 connection.is_readable = false;
                 return Progress::Drained;
             }
             Err(rustix::io::Errno::INTR) => return Progress::More,
-            Err(_) => return Progress::Gone(CloseReason::Error),
+            Err(_) => return Progress::Closed(CloseReason::Error),
         };
         let length = connection.partial.len() + read;
         // SAFETY: the kernel has initialised `read` bytes after the old length, within the capacity.
@@ -234,35 +236,42 @@ impl Core {
         connection.expected = 0;
         let limit = self.shared.config.max_message_size;
         let result = match connection.receiver.step(&mut frame, 0, limit) {
-            Ok(Step::Whole { kind, payload, .. }) => self.whole(connection, kind, Place::Own(frame, payload)),
+            Ok(Step::Complete { kind, payload, .. }) => {
+                self.complete(connection, kind, PayloadLocation::Own(frame, payload))
+            }
             Ok(Step::Joined { kind, payload, .. }) => {
-                let whole = 0..payload.len();
-                self.whole(connection, kind, Place::Own(payload, whole))
+                let complete = 0..payload.len();
+                self.complete(connection, kind, PayloadLocation::Own(payload, complete))
             }
             Ok(_) => Ok(()),
             Err(violation) => Err(violation),
         };
         if let Err(violation) = result {
-            self.violated(connection, violation);
+            self.close_for_violation(connection, violation);
         }
     }
 
     /// Processes a message that is not in the arena.
-    fn whole(&mut self, connection: &mut Connection, kind: DataKind, place: Place) -> Result<(), Violation> {
+    fn complete(
+        &mut self,
+        connection: &mut Connection,
+        kind: DataKind,
+        location: PayloadLocation,
+    ) -> Result<(), Violation> {
         if self.overflow == Overflow::Echo {
-            self.echo(connection, kind, place)
+            self.echo(connection, kind, location)
         } else {
-            self.message(connection, kind, place)
+            self.message(connection, kind, location)
         }
     }
 
     /// Discards what a client sends while its connection lingers, until the client closes it.
-    fn waste(&mut self, connection: &mut Connection) -> Progress {
-        let mut waste = [0_u8; WASTE_BYTES];
+    fn discard(&mut self, connection: &mut Connection) -> Progress {
+        let mut discard = [0_u8; DISCARD_BYTES];
         loop {
-            match rustix::io::read(&connection.socket, &mut waste) {
-                Ok(0) => return Progress::Gone(CloseReason::Eof),
-                Ok(WASTE_BYTES) => return Progress::More,
+            match rustix::io::read(&connection.socket, &mut discard) {
+                Ok(0) => return Progress::Closed(CloseReason::Eof),
+                Ok(DISCARD_BYTES) => return Progress::More,
                 Ok(_) if !connection.is_hung_up => {
                     connection.is_readable = false;
                     return Progress::Drained;
@@ -272,7 +281,7 @@ impl Core {
                     connection.is_readable = false;
                     return Progress::Drained;
                 }
-                Err(_) => return Progress::Gone(CloseReason::Error),
+                Err(_) => return Progress::Closed(CloseReason::Error),
             }
         }
     }

@@ -13,15 +13,15 @@ impl Shard {
         if !matches!(connection.phase, Phase::Open | Phase::Closing) {
             return true;
         }
-        match self.core.assembly.promise(connection, self.core.now_millis) {
-            Need::Nothing => true,
+        match self.core.assembly.reserve(connection, self.core.now_millis) {
+            Need::Granted => true,
             Need::Wait => {
-                connection.is_listed = true;
+                connection.is_queued = true;
                 self.core.assembly.queue.push_back(connection.key);
                 false
             }
             Need::GiveUp => {
-                self.core.crowd_out(connection);
+                self.core.close_for_memory(connection);
                 true
             }
         }
@@ -32,7 +32,7 @@ impl Shard {
         while let Some(&key) = self.core.assembly.queue.front() {
             if let Some(connection) = self.table.get_mut(key) {
                 let is_reading = matches!(connection.phase, Phase::Open | Phase::Closing);
-                if is_reading && self.core.assembly.promise(connection, self.core.now_millis) == Need::Wait {
+                if is_reading && self.core.assembly.reserve(connection, self.core.now_millis) == Need::Wait {
                     return;
                 }
                 self.ready.push_back(key);
@@ -44,7 +44,7 @@ impl Shard {
 
 impl Core {
     /// Ends a connection for whose message there is no room.
-    fn crowd_out(&mut self, connection: &mut Connection) {
+    fn close_for_memory(&mut self, connection: &mut Connection) {
         connection.receiver.forget();
         connection.partial = Vec::new();
         connection.expected = 0;

@@ -5,11 +5,11 @@ use std::ops::Range;
 use super::{Core, Overflow};
 use crate::{
     connection::Connection,
-    envelope::{Hello, Ping},
+    envelope::{ClientHello, Ping},
     format::{self, Binary, InflateError, Text},
     frame::{self, Opcode, Violation},
     inbound::Kind,
-    intake::Place,
+    intake::PayloadLocation,
     receive::DataKind,
     stats::DropReason,
 };
@@ -18,7 +18,7 @@ use crate::{
 enum Meaning {
     Deliver { kind: Kind, data: Range<usize>, message_type: Option<Range<usize>> },
     Ping(Ping),
-    Hello(Hello),
+    ClientHello(ClientHello),
     Pong,
     Inflate,
     Sealed,
@@ -30,7 +30,7 @@ fn meaning(bytes: &[u8], text: Text) -> Meaning {
         Text::Json { object, message_type } => Meaning::Deliver { kind: Kind::Json, data: object, message_type },
         // A ping that is no valid JSON is handed on as raw text.
         Text::Ping { object } => Ping::parse(&bytes[object]).map_or_else(raw, Meaning::Ping),
-        Text::Hello { object } => Meaning::Hello(Hello::parse(&bytes[object])),
+        Text::ClientHello { object } => Meaning::ClientHello(ClientHello::parse(&bytes[object])),
         Text::Pong => Meaning::Pong,
         Text::Raw => raw(),
     }
@@ -41,7 +41,7 @@ fn meaning(bytes: &[u8], text: Text) -> Meaning {
 fn packed(bytes: &[u8], value: Range<usize>, message_type: Option<Range<usize>>) -> Meaning {
     let own = match message_type.as_ref().map(|range| &bytes[range.clone()]) {
         Some(b"ping") => Ping::unpack(&bytes[value.clone()]).map(Meaning::Ping),
-        Some(b"client_hello") => Some(Meaning::Hello(Hello::unpack(&bytes[value.clone()]))),
+        Some(b"client_hello") => Some(Meaning::ClientHello(ClientHello::unpack(&bytes[value.clone()]))),
         Some(b"pong" | b"PONG") => Some(Meaning::Pong),
         _ => None,
     };
@@ -61,7 +61,7 @@ impl Core {
             Text::Json { object, message_type } => {
                 connection.last_data_millis = self.now_millis;
                 self.count_received(connection);
-                match self.refusal() {
+                match self.drop_reason() {
                     None => self.intake.push_in_arena(Kind::Json, connection.key, range, object, message_type),
                     Some(reason) => self.drop_message(connection, reason),
                 }
@@ -69,7 +69,7 @@ impl Core {
             }
             text => {
                 let meaning = meaning(bytes, text);
-                self.act(connection, Place::Arena(range), meaning)
+                self.handle(connection, PayloadLocation::Arena(range), meaning)
             }
         }
     }
@@ -79,24 +79,24 @@ impl Core {
         &mut self,
         connection: &mut Connection,
         kind: DataKind,
-        place: Place,
+        location: PayloadLocation,
     ) -> Result<(), Violation> {
-        let bytes = match &place {
-            Place::Arena(range) => &self.intake.bytes()[range.clone()],
-            Place::Own(bytes, range) => &bytes[range.clone()],
+        let bytes = match &location {
+            PayloadLocation::Arena(range) => &self.intake.bytes()[range.clone()],
+            PayloadLocation::Own(bytes, range) => &bytes[range.clone()],
         };
         let meaning = match kind {
             DataKind::Text => Self::read_text(bytes)?,
             DataKind::Binary if bytes.starts_with(format::ENCRYPTED) && connection.secured().is_some() => {
                 Meaning::Sealed
             }
-            DataKind::Binary => match format::classify_binary(bytes, connection.wants_message_pack) {
+            DataKind::Binary => match format::classify_binary(bytes, connection.uses_message_pack) {
                 Binary::MessagePack { value, message_type } => packed(bytes, value, message_type),
                 Binary::Compressed => Meaning::Inflate,
                 Binary::Other => Meaning::Deliver { kind: Kind::Binary, data: 0..bytes.len(), message_type: None },
             },
         };
-        self.act(connection, place, meaning)
+        self.handle(connection, location, meaning)
     }
 
     fn read_text(text: &[u8]) -> Result<Meaning, Violation> {
@@ -106,23 +106,28 @@ impl Core {
         Ok(meaning(text, format::classify(text)))
     }
 
-    fn act(&mut self, connection: &mut Connection, place: Place, meaning: Meaning) -> Result<(), Violation> {
+    fn handle(
+        &mut self,
+        connection: &mut Connection,
+        location: PayloadLocation,
+        meaning: Meaning,
+    ) -> Result<(), Violation> {
         connection.last_data_millis = self.now_millis;
         match meaning {
             Meaning::Deliver { kind, data, message_type } => {
                 self.count_received(connection);
-                self.deliver(connection, kind, place, data, message_type);
+                self.deliver(connection, kind, location, data, message_type);
             }
             Meaning::Ping(ping) => {
-                let mut answer = [0; 160];
-                let answer = ping.answer(self.wall_millis, &mut answer);
-                frame::put(&mut self.replies, Opcode::Text, answer);
-                self.count_answered(connection, 1);
+                let mut pong = [0; 160];
+                let pong = ping.pong(self.wall_millis, &mut pong);
+                frame::put(&mut self.replies, Opcode::Text, pong);
+                self.count_consumed(connection, 1);
             }
-            Meaning::Hello(hello) => self.greet(connection, &hello),
-            Meaning::Sealed => self.open_sealed(connection, &place),
-            Meaning::Pong => self.count_answered(connection, 0),
-            Meaning::Inflate => return self.inflate(connection, place),
+            Meaning::ClientHello(hello) => self.reply_to_hello(connection, &hello),
+            Meaning::Sealed => self.open_sealed(connection, &location),
+            Meaning::Pong => self.count_consumed(connection, 0),
+            Meaning::Inflate => return self.inflate(connection, location),
         }
         Ok(())
     }
@@ -133,19 +138,19 @@ impl Core {
         self.counters.received += 1;
     }
 
-    pub(super) fn count_answered(&mut self, connection: &mut Connection, answers: u32) {
+    pub(super) fn count_consumed(&mut self, connection: &mut Connection, replies: u32) {
         self.count_received(connection);
         connection.consumed += 1;
         self.counters.consumed += 1;
-        self.reply_messages += answers;
+        self.reply_messages += replies;
     }
 
     /// Inflates a message and processes the result as text. If it is no zlib stream, or the result is no text, the
     /// message is handed on as it came.
-    fn inflate(&mut self, connection: &mut Connection, place: Place) -> Result<(), Violation> {
-        let bytes = match &place {
-            Place::Arena(range) => &self.intake.bytes()[range.clone()],
-            Place::Own(bytes, range) => &bytes[range.clone()],
+    fn inflate(&mut self, connection: &mut Connection, location: PayloadLocation) -> Result<(), Violation> {
+        let bytes = match &location {
+            PayloadLocation::Arena(range) => &self.intake.bytes()[range.clone()],
+            PayloadLocation::Own(bytes, range) => &bytes[range.clone()],
         };
         let whole = 0..bytes.len();
         let mut inflated = std::mem::take(&mut self.inflated);
@@ -156,13 +161,13 @@ impl Core {
         let outcome = match meaning {
             Ok(Ok(meaning)) => {
                 let length = inflated.len();
-                let place = Place::Own(inflated, 0..length);
-                return self.act(connection, place, meaning);
+                let location = PayloadLocation::Own(inflated, 0..length);
+                return self.handle(connection, location, meaning);
             }
             Err(InflateError::TooBig) => Err(Violation::TooBig),
             Ok(Err(_)) | Err(InflateError::Invalid) => {
                 self.count_received(connection);
-                self.deliver(connection, Kind::Binary, place, whole, None);
+                self.deliver(connection, Kind::Binary, location, whole, None);
                 Ok(())
             }
         };
@@ -172,7 +177,7 @@ impl Core {
 
     /// Why a message isn't handed on; `None` if it is.
     #[inline]
-    fn refusal(&self) -> Option<DropReason> {
+    fn drop_reason(&self) -> Option<DropReason> {
         match self.overflow {
             Overflow::Wait => None,
             Overflow::Drop => self.intake.is_full().then_some(DropReason::InboundOverflow),
@@ -190,14 +195,14 @@ impl Core {
         &mut self,
         connection: &mut Connection,
         kind: Kind,
-        place: Place,
+        location: PayloadLocation,
         data: Range<usize>,
         message_type: Option<Range<usize>>,
     ) {
-        if let Some(reason) = self.refusal() {
+        if let Some(reason) = self.drop_reason() {
             return self.drop_message(connection, reason);
         }
         self.counters.malformed += u64::from(kind == Kind::Raw);
-        self.intake.push(kind, connection.key, place, data, message_type);
+        self.intake.push(kind, connection.key, location, data, message_type);
     }
 }

@@ -21,7 +21,7 @@ const SPARE_BACKLOGS: usize = 1024;
 /// A client with this many bytes waiting isn't read until it takes some: replies to its requests would only wait too.
 const BEHIND_BYTES: usize = 1 << 20;
 /// A buffer for replies that grew beyond this many bytes is shrunk to it.
-const REPLIES_KEPT: usize = 1 << 20;
+const REPLIES_CAPACITY: usize = 1 << 20;
 
 impl Core {
     /// Sends framed bytes that hold `messages` messages. What the socket doesn't take is copied.
@@ -30,7 +30,7 @@ impl Core {
         if written < bytes.len() {
             let bytes = Bytes::copy_from_slice(bytes);
             let level = self.reply_level(connection);
-            self.keep(connection, Chunk { bytes, messages, is_own: true }, level, written);
+            self.queue_unsent(connection, Chunk { bytes, messages, is_own: true }, level, written);
         }
     }
 
@@ -38,7 +38,7 @@ impl Core {
     pub(super) fn send_shared(&mut self, connection: &mut Connection, bytes: &Bytes, messages: u32) {
         let Some(written) = self.try_send(connection, bytes, messages) else { return };
         if written < bytes.len() {
-            self.keep(connection, Chunk::shared(bytes.clone(), messages), Level::Normal, written);
+            self.queue_unsent(connection, Chunk::shared(bytes.clone(), messages), Level::Normal, written);
         }
     }
 
@@ -82,7 +82,7 @@ impl Core {
         if !self.is_over_limit(connection) {
             return true;
         }
-        let most = match self.shared.config.max_outbound_queue_bytes {
+        let maximum = match self.shared.config.max_outbound_queue_bytes {
             0 => usize::MAX,
             limit => limit - 1,
         };
@@ -92,7 +92,7 @@ impl Core {
             return false;
         };
         let before = backlog.own_bytes();
-        let Some(lost) = backlog.make_room(level, most, surplus) else { return false };
+        let Some(lost) = backlog.make_room(level, maximum, surplus) else { return false };
         self.outbound_bytes -= before - backlog.own_bytes();
         connection.is_dropping = true;
         self.count_all_slow(connection, lost);
@@ -154,7 +154,7 @@ impl Core {
     /// Adds a chunk to the backlog, after what waits with the same level; `written` bytes of it were sent already. If
     /// the shard's backlogs would have more than twice their limit, the connection is cut off: one without a backlog
     /// isn't checked against the limit, and thousands of new ones may each add a little.
-    pub(super) fn keep(&mut self, connection: &mut Connection, chunk: Chunk, level: Level, written: usize) {
+    pub(super) fn queue_unsent(&mut self, connection: &mut Connection, chunk: Chunk, level: Level, written: usize) {
         if chunk.is_own {
             if self.outbound_bytes + chunk.bytes.len() > 2 * self.outbound_limit.max(chunk.bytes.len()) {
                 self.count_slow(connection, level, u64::from(chunk.messages));
@@ -172,8 +172,8 @@ impl Core {
 
     /// Keeps an empty backlog for the next connection that needs one.
     pub(super) fn spare(&mut self, mut backlog: Box<Backlog>) {
-        backlog.is_refused = false;
-        if self.spare_backlogs.len() < SPARE_BACKLOGS && backlog.is_handy() {
+        backlog.is_blocked = false;
+        if self.spare_backlogs.len() < SPARE_BACKLOGS && backlog.is_reusable() {
             self.spare_backlogs.push(backlog);
         }
     }
@@ -187,12 +187,12 @@ impl Core {
                 Ok(written) => {
                     self.counters.bytes_sent += written as u64;
                     self.count_sent(connection, backlog.advance(written));
-                    connection.has_taken = true;
+                    connection.has_progressed = true;
                 }
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => {
                     self.outbound_bytes -= before - backlog.own_bytes();
-                    backlog.is_refused = true;
+                    backlog.is_blocked = true;
                     connection.backlog = Some(backlog);
                     return Progress::Drained;
                 }
@@ -203,7 +203,7 @@ impl Core {
         self.spare(backlog);
         // The kernel still holds what a slow client is to read, including the Close frame. Closing a socket with unread
         // input would discard that, so the connection stays until the client closes it.
-        connection.ends_when_flushed = false;
+        connection.closes_when_flushed = false;
         if connection.phase == Phase::Lingering {
             self.half_close(connection);
         }
@@ -220,16 +220,16 @@ impl Core {
         self.send(connection, &replies, messages);
         self.reply_level = Level::Normal;
         replies.clear();
-        replies.shrink_to(REPLIES_KEPT);
+        replies.shrink_to(REPLIES_CAPACITY);
         self.replies = replies;
-        if connection.phase == Phase::Lingering && !connection.ends_when_flushed {
+        if connection.phase == Phase::Lingering && !connection.closes_when_flushed {
             self.half_close(connection);
         }
     }
 
     /// Ends a connection after a protocol violation: the Close frame follows the replies, and the client isn't read any
     /// more.
-    pub(super) fn violated(&mut self, connection: &mut Connection, violation: Violation) {
+    pub(super) fn close_for_violation(&mut self, connection: &mut Connection, violation: Violation) {
         if connection.phase != Phase::Closing {
             frame::put_close(&mut self.replies, violation.close_code(), "");
             connection.reason = Some(match violation {
@@ -245,17 +245,17 @@ impl Core {
     }
 
     /// Sends a Close frame on an open connection, and waits for the client's.
-    pub(super) fn close(&mut self, connection: &mut Connection, code: u16, words: &str, reason: CloseReason) {
+    pub(super) fn close(&mut self, connection: &mut Connection, code: u16, text: &str, reason: CloseReason) {
         connection.phase = Phase::Closing;
         connection.reason = Some(reason);
-        let mut goodbye = Vec::with_capacity(words.len() + frame::MAXIMAL_HEADER);
-        frame::put_close(&mut goodbye, code, words);
+        let mut close_frame = Vec::with_capacity(text.len() + frame::MAXIMAL_HEADER);
+        frame::put_close(&mut close_frame, code, text);
         if let Some(backlog) = &mut connection.backlog {
             // The Close frame waits after everything else, and the limit doesn't apply to it.
-            self.outbound_bytes += goodbye.len();
-            backlog.push(Chunk { bytes: goodbye.into(), messages: 0, is_own: true }, Level::Background, 0);
+            self.outbound_bytes += close_frame.len();
+            backlog.push(Chunk { bytes: close_frame.into(), messages: 0, is_own: true }, Level::Background, 0);
         } else {
-            self.send(connection, &goodbye, 0);
+            self.send(connection, &close_frame, 0);
         }
     }
 

@@ -3,7 +3,7 @@
 use super::glob;
 
 /// The most rules of a connection, as each is compared with each subscription.
-const MOST_RULES: usize = 1024;
+const MAXIMAL_RULES: usize = 1024;
 
 /// Rules for a connection's topics, as names or patterns. A denial wins. Without any permission, everything that isn't
 /// denied is allowed.
@@ -20,8 +20,8 @@ impl TopicAcl {
     /// Returns a [`TopicError`](super::TopicError) if there are too many rules or one is no valid topic. The caller
     /// must then allow the client nothing, not everything.
     pub fn new(allow: Vec<String>, deny: Vec<String>) -> Result<Self, super::TopicError> {
-        if allow.len() + deny.len() > MOST_RULES {
-            return Err(super::TopicError::TooManyRules { rules: allow.len() + deny.len(), most: MOST_RULES });
+        if allow.len() + deny.len() > MAXIMAL_RULES {
+            return Err(super::TopicError::TooManyRules { rules: allow.len() + deny.len(), maximum: MAXIMAL_RULES });
         }
         for rule in allow.iter().chain(&deny) {
             super::check(rule)?;

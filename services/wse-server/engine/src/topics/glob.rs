@@ -17,23 +17,23 @@ pub(crate) fn is_pattern(text: &str) -> bool {
 /// at most as many steps as the product of both lengths.
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
-    let (mut at, mut here) = (0, 0);
+    let (mut at, mut position) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;
-    while here < name.len() {
+    while position < name.len() {
         match pattern.get(at) {
             Some(b'*') => {
                 at += 1;
-                retry = Some((at, here));
+                retry = Some((at, position));
                 continue;
             }
             Some(b'?') => {
                 at += 1;
-                here += character(name, here);
+                position += character(name, position);
                 continue;
             }
-            Some(byte) if *byte == name[here] => {
+            Some(byte) if *byte == name[position] => {
                 at += 1;
-                here += 1;
+                position += 1;
                 continue;
             }
             _ => {}
@@ -41,7 +41,7 @@ pub(crate) fn matches(pattern: &str, name: &str) -> bool {
         let Some((after_star, from)) = retry else { return false };
         let next = from + character(name, from);
         retry = Some((after_star, next));
-        (at, here) = (after_star, next);
+        (at, position) = (after_star, next);
     }
     pattern[at..].iter().all(|byte| *byte == b'*')
 }
@@ -57,15 +57,15 @@ fn character(text: &[u8], at: usize) -> usize {
     .min(text.len() - at)
 }
 
-/// Whether `rule` matches every name that `wanted` (a name or a pattern) matches.
+/// Whether `rule` matches every name that `requested` (a name or a pattern) matches.
 ///
 /// A result of true is always right. Where both have several wildcards the result may be false although `rule` covers
-/// `wanted`, which denies the subscription.
-pub(crate) fn covers(rule: &str, wanted: &str) -> bool {
-    relate(rule, wanted, &|rule, wanted| match (rule, wanted) {
+/// `requested`, which denies the subscription.
+pub(crate) fn covers(rule: &str, requested: &str) -> bool {
+    relate(rule, requested, &|rule, requested| match (rule, requested) {
         (_, '*') => false,
         ('?', _) => true,
-        (rule, wanted) => rule == wanted,
+        (rule, requested) => rule == requested,
     })
     .covers
 }
@@ -90,8 +90,8 @@ fn relate(one: &str, other: &str, same: &dyn Fn(char, char) -> bool) -> Relation
     let mut overlapping = covering.clone();
     covering[0] = true;
     overlapping[0] = true;
-    for (index, wanted) in other.iter().enumerate() {
-        overlapping[index + 1] = overlapping[index] && *wanted == '*';
+    for (index, requested) in other.iter().enumerate() {
+        overlapping[index + 1] = overlapping[index] && *requested == '*';
     }
     for rule in one.chars() {
         covering = step(&covering, rule, &other, same, false);
@@ -109,12 +109,12 @@ fn step(
 ) -> Vec<bool> {
     let mut after = vec![false; before.len()];
     after[0] = rule == '*' && before[0];
-    for (index, wanted) in other.iter().enumerate() {
+    for (index, requested) in other.iter().enumerate() {
         after[index + 1] = if rule == '*' {
             before[index + 1] || after[index]
         } else {
-            let is_star = *wanted == '*';
-            (before[index] && !is_star && same(rule, *wanted))
+            let is_star = *requested == '*';
+            (before[index] && !is_star && same(rule, *requested))
                 || (other_may_take && is_star && (before[index + 1] || before[index] || after[index]))
         };
     }
@@ -150,13 +150,14 @@ mod tests {
 
     #[test]
     fn a_rule_covers_a_pattern_only_if_it_holds_for_all_its_names() {
-        for (rule, wanted) in
+        for (rule, requested) in
             [("*", "*"), ("a.*", "a.b.*"), ("a.*", "a.b"), ("a?", "a?"), ("*", "a?b*"), ("a*", "a*b*")]
         {
-            assert!(covers(rule, wanted), "{rule} {wanted}");
+            assert!(covers(rule, requested), "{rule} {requested}");
         }
-        for (rule, wanted) in [("a.*", "*"), ("a?c", "a*c"), ("a.b", "a.?"), ("a", "b"), ("?", "*"), ("a.b", "a.*")] {
-            assert!(!covers(rule, wanted), "{rule} {wanted}");
+        for (rule, requested) in [("a.*", "*"), ("a?c", "a*c"), ("a.b", "a.?"), ("a", "b"), ("?", "*"), ("a.b", "a.*")]
+        {
+            assert!(!covers(rule, requested), "{rule} {requested}");
         }
     }
 
@@ -189,12 +190,12 @@ mod tests {
         }
 
         #[test]
-        fn what_is_covered_has_no_name_outside_and_what_does_not_overlap_none_inside(
-            rule in "[ab*?]{0,5}", wanted in "[ab*?]{0,5}", name in "[ab]{0,6}",
+        fn covered_patterns_match_nothing_outside_and_disjoint_ones_nothing_inside(
+            rule in "[ab*?]{0,5}", requested in "[ab*?]{0,5}", name in "[ab]{0,6}",
         ) {
-            if matches(&wanted, &name) {
-                prop_assert!(!covers(&rule, &wanted) || matches(&rule, &name));
-                prop_assert!(overlaps(&rule, &wanted) || !matches(&rule, &name));
+            if matches(&requested, &name) {
+                prop_assert!(!covers(&rule, &requested) || matches(&rule, &name));
+                prop_assert!(overlaps(&rule, &requested) || !matches(&rule, &name));
             }
         }
     }

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::AtomicU64},
 };
 
-use super::{Change, Pick, TopicId, glob, group::Group, subscriber::Subscriber};
+use super::{Pick, SubscriptionChange, TopicId, glob, group::Group, subscriber::Subscriber};
 use crate::key::ConnectionKey;
 
 /// One name or pattern that has subscribers.
@@ -19,7 +19,7 @@ pub(super) struct Topic {
 }
 
 impl Topic {
-    pub(super) fn is_deserted(&self) -> bool {
+    pub(super) fn is_unused(&self) -> bool {
         self.groups.is_empty() && self.listeners.iter().all(|count| *count == 0)
     }
 
@@ -40,9 +40,13 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn enlist(&mut self, connection: ConnectionKey, tell: &mut impl FnMut(Change)) -> &mut Subscriber {
+    pub(super) fn register(
+        &mut self,
+        connection: ConnectionKey,
+        notify: &mut impl FnMut(SubscriptionChange),
+    ) -> &mut Subscriber {
         self.subscribers.entry(connection).or_insert_with(|| {
-            tell(Change::Enlist);
+            notify(SubscriptionChange::Registered);
             Subscriber::default()
         })
     }
@@ -84,15 +88,15 @@ impl State {
         connection: ConnectionKey,
         id: TopicId,
         group: Option<&str>,
-        tell: &mut impl FnMut(Change),
+        notify: &mut impl FnMut(SubscriptionChange),
     ) {
         let subscriber = self.subscribers.get_mut(&connection).expect("whoever joins is known");
         let group: Option<Arc<str>> = group.map(Into::into);
-        if subscriber.way(id).is_some_and(|way| *way == group) {
+        if subscriber.membership(id).is_some_and(|membership| *membership == group) {
             return;
         }
         if subscriber.has(id) {
-            self.part(connection, id, tell);
+            self.leave_topic(connection, id, notify);
         }
         let subscriber = self.subscribers.get_mut(&connection).expect("it stays when it parts");
         subscriber.add(id, group.clone());
@@ -100,7 +104,7 @@ impl State {
         match group {
             None => {
                 topic.listeners[connection.shard()] += 1;
-                tell(Change::Listen(id));
+                notify(SubscriptionChange::Subscribed(id));
             }
             Some(name) => match topic.groups.iter_mut().find(|group| group.name == name) {
                 Some(group) => group.add(connection),
@@ -110,13 +114,18 @@ impl State {
     }
 
     /// Ends one subscription. Returns whether there was one.
-    pub(super) fn part(&mut self, connection: ConnectionKey, id: TopicId, tell: &mut impl FnMut(Change)) -> bool {
-        let way = self.subscribers.get_mut(&connection).and_then(|subscriber| subscriber.remove(id));
-        let (Some(way), Some(topic)) = (way, self.topics.get_mut(&id)) else { return false };
-        match way {
+    pub(super) fn leave_topic(
+        &mut self,
+        connection: ConnectionKey,
+        id: TopicId,
+        notify: &mut impl FnMut(SubscriptionChange),
+    ) -> bool {
+        let membership = self.subscribers.get_mut(&connection).and_then(|subscriber| subscriber.remove(id));
+        let (Some(membership), Some(topic)) = (membership, self.topics.get_mut(&id)) else { return false };
+        match membership {
             None => {
                 topic.listeners[connection.shard()] -= 1;
-                tell(Change::Ignore(id));
+                notify(SubscriptionChange::Unsubscribed(id));
             }
             Some(name) => {
                 topic.groups.iter_mut().filter(|group| group.name == name).for_each(|group| group.remove(connection));

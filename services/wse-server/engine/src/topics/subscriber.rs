@@ -31,7 +31,7 @@ impl Subscriber {
 
     /// The queue group of a subscription, `Some(None)` without a group; `None` if the connection isn't subscribed to
     /// the topic.
-    pub(super) fn way(&self, topic: TopicId) -> Option<&Option<Arc<str>>> {
+    pub(super) fn membership(&self, topic: TopicId) -> Option<&Option<Arc<str>>> {
         self.topics.get(&topic)
     }
 

@@ -35,7 +35,7 @@ pub(crate) fn timing() -> ClusterTiming {
         heartbeat: Duration::from_millis(50),
         first_pause: Duration::from_millis(20),
         longest_pause: Duration::from_millis(100),
-        rest: Duration::from_millis(200),
+        breaker_reset: Duration::from_millis(200),
         ..ClusterTiming::default()
     }
 }
@@ -63,7 +63,7 @@ impl Node {
     }
 
     /// A node with recovery enabled.
-    pub(crate) fn with_past(peers: &[SocketAddr]) -> Self {
+    pub(crate) fn with_history(peers: &[SocketAddr]) -> Self {
         Self::with(Config { recovery: Some(RecoveryConfig::default()), ..config() }, cluster(peers))
     }
 
@@ -87,7 +87,7 @@ impl Node {
     }
 
     /// Waits until this many other instances are known to subscribe to the topic.
-    pub(crate) fn until_wanted(&self, topic: &str, count: usize) {
+    pub(crate) fn until_interest(&self, topic: &str, count: usize) {
         until("wanting", || self.server.topic_interest(topic) == count);
     }
 
@@ -98,7 +98,7 @@ impl Node {
     }
 
     /// Waits until everything that `sender` sent has arrived or is counted as lost.
-    pub(crate) fn until_all_of(&self, sender: &Self) {
+    pub(crate) fn until_received_from(&self, sender: &Self) {
         until("counting", || {
             let stats = self.stats();
             sender.stats().queued == 0 && stats.received + stats.lost == sender.stats().sent
@@ -177,7 +177,7 @@ impl Wire {
         Self { address, state, thread: Some(thread) }
     }
 
-    /// Closes all connections, and new ones as soon as they are accepted, until [`Wire::mend`].
+    /// Closes all connections, and new ones as soon as they are accepted, until [`Wire::restore`].
     pub(crate) fn cut(&self) {
         self.state.is_cut.store(true, Ordering::SeqCst);
         for stream in self.state.streams.lock().unwrap().drain(..) {
@@ -185,7 +185,7 @@ impl Wire {
         }
     }
 
-    pub(crate) fn mend(&self) {
+    pub(crate) fn restore(&self) {
         self.state.is_cut.store(false, Ordering::SeqCst);
     }
 
@@ -225,14 +225,14 @@ impl Drop for Wire {
 }
 
 /// A peer that sends the bytes that a test gives it.
-pub(crate) struct Puppet {
+pub(crate) struct FakePeer {
     pub(crate) stream: TcpStream,
     buffer: Vec<u8>,
 }
 
 /// A frame that the peer received.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Came {
+pub(crate) struct ReceivedFrame {
     pub(crate) kind: Option<Kind>,
     pub(crate) flags: u8,
     pub(crate) topic: String,
@@ -248,9 +248,9 @@ pub(crate) fn hello(instance: &str, capabilities: u32) -> Vec<u8> {
     frame::encode(Kind::Hello, 0, b"", &payload).to_vec()
 }
 
-impl Puppet {
+impl FakePeer {
     /// A connected peer that has sent nothing yet.
-    pub(crate) fn stranger(address: SocketAddr) -> Self {
+    pub(crate) fn connected(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
@@ -260,11 +260,11 @@ impl Puppet {
 
     /// A connected peer after the exchange of hellos.
     pub(crate) fn linked(address: SocketAddr, instance: &str, capabilities: u32) -> Self {
-        let mut puppet = Self::stranger(address);
+        let mut fake_peer = Self::connected(address);
         // Sorts before the names of real instances.
-        puppet.write(&hello(&format!("0-{instance}"), capabilities));
-        assert_eq!(puppet.next().expect("a hello comes back").kind, Some(Kind::Hello));
-        puppet
+        fake_peer.write(&hello(&format!("0-{instance}"), capabilities));
+        assert_eq!(fake_peer.next().expect("a hello comes back").kind, Some(Kind::Hello));
+        fake_peer
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8]) {
@@ -276,11 +276,11 @@ impl Puppet {
     }
 
     /// The next frame; `None` when the connection ends.
-    pub(crate) fn next(&mut self) -> Option<Came> {
+    pub(crate) fn next(&mut self) -> Option<ReceivedFrame> {
         loop {
             if let Some((frame, used)) = frame::parse(&self.buffer).unwrap() {
                 let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-                let came = Came {
+                let received = ReceivedFrame {
                     kind: Kind::of(frame.kind),
                     flags: frame.flags,
                     topic: text(frame.topic),
@@ -288,7 +288,7 @@ impl Puppet {
                     stamp: frame.stamp,
                 };
                 self.buffer.drain(..used);
-                return Some(came);
+                return Some(received);
             }
             let mut chunk = [0; 16 << 10];
             match self.stream.read(&mut chunk) {
@@ -303,11 +303,11 @@ impl Puppet {
     }
 
     /// The next frame of this type. Skips frames of other types.
-    pub(crate) fn expect(&mut self, kind: Kind) -> Came {
+    pub(crate) fn expect(&mut self, kind: Kind) -> ReceivedFrame {
         loop {
-            let came = self.next().unwrap_or_else(|| panic!("hung up before {kind:?}"));
-            if came.kind == Some(kind) {
-                return came;
+            let received = self.next().unwrap_or_else(|| panic!("hung up before {kind:?}"));
+            if received.kind == Some(kind) {
+                return received;
             }
         }
     }
@@ -321,8 +321,8 @@ impl Puppet {
 /// Connects a client to `node`, subscribes it with recovery, and returns it with the outcome for the topic.
 pub(crate) fn recover(node: &Node, topic: &str, from: Option<wse_engine::Position>) -> (Client, wse_engine::Recovered) {
     let (client, id) = Client::ready(node.server.address());
-    let mut told = node.server.subscribe_with_recovery(&id, &[topic], from).unwrap();
-    (client, told.remove(topic).unwrap().unwrap())
+    let mut recovered = node.server.subscribe_with_recovery(&id, &[topic], from).unwrap();
+    (client, recovered.remove(topic).unwrap().unwrap())
 }
 
 pub(crate) fn default_client() -> Config {

@@ -66,14 +66,14 @@ impl RedisServer {
     }
 
     /// Sends one command. Returns the reply's line, or the content of a string reply.
-    pub(crate) fn ask(&self, words: &[&str]) -> String {
-        ask(self.address(), words).unwrap()
+    pub(crate) fn command(&self, arguments: &[&str]) -> String {
+        command(self.address(), arguments).unwrap()
     }
 
     /// The number of channels with subscribers, and the number of subscribed patterns.
     pub(crate) fn interest(&self) -> (usize, usize) {
-        let number = |answer: String| answer[1..].parse().unwrap();
-        (number(self.ask(&["PUBSUB", "CHANNELS"])), number(self.ask(&["PUBSUB", "NUMPAT"])))
+        let number = |reply: String| reply[1..].parse().unwrap();
+        (number(self.command(&["PUBSUB", "CHANNELS"])), number(self.command(&["PUBSUB", "NUMPAT"])))
     }
 }
 
@@ -95,7 +95,7 @@ fn spawn(port: u16, options: &[String]) -> Option<Child> {
         .unwrap();
     let deadline = Instant::now() + PATIENCE;
     while process.try_wait().unwrap().is_none() {
-        if ask(([127, 0, 0, 1], port).into(), &["PING"]).is_ok_and(|answer| answer == "+PONG") {
+        if command(([127, 0, 0, 1], port).into(), &["PING"]).is_ok_and(|reply| reply == "+PONG") {
             return Some(process);
         }
         assert!(Instant::now() < deadline, "Redis does not answer");
@@ -104,11 +104,11 @@ fn spawn(port: u16, options: &[String]) -> Option<Child> {
     None
 }
 
-fn ask(address: SocketAddr, words: &[&str]) -> std::io::Result<String> {
+fn command(address: SocketAddr, arguments: &[&str]) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    let parts: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
-    stream.write_all(format!("*{}\r\n{parts}", words.len()).as_bytes())?;
+    let parts: String = arguments.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+    stream.write_all(format!("*{}\r\n{parts}", arguments.len()).as_bytes())?;
     let mut lines = BufReader::new(stream);
     let mut line = String::new();
     lines.read_line(&mut line)?;
@@ -121,7 +121,7 @@ fn ask(address: SocketAddr, words: &[&str]) -> std::io::Result<String> {
 }
 
 /// A TCP proxy to a Redis that can hold back replies and close its connections.
-pub(crate) struct Way {
+pub(crate) struct RedisProxy {
     address: SocketAddr,
     connections: Arc<Mutex<Vec<Carried>>>,
     pub(crate) accepted: Arc<AtomicUsize>,
@@ -129,29 +129,29 @@ pub(crate) struct Way {
 
 /// A proxied connection with both of its sockets.
 struct Carried {
-    ends: [TcpStream; 2],
+    sides: [TcpStream; 2],
     withholds: Arc<AtomicBool>,
 }
 
-impl Way {
+impl RedisProxy {
     pub(crate) fn to(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let way =
+        let proxy =
             Self { address: listener.local_addr().unwrap(), connections: Arc::default(), accepted: Arc::default() };
-        let (connections, accepted) = (Arc::clone(&way.connections), Arc::clone(&way.accepted));
+        let (connections, accepted) = (Arc::clone(&proxy.connections), Arc::clone(&proxy.accepted));
         thread::spawn(move || {
             for client in listener.incoming() {
                 let client = client.unwrap();
                 accepted.fetch_add(1, Ordering::SeqCst);
                 let Ok(redis) = TcpStream::connect(server) else { continue };
                 let withholds = Arc::new(AtomicBool::new(false));
-                let ends = [client.try_clone().unwrap(), redis.try_clone().unwrap()];
-                connections.lock().unwrap().push(Carried { ends, withholds: Arc::clone(&withholds) });
+                let sides = [client.try_clone().unwrap(), redis.try_clone().unwrap()];
+                connections.lock().unwrap().push(Carried { sides, withholds: Arc::clone(&withholds) });
                 carry(client.try_clone().unwrap(), redis.try_clone().unwrap(), Arc::default());
                 carry(redis, client, withholds);
             }
         });
-        way
+        proxy
     }
 
     pub(crate) fn url(&self) -> String {
@@ -168,7 +168,7 @@ impl Way {
     pub(crate) fn cut(&self) {
         for connection in self.connections.lock().unwrap().drain(..) {
             // A connection that ended by itself is closed already.
-            connection.ends.iter().for_each(|end| drop(end.shutdown(Shutdown::Both)));
+            connection.sides.iter().for_each(|end_marker| drop(end_marker.shutdown(Shutdown::Both)));
         }
     }
 

@@ -11,7 +11,7 @@ use crate::client::Received;
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) frames: Vec<Vec<u8>>,
-    pub(crate) answers: Vec<Received>,
+    pub(crate) replies: Vec<Received>,
 }
 
 pub(crate) fn frame(fin: bool, opcode: Opcode, payload: &[u8]) -> Vec<u8> {
@@ -33,13 +33,13 @@ fn first_byte(byte: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-pub(crate) fn says(text: impl AsRef<str>) -> Received {
+pub(crate) fn text_reply(text: impl AsRef<str>) -> Received {
     Received::Text(text.as_ref().to_owned())
 }
 
-pub(crate) fn echoes(opcode: Opcode, payload: &[u8]) -> Received {
+pub(crate) fn echo_of(opcode: Opcode, payload: &[u8]) -> Received {
     match opcode {
-        Text => says(std::str::from_utf8(payload).unwrap()),
+        Text => text_reply(std::str::from_utf8(payload).unwrap()),
         _ => Received::Binary(payload.to_vec()),
     }
 }
@@ -48,32 +48,32 @@ fn pong(payload: impl AsRef<[u8]>) -> Received {
     Received::Pong(payload.as_ref().to_vec())
 }
 
-fn goodbye(code: u16) -> Received {
+fn close_reply(code: u16) -> Received {
     Received::Close(Some(code), String::new())
 }
 
 /// Adds a close handshake by the client to a case.
-pub(crate) fn closes(mut case: Case) -> Case {
+pub(crate) fn with_close(mut case: Case) -> Case {
     case.frames.push(whole(Close, 1000_u16.to_be_bytes()));
-    case.answers.push(goodbye(1000));
+    case.replies.push(close_reply(1000));
     case
 }
 
-fn good(name: impl Into<String>, frames: Vec<Vec<u8>>, answers: Vec<Received>) -> Case {
-    closes(Case { name: name.into(), frames, answers })
+fn good(name: impl Into<String>, frames: Vec<Vec<u8>>, replies: Vec<Received>) -> Case {
+    with_close(Case { name: name.into(), frames, replies })
 }
 
 /// A case that the server ends with a Close frame. Frames after the violation get no reply.
-fn bad(name: impl Into<String>, code: u16, mut frames: Vec<Vec<u8>>, mut answers: Vec<Received>) -> Case {
+fn bad(name: impl Into<String>, code: u16, mut frames: Vec<Vec<u8>>, mut replies: Vec<Received>) -> Case {
     frames.push(whole(Ping, "after"));
-    answers.push(goodbye(code));
-    Case { name: name.into(), frames, answers }
+    replies.push(close_reply(code));
+    Case { name: name.into(), frames, replies }
 }
 
 /// A case for the tables of texts: the text that must be echoed, or `None` if it must be refused.
 pub(crate) fn text(name: impl Into<String>, frames: Vec<Vec<u8>>, valid: Option<&str>) -> Case {
     match valid {
-        Some(text) => good(name, frames, vec![says(text)]),
+        Some(text) => good(name, frames, vec![text_reply(text)]),
         None => bad(name, 1007, frames, vec![]),
     }
 }
@@ -81,8 +81,8 @@ pub(crate) fn text(name: impl Into<String>, frames: Vec<Vec<u8>>, valid: Option<
 pub(crate) fn framing() -> Vec<Case> {
     let of = |opcode: Opcode, length: usize, byte: u8| {
         let payload = vec![byte; length];
-        let answer = echoes(opcode, &payload);
-        good(format!("1: {opcode:?} of {length}"), vec![whole(opcode, payload)], vec![answer])
+        let reply = echo_of(opcode, &payload);
+        good(format!("1: {opcode:?} of {length}"), vec![whole(opcode, payload)], vec![reply])
     };
     let lengths = [0, 125, 126, 127, 128, 65_535, 65_536];
     lengths.into_iter().flat_map(|length| [of(Text, length, b'*'), of(Binary, length, 0xFE)]).collect()
@@ -114,7 +114,7 @@ pub(crate) fn reserved_bits() -> Vec<Case> {
         for (opcode, payload) in [(Text, "Hello"), (Binary, "\0\0"), (Ping, "Hello"), (Close, "")] {
             let wrong = first_byte(0x80 | bits << 4 | opcode as u8, payload.as_bytes());
             let frames = vec![whole(Text, "fine"), wrong];
-            cases.push(bad(format!("3: bits {bits} on {opcode:?}"), 1002, frames, vec![says("fine")]));
+            cases.push(bad(format!("3: bits {bits} on {opcode:?}"), 1002, frames, vec![text_reply("fine")]));
         }
     }
     cases
@@ -125,7 +125,7 @@ pub(crate) fn reserved_opcodes() -> Vec<Case> {
     for opcode in [3, 4, 5, 6, 7, 11, 12, 13, 14, 15_u8] {
         for payload in ["", "reserved opcode payload"] {
             let frames = vec![whole(Text, "fine"), first_byte(0x80 | opcode, payload.as_bytes())];
-            cases.push(bad(format!("4: opcode {opcode}, {payload:?}"), 1002, frames, vec![says("fine")]));
+            cases.push(bad(format!("4: opcode {opcode}, {payload:?}"), 1002, frames, vec![text_reply("fine")]));
         }
     }
     cases
@@ -133,7 +133,7 @@ pub(crate) fn reserved_opcodes() -> Vec<Case> {
 
 pub(crate) fn fragmentation() -> Vec<Case> {
     let two = || vec![part(Text, "fragment1"), whole(Continuation, "fragment2")];
-    let joined = || says("fragment1fragment2");
+    let joined = || text_reply("fragment1fragment2");
     let (five, pings) = (|index: usize| format!("fragment{index}"), ["pongme 1!", "pongme 2!"]);
     vec![
         bad("5.1: a ping in parts", 1002, vec![part(Ping, "one"), whole(Continuation, "two")], vec![]),
@@ -172,45 +172,58 @@ pub(crate) fn fragmentation() -> Vec<Case> {
                 whole(Ping, pings[1]),
                 whole(Continuation, five(5)),
             ],
-            vec![pong(pings[0]), pong(pings[1]), says((1..=5).map(five).collect::<String>())],
+            vec![pong(pings[0]), pong(pings[1]), text_reply((1..=5).map(five).collect::<String>())],
         ),
-        good("empty parts", vec![part(Text, ""), part(Continuation, ""), whole(Continuation, "")], vec![says("")]),
+        good(
+            "empty parts",
+            vec![part(Text, ""), part(Continuation, ""), whole(Continuation, "")],
+            vec![text_reply("")],
+        ),
     ]
 }
 
-pub(crate) fn goodbyes() -> Vec<Case> {
+pub(crate) fn close_cases() -> Vec<Case> {
     let close = |payload: &[u8]| whole(Close, payload);
     let with = |code: u16, reason: &str| [&code.to_be_bytes(), reason.as_bytes()].concat();
     let normal = || close(&with(1000, ""));
-    let ends = |name: &str, frames: Vec<Vec<u8>>, answers: Vec<Received>| Case { name: name.into(), frames, answers };
+    let close_case =
+        |name: &str, frames: Vec<Vec<u8>>, replies: Vec<Received>| Case { name: name.into(), frames, replies };
     let mut cases = vec![
-        ends("7.1.1: behind a text", vec![whole(Text, "Hello"), normal()], vec![says("Hello"), goodbye(1000)]),
-        ends("7.1.2: twice", vec![normal(), normal()], vec![goodbye(1000)]),
-        ends("7.1.3: a ping behind it", vec![normal(), whole(Ping, "x")], vec![goodbye(1000)]),
-        ends("7.1.4: a text behind it", vec![normal(), whole(Text, "x")], vec![goodbye(1000)]),
-        ends(
+        close_case(
+            "7.1.1: behind a text",
+            vec![whole(Text, "Hello"), normal()],
+            vec![text_reply("Hello"), close_reply(1000)],
+        ),
+        close_case("7.1.2: twice", vec![normal(), normal()], vec![close_reply(1000)]),
+        close_case("7.1.3: a ping behind it", vec![normal(), whole(Ping, "x")], vec![close_reply(1000)]),
+        close_case("7.1.4: a text behind it", vec![normal(), whole(Text, "x")], vec![close_reply(1000)]),
+        close_case(
             "7.1.5: in the middle of a text",
             vec![part(Text, "fragment1"), normal(), whole(Continuation, "fragment2")],
-            vec![goodbye(1000)],
+            vec![close_reply(1000)],
         ),
-        ends(
+        close_case(
             "7.1.6: behind 256 KiB",
             vec![whole(Text, "BAsd7&jh23".repeat(26_214)), whole(Text, "Hello"), normal(), whole(Ping, "")],
-            vec![says("BAsd7&jh23".repeat(26_214)), says("Hello"), goodbye(1000)],
+            vec![text_reply("BAsd7&jh23".repeat(26_214)), text_reply("Hello"), close_reply(1000)],
         ),
-        ends("7.3.1: without a code", vec![close(b"")], vec![Received::Close(None, String::new())]),
-        ends("7.3.2: half a code", vec![close(b"a")], vec![goodbye(1002)]),
-        ends("7.3.3: a code", vec![normal()], vec![goodbye(1000)]),
-        ends("7.3.4: and a reason", vec![close(&with(1000, "Hello, world!"))], vec![goodbye(1000)]),
-        ends("7.3.5: the longest reason", vec![close(&with(1000, &"*".repeat(123)))], vec![goodbye(1000)]),
-        ends("7.3.6: too long", vec![close(&with(1000, &"*".repeat(124)))], vec![goodbye(1002)]),
-        ends("7.5.1: a reason that is no text", vec![close(b"\x03\xE8\xCE\xBA\xED\xA0\x80")], vec![goodbye(1007)]),
+        close_case("7.3.1: without a code", vec![close(b"")], vec![Received::Close(None, String::new())]),
+        close_case("7.3.2: half a code", vec![close(b"a")], vec![close_reply(1002)]),
+        close_case("7.3.3: a code", vec![normal()], vec![close_reply(1000)]),
+        close_case("7.3.4: and a reason", vec![close(&with(1000, "Hello, world!"))], vec![close_reply(1000)]),
+        close_case("7.3.5: the longest reason", vec![close(&with(1000, &"*".repeat(123)))], vec![close_reply(1000)]),
+        close_case("7.3.6: too long", vec![close(&with(1000, &"*".repeat(124)))], vec![close_reply(1002)]),
+        close_case(
+            "7.5.1: a reason that is no text",
+            vec![close(b"\x03\xE8\xCE\xBA\xED\xA0\x80")],
+            vec![close_reply(1007)],
+        ),
     ];
     for code in [1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 3000, 3999, 4000, 4999] {
-        cases.push(ends(&format!("7.7: {code}"), vec![close(&with(code, ""))], vec![goodbye(code)]));
+        cases.push(close_case(&format!("7.7: {code}"), vec![close(&with(code, ""))], vec![close_reply(code)]));
     }
     for code in [0, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65_535] {
-        cases.push(ends(&format!("7.9 and 7.13: {code}"), vec![close(&with(code, ""))], vec![goodbye(1002)]));
+        cases.push(close_case(&format!("7.9 and 7.13: {code}"), vec![close(&with(code, ""))], vec![close_reply(1002)]));
     }
     cases
 }

@@ -152,7 +152,7 @@ fn a_payload_is_taken_as_it_is_if_it_is_a_map() {
 }
 
 #[test]
-fn a_type_is_mapped_or_in_lower_case_and_told_where_it_differs() {
+fn a_type_is_mapped_or_lower_case_and_reported_where_it_differs() {
     let types = json!({"A": "mapped", "B": 5, "same": "same", "C": null});
     for (event, message_type, original) in [
         (json!({"event_type": "A"}), "mapped", Some("A")),
@@ -205,7 +205,7 @@ fn nulls_and_values_of_another_kind_count_as_missing() {
 }
 
 #[test]
-fn a_time_with_an_offset_tells_how_old_the_event_is() {
+fn a_timestamp_with_an_offset_gives_the_events_age() {
     let made = |time: &str| transformed(&json!({"event_type": "a", "timestamp": time}));
     assert_eq!(made("2026-11-23T03:29:58.5Z")["latency_ms"], 1500);
     assert_eq!(made("2026-11-23T04:29:59+01:00")["latency_ms"], 1000);

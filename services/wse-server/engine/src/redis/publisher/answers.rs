@@ -5,11 +5,11 @@ use std::{borrow::Cow, sync::atomic::Ordering};
 use super::{
     super::{
         DEAD_LETTERS, Inner,
-        connection::{Problem, refusal},
+        connection::{Problem, error_text},
+        dead_letters::DeadLetter,
         header::Header,
-        letters::Letter,
-        outbox::{Batch, letter},
-        resp::{self, Answer},
+        outbox::{Batch, dead_letter},
+        resp::{self, RedisReply},
     },
     Conversation, Task, put,
 };
@@ -19,20 +19,20 @@ use super::{
 struct Tally {
     sent: u64,
     unwanted: u64,
-    refused: Vec<Letter>,
+    refused: Vec<DeadLetter>,
     done: usize,
 }
 
 impl Conversation<'_> {
     /// Matches the replies that have arrived with their tasks, and reports the outcome to the outbox.
-    pub(super) fn listen(&mut self) -> Result<(), Problem> {
+    pub(super) fn read_replies(&mut self) -> Result<(), Problem> {
         let incoming = std::mem::take(&mut self.connection.incoming);
         let (mut used, mut tally) = (0, Tally::default());
-        let listened = loop {
-            match resp::answer(&incoming[used..]) {
-                Ok(Some((answer, length))) => {
+        let result = loop {
+            match resp::reply(&incoming[used..]) {
+                Ok(Some((reply, length))) => {
                     used += length;
-                    if let Err(problem) = self.answered(&answer, &mut tally) {
+                    if let Err(problem) = self.apply_reply(&reply, &mut tally) {
                         break Err(problem);
                     }
                 }
@@ -47,35 +47,35 @@ impl Conversation<'_> {
             self.inner.errors.fetch_add(tally.refused.len() as u64, Ordering::Relaxed);
         }
         self.inner.outbox.settle(tally.sent, tally.unwanted, tally.refused, tally.done);
-        listened
+        result
     }
 
-    fn answered(&mut self, answer: &Answer<'_>, tally: &mut Tally) -> Result<(), Problem> {
+    fn apply_reply(&mut self, reply: &RedisReply<'_>, tally: &mut Tally) -> Result<(), Problem> {
         let Some(task) = self.tasks.front_mut() else { return Err("it answers what nobody asked".into()) };
         let is_done = match task {
             Task::Publish(batch) => {
                 let mut copies = |batch: &mut Batch| own_copies(self.inner, &mut self.copies, batch);
-                match answer {
-                    Answer::Integer(count) if *count as u64 > copies(batch) => tally.sent += 1,
-                    Answer::Integer(_) => tally.unwanted += 1,
-                    Answer::Error(_) => {
+                match reply {
+                    RedisReply::Integer(count) if *count as u64 > copies(batch) => tally.sent += 1,
+                    RedisReply::Integer(_) => tally.unwanted += 1,
+                    RedisReply::Error(_) => {
                         let (topic, payload) = batch.next();
-                        let error = refusal(answer).unwrap_or_default();
-                        tally.refused.push(letter(topic, payload, Cow::Owned(error)));
+                        let error = error_text(reply).unwrap_or_default();
+                        tally.refused.push(dead_letter(topic, payload, Cow::Owned(error)));
                     }
                     _ => return Err("it answers PUBLISH with no number".into()),
                 }
                 batch.advance();
-                batch.unanswered() == 0
+                batch.pending_replies() == 0
             }
-            Task::Save(_, answers, letters) => {
-                *answers -= 1;
-                if let Some(error) = refusal(answer) {
-                    tracing::warn!(error, topic = &*letters[0].topic, "Redis refused dead letters");
+            Task::Save(_, replies, dead_letters) => {
+                *replies -= 1;
+                if let Some(error) = error_text(reply) {
+                    tracing::warn!(error, topic = &*dead_letters[0].topic, "Redis refused dead letters");
                 }
-                *answers == 0
+                *replies == 0
             }
-            Task::Audience(..) | Task::Letters(..) | Task::Forget(_) => true,
+            Task::Audience(..) | Task::DeadLetters(..) | Task::Forget(_) => true,
         };
         if !is_done {
             return Ok(());
@@ -86,31 +86,31 @@ impl Conversation<'_> {
         match task {
             Task::Publish(batch) => tally.done += batch.commands.len(),
             // Sending fails if the thread that asked no longer waits.
-            Task::Audience(_, own, waiting) => drop(waiting.send(audience(answer).saturating_sub(own) as usize)),
-            Task::Letters(_, topic, waiting) => drop(waiting.send(self.replay(&topic, answer))),
+            Task::Audience(_, own, waiting) => drop(waiting.send(audience(reply).saturating_sub(own) as usize)),
+            Task::DeadLetters(_, topic, waiting) => drop(waiting.send(self.replay(&topic, reply))),
             Task::Save(..) | Task::Forget(_) => {}
         }
         Ok(())
     }
 
     /// Publishes the dead letters that Redis returned, and has Redis delete them.
-    fn replay(&mut self, topic: &str, answer: &Answer<'_>) -> Result<usize, String> {
-        if let Some(error) = refusal(answer) {
+    fn replay(&mut self, topic: &str, reply: &RedisReply<'_>) -> Result<usize, String> {
+        if let Some(error) = error_text(reply) {
             return Err(error);
         }
-        let Answer::Array(Some(saved)) = answer else { return Err("it answers LRANGE with no list".into()) };
-        let mut letters = Vec::with_capacity(saved.len());
+        let RedisReply::Array(Some(saved)) = reply else { return Err("it answers LRANGE with no list".into()) };
+        let mut dead_letters = Vec::with_capacity(saved.len());
         // LPUSH adds at the front, so the last is the oldest.
         for saved in saved.iter().rev() {
             match saved {
-                Answer::Bulk(Some(saved)) => letters.extend(Letter::read(saved)),
+                RedisReply::Bulk(Some(saved)) => dead_letters.extend(DeadLetter::read(saved)),
                 _ => return Err("it answers LRANGE with no strings".into()),
             }
         }
-        if letters.len() < saved.len() {
+        if dead_letters.len() < saved.len() {
             tracing::warn!(
                 topic,
-                strangers = saved.len() - letters.len(),
+                pending = saved.len() - dead_letters.len(),
                 "the list of dead letters holds others, left out"
             );
         }
@@ -120,13 +120,13 @@ impl Conversation<'_> {
             put(&mut commands, &["LTRIM", &format!("{DEAD_LETTERS}{topic}"), "0", &last]);
             self.push(Task::Forget(commands));
         }
-        self.inner.outbox.publish_again(&letters);
-        Ok(letters.len())
+        self.inner.outbox.publish_again(&dead_letters);
+        Ok(dead_letters.len())
     }
 }
 
 /// How many of the receivers of a batch's next message are this instance itself.
-fn own_copies(inner: &Inner, known: &mut (String, u64, u64), batch: &mut Batch) -> u64 {
+fn own_copies(inner: &Inner, cached: &mut (String, u64, u64), batch: &mut Batch) -> u64 {
     let version = inner.interest.version();
     if version == 0 {
         return 0;
@@ -137,17 +137,17 @@ fn own_copies(inner: &Inner, known: &mut (String, u64, u64), batch: &mut Batch) 
         // A dead letter of another instance: this instance counts as one of its receivers.
         return 0;
     }
-    if known.0 != topic || known.1 != version {
-        *known = (topic.to_owned(), version, inner.interest.copies(topic));
+    if cached.0 != topic || cached.1 != version {
+        *cached = (topic.to_owned(), version, inner.interest.copies(topic));
     }
-    known.2
+    cached.2
 }
 
 /// The count that PUBSUB NUMSUB reports for the one channel in the request; 0 if the reply has another form.
-fn audience(answer: &Answer<'_>) -> u64 {
-    match answer {
-        Answer::Array(Some(parts)) => match parts.as_slice() {
-            [_, Answer::Integer(count)] => u64::try_from(*count).unwrap_or(0),
+fn audience(reply: &RedisReply<'_>) -> u64 {
+    match reply {
+        RedisReply::Array(Some(parts)) => match parts.as_slice() {
+            [_, RedisReply::Integer(count)] => u64::try_from(*count).unwrap_or(0),
             _ => 0,
         },
         _ => 0,

@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{CHANNEL, header::Header};
 use crate::{
-    links::last::{Last, Weight},
+    links::last::{ByteSize, RecentItems},
     recovery::Position,
 };
 
 /// How long Redis keeps a topic's dead letters after the last one was added, in seconds.
-pub(super) const KEPT_SECONDS: usize = 7 * 24 * 60 * 60;
+pub(super) const RETENTION_SECONDS: usize = 7 * 24 * 60 * 60;
 
 /// A publication that did not reach Redis, or that Redis refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct RedisDeadLetter {
 
 /// A dead letter as it is kept in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Letter {
+pub(super) struct DeadLetter {
     pub(super) topic: Box<str>,
     pub(super) text: Box<str>,
     /// The instance that published it first. Its subscribers got the publication already, even if another instance
@@ -51,8 +51,8 @@ struct Saved<'a> {
     offset: Option<i64>,
 }
 
-impl Letter {
-    fn told(&self) -> RedisDeadLetter {
+impl DeadLetter {
+    fn report(&self) -> RedisDeadLetter {
         let channel = format!("{CHANNEL}{}", self.topic);
         RedisDeadLetter { channel, payload: self.text.to_string(), error: self.error.to_string() }
     }
@@ -90,30 +90,30 @@ impl Letter {
     }
 }
 
-impl Weight for Arc<Letter> {
+impl ByteSize for Arc<DeadLetter> {
     fn bytes(&self) -> usize {
-        self.topic.len() + self.text.len() + self.error.len() + size_of::<Letter>()
+        self.topic.len() + self.text.len() + self.error.len() + size_of::<DeadLetter>()
     }
 }
 
 /// The dead letters of one instance, in two bounded lists: those that the application hasn't fetched, and those that
 /// Redis hasn't stored.
 #[derive(Debug, Default)]
-pub(super) struct Letters {
-    unfetched: Last<Arc<Letter>>,
-    unsaved: Last<Arc<Letter>>,
+pub(super) struct DeadLetters {
+    unfetched: RecentItems<Arc<DeadLetter>>,
+    unsaved: RecentItems<Arc<DeadLetter>>,
 }
 
-impl Letters {
-    pub(super) fn add(&mut self, letter: Letter) {
-        let letter = Arc::new(letter);
-        self.unfetched.push(Arc::clone(&letter));
-        self.unsaved.push(letter);
+impl DeadLetters {
+    pub(super) fn add(&mut self, dead_letter: DeadLetter) {
+        let dead_letter = Arc::new(dead_letter);
+        self.unfetched.push(Arc::clone(&dead_letter));
+        self.unsaved.push(dead_letter);
     }
 
     /// The dead letters that weren't fetched; each is returned once.
     pub(super) fn fetch(&mut self) -> Vec<RedisDeadLetter> {
-        self.unfetched.take().iter().map(|letter| letter.told()).collect()
+        self.unfetched.take().iter().map(|dead_letter| dead_letter.report()).collect()
     }
 
     /// How many dead letters the application may fetch.
@@ -122,7 +122,7 @@ impl Letters {
     }
 
     /// Takes the dead letters that Redis hasn't stored.
-    pub(super) fn unsaved(&mut self) -> VecDeque<Arc<Letter>> {
+    pub(super) fn unsaved(&mut self) -> VecDeque<Arc<DeadLetter>> {
         self.unsaved.take()
     }
 
@@ -131,55 +131,61 @@ impl Letters {
     }
 
     /// Puts dead letters back in front: Redis did not store them.
-    pub(super) fn put_back(&mut self, letters: impl IntoIterator<Item = Arc<Letter>>) {
+    pub(super) fn put_back(&mut self, dead_letters: impl IntoIterator<Item = Arc<DeadLetter>>) {
         let later = self.unsaved.take();
-        letters.into_iter().chain(later).for_each(|letter| self.unsaved.push(letter));
+        dead_letters.into_iter().chain(later).for_each(|dead_letter| self.unsaved.push(dead_letter));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::links::last::{KEPT, KEPT_BYTES};
+    use crate::links::last::{RETAINED_BYTES, RETAINED_ITEMS};
 
-    fn letter(text: &str) -> Letter {
+    fn dead_letter(text: &str) -> DeadLetter {
         let stamp = Some(Position { epoch: 7, offset: 3 });
-        Letter { topic: "a.b".into(), text: text.into(), origin: u64::MAX, stamp, error: "it was away".into() }
+        DeadLetter { topic: "a.b".into(), text: text.into(), origin: u64::MAX, stamp, error: "it was away".into() }
     }
 
     #[test]
-    fn what_redis_keeps_is_read_back() {
-        let letter = letter(r#"{"p":"\u0001"}"#);
-        assert_eq!(Letter::read(&letter.saved()), Some(letter));
-        let foreign = Letter::read(br#"{"channel":"wse:x","payload":"{}","error":"no","more":1}"#).unwrap();
+    fn entries_stored_in_redis_are_read_back() {
+        let dead_letter = dead_letter(r#"{"p":"\u0001"}"#);
+        assert_eq!(DeadLetter::read(&dead_letter.saved()), Some(dead_letter));
+        let foreign = DeadLetter::read(br#"{"channel":"wse:x","payload":"{}","error":"no","more":1}"#).unwrap();
         assert_eq!((&*foreign.topic, foreign.origin, foreign.stamp), ("x", 0, None));
         for saved in ["", "{}", "1", r#"{"channel":"x","payload":"","error":""}"#] {
-            assert_eq!(Letter::read(saved.as_bytes()), None, "{saved}");
+            assert_eq!(DeadLetter::read(saved.as_bytes()), None, "{saved}");
         }
     }
 
     #[test]
     fn the_last_ones_are_kept_in_order_and_fetched_once() {
-        let mut letters = Letters::default();
-        (0..KEPT + 5).for_each(|n| letters.add(letter(&n.to_string())));
-        assert_eq!(letters.unfetched(), KEPT);
-        let fetched = letters.fetch();
-        assert_eq!((fetched.len(), fetched[0].payload.as_str(), fetched[0].channel.as_str()), (KEPT, "5", "wse:a.b"));
-        assert!(letters.fetch().is_empty());
-        let unsaved = letters.unsaved();
-        letters.add(letter("later"));
-        letters.put_back(unsaved);
-        let texts: Vec<_> = letters.unsaved().iter().map(|letter| letter.text.to_string()).collect();
-        assert_eq!((texts.len(), texts[0].as_str(), texts[KEPT - 1].as_str()), (KEPT, "6", "later"));
-        assert!(!letters.has_unsaved());
+        let mut dead_letters = DeadLetters::default();
+        (0..RETAINED_ITEMS + 5).for_each(|n| dead_letters.add(dead_letter(&n.to_string())));
+        assert_eq!(dead_letters.unfetched(), RETAINED_ITEMS);
+        let fetched = dead_letters.fetch();
+        assert_eq!(
+            (fetched.len(), fetched[0].payload.as_str(), fetched[0].channel.as_str()),
+            (RETAINED_ITEMS, "5", "wse:a.b")
+        );
+        assert!(dead_letters.fetch().is_empty());
+        let unsaved = dead_letters.unsaved();
+        dead_letters.add(dead_letter("later"));
+        dead_letters.put_back(unsaved);
+        let texts: Vec<_> = dead_letters.unsaved().iter().map(|dead_letter| dead_letter.text.to_string()).collect();
+        assert_eq!(
+            (texts.len(), texts[0].as_str(), texts[RETAINED_ITEMS - 1].as_str()),
+            (RETAINED_ITEMS, "6", "later")
+        );
+        assert!(!dead_letters.has_unsaved());
     }
 
     #[test]
     fn large_ones_are_bounded_by_their_bytes() {
-        let mut letters = Letters::default();
-        (0..40).for_each(|_| letters.add(letter(&"x".repeat(1 << 20))));
-        assert_eq!(letters.unfetched(), 15);
-        letters.add(letter(&"x".repeat(KEPT_BYTES)));
-        assert_eq!(letters.unfetched(), 1);
+        let mut dead_letters = DeadLetters::default();
+        (0..40).for_each(|_| dead_letters.add(dead_letter(&"x".repeat(1 << 20))));
+        assert_eq!(dead_letters.unfetched(), 15);
+        dead_letters.add(dead_letter(&"x".repeat(RETAINED_BYTES)));
+        assert_eq!(dead_letters.unfetched(), 1);
     }
 }

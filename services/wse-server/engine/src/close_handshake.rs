@@ -9,7 +9,7 @@ const LONGEST_REASON: usize = MAXIMAL_CONTROL_PAYLOAD - size_of::<u16>();
 
 /// How clients are asked to leave when the server drains.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Farewell {
+pub struct CloseHandshake {
     /// The close code; it must be one that a server may send.
     pub code: u16,
     /// The reason in the Close frame, at most 123 bytes.
@@ -18,7 +18,7 @@ pub struct Farewell {
     pub patience: Duration,
 }
 
-impl Default for Farewell {
+impl Default for CloseHandshake {
     fn default() -> Self {
         Self { code: 4300, reason: String::new(), patience: Duration::from_secs(30) }
     }
@@ -26,7 +26,7 @@ impl Default for Farewell {
 
 /// Why a code or reason can't be sent in a Close frame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FarewellError {
+pub enum CloseHandshakeError {
     /// RFC 6455 (7.4) reserves the code for another purpose.
     #[error("close code {code} can't be sent: give 1000, 1001, 1008, 1011, 1012, 1013, or one from 3000 to 4999")]
     Code {
@@ -41,14 +41,14 @@ pub enum FarewellError {
     },
 }
 
-impl Farewell {
-    pub(crate) fn check(&self) -> Result<(), FarewellError> {
+impl CloseHandshake {
+    pub(crate) fn check(&self) -> Result<(), CloseHandshakeError> {
         if !matches!(self.code, 1000 | 1001 | 1008 | 1011..=1013 | 3000..=4999) {
-            return Err(FarewellError::Code { code: self.code });
+            return Err(CloseHandshakeError::Code { code: self.code });
         }
         match self.reason.len() {
             0..=LONGEST_REASON => Ok(()),
-            bytes => Err(FarewellError::TooLong { bytes }),
+            bytes => Err(CloseHandshakeError::TooLong { bytes }),
         }
     }
 }
@@ -59,13 +59,14 @@ mod tests {
 
     #[test]
     fn codes_that_are_kept_for_something_else_and_long_reasons_are_refused() {
-        let check = |code, length| Farewell { code, reason: "x".repeat(length), ..Farewell::default() }.check();
+        let check =
+            |code, length| CloseHandshake { code, reason: "x".repeat(length), ..CloseHandshake::default() }.check();
         for code in [1000, 1001, 1012, 3000, 4300, 4999] {
             assert_eq!(check(code, 123), Ok(()), "{code}");
         }
         for code in [0, 999, 1004, 1005, 1006, 1010, 1015, 2999, 5000] {
-            assert_eq!(check(code, 0), Err(FarewellError::Code { code }));
+            assert_eq!(check(code, 0), Err(CloseHandshakeError::Code { code }));
         }
-        assert_eq!(check(4300, 124), Err(FarewellError::TooLong { bytes: 124 }));
+        assert_eq!(check(4300, 124), Err(CloseHandshakeError::TooLong { bytes: 124 }));
     }
 }

@@ -9,33 +9,33 @@ use std::{collections::HashMap, sync::Arc, time::Instant};
 use crate::{hub::Hub, links::Publication};
 
 /// Publishing instances whose names are remembered; more than any deployment has.
-const MOST_ORIGINS: usize = 1024;
+const MAXIMAL_ORIGINS: usize = 1024;
 
 /// The publishers whose publications are kept, and the topics that stay subscribed without a subscriber.
 #[derive(Default)]
-pub(super) struct Past {
+pub(super) struct History {
     /// For each publishing instance, the name under which its publications are kept.
     names: HashMap<u64, Arc<str>>,
     /// Topics without a subscriber that are still subscribed in Redis, and until when.
     lingering: HashMap<Arc<str>, Instant>,
 }
 
-impl Past {
+impl History {
     /// Hands publications of `origin` to the subscribers here, and keeps those that are stamped.
-    pub(super) fn hand_on(&mut self, shared: &Hub, origin: u64, topic: &str, publications: &[Publication<'_>]) {
-        let is_kept = shared.recovery.is_some() && publications.iter().any(|publication| publication.stamp.is_some());
-        if !is_kept {
+    pub(super) fn forward(&mut self, shared: &Hub, origin: u64, topic: &str, publications: &[Publication<'_>]) {
+        let is_stored = shared.recovery.is_some() && publications.iter().any(|publication| publication.stamp.is_some());
+        if !is_stored {
             return shared.receive(topic, publications);
         }
-        if self.names.len() >= MOST_ORIGINS && !self.names.contains_key(&origin) {
+        if self.names.len() >= MAXIMAL_ORIGINS && !self.names.contains_key(&origin) {
             self.forget(shared);
         }
         let name = self.names.entry(origin).or_insert_with(|| format!("redis:{origin:016x}").into());
-        shared.receive_and_keep(name, topic, publications);
+        shared.receive_and_store(name, topic, publications);
     }
 
     /// The connection is lost, and with it all subscriptions in Redis.
-    pub(super) fn lose(&mut self, shared: &Hub) {
+    pub(super) fn forget_all(&mut self, shared: &Hub) {
         self.lingering.clear();
         self.forget(shared);
     }
@@ -56,12 +56,12 @@ impl Past {
     }
 
     /// A topic has a subscriber again. Returns whether it was still subscribed in Redis.
-    pub(super) fn is_back(&mut self, topic: &str) -> bool {
+    pub(super) fn stop_lingering(&mut self, topic: &str) -> bool {
         self.lingering.remove(topic).is_some()
     }
 
     /// Takes the topics whose time is over; they have to be unsubscribed.
-    pub(super) fn over(&mut self, now: Instant) -> Vec<Arc<str>> {
+    pub(super) fn expired(&mut self, now: Instant) -> Vec<Arc<str>> {
         self.lingering.extract_if(|_, until| *until <= now).map(|(topic, _)| topic).collect()
     }
 

@@ -7,10 +7,10 @@ use bytes::Bytes;
 
 use super::{Core, Overflow, Reading, Shard, fanout::Joined, read::Progress};
 use crate::{
+    close_handshake::CloseHandshake,
     config::Config,
     connection::{Connection, Phase},
     envelope,
-    farewell::Farewell,
     frame::{self, Opcode},
     handshake::Refusal,
     key::ConnectionKey,
@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// How long a client may take to reply to a Close frame, or to read its last response, in milliseconds.
-const GOODBYE_MILLIS: u64 = 2000;
+const CLOSE_MILLIS: u64 = 2000;
 /// Connections that a sweep visits per round; takes a tenth of a millisecond if nothing is to be done for them.
 const SWEPT_PER_ROUND: usize = 1024;
 /// Consecutive ticks with dropped messages after which a client is given up.
@@ -36,20 +36,20 @@ struct Sweep {
 
 /// What is due when, in milliseconds of the shard's clock. Deadlines of one kind are equally long, so their queues are
 /// sorted by themselves.
-pub(super) struct Tending {
+pub(super) struct Deadlines {
     ping_millis: u64,
     idle_millis: u64,
     handshake_millis: u64,
     next_ping_millis: u64,
-    next_look_millis: u64,
+    next_check_millis: u64,
     sweep: Option<Sweep>,
     handshakes: VecDeque<(u64, ConnectionKey)>,
-    goodbyes: VecDeque<(u64, ConnectionKey)>,
+    closing: VecDeque<(u64, ConnectionKey)>,
     /// Closing connections of a drain, which may have a longer deadline.
     drained: VecDeque<(u64, ConnectionKey)>,
 }
 
-impl Tending {
+impl Deadlines {
     pub(super) fn new(config: &Config) -> Self {
         let ping_millis = config.ping_interval.as_millis().max(1) as u64;
         Self {
@@ -58,16 +58,16 @@ impl Tending {
             handshake_millis: config.handshake_timeout.as_millis() as u64,
             // Counted from the start, as in the reference; at the start itself there are no connections to ping.
             next_ping_millis: ping_millis,
-            next_look_millis: 0,
+            next_check_millis: 0,
             sweep: None,
             handshakes: VecDeque::new(),
-            goodbyes: VecDeque::new(),
+            closing: VecDeque::new(),
             drained: VecDeque::new(),
         }
     }
 
     /// How often to look for idle connections: they are closed late by at most an eighth of the timeout.
-    fn look_millis(&self) -> u64 {
+    fn check_millis(&self) -> u64 {
         (self.idle_millis / 8).clamp(20, 5000)
     }
 
@@ -77,9 +77,9 @@ impl Tending {
 
     /// When the next thing is due.
     pub(super) fn next_millis(&self) -> u64 {
-        let queues = [self.handshakes.front(), self.goodbyes.front(), self.drained.front()];
+        let queues = [self.handshakes.front(), self.closing.front(), self.drained.front()];
         let deadlines = queues.into_iter().flatten().map(|(deadline, _)| *deadline);
-        deadlines.fold(self.next_ping_millis.min(self.next_look_millis), u64::min)
+        deadlines.fold(self.next_ping_millis.min(self.next_check_millis), u64::min)
     }
 
     /// Sets the deadline of a new connection that hasn't completed its request.
@@ -91,41 +91,41 @@ impl Tending {
 
     /// Sets the deadline of a connection that is being closed.
     pub(super) fn watch(&mut self, connection: &mut Connection, core: &Core) {
-        let is_ending = matches!(connection.phase, Phase::Closing | Phase::Lingering);
-        if is_ending && !std::mem::replace(&mut connection.is_watched, true) {
-            self.goodbyes.push_back((core.now_millis + GOODBYE_MILLIS, connection.key));
+        let is_closing = matches!(connection.phase, Phase::Closing | Phase::Lingering);
+        if is_closing && !std::mem::replace(&mut connection.is_watched, true) {
+            self.closing.push_back((core.now_millis + CLOSE_MILLIS, connection.key));
         }
     }
 
-    fn late(queue: &mut VecDeque<(u64, ConnectionKey)>, now: u64) -> Option<ConnectionKey> {
+    fn take_expired(queue: &mut VecDeque<(u64, ConnectionKey)>, now: u64) -> Option<ConnectionKey> {
         queue.pop_front_if(|(deadline, _)| *deadline <= now).map(|(_, key)| key)
     }
 }
 
 impl Shard {
     /// Does what is due.
-    pub(super) fn tend(&mut self) {
+    pub(super) fn deadlines(&mut self) {
         let now = self.core.now_millis;
-        while let Some(key) = Tending::late(&mut self.tending.handshakes, now) {
+        while let Some(key) = Deadlines::take_expired(&mut self.timers.handshakes, now) {
             self.with(key, |core, connection| match connection.phase {
                 Phase::Handshake => core.refuse(connection, Refusal::RequestTimeout, RejectReason::Timeout),
                 _ => Progress::Drained,
             });
         }
-        while let Some(key) =
-            Tending::late(&mut self.tending.goodbyes, now).or_else(|| Tending::late(&mut self.tending.drained, now))
+        while let Some(key) = Deadlines::take_expired(&mut self.timers.closing, now)
+            .or_else(|| Deadlines::take_expired(&mut self.timers.drained, now))
         {
-            self.with(key, |_, _| Progress::Gone(CloseReason::Error));
+            self.with(key, |_, _| Progress::Closed(CloseReason::Error));
         }
-        if self.tending.sweep.is_none() {
+        if self.timers.sweep.is_none() {
             self.start_sweep(now);
         }
         self.sweep();
     }
 
     fn start_sweep(&mut self, now: u64) {
-        if now >= self.tending.next_ping_millis {
-            self.tending.next_ping_millis = now + self.tending.ping_millis;
+        if now >= self.timers.next_ping_millis {
+            self.timers.next_ping_millis = now + self.timers.ping_millis;
             if let Some(recovery) = self.core.shared.recovery.as_ref().filter(|_| self.core.index == 0) {
                 recovery.forget_old(self.core.wall_millis);
             }
@@ -134,33 +134,33 @@ impl Shard {
                 Overflow::Echo => Bytes::new(),
                 _ => frame::encode(Opcode::Text, text.as_bytes()),
             };
-            self.tending.sweep = Some(Sweep { next_slot: 0, ping: Some(ping) });
-        } else if now >= self.tending.next_look_millis {
-            self.tending.next_look_millis = now + self.tending.look_millis();
-            self.tending.sweep = Some(Sweep { next_slot: 0, ping: None });
+            self.timers.sweep = Some(Sweep { next_slot: 0, ping: Some(ping) });
+        } else if now >= self.timers.next_check_millis {
+            self.timers.next_check_millis = now + self.timers.check_millis();
+            self.timers.sweep = Some(Sweep { next_slot: 0, ping: None });
             self.core.intake.shrink();
         }
     }
 
     fn sweep(&mut self) {
-        let Some(mut sweep) = self.tending.sweep.take() else { return };
+        let Some(mut sweep) = self.timers.sweep.take() else { return };
         let end = (sweep.next_slot + SWEPT_PER_ROUND).min(self.table.slots());
         // While the shard doesn't read, it can't know which connections are idle.
-        let oldest = self.core.now_millis.checked_sub(self.tending.idle_millis);
-        let oldest = oldest.filter(|_| self.reading == Reading::Going);
+        let oldest = self.core.now_millis.checked_sub(self.timers.idle_millis);
+        let oldest = oldest.filter(|_| self.reading == Reading::Active);
         for slot in sweep.next_slot..end {
             let Some(mut connection) = self.table.take_slot(slot) else { continue };
             if connection.phase == Phase::Open {
-                self.core.look_after(&mut connection, sweep.ping.as_ref(), oldest);
+                self.core.check_connection(&mut connection, sweep.ping.as_ref(), oldest);
             }
             self.settle(connection, Progress::Drained);
         }
         sweep.next_slot = end;
-        self.tending.sweep = (end < self.table.slots()).then_some(sweep);
+        self.timers.sweep = (end < self.table.slots()).then_some(sweep);
     }
 
     /// Executes the application's commands.
-    pub(super) fn obey(&mut self) {
+    pub(super) fn run_commands(&mut self) {
         let mut commands = std::mem::take(&mut self.commands);
         self.core.shared.mailboxes[self.core.index].take(&mut commands);
         let mut dirty = Vec::new();
@@ -168,7 +168,7 @@ impl Shard {
         for command in commands.drain(..) {
             match command {
                 Command::Publish(target, chunk) => {
-                    if !publications.takes(&target) {
+                    if !publications.accepts(&target) {
                         self.publish(&mut publications);
                     }
                     publications.push(target, chunk);
@@ -176,7 +176,7 @@ impl Shard {
                 other => {
                     // What comes after a publication stays after it.
                     self.publish(&mut publications);
-                    self.obey_one(other, &mut dirty);
+                    self.run_command(other, &mut dirty);
                 }
             }
         }
@@ -187,14 +187,14 @@ impl Shard {
         }
     }
 
-    fn obey_one(&mut self, command: Command, dirty: &mut Vec<ConnectionKey>) {
+    fn run_command(&mut self, command: Command, dirty: &mut Vec<ConnectionKey>) {
         match command {
             Command::Send(key, frame) => self.queue(key, frame, Level::Normal, dirty),
             Command::Replay(key, frame) => self.queue_sealed(key, frame, dirty),
             Command::Event(key, frame, level) => self.queue(key, frame, level, dirty),
             Command::Deliver(pick, frame) => self.deliver(pick, frame, dirty),
-            Command::Presence(kind, detail) => self.tell_presence(kind, &detail),
-            Command::Change(key, change) => self.resubscribe(key, change),
+            Command::Presence(kind, detail) => self.push_presence_event(kind, &detail),
+            Command::SubscriptionChange(key, change) => self.resubscribe(key, change),
             Command::Disconnect(key) => self.disconnect(key),
             Command::Books(reply) => {
                 // Fails if the caller no longer waits; the books of closed connections are dropped with the reply then.
@@ -202,9 +202,9 @@ impl Shard {
                     tracing::debug!(%error, "nobody waits for the books");
                 }
             }
-            Command::Quality(key, reply) => self.tell_quality(key, &reply),
+            Command::Quality(key, reply) => self.reply_with_quality(key, &reply),
             Command::Survey(reply) => self.surveys.begin(reply),
-            Command::Drain(farewell) => self.drain(&farewell),
+            Command::Drain(close_handshake) => self.drain(&close_handshake),
             Command::Stop => self.stop(),
             Command::Publish(..) => unreachable!("publications are joined by the caller"),
         }
@@ -217,7 +217,7 @@ impl Shard {
             core.counters.send_dropped[SendDropReason::Disconnected as usize] += 1;
             return;
         };
-        let overtakes = |backlog: &Backlog| !backlog.is_refused && backlog.has_below(level);
+        let overtakes = |backlog: &Backlog| !backlog.is_blocked && backlog.has_below(level);
         let is_untried = connection.is_dirty && connection.backlog.as_deref().is_some_and(overtakes);
         if is_untried || (connection.is_dirty && core.is_over_limit(connection)) {
             // A burst: what came earlier in it may fit into the socket, and is only overtaken if it doesn't.
@@ -227,7 +227,7 @@ impl Shard {
             core.drop_for_slowness(connection, level, 1);
             return;
         }
-        core.keep(connection, Chunk { bytes: frame, messages: 1, is_own: true }, level, 0);
+        core.queue_unsent(connection, Chunk { bytes: frame, messages: 1, is_own: true }, level, 0);
         if !connection.is_dirty {
             connection.is_dirty = true;
             dirty.push(key);
@@ -249,16 +249,16 @@ impl Shard {
         closed.chain(open.map(|connection| connection.book(true))).collect()
     }
 
-    /// Closes all open connections, each with a deadline of `farewell.patience` from now. In a repeated drain, those that
+    /// Closes all open connections, each with a deadline of `close_handshake.patience` from now. In a repeated drain, those that
     /// are closing keep their deadline.
-    fn drain(&mut self, farewell: &Farewell) {
-        let deadline = self.core.now_millis + farewell.patience.as_millis() as u64;
+    fn drain(&mut self, close_handshake: &CloseHandshake) {
+        let deadline = self.core.now_millis + close_handshake.patience.as_millis() as u64;
         for slot in 0..self.table.slots() {
             let Some(mut connection) = self.table.take_slot(slot) else { continue };
             if connection.phase == Phase::Open {
-                self.core.close(&mut connection, farewell.code, &farewell.reason, CloseReason::Drain);
+                self.core.close(&mut connection, close_handshake.code, &close_handshake.reason, CloseReason::Drain);
                 connection.is_watched = true;
-                self.tending.drained.push_back((deadline, connection.key));
+                self.timers.drained.push_back((deadline, connection.key));
             }
             self.settle(connection, Progress::Drained);
         }
@@ -272,7 +272,7 @@ impl Shard {
         self.listener = None;
         self.is_accepting = false;
         self.accept_retry_millis = None;
-        self.stop_deadline_millis = Some(self.core.now_millis + GOODBYE_MILLIS);
+        self.stop_deadline_millis = Some(self.core.now_millis + CLOSE_MILLIS);
         for slot in 0..self.table.slots() {
             let Some(mut connection) = self.table.take_slot(slot) else { continue };
             match connection.phase {
@@ -289,9 +289,9 @@ impl Shard {
 
 impl Core {
     /// Checks an open connection during a sweep.
-    fn look_after(&mut self, connection: &mut Connection, ping: Option<&Bytes>, oldest_millis: Option<u64>) {
-        let has_news = connection.has_input();
-        if !has_news && oldest_millis.is_some_and(|oldest| connection.last_data_millis < oldest) {
+    fn check_connection(&mut self, connection: &mut Connection, ping: Option<&Bytes>, oldest_millis: Option<u64>) {
+        let is_active = connection.has_input();
+        if !is_active && oldest_millis.is_some_and(|oldest| connection.last_data_millis < oldest) {
             return self.close(connection, 4408, "idle", CloseReason::Idle);
         }
         if self.assembly.is_stalled(connection, self.now_millis) {
@@ -300,7 +300,7 @@ impl Core {
         let Some(ping) = ping else { return };
         // Where publishers wait for the slowest subscriber, one that takes nothing would hold up all others.
         let is_awaited = self.shared.config.max_publish_backlog_bytes > 0 && connection.backlog.is_some();
-        let is_stuck = (connection.is_withheld || is_awaited) && !std::mem::take(&mut connection.has_taken);
+        let is_stuck = (connection.is_read_suspended || is_awaited) && !std::mem::take(&mut connection.has_progressed);
         let is_slow = std::mem::take(&mut connection.is_dropping) || is_stuck;
         connection.slow_ticks = if is_slow { connection.slow_ticks + 1 } else { 0 };
         if connection.slow_ticks >= SLOW_TICKS {

@@ -10,7 +10,7 @@ use k8s_openapi::api::{
     core::v1::{ContainerState, ContainerStatus, Pod},
 };
 
-use crate::trouble::{container, containers, disruption, ending, evicted, pod_name};
+use crate::pod_failure::{container, containers, disruption, ending, evicted, pod_name};
 
 /// Exit codes of a worker that was killed (137, SIGKILL) or asked to stop (143, SIGTERM), which is an external cause.
 const KILLED: [i32; 2] = [137, 143];
@@ -77,8 +77,8 @@ pub fn of_service(known: &ServicePod, deployment: Option<&Deployment>, pod: Opti
     let Some(pod) = pod.filter(|pod| pod.metadata.uid.as_deref() == Some(&known.uid)) else {
         return outside(format!("pod {} of the {} is gone", known.pod, known.role.word()));
     };
-    if let Some(words) = going(pod) {
-        return outside(words);
+    if let Some(description) = going(pod) {
+        return outside(description);
     }
     let name = known.role.word();
     let status = container(pod, name)?;
@@ -121,8 +121,8 @@ pub fn job_over(job: &Job) -> Option<String> {
     let over = conditions.iter().find(|condition| {
         ["Failed", "Complete", "FailureTarget"].contains(&condition.type_.as_str()) && condition.status == "True"
     })?;
-    let words = |text: &Option<String>| text.clone().unwrap_or_default();
-    Some(format!("{} ({}): {}", over.type_, words(&over.reason), words(&over.message)))
+    let description = |text: &Option<String>| text.clone().unwrap_or_default();
+    Some(format!("{} ({}): {}", over.type_, description(&over.reason), description(&over.message)))
 }
 
 /// Whether a container ever ran, so that it may have a log.
@@ -146,14 +146,14 @@ pub fn job_of(pod: &Pod) -> Option<&str> {
 }
 
 fn of_worker(index: u32, pod: &Pod) -> Option<Ended> {
-    if let Some(words) = going(pod) {
-        return outside(format!("worker {index}: {words}"));
+    if let Some(description) = going(pod) {
+        return outside(format!("worker {index}: {description}"));
     }
     let ended = containers(pod).find_map(|status| Some((status, status.state.as_ref()?.terminated.as_ref()?)));
     if let Some((status, terminated)) = ended {
-        let words = format!("worker {index}, pod {}: {}", pod_name(pod), ending(status).unwrap_or_default());
+        let description = format!("worker {index}, pod {}: {}", pod_name(pod), ending(status).unwrap_or_default());
         let killed = KILLED.contains(&terminated.exit_code);
-        return Some(Ended { words, cause: if killed { Cause::Outside } else { Cause::Itself } });
+        return Some(Ended { description, cause: if killed { Cause::Outside } else { Cause::Itself } });
     }
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
     let over = ["Failed", "Succeeded"].contains(&phase);
@@ -162,18 +162,18 @@ fn of_worker(index: u32, pod: &Pod) -> Option<Ended> {
 
 /// Why a pod is being removed; `None` for a pod that is not.
 fn going(pod: &Pod) -> Option<String> {
-    if let Some((words, _)) = evicted(pod) {
-        return Some(format!("pod {} was {words}", pod_name(pod)));
+    if let Some((description, _)) = evicted(pod) {
+        return Some(format!("pod {} was {description}", pod_name(pod)));
     }
-    if let Some(words) = disruption(pod) {
-        return Some(format!("pod {} is taken away: {words}", pod_name(pod)));
+    if let Some(description) = disruption(pod) {
+        return Some(format!("pod {} is taken away: {description}", pod_name(pod)));
     }
     pod.metadata.deletion_timestamp.as_ref()?;
     Some(format!("pod {} is being deleted", pod_name(pod)))
 }
 
-fn outside(words: String) -> Option<Ended> {
-    Some(Ended { words, cause: Cause::Outside })
+fn outside(description: String) -> Option<Ended> {
+    Some(Ended { description, cause: Cause::Outside })
 }
 
 #[cfg(test)]
@@ -215,17 +215,17 @@ mod tests {
         }
     }
 
-    fn words(deployment: Option<&Deployment>, pod: Option<&Pod>) -> Option<String> {
-        of_service(&known(), deployment, pod).map(|ended| ended.words)
+    fn description(deployment: Option<&Deployment>, pod: Option<&Pod>) -> Option<String> {
+        of_service(&known(), deployment, pod).map(|ended| ended.description)
     }
 
     #[test]
     fn a_service_that_runs_as_it_was_started_has_not_ended() {
-        assert_eq!(words(Some(&deployment(1)), Some(&pod(json!({})))), None);
+        assert_eq!(description(Some(&deployment(1)), Some(&pod(json!({})))), None);
     }
 
     #[test]
-    fn whatever_becomes_of_a_service_is_named() {
+    fn every_end_of_a_service_is_named() {
         let killed = json!([{"name": "service", "image": "i", "imageID": "", "ready": false, "restartCount": 1,
             "state": {"running": {}}, "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]);
         let cases = [
@@ -257,7 +257,7 @@ mod tests {
         ];
         for (deployment, change, expected) in cases {
             let pod = change.map(pod);
-            assert_eq!(words(deployment.as_ref(), pod.as_ref()).as_deref(), Some(expected));
+            assert_eq!(description(deployment.as_ref(), pod.as_ref()).as_deref(), Some(expected));
         }
     }
 
@@ -265,11 +265,12 @@ mod tests {
     fn inference_or_a_companion_that_goes_or_restarts_ends_the_trial_too() {
         for (role, word) in [(Role::Inference, "inference"), (Role::Companion, "companion")] {
             let known = ServicePod { role, ..known() };
-            let words = |pod: Option<&Pod>| of_service(&known, Some(&deployment(1)), pod).map(|ended| ended.words);
-            assert_eq!(words(None).unwrap(), format!("pod p of the {word} is gone"));
+            let description =
+                |pod: Option<&Pod>| of_service(&known, Some(&deployment(1)), pod).map(|ended| ended.description);
+            assert_eq!(description(None).unwrap(), format!("pod p of the {word} is gone"));
             let restarted = json!({"status": {"containerStatuses": [{"name": word, "image": "i", "imageID": "",
                 "ready": false, "restartCount": 1, "state": {"running": {}}}]}});
-            assert_eq!(words(Some(&pod(restarted))).unwrap(), format!("pod p: container {word} was restarted"));
+            assert_eq!(description(Some(&pod(restarted))).unwrap(), format!("pod p: container {word} was restarted"));
         }
     }
 
@@ -289,19 +290,19 @@ mod tests {
             of_workers(&workers(), Some(&job(false)), &[std::sync::Arc::new(pod)]).unwrap()
         };
         assert_eq!((ended(137).cause, ended(5).cause), (Cause::Outside, Cause::Itself));
-        assert_eq!(ended(5).words, "worker 0, pod p: container worker ended with exit code 5");
+        assert_eq!(ended(5).description, "worker 0, pod p: container worker ended with exit code 5");
     }
 
     #[test]
-    fn a_job_that_somebody_suspends_is_an_interruption() {
+    fn a_job_that_another_client_suspends_is_an_interruption() {
         let none: [std::sync::Arc<Pod>; 0] = [];
-        let words = |suspend: bool| of_workers(&workers(), Some(&job(suspend)), &none).unwrap().words;
-        assert_eq!(words(true), "somebody suspended Job j while a trial needed its workers");
-        assert_eq!(words(false), "worker 0 is gone with its pod p");
+        let description = |suspend: bool| of_workers(&workers(), Some(&job(suspend)), &none).unwrap().description;
+        assert_eq!(description(true), "somebody suspended Job j while a trial needed its workers");
+        assert_eq!(description(false), "worker 0 is gone with its pod p");
     }
 
     #[test]
-    fn a_job_that_ended_for_good_says_how() {
+    fn a_job_that_ended_for_good_reports_how() {
         let job = serde_json::from_value(json!({"spec": {"template": {}}, "status": {"conditions": [
             {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "exit code 5"}]}}));
         assert_eq!(job_over(&job.unwrap()).unwrap(), "Failed (PodFailurePolicy): exit code 5");

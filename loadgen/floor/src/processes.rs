@@ -13,8 +13,8 @@ use process_usage::KernelMemory;
 use serde::Serialize;
 
 use crate::{
-    end::{Answer, Command, Order},
     load::{Cpus, Load},
+    side::{Command, Order, SideReply},
     sockets::SocketAddr,
     window::Reading,
 };
@@ -41,41 +41,41 @@ pub struct Measured {
 /// An error with the reason of a process that can't do its part.
 pub fn run(load: &Load, cpus: Cpus) -> anyhow::Result<Measured> {
     let settle = || thread::sleep(Duration::from_secs_f64(load.settle_seconds()));
-    let mut server = End::start("server", load, cpus.server, None)?;
+    let mut server = SideProcess::start("server", load, cpus.server, None)?;
     let Some(address) = server.started()? else { bail!("the server did not say where it listens") };
-    let mut client = End::start("client", load, cpus.client, Some(address))?;
+    let mut client = SideProcess::start("client", load, cpus.client, Some(address))?;
     client.started()?;
     settle();
     let kernel = || KernelMemory::read().context("the kernel does not say how much memory it uses");
     let kernel_before = kernel()?;
     // Both at once, because the server accepts what the client opens.
-    server.tell(&Command::Connect)?;
-    client.tell(&Command::Connect)?;
+    server.send_command(&Command::Connect)?;
+    client.send_command(&Command::Connect)?;
     // The client comes first, because the server waits in vain if the client fails.
     client.ready()?;
     server.ready()?;
     settle();
     let kernel_open = kernel()?;
     let start = Command::Go { start_ns: monotonic_ns() + START_IN_NS };
-    server.tell(&start)?;
-    client.tell(&start)?;
+    server.send_command(&start)?;
+    client.send_command(&start)?;
     let client_reading = client.done()?;
     let server_reading = server.done()?;
     // The server closes first, so that it and not the client keeps the ports of closed connections (TIME_WAIT).
-    server.end()?;
-    client.end()?;
+    server.side()?;
+    client.side()?;
     Ok(Measured { server: server_reading, client: client_reading, kernel_before, kernel_open })
 }
 
 /// The process of one side; it is killed when it is dropped.
-struct End {
+struct SideProcess {
     name: &'static str,
     process: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
-impl End {
+impl SideProcess {
     fn start(name: &'static str, load: &Load, cpu: Option<u32>, address: Option<SocketAddr>) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("failed to find this program's own file")?;
         let mut process = Program::new(program)
@@ -86,52 +86,52 @@ impl End {
             .with_context(|| format!("failed to start the {name}"))?;
         let input = process.stdin.take();
         let output = BufReader::new(process.stdout.take().expect("standard output is piped"));
-        let mut end = Self { name, process, input, output };
-        end.tell(&Order { load: load.clone(), cpu, address })?;
-        Ok(end)
+        let mut side = Self { name, process, input, output };
+        side.send_command(&Order { load: load.clone(), cpu, address })?;
+        Ok(side)
     }
 
-    fn tell(&mut self, message: &impl Serialize) -> anyhow::Result<()> {
+    fn send_command(&mut self, message: &impl Serialize) -> anyhow::Result<()> {
         let line = serde_json::to_string(message).context("failed to write a message")?;
         let input = self.input.as_mut().expect("it is open until the end");
         writeln!(input, "{line}").with_context(|| format!("failed to tell the {} anything", self.name))
     }
 
-    fn hear(&mut self) -> anyhow::Result<Answer> {
+    fn read_command(&mut self) -> anyhow::Result<SideReply> {
         let mut line = String::new();
         let length = self.output.read_line(&mut line).with_context(|| format!("failed to hear the {}", self.name))?;
         if length == 0 {
             bail!("the {} ended without a word; what it had to say is above", self.name);
         }
         match serde_json::from_str(&line).with_context(|| format!("the {} does not make sense: {line:?}", self.name))? {
-            Answer::Failed(words) => bail!("the {}: {words}", self.name),
+            SideReply::Failed(description) => bail!("the {}: {description}", self.name),
             answer => Ok(answer),
         }
     }
 
     fn started(&mut self) -> anyhow::Result<Option<SocketAddr>> {
-        match self.hear()? {
-            Answer::Started(address) => Ok(address),
+        match self.read_command()? {
+            SideReply::Started(address) => Ok(address),
             other => bail!("the {} said {other:?} before it had started", self.name),
         }
     }
 
     fn ready(&mut self) -> anyhow::Result<()> {
-        match self.hear()? {
-            Answer::Ready => Ok(()),
+        match self.read_command()? {
+            SideReply::Ready => Ok(()),
             other => bail!("the {} said {other:?} and was to get ready", self.name),
         }
     }
 
     fn done(&mut self) -> anyhow::Result<Reading> {
-        match self.hear()? {
-            Answer::Done(reading) => Ok(reading),
+        match self.read_command()? {
+            SideReply::Done(reading) => Ok(reading),
             other => bail!("the {} said {other:?} and was to be done", self.name),
         }
     }
 
     /// Closes the process's input and waits until it has ended.
-    fn end(&mut self) -> anyhow::Result<()> {
+    fn side(&mut self) -> anyhow::Result<()> {
         self.input = None;
         let status = self.process.wait().with_context(|| format!("failed to wait for the {}", self.name))?;
         if !status.success() {
@@ -141,7 +141,7 @@ impl End {
     }
 }
 
-impl Drop for End {
+impl Drop for SideProcess {
     fn drop(&mut self) {
         // Both fail harmlessly if the process has ended.
         let _ = self.process.kill();

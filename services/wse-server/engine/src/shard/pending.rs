@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The pending handshakes of one shard.
-pub(super) struct Strangers {
+pub(super) struct PendingHandshakes {
     /// The most pending handshakes.
     limit: usize,
     /// The most from one address; 0 switches the limit off.
@@ -36,7 +36,7 @@ pub(super) struct Strangers {
     by_peer: HashMap<IpAddr, usize>,
 }
 
-impl Strangers {
+impl PendingHandshakes {
     /// Each shard gets an equal share of the process's limits, as the kernel spreads connections evenly.
     pub(super) fn new(config: &Config, shards: usize) -> Self {
         Self {
@@ -94,37 +94,37 @@ impl Strangers {
 impl Shard {
     /// Adds a new connection to the pending handshakes, unless it is admitted or closed already. Ends it if its address
     /// has too many.
-    pub(super) fn meet(&mut self, connection: &mut Connection, progress: Progress) -> Progress {
-        if connection.is_registered || matches!(progress, Progress::Gone(_)) {
+    pub(super) fn track_handshake(&mut self, connection: &mut Connection, progress: Progress) -> Progress {
+        if connection.is_registered || matches!(progress, Progress::Closed(_)) {
             return progress;
         }
-        if !self.strangers.enter(connection) {
+        if !self.pending.enter(connection) {
             if connection.phase == Phase::Handshake {
                 self.core.counters.rejected[RejectReason::Crowded as usize] += 1;
             }
-            return Progress::Gone(CloseReason::Error);
+            return Progress::Closed(CloseReason::Error);
         }
-        connection.is_stranger = true;
+        connection.is_pending_handshake = true;
         progress
     }
 
     /// Ends the oldest pending handshakes until their number is within the limit.
-    pub(super) fn thin_out(&mut self) {
-        while self.strangers.is_crowded() && self.dismiss_oldest() {}
+    pub(super) fn enforce_handshake_limit(&mut self) {
+        while self.pending.is_crowded() && self.drop_oldest_handshake() {}
     }
 
     /// Ends the oldest pending handshake. Returns false if there is none.
-    pub(super) fn dismiss_oldest(&mut self) -> bool {
-        let Some(key) = self.strangers.oldest() else { return false };
+    pub(super) fn drop_oldest_handshake(&mut self) -> bool {
+        let Some(key) = self.pending.oldest() else { return false };
         self.with(key, |core, connection| {
             if connection.phase == Phase::Handshake {
                 core.counters.rejected[RejectReason::Crowded as usize] += 1;
                 // Only if it fits into the socket's buffer: waiting for the client to read it would keep the crowd
                 // longer.
-                let answer = Refusal::ServiceUnavailable.response();
-                let _ = rustix::net::send(&connection.socket, answer.as_bytes(), SendFlags::NOSIGNAL);
+                let refusal = Refusal::ServiceUnavailable.response();
+                let _ = rustix::net::send(&connection.socket, refusal.as_bytes(), SendFlags::NOSIGNAL);
             }
-            Progress::Gone(CloseReason::Error)
+            Progress::Closed(CloseReason::Error)
         });
         true
     }

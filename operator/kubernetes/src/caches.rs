@@ -25,49 +25,50 @@ const FIRST_LISTS: Duration = Duration::from_secs(30);
 
 /// The caches of one namespace.
 #[derive(Clone)]
-pub struct Seen {
+pub struct Caches {
     pods: Store<Pod>,
     deployments: Store<Deployment>,
     jobs: Store<Job>,
     events: Store<Event>,
     changed: watch::Sender<()>,
-    trouble: watch::Sender<Option<String>>,
+    pod_failure: watch::Sender<Option<String>>,
 }
 
-impl fmt::Debug for Seen {
+impl fmt::Debug for Caches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Seen").field("pods", &self.pods.len()).finish_non_exhaustive()
     }
 }
 
-impl Seen {
+impl Caches {
     /// Starts the watches, and returns when everything was listed once.
     ///
     /// # Errors
     /// The reason as text, when the lists don't arrive in time.
     pub async fn start(client: &Client, namespace: &str, release: &str) -> Result<Self, String> {
-        let (changed, trouble) = (watch::Sender::new(()), watch::Sender::new(None));
+        let (changed, pod_failure) = (watch::Sender::new(()), watch::Sender::new(None));
         let of_release = watcher::Config::default().labels(&format!("app.kubernetes.io/instance={release}"));
         let all = watcher::Config::default();
-        let seen = Self {
-            pods: watch(Api::namespaced(client.clone(), namespace), of_release, &changed, &trouble),
-            deployments: watch(Api::namespaced(client.clone(), namespace), all.clone(), &changed, &trouble),
-            jobs: watch(Api::namespaced(client.clone(), namespace), all.clone(), &changed, &trouble),
-            events: watch(Api::namespaced(client.clone(), namespace), all, &changed, &trouble),
+        let caches = Self {
+            pods: watch(Api::namespaced(client.clone(), namespace), of_release, &changed, &pod_failure),
+            deployments: watch(Api::namespaced(client.clone(), namespace), all.clone(), &changed, &pod_failure),
+            jobs: watch(Api::namespaced(client.clone(), namespace), all.clone(), &changed, &pod_failure),
+            events: watch(Api::namespaced(client.clone(), namespace), all, &changed, &pod_failure),
             changed,
-            trouble,
+            pod_failure,
         };
         let all_listed = async {
-            let _ = seen.pods.wait_until_ready().await;
-            let _ = seen.deployments.wait_until_ready().await;
-            let _ = seen.jobs.wait_until_ready().await;
-            let _ = seen.events.wait_until_ready().await;
+            let _ = caches.pods.wait_until_ready().await;
+            let _ = caches.deployments.wait_until_ready().await;
+            let _ = caches.jobs.wait_until_ready().await;
+            let _ = caches.events.wait_until_ready().await;
         };
         match timeout(FIRST_LISTS, all_listed).await {
-            Ok(()) => Ok(seen),
+            Ok(()) => Ok(caches),
             Err(_) => {
-                let words = seen.trouble.borrow().clone().unwrap_or_else(|| "the API server doesn't answer".into());
-                Err(format!("failed to list pods, Deployments, Jobs and events of {namespace}: {words}"))
+                let description =
+                    caches.pod_failure.borrow().clone().unwrap_or_else(|| "the API server doesn't answer".into());
+                Err(format!("failed to list pods, Deployments, Jobs and events of {namespace}: {description}"))
             }
         }
     }
@@ -103,19 +104,19 @@ fn watch<K>(
     api: Api<K>,
     config: watcher::Config,
     changed: &watch::Sender<()>,
-    trouble: &watch::Sender<Option<String>>,
+    pod_failure: &watch::Sender<Option<String>>,
 ) -> Store<K>
 where
     K: Resource<DynamicType = ()> + Clone + fmt::Debug + DeserializeOwned + Send + Sync + 'static,
 {
     let (store, writer) = reflector::store();
-    let (changed, trouble) = (changed.clone(), trouble.clone());
+    let (changed, pod_failure) = (changed.clone(), pod_failure.clone());
     let stream = watcher(api, config).default_backoff().reflect(writer);
     tokio::spawn(async move {
         let mut stream = std::pin::pin!(stream);
         while let Some(event) = stream.next().await {
             if let Err(error) = event {
-                trouble.send_replace(Some(format!("{}: {error}", K::plural(&()))));
+                pod_failure.send_replace(Some(format!("{}: {error}", K::plural(&()))));
             }
             changed.send_replace(());
         }

@@ -15,15 +15,15 @@ pub enum Outlook {
 
 /// Why a pod doesn't run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct PodFailure {
     /// The pod, the reason, and its last event.
-    pub words: String,
+    pub description: String,
     /// Whether it makes sense to wait.
     pub outlook: Outlook,
 }
 
 /// Why a pod's containers are not ready. For a healthy pod, the condition that is still missing.
-pub fn of_pod(pod: &Pod, events: &[impl AsRef<Event>]) -> Trouble {
+pub fn of_pod(pod: &Pod, events: &[impl AsRef<Event>]) -> PodFailure {
     let name = pod_name(pod);
     let (reason, outlook) = evicted(pod)
         .or_else(|| unschedulable(pod))
@@ -32,7 +32,7 @@ pub fn of_pod(pod: &Pod, events: &[impl AsRef<Event>]) -> Trouble {
     let event = last_event(pod.metadata.uid.as_deref(), events);
     let event = event.filter(|event| !reason.contains(event.trim_end_matches('.')));
     let event = event.map(|event| format!("; last event: {event}")).unwrap_or_default();
-    Trouble { words: format!("pod {name}: {reason}{event}"), outlook }
+    PodFailure { description: format!("pod {name}: {reason}{event}"), outlook }
 }
 
 /// How a container ended; `None` while it runs or waits for its first start.
@@ -83,16 +83,16 @@ pub fn evicted(pod: &Pod) -> Option<(String, Outlook)> {
     let status = pod.status.as_ref()?;
     let reason = status.reason.as_deref().filter(|_| status.phase.as_deref() == Some("Failed"))?;
     let message = status.message.clone().unwrap_or_default();
-    let words =
+    let description =
         if reason == "Evicted" { format!("evicted: {message}") } else { format!("failed: {reason}: {message}") };
-    Some((words, Outlook::Hopeless))
+    Some((description, Outlook::Hopeless))
 }
 
 /// The newest event about an object.
 pub fn last_event(uid: Option<&str>, events: &[impl AsRef<Event>]) -> Option<String> {
     let of_it =
         events.iter().map(AsRef::as_ref).filter(|event| uid.is_some() && event.involved_object.uid.as_deref() == uid);
-    of_it.max_by_key(|event| time_of(event)).map(event_words)
+    of_it.max_by_key(|event| time_of(event)).map(describe_event)
 }
 
 /// The newest warning about an object of that name, or about one whose name starts with it and a hyphen (a ReplicaSet,
@@ -103,7 +103,7 @@ pub fn last_warning(name: &str, events: &[impl AsRef<Event>]) -> Option<String> 
         other == name || other.strip_prefix(name).is_some_and(|rest| rest.starts_with('-') && !rest.starts_with("--"))
     };
     let warnings = events.iter().map(AsRef::as_ref).filter(|event| event.type_.as_deref() == Some("Warning"));
-    warnings.filter(about).max_by_key(|event| time_of(event)).map(event_words)
+    warnings.filter(about).max_by_key(|event| time_of(event)).map(describe_event)
 }
 
 /// Name of a pod; empty if it has none.
@@ -146,7 +146,7 @@ fn in_a_bad_state(status: &ContainerStatus) -> Option<(String, Outlook)> {
     }
     let ended = status.state.as_ref().is_some_and(|state| state.terminated.is_some());
     let restarted = status.restart_count > 0 && !status.ready;
-    (ended || restarted).then(|| ending(status)).flatten().map(|words| (words, Outlook::Open))
+    (ended || restarted).then(|| ending(status)).flatten().map(|description| (description, Outlook::Open))
 }
 
 fn not_ready(pod: &Pod) -> String {
@@ -165,15 +165,15 @@ fn find_condition<'a>(pod: &'a Pod, name: &str) -> Option<&'a PodCondition> {
 }
 
 fn time_of(event: &Event) -> Option<k8s_openapi::jiff::Timestamp> {
-    let seen = event.last_timestamp.as_ref().map(|time| time.0);
-    seen.or(event.event_time.as_ref().map(|time| time.0)).or(event
+    let caches = event.last_timestamp.as_ref().map(|time| time.0);
+    caches.or(event.event_time.as_ref().map(|time| time.0)).or(event
         .metadata
         .creation_timestamp
         .as_ref()
         .map(|time| time.0))
 }
 
-fn event_words(event: &Event) -> String {
+fn describe_event(event: &Event) -> String {
     let (reason, message) = (event.reason.as_deref().unwrap_or("event"), event.message.as_deref().unwrap_or_default());
     format!("{reason}: {}", message.trim())
 }
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn every_known_trouble_has_its_words_and_outlook() {
+    fn every_known_pod_failure_has_its_description_and_outlook() {
         let cases = [
             (
                 json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
@@ -243,8 +243,8 @@ mod tests {
                 Outlook::Open,
             ),
         ];
-        for (status, words, outlook) in cases {
-            assert_eq!(of_pod(&pod(status), &NONE), Trouble { words: words.into(), outlook });
+        for (status, description, outlook) in cases {
+            assert_eq!(of_pod(&pod(status), &NONE), PodFailure { description: description.into(), outlook });
         }
     }
 
@@ -256,8 +256,8 @@ mod tests {
             Arc::new(serde_json::from_value(value).unwrap())
         };
         let events = [event("u", 2, "probe failed"), event("u", 1, "older"), event("other", 3, "not ours")];
-        let trouble = of_pod(&pod(json!({"phase": "Running"})), &events);
-        assert_eq!(trouble.words, "pod p: phase Running; last event: Unhealthy: probe failed");
+        let pod_failure = of_pod(&pod(json!({"phase": "Running"})), &events);
+        assert_eq!(pod_failure.description, "pod p: phase Running; last event: Unhealthy: probe failed");
     }
 
     #[test]

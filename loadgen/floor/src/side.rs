@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::{load::Load, memory::resident_bytes, sockets::SocketAddr, window::Reading};
 
 /// The work of one side of a load.
-pub trait End {
+pub trait LoadSide {
     /// Opens or accepts all connections that exist when the load starts.
     ///
     /// # Errors
@@ -47,7 +47,7 @@ pub(crate) enum Command {
 
 /// An answer of one side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Answer {
+pub(crate) enum SideReply {
     /// The side has started. The address is that of its listener, if it accepts.
     Started(Option<SocketAddr>),
     /// All connections are open.
@@ -58,16 +58,16 @@ pub(crate) enum Answer {
     Failed(String),
 }
 
-pub(crate) fn carry_out(mut end: Box<dyn End>) -> anyhow::Result<Box<dyn End>> {
-    let Command::Connect = hear()? else { bail!("told to go before it was told to connect") };
+pub(crate) fn carry_out(mut side: Box<dyn LoadSide>) -> anyhow::Result<Box<dyn LoadSide>> {
+    let Command::Connect = read_command()? else { bail!("told to go before it was told to connect") };
     let rss_before = resident_bytes()?;
-    end.connect()?;
+    side.connect()?;
     let rss_open = resident_bytes()?;
-    say(&Answer::Ready)?;
-    let Command::Go { start_ns } = hear()? else { bail!("told to connect twice") };
-    let reading = end.run(start_ns)?;
-    say(&Answer::Done(Reading { rss_before, rss_open, ..reading }))?;
-    Ok(end)
+    send_reply(&SideReply::Ready)?;
+    let Command::Go { start_ns } = read_command()? else { bail!("told to connect twice") };
+    let reading = side.run(start_ns)?;
+    send_reply(&SideReply::Done(Reading { rss_before, rss_open, ..reading }))?;
+    Ok(side)
 }
 
 pub(crate) fn check_descriptors(connections: u32, open_files: u64) -> anyhow::Result<()> {
@@ -89,7 +89,7 @@ pub(crate) fn pin(cpu: u32) -> anyhow::Result<()> {
         .with_context(|| format!("failed to run on CPU {cpu}; `taskset -cp $$` shows which are allowed"))
 }
 
-pub(crate) fn hear<M: DeserializeOwned>() -> anyhow::Result<M> {
+pub(crate) fn read_command<M: DeserializeOwned>() -> anyhow::Result<M> {
     let mut line = String::new();
     if stdin().lock().read_line(&mut line).context("failed to read standard input")? == 0 {
         bail!("told nothing: this end is started by `floor` itself, not by hand");
@@ -97,7 +97,7 @@ pub(crate) fn hear<M: DeserializeOwned>() -> anyhow::Result<M> {
     serde_json::from_str(&line).with_context(|| format!("failed to understand {:?}", line.trim_end()))
 }
 
-pub(crate) fn say(answer: &Answer) -> anyhow::Result<()> {
+pub(crate) fn send_reply(answer: &SideReply) -> anyhow::Result<()> {
     let line = serde_json::to_string(answer).context("failed to write an answer")?;
     let mut out = stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).context("failed to answer the parent")
@@ -112,16 +112,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_many_connections_for_the_descriptors_are_refused_with_the_way_out() {
-        let words = check_descriptors(1000, 1000).unwrap_err().to_string();
-        assert!(words.contains("1000 open files allow 900 connections of the 1000"), "{words}");
-        assert!(words.contains("ulimit -n"));
+    fn too_many_connections_for_the_descriptors_are_refused_with_the_remedy() {
+        let description = check_descriptors(1000, 1000).unwrap_err().to_string();
+        assert!(description.contains("1000 open files allow 900 connections of the 1000"), "{description}");
+        assert!(description.contains("ulimit -n"));
         assert!(check_descriptors(900, 1000).is_ok());
     }
 
     #[test]
     fn a_cpu_that_is_not_there_is_named() {
-        let words = format!("{:#}", pin(5000).unwrap_err());
-        assert!(words.contains("no CPU 5000"), "{words}");
+        let description = format!("{:#}", pin(5000).unwrap_err());
+        assert!(description.contains("no CPU 5000"), "{description}");
     }
 }

@@ -9,7 +9,7 @@ use crate::config::Flaw;
 
 /// What happens with one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Disposition {
     /// It reaches the application, and is counted.
     Deliver,
     /// It doesn't reach the application, and is counted as dropped.
@@ -22,7 +22,7 @@ pub enum Fate {
 
 /// Decides for the messages of all connections.
 #[derive(Debug)]
-pub struct Fates {
+pub struct Dispositions {
     flaw: Flaw,
     every: NonZeroU64,
     /// Number of decisions over all connections: so a loss of one in k is exact for any number of connections.
@@ -30,21 +30,21 @@ pub struct Fates {
     lied: AtomicBool,
 }
 
-impl Fates {
+impl Dispositions {
     /// Creates the decisions of a flaw; `every` is its k.
     pub fn new(flaw: Flaw, every: NonZeroU64) -> Self {
         Self { flaw, every, decided: AtomicU64::new(0), lied: AtomicBool::new(false) }
     }
 
     /// The fate of a connection's `nth` message, counted from 1.
-    pub fn decide(&self, nth: u64) -> Fate {
+    pub fn decide(&self, nth: u64) -> Disposition {
         match self.flaw {
-            Flaw::Drop if self.is_kth() => Fate::Drop,
-            Flaw::SilentDrop | Flaw::PublisherSilentDrop if self.is_kth() => Fate::Vanish,
-            Flaw::PublisherLiar if self.is_kth() => Fate::Lie,
-            Flaw::Liar if nth == self.every.get() && !self.lied.swap(true, Ordering::Relaxed) => Fate::Lie,
-            Flaw::Null => Fate::Drop,
-            _ => Fate::Deliver,
+            Flaw::Drop if self.is_kth() => Disposition::Drop,
+            Flaw::SilentDrop | Flaw::PublisherSilentDrop if self.is_kth() => Disposition::Vanish,
+            Flaw::PublisherLiar if self.is_kth() => Disposition::Lie,
+            Flaw::Liar if nth == self.every.get() && !self.lied.swap(true, Ordering::Relaxed) => Disposition::Lie,
+            Flaw::Null => Disposition::Drop,
+            _ => Disposition::Deliver,
         }
     }
 
@@ -57,38 +57,38 @@ impl Fates {
 mod tests {
     use super::*;
 
-    fn fates(flaw: Flaw) -> Fates {
-        Fates::new(flaw, NonZeroU64::new(10).unwrap())
+    fn dispositions(flaw: Flaw) -> Dispositions {
+        Dispositions::new(flaw, NonZeroU64::new(10).unwrap())
     }
 
     /// How many of 1 005 messages on each of two connections have this fate.
-    fn count(flaw: Flaw, fate: Fate) -> usize {
-        let fates = fates(flaw);
-        (1..=1005).flat_map(|nth| [nth, nth]).filter(|nth| fates.decide(*nth) == fate).count()
+    fn count(flaw: Flaw, disposition: Disposition) -> usize {
+        let dispositions = dispositions(flaw);
+        (1..=1005).flat_map(|nth| [nth, nth]).filter(|nth| dispositions.decide(*nth) == disposition).count()
     }
 
     #[test]
     fn an_honest_service_delivers_everything() {
-        assert_eq!(count(Flaw::None, Fate::Deliver), 2010);
-        assert_eq!(count(Flaw::Delay, Fate::Deliver), 2010);
+        assert_eq!(count(Flaw::None, Disposition::Deliver), 2010);
+        assert_eq!(count(Flaw::Delay, Disposition::Deliver), 2010);
     }
 
     #[test]
     fn one_in_k_is_dropped_over_all_connections_together() {
-        assert_eq!(count(Flaw::Drop, Fate::Drop), 201);
-        assert_eq!(count(Flaw::SilentDrop, Fate::Vanish), 201);
+        assert_eq!(count(Flaw::Drop, Disposition::Drop), 201);
+        assert_eq!(count(Flaw::SilentDrop, Disposition::Vanish), 201);
     }
 
     #[test]
     fn a_liar_lies_once_about_the_kth_message_of_one_connection() {
-        let fates = fates(Flaw::Liar);
+        let dispositions = dispositions(Flaw::Liar);
         let lies: Vec<u64> =
-            (1..=1005).flat_map(|nth| [nth, nth]).filter(|nth| fates.decide(*nth) == Fate::Lie).collect();
+            (1..=1005).flat_map(|nth| [nth, nth]).filter(|nth| dispositions.decide(*nth) == Disposition::Lie).collect();
         assert_eq!(lies, [10]);
     }
 
     #[test]
     fn a_null_service_delivers_nothing() {
-        assert_eq!(count(Flaw::Null, Fate::Drop), 2010);
+        assert_eq!(count(Flaw::Null, Disposition::Drop), 2010);
     }
 }

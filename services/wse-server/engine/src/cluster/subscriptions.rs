@@ -11,12 +11,12 @@ const PART_BYTES: usize = 64 << 10;
 
 /// The topics that have subscribers here, or had until recently.
 #[derive(Debug, Default)]
-pub(super) struct Wants {
+pub(super) struct Subscriptions {
     /// The time at which each subscription ends, if it is kept only for recovery; `None` while there are subscribers.
     pub(super) topics: BTreeMap<Arc<str>, Option<Instant>>,
 }
 
-impl Wants {
+impl Subscriptions {
     /// Adds a topic. Returns whether it is new.
     pub(super) fn add(&mut self, topic: &str) -> bool {
         match self.topics.get_mut(topic) {
@@ -52,10 +52,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_list_is_said_in_parts_that_go_on() {
-        let mut wants = Wants::default();
-        assert!((0..1000).all(|n| wants.add(&format!("{n:0500}"))) && !wants.add(&format!("{:0500}", 7)));
-        let frames = wants.frames();
+    fn a_long_list_is_sent_in_continued_parts() {
+        let mut subscriptions = Subscriptions::default();
+        assert!(
+            (0..1000).all(|n| subscriptions.add(&format!("{n:0500}"))) && !subscriptions.add(&format!("{:0500}", 7))
+        );
+        let frames = subscriptions.frames();
         let (mut names, mut flags) = (Vec::new(), Vec::new());
         for frame in &frames {
             let (frame, _) = frame::parse(frame).unwrap().unwrap();
@@ -63,12 +65,12 @@ mod tests {
             names.extend(std::str::from_utf8(frame.payload).unwrap().split('\n').map(str::to_owned));
         }
         assert!(flags.len() > 5 && flags[0] == 0 && flags[1..].iter().all(|flags| *flags == CONTINUED));
-        assert!(names.iter().map(String::as_str).eq(wants.topics.keys().map(|topic| &**topic)));
+        assert!(names.iter().map(String::as_str).eq(subscriptions.topics.keys().map(|topic| &**topic)));
     }
 
     #[test]
-    fn nothing_wanted_is_said_too() {
-        let frames = Wants::default().frames();
+    fn an_empty_subscription_list_is_sent_too() {
+        let frames = Subscriptions::default().frames();
         assert_eq!(frames, [frame::encode(Kind::Resync, 0, b"", b"")]);
     }
 }
