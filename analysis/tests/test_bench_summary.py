@@ -106,7 +106,7 @@ def test_a_percentile_comes_in_the_floors_unit(tmp_path: Path) -> None:
     assert "floor: it has no response_p99" in tail.why
 
 
-def test_invalid_trials_are_no_figure_and_say_why(tmp_path: Path) -> None:
+def test_invalid_trials_are_no_figure_and_have_a_reason(tmp_path: Path) -> None:
     late = replace(PING, reasons=(("generator_late", "p99 of the delay is 9 ms"),))
     found = rows(tmp_path, "ping", processes(late, *[20_000] * 3))
     one = found["ping at 10 000/s over 1 000 connections: p50"]
@@ -116,14 +116,14 @@ def test_invalid_trials_are_no_figure_and_say_why(tmp_path: Path) -> None:
     assert "p99 of the delay is 9 ms" in one.why
 
 
-def test_a_trial_that_failed_says_so(tmp_path: Path) -> None:
+def test_a_failed_trial_is_reported_as_failed(tmp_path: Path) -> None:
     failed = replace(DICT, state={"state": "failed", "reason": "the service never got ready"})
     one = rows(tmp_path, "flood-64", [failed])[FLOOD]
     assert one.why is not None
     assert "the service never got ready" in one.why
 
 
-def test_what_was_not_climbed_is_null_in_every_row_and_says_so() -> None:
+def test_parts_that_were_not_climbed_are_null_with_a_note() -> None:
     found = summary({})
     assert len(found) == len(ROWS)
     for one in found:
@@ -140,7 +140,7 @@ def test_the_json_has_the_fields_that_are_documented() -> None:
         assert all(f"`{name}`" in page for name in one)
 
 
-def test_the_table_has_a_row_for_each_and_tells_what_is_missing(tmp_path: Path) -> None:
+def test_the_table_has_a_row_for_each_and_names_missing_ones(tmp_path: Path) -> None:
     specs = processes(DICT, *[2_469_135] * 3)
     found = list(rows(tmp_path, "flood-64", specs).values())
     text = markdown(found)

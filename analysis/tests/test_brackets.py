@@ -43,13 +43,13 @@ def cells(table: Table | None) -> dict[str, str]:
     return {column.title: cell.text for column, cell in zip(table.columns, table.rows[0], strict=True)}
 
 
-def test_a_bracket_names_its_three_loads_what_failed_and_how(tmp_path: Path) -> None:
+def test_a_bracket_names_its_three_loads_and_the_failure(tmp_path: Path) -> None:
     found = cells(brackets(run(tmp_path, FOUND)))
     assert (found["confirmed"], found["borderline"], found["first solid fail"]) == ("600", "620", "640")
     assert (found["what failed"], found["edge"], found["bound by"]) == ("p95 of newest ≤ 350 ms", "latency", "service")
 
 
-def test_what_a_share_of_a_cpu_says_of_a_whole_one_is_called_a_projection(tmp_path: Path) -> None:
+def test_a_figure_scaled_from_a_share_of_a_cpu_is_called_a_projection(tmp_path: Path) -> None:
     table = brackets(run(tmp_path, FOUND))
     assert cells(table)["on a whole CPU (projection)"] == "about\u00a06000"
     assert table is not None
@@ -70,7 +70,7 @@ def test_a_bound_that_the_generator_could_not_reach_is_at_least(tmp_path: Path) 
     assert "the generator could not offer 700" in table.notes[0]
 
 
-def test_a_search_that_was_broken_off_says_so(tmp_path: Path) -> None:
+def test_an_interrupted_search_is_reported_as_interrupted(tmp_path: Path) -> None:
     assert cells(brackets(run(tmp_path, None)))["confirmed"] == "not finished"
     assert bounds(run(tmp_path / "again", None)) is None
 

@@ -44,7 +44,7 @@ def test_a_single_tier_has_no_course_of_latency(tmp_path: Path) -> None:
     assert "wse-server-response" not in charts(tmp_path, FLOOD)
 
 
-def test_what_was_written_delivered_and_dropped_stands_side_by_side(tmp_path: Path) -> None:
+def test_written_delivered_and_dropped_are_side_by_side(tmp_path: Path) -> None:
     found = text(charts(tmp_path, FLOOD)["wse-server-outcomes"])
     assert {"written", "delivered", "dropped", "connections", "messages per second"} <= found
 

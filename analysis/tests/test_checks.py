@@ -38,7 +38,7 @@ INVALID = TrialSpec(reasons=(("unaccounted", "sent = delivered + dropped: 20000 
 
 def found(folder: Path) -> list[str]:
     """The texts of the disagreements."""
-    return [one.words for one in check(read_bundle(folder)).disagreements]
+    return [one.description for one in check(read_bundle(folder)).disagreements]
 
 
 def changed(folder: Path, spec: TrialSpec, change: Callable[[Json], object], file: str = "result.json") -> list[str]:
@@ -72,7 +72,7 @@ def companions(change: Callable[[Json], object]) -> Callable[[Json], None]:
     return changed_result
 
 
-def test_what_companions_use_is_the_services_and_none_of_them_may_be_another_process(tmp_path: Path) -> None:
+def test_the_usage_of_companions_counts_for_the_service_and_must_be_of_its_processes(tmp_path: Path) -> None:
     def honest(result: Json) -> None:
         result["figures"]["service_cpu_seconds"] += 0.5
 
@@ -80,16 +80,16 @@ def test_what_companions_use_is_the_services_and_none_of_them_may_be_another_pro
         honest(result)
         result["service"]["after"]["companions"]["redis"]["pid"] = 10
 
-    def words(name: str, change: Callable[[Json], object]) -> str:
+    def description(name: str, change: Callable[[Json], object]) -> str:
         return " ".join(changed(tmp_path / name, CLOSED, companions(change)))
 
-    assert "service_cpu_seconds is" in words("left-out", lambda _: None)
-    assert "service_cpu_seconds is" not in words("honest", honest)
-    assert "process changed" not in words("honest-again", honest)
-    assert "process changed" in words("restarted", restarted)
+    assert "service_cpu_seconds is" in description("left-out", lambda _: None)
+    assert "service_cpu_seconds is" not in description("honest", honest)
+    assert "process changed" not in description("honest-again", honest)
+    assert "process changed" in description("restarted", restarted)
 
 
-def test_a_service_that_somebody_else_started_has_no_figures_of_its_process_and_its_books_are_checked(
+def test_a_foreign_service_has_no_process_figures_and_checked_books(
     tmp_path: Path,
 ) -> None:
     process = ("pid", "cpu_ns", "rss_bytes", "cpu_limit")
@@ -107,35 +107,37 @@ def test_a_service_that_somebody_else_started_has_no_figures_of_its_process_and_
     edit(file.with_name("service.json"), lambda service: unread({"service": service["readings"], "figures": {}}))
     assert found(root) == []
     edit(file, lambda result: result["figures"].update(received_per_second=1.0))
-    assert any(words.startswith("received_per_second is 1 but the counters say") for words in found(root))
+    assert any(description.startswith("received_per_second is 1 but the counters say") for description in found(root))
 
 
 def test_a_merged_histogram_that_lost_a_value_is_found(tmp_path: Path) -> None:
-    words = changed(
+    description = changed(
         tmp_path, CLOSED, lambda result: result["histograms"].update(response_ns=histogram(lognormal(1e6, 0.5, 9_999)))
     )
-    assert "response_ns: the merged histogram holds 9999 values, the workers' together 10000" in words
+    assert "response_ns: the merged histogram holds 9999 values, the workers' together 10000" in description
 
 
 def test_a_merged_histogram_with_other_values_is_found(tmp_path: Path) -> None:
-    words = changed(
+    description = changed(
         tmp_path, CLOSED, lambda result: result["histograms"].update(response_ns=histogram(lognormal(2e6, 0.5, 10_000)))
     )
-    assert "response_ns: the merged histogram isn't the sum of the workers'" in words
+    assert "response_ns: the merged histogram isn't the sum of the workers'" in description
 
 
 def test_a_prettier_percentile_is_found(tmp_path: Path) -> None:
-    words = changed(tmp_path, CLOSED, lambda result: result["percentiles"]["response_ns"].update(p99=1_000_000))
-    assert any(one.startswith("p99 of response is 1000000 ns but the histogram says") for one in words)
+    description = changed(tmp_path, CLOSED, lambda result: result["percentiles"]["response_ns"].update(p99=1_000_000))
+    assert any(one.startswith("p99 of response is 1000000 ns but the histogram says") for one in description)
 
 
 def test_a_percentile_without_enough_samples_is_found(tmp_path: Path) -> None:
-    words = changed(tmp_path, CLOSED, lambda result: result["percentiles"]["response_ns"].update({"p99.99": 9_000_000}))
-    assert "p99.99 of response is 9000000 ns but the histogram says n/a" in words
+    description = changed(
+        tmp_path, CLOSED, lambda result: result["percentiles"]["response_ns"].update({"p99.99": 9_000_000})
+    )
+    assert "p99.99 of response is 9000000 ns but the histogram says n/a" in description
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "description"),
     [
         (
             lambda r: r["books"]["equations"][1].update(right=5),
@@ -163,16 +165,16 @@ def test_a_percentile_without_enough_samples_is_found(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_doctored_result_is_found(tmp_path: Path, change: Callable[[Json], object], words: str) -> None:
-    assert words in changed(tmp_path, CLOSED, change)
+def test_a_doctored_result_is_found(tmp_path: Path, change: Callable[[Json], object], description: str) -> None:
+    assert description in changed(tmp_path, CLOSED, change)
 
 
-def test_a_service_that_drops_one_and_calls_it_delivered_is_found_again(tmp_path: Path) -> None:
+def test_a_drop_that_is_counted_as_delivered_is_found_again(tmp_path: Path) -> None:
     def lie(file: Json) -> None:
         file["connections"][7]["application"]["sequence_sum"] += 1
 
-    words = changed(tmp_path, CLOSED, lie, "service.json")
-    assert words == ["0 of 100 connections are said to differ, counted again 1 of 100"]
+    description = changed(tmp_path, CLOSED, lie, "service.json")
+    assert description == ["0 of 100 connections are said to differ, counted again 1 of 100"]
 
 
 def test_a_connection_of_another_client_is_no_mismatch(tmp_path: Path) -> None:
@@ -189,7 +191,7 @@ def test_a_connection_of_another_client_is_no_mismatch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "description"),
     [
         (lambda r: r.update(verdict=None), "it has objectives but no verdict"),
         (lambda r: r["verdict"].update(passed=False), "its verdict contradicts its objectives"),
@@ -208,14 +210,14 @@ def test_a_connection_of_another_client_is_no_mismatch(tmp_path: Path) -> None:
         (lambda r: r.update(bound_by="service"), "it is an open loop and yet says what bound it"),
     ],
 )
-def test_a_doctored_verdict_is_found(tmp_path: Path, change: Callable[[Json], object], words: str) -> None:
-    assert any(one.startswith(words) for one in changed(tmp_path, OPEN, change))
+def test_a_doctored_verdict_is_found(tmp_path: Path, change: Callable[[Json], object], description: str) -> None:
+    assert any(one.startswith(description) for one in changed(tmp_path, OPEN, change))
 
 
 def test_a_late_generator_that_was_called_valid_is_found(tmp_path: Path) -> None:
     late = TrialSpec(**{**OPEN.__dict__, "latencies": {"response_ns": (1e6, 0.5), "delay_ns": (30e6, 0.8)}})
-    words = found(bundle(tmp_path, [late]))
-    assert any(one.startswith("it is called valid although p99 of its lateness is") for one in words)
+    description = found(bundle(tmp_path, [late]))
+    assert any(one.startswith("it is called valid although p99 of its lateness is") for one in description)
 
 
 def test_an_objective_of_time_allows_the_generator_a_twentieth_of_it(tmp_path: Path) -> None:
@@ -225,16 +227,16 @@ def test_an_objective_of_time_allows_the_generator_a_twentieth_of_it(tmp_path: P
 
 
 def test_an_unsent_schedule_that_was_called_valid_is_found(tmp_path: Path) -> None:
-    words = changed(tmp_path, OPEN, lambda worker: worker["window"].update(due=9_000), "workers/0.json")
-    assert any("of the schedule was sent" in one for one in words)
+    description = changed(tmp_path, OPEN, lambda worker: worker["window"].update(due=9_000), "workers/0.json")
+    assert any("of the schedule was sent" in one for one in description)
 
 
 def test_an_invalid_trial_with_a_verdict_is_found(tmp_path: Path) -> None:
-    words = changed(tmp_path, INVALID, lambda result: result.update(verdict={"passed": True, "objectives": []}))
-    assert "it is invalid and yet has a verdict" in words
+    description = changed(tmp_path, INVALID, lambda result: result.update(verdict={"passed": True, "objectives": []}))
+    assert "it is invalid and yet has a verdict" in description
 
 
-def test_run_and_result_must_tell_the_same(tmp_path: Path) -> None:
+def test_run_and_result_must_agree(tmp_path: Path) -> None:
     root = bundle(tmp_path, [CLOSED])
     edit(root / "run.json", lambda run: run["trials"][0]["state"].update(passed=True))
     assert found(root) == ["run.json and result.json disagree on the verdict"]

@@ -65,7 +65,7 @@ def test_modules_in_flow_order_are_no_circle(check: Check) -> None:
         '// crate::b::B\n/// See [`crate::b`].\npub const WORDS: &str = "crate::b::B";\n',
     ],
 )
-def test_what_only_tests_and_words_name_is_no_tie(check: Check, only_in_tests: str) -> None:
+def test_names_in_tests_and_comments_are_no_dependency(check: Check, only_in_tests: str) -> None:
     files = {"lib.rs": "mod a;\nmod b;\n", "a.rs": only_in_tests, "b.rs": "use crate::a::A;\n"}
     assert check(files | {"a/tests.rs": "use crate::b::B;\n"}) == (0, "")
     assert check(files | {"a.rs": only_in_tests + "use crate::b::B;\n"})[0] == 1
@@ -80,7 +80,7 @@ def test_a_parent_and_its_child_may_use_each_other(check: Check) -> None:
     assert check(files) == (0, "")
 
 
-def test_a_name_that_is_handed_on_ties_to_where_it_stands(check: Check) -> None:
+def test_a_reexported_name_depends_on_its_definition(check: Check) -> None:
     code, printed = check(
         {
             "lib.rs": "mod a;\nmod b;\npub use a::{inner::Inner as Public};\n",

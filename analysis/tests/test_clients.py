@@ -56,7 +56,7 @@ def test_other_sizes_are_not_compared(tmp_path: Path) -> None:
     assert row(table(tmp_path, [FLOOD, short]))["JSON delivered/s"].startswith(">= 10.0 k")
 
 
-def test_published_figures_stand_apart_per_core_and_say_what_they_counted() -> None:
+def test_published_figures_are_separate_per_core_with_what_they_counted() -> None:
     found = published()
     rust, typescript = row(found), row(found, 2)
     assert (rust["JSON/s"], rust["JSON/s per core"]) == ("14.7 M", "459 k")

@@ -58,7 +58,7 @@ def test_a_rate_that_the_generator_bound_makes_the_ratio_a_bound(tmp_path: Path)
     assert (one.sign, one.conclusion) == (">=\u00a0", "left is better")
 
 
-def test_nothing_is_said_against_a_service_whose_rate_the_generator_bound(tmp_path: Path) -> None:
+def test_a_rate_bound_by_the_generator_is_no_finding_about_the_service(tmp_path: Path) -> None:
     left = [replace(spec, **GENERATOR) for spec in delivering(LEFT, 1000, 1010, 990)]
     right = [replace(spec, **GENERATOR) for spec in delivering(RIGHT, 2000, 2010, 1990)]
     slower = compared(tmp_path / "a", left, delivering(RIGHT, 2000, 2010, 1990))["delivered per second"]
@@ -67,7 +67,7 @@ def test_nothing_is_said_against_a_service_whose_rate_the_generator_bound(tmp_pa
     assert (both.sign, both.conclusion) == ("", "n/a: the generator bound both")
 
 
-def test_cpu_cost_is_compared_whatever_bound_the_rate(tmp_path: Path) -> None:
+def test_cpu_cost_is_compared_independent_of_the_bound(tmp_path: Path) -> None:
     left = [replace(spec, **GENERATOR) for spec in delivering(LEFT, 2000, 2010, 1990)]
     one = compared(tmp_path, left, delivering(RIGHT, 1000, 1010, 990))["CPU per million messages"]
     assert (one.sign, one.conclusion) == ("", "left is better")
@@ -89,7 +89,7 @@ def test_invalid_trials_are_in_no_ratio(tmp_path: Path) -> None:
     assert compared(tmp_path / "all", [bad], delivering(RIGHT, 1000)) == {}
 
 
-def test_a_single_service_is_compared_with_nobody(tmp_path: Path) -> None:
+def test_a_single_service_has_no_comparison(tmp_path: Path) -> None:
     assert compare(ladders(read_bundle(bundle(tmp_path, [LEFT])))) == ()
 
 

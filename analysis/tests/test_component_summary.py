@@ -56,7 +56,7 @@ def test_a_row_shows_both_times_the_ratio_and_what_was_published() -> None:
     assert lines[0].count("|") == lines[1].count("|") == lines[2].count("|")
 
 
-def test_a_published_time_far_beyond_ours_is_said_in_words() -> None:
+def test_a_published_time_far_above_ours_is_explained() -> None:
     (said,) = explanations([made(1000)])
     assert said.startswith(
         "- HMAC-SHA256 sign (hmac.digest): published for Python is 18 times ours. The standard library"

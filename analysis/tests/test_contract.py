@@ -50,13 +50,13 @@ def test_a_broken_contract_names_its_cases_and_an_unchecked_one_its_reason() -> 
     assert row[2:4] == [("failed", "batches", Tone.BAD), ("could not be checked", "no ready line", Tone.BAD)]
 
 
-def test_what_was_not_checked_is_told_from_what_was_left_out() -> None:
+def test_unchecked_and_skipped_cases_are_distinguished() -> None:
     assert cells(replace(FILE, after=None))[3][0] == "—"
     left_out = cells(replace(FILE, before=None, after=None, left_out="--no-conformance"))
     assert left_out[2] == left_out[3] == ("left out", "--no-conformance", Tone.WARN)
 
 
-def test_exceptions_are_told_with_what_happens_instead() -> None:
+def test_exceptions_are_listed_with_the_actual_behaviour() -> None:
     row = cells(replace(FILE, exceptions={"unmasked": "it ends", "reserved": "it says 1000"}))
     assert row[4][0] == "reserved: it says 1000; unmasked: it ends"
 

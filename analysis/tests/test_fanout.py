@@ -54,15 +54,15 @@ def test_at_a_pace_there_is_a_latency(tmp_path: Path) -> None:
 @pytest.mark.parametrize("spec", [FLOOD, PACED], ids=["flood", "paced"])
 def test_an_honest_trial_has_no_disagreement(tmp_path: Path, spec: TrialSpec) -> None:
     found = check(read_bundle(bundle(tmp_path, [spec])))
-    assert [one.words for one in found.disagreements] == []
+    assert [one.description for one in found.disagreements] == []
     assert found.compared > 10
 
 
-def test_a_receiver_whose_numbers_do_not_add_up_is_found_again(tmp_path: Path) -> None:
+def test_a_receiver_with_inconsistent_numbers_is_found_again(tmp_path: Path) -> None:
     folder = bundle(tmp_path, [FLOOD])
     (file, *_) = sorted(folder.glob("trials/**/workers/0.json"))
     worker = json.loads(file.read_text())
     worker["books"][0]["receiver"]["received"] -= 1
     file.write_text(json.dumps(worker))
-    words = [one.words for one in check(read_bundle(folder)).disagreements]
-    assert any("connections are said to differ" in one for one in words), words
+    description = [one.description for one in check(read_bundle(folder)).disagreements]
+    assert any("connections are said to differ" in one for one in description), description

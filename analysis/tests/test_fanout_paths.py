@@ -7,12 +7,12 @@ from pathlib import Path
 
 from tests.bundles import Json, TrialSpec, bundle, edit, open_load
 from tests.test_fanout import FLOOD
-from ws_ladder_analysis.published_tables import published_tables
 from ws_ladder_analysis.cells import Table
 from ws_ladder_analysis.checks import check
+from ws_ladder_analysis.fanout import fanout_paths
 from ws_ladder_analysis.ladders import ladders
 from ws_ladder_analysis.load import read_bundle
-from ws_ladder_analysis.fanout import fanout_paths
+from ws_ladder_analysis.published_tables import published_tables
 
 REDIS = replace(FLOOD, service="wse-server-fanout-redis", workload="fanout-redis", lost=0, due=20_000)
 CLUSTER = replace(REDIS, service="wse-server-fanout-cluster", workload="fanout-cluster", due=40_000)
@@ -34,11 +34,11 @@ def texts(table: Table) -> list[list[str]]:
     return [[cell.text for cell in row] for row in table.rows]
 
 
-def test_a_run_with_one_way_has_nothing_to_set_side_by_side(tmp_path: Path) -> None:
+def test_a_run_with_one_path_has_no_comparison_of_paths(tmp_path: Path) -> None:
     assert tables(tmp_path, *processes(REDIS)) == ()
 
 
-def test_the_most_that_each_way_delivered_stands_with_what_it_lost(tmp_path: Path) -> None:
+def test_the_highest_rate_of_each_path_is_shown_with_its_losses(tmp_path: Path) -> None:
     lossy = replace(FLOOD, tier=10)
     peaks, *_ = tables(tmp_path, FLOOD, lossy, REDIS, CLUSTER)
     rows = {row[0]: row[1:] for row in texts(peaks)}
@@ -47,7 +47,7 @@ def test_the_most_that_each_way_delivered_stands_with_what_it_lost(tmp_path: Pat
     assert (rows["one instance"][3], rows["Redis"][3]) == ("400", "0")
 
 
-def test_a_cluster_stands_beside_redis_with_an_interval(tmp_path: Path) -> None:
+def test_a_cluster_is_compared_with_redis_with_an_interval(tmp_path: Path) -> None:
     _, compared = tables(tmp_path, *processes(CLUSTER), *processes(REDIS))
     assert compared.caption == "flood: wse-server-fanout-cluster compared with wse-server-fanout-redis"
     rates = [row for row in texts(compared) if row[1] == "delivered per second"]
@@ -65,7 +65,7 @@ def test_at_a_pace_there_is_no_rate_to_compare_but_a_latency(tmp_path: Path) -> 
     assert "delivered per second" not in figures
 
 
-def test_the_cost_of_a_delivery_is_told_by_process(tmp_path: Path) -> None:
+def test_the_cost_of_a_delivery_is_shown_by_process(tmp_path: Path) -> None:
     folder = bundle(tmp_path, [REDIS, CLUSTER])
     names = {"publisher": 1, "subscriber": 2, "redis": 4}
     for file in folder.glob("trials/**/fanout-redis/**/result.json"):
@@ -86,7 +86,7 @@ def test_the_cost_of_a_delivery_is_told_by_process(tmp_path: Path) -> None:
     assert [cell.replace("\u00a0", " ") for cell in row[2:]] == ["50.0 s", "100 s", "200 s"]
 
 
-def test_each_way_stands_beside_its_published_figure_without_a_ratio(tmp_path: Path) -> None:
+def test_each_path_is_shown_with_its_published_figure_without_a_ratio(tmp_path: Path) -> None:
     folder = bundle(tmp_path, [FLOOD, REDIS, CLUSTER])
     found = {table.caption: table for table in published_tables(ladders(read_bundle(folder)))}
     theirs = {"one instance": "4.30", "Redis": "1.60", "cluster": "1.90"}
@@ -99,4 +99,4 @@ def test_each_way_stands_beside_its_published_figure_without_a_ratio(tmp_path: P
 
 def test_an_honest_bundle_has_no_disagreement(tmp_path: Path) -> None:
     found = check(read_bundle(bundle(tmp_path, [FLOOD, *processes(REDIS), *processes(CLUSTER)])))
-    assert [one.words for one in found.disagreements] == []
+    assert [one.description for one in found.disagreements] == []

@@ -40,7 +40,7 @@ def test_the_fixtures_are_what_the_schemas_describe(schema: str, example_folder:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_is_read_can_be_written_back_and_is_what_the_schemas_describe(name: str, example_folder: Path) -> None:
+def test_read_values_can_be_written_back_and_match_the_schemas(name: str, example_folder: Path) -> None:
     validator = Draft202012Validator(
         json.loads((ROOT / f"docs/schemas/{name}.schema.json").read_text(encoding="utf-8"))
     )

@@ -45,7 +45,7 @@ def test_a_ratio_has_an_interval_where_there_were_processes_enough(tmp_path: Pat
     assert [row[2].detail for row in table.rows] == ["1.00 to 1.00"] * 2
 
 
-def test_lines_and_published_figures_stand_beside_them(tmp_path: Path) -> None:
+def test_lines_and_published_figures_are_in_the_same_row(tmp_path: Path) -> None:
     specs = gateway(YARDSTICK, 0.1), gateway("go-nethttp", 0.05)
     assert column(tmp_path, "lines of code", *specs)["go-nethttp"] == "900"
     (table,) = gateways.side_by_side(of(tmp_path / "again", *specs), LINES, {})
@@ -91,7 +91,7 @@ def test_the_same_load_in_two_variants_is_two_comparisons_and_one_table_of_both(
     assert [cell.detail for cell in tables[2].rows[0][1:]] == ["", "2.00 of one-thread"]
 
 
-def test_an_order_that_is_not_the_published_one_is_said(tmp_path: Path) -> None:
+def test_an_order_unlike_the_published_one_is_reported(tmp_path: Path) -> None:
     found = of(tmp_path, gateway(YARDSTICK, 0.1), gateway("go-nethttp", 0.05), gateway("python-fastapi", 0.15))
     assert gateways.differences(found) == (
         "go-nethttp needs less CPU per frame than rust-axum-plain here, and more in the published figures.",
@@ -103,5 +103,5 @@ def test_the_picture_names_every_gateway_whose_lines_are_known(tmp_path: Path) -
     drawn = gateways.picture(of(tmp_path, gateway(YARDSTICK, 0.1), gateway("go-nethttp", 0.05)), LINES)
     assert drawn is not None
     assert YARDSTICK in drawn.svg
-    assert "go-nethttp: " in drawn.words
+    assert "go-nethttp: " in drawn.description
     assert gateways.picture(of(tmp_path / "again", gateway(YARDSTICK, 0.1)), LINES) is None

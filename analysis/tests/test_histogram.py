@@ -86,7 +86,13 @@ def test_a_histogram_that_claims_gigabytes_is_refused_before_they_are_allocated(
 def test_a_percentile_that_is_off_by_more_than_a_rank_disagrees() -> None:
     values = flat(1_000)
     assert percentile_ns(values, 99) == 990
-    assert [agrees(reported, values, 99) for reported in (980, 990, 991, 1_000, None)] == [False, True, True, False, False]
+    assert [agrees(reported, values, 99) for reported in (980, 990, 991, 1_000, None)] == [
+        False,
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_a_percentile_among_overflowed_values_has_no_value() -> None:
@@ -114,7 +120,7 @@ def test_a_count_that_lies_is_refused() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "not base64!", "AAAA", "SGVsbG8gd29ybGQ="])
-def test_what_is_no_histogram_is_refused_by_name(text: str) -> None:
+def test_an_invalid_histogram_is_refused_by_name(text: str) -> None:
     with pytest.raises(FormatError, match="response_ns is no V2 histogram"):
         decode(Histogram(text, 1, 0), "response_ns")
 
@@ -134,7 +140,7 @@ def test_a_histogram_of_another_range_keeps_its_values() -> None:
     assert alike(next(iter(values.counts)), 123_456)
 
 
-def test_a_curve_rises_to_the_last_value_and_says_where_samples_run_out() -> None:
+def test_a_curve_rises_to_the_last_value_and_marks_where_samples_run_out() -> None:
     points = list(curve(flat(10_000)))
     assert [point.value_ns for point in points] == sorted(point.value_ns for point in points)
     assert points[-1].at_most == 10_000

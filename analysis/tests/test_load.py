@@ -28,7 +28,7 @@ def test_a_bundle_is_read_whole(example_bundle: Bundle) -> None:
     assert example_bundle.strays == ()
 
 
-def test_a_folder_that_is_no_bundle_says_so(tmp_path: Path) -> None:
+def test_a_folder_without_a_bundle_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"is no bundle: it has no run\.json; name a folder such as"):
         read_bundle(tmp_path)
 
@@ -65,7 +65,7 @@ def histogram_of(change: Json) -> Callable[[Json], None]:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "text"),
     [
         (lambda result: result.update(colour="red"), r"result\.json: the file has fields .*: colour"),
         (lambda result: result["figures"].update(speed=1), r"result\.json: figures has fields .*: speed"),
@@ -79,9 +79,9 @@ def histogram_of(change: Json) -> Callable[[Json], None]:
         (histogram_of({"count": 1}), r"histograms\.response_ns holds 1000 values but says 1"),
     ],
 )
-def test_a_broken_result_is_named_with_its_field(folder: Path, change: Callable[[Json], None], words: str) -> None:
+def test_a_broken_result_is_named_with_its_field(folder: Path, change: Callable[[Json], None], text: str) -> None:
     edit(folder / "trials" / SPEC.folder / "result.json", change)
-    with pytest.raises(BundleError, match=words):
+    with pytest.raises(BundleError, match=text):
         read_bundle(folder)
 
 

@@ -14,14 +14,14 @@ from ws_ladder_analysis.__main__ import main
 SPEC = TrialSpec(due=1_000)
 
 
-def test_it_writes_beside_the_bundle_and_says_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_writes_into_the_bundle_and_prints_the_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = bundle(tmp_path, [SPEC])
     assert main([str(root)]) == 0
     assert capsys.readouterr().out == f"{root / 'report' / 'report.html'}\n"
     assert (root / "report/report.html").is_file()
 
 
-def test_it_writes_where_it_is_told_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_writes_to_the_configured_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = bundle(tmp_path, [SPEC])
     assert main([str(root), "--output", str(tmp_path / "there" / "deep")]) == 0
     assert (tmp_path / "there/deep/report.html").is_file()
@@ -36,7 +36,7 @@ def test_a_broken_bundle_is_one_line_and_exit_code_1(tmp_path: Path, capsys: pyt
     assert error.count("\n") == 1
 
 
-def test_disagreements_are_told_on_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_disagreements_are_printed_on_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = bundle(tmp_path, [SPEC])
     edit(root / "trials" / SPEC.folder / "result.json", lambda result: result["messages"].update(delivered=1))
     assert main([str(root)]) == 0

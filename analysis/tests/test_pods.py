@@ -28,7 +28,7 @@ def test_without_pods_there_is_no_table(example_bundle: Bundle) -> None:
     assert pods(trial.result for trial in example_bundle.trials if trial.result is not None) is None
 
 
-def test_companions_are_told_apart_by_what_they_are(example_bundle: Bundle) -> None:
+def test_companions_are_distinguished_by_kind(example_bundle: Bundle) -> None:
     result = next(trial.result for trial in example_bundle.trials if trial.result is not None)
     kinds = [replace(SERVICE, name=name, role=PodRole.COMPANION, companion=name) for name in ("redis", "publisher")]
     table = pods([replace(result, pods=[SERVICE, *kinds])])

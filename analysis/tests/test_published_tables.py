@@ -12,11 +12,11 @@ import pytest
 
 from tests.bundles import Json, TrialSpec, bundle, edit, open_load
 from ws_ladder_analysis import seeds, wording
-from ws_ladder_analysis.published_tables import published_tables, comparability
 from ws_ladder_analysis.cells import Table
 from ws_ladder_analysis.ladders import ladders
 from ws_ladder_analysis.load import read_bundle
 from ws_ladder_analysis.published import Count, Series
+from ws_ladder_analysis.published_tables import comparability, published_tables
 from ws_ladder_analysis.report import Report, write_report
 from ws_ladder_analysis.wording import plain
 
@@ -72,7 +72,7 @@ JSON = "Floods: json, 175 bytes"
 PER_CORE = "per core; ours per CPU of the service"
 
 
-def test_a_flood_stands_below_what_was_published_for_as_many_connections(tmp_path: Path) -> None:
+def test_a_flood_is_shown_below_the_published_figure_for_as_many_connections(tmp_path: Path) -> None:
     first, second, third, ours = found(tmp_path, FLOOD, replace(FLOOD, tier=200))[JSON]
     assert [row["messages/s"] for row in (first, second, third)] == ["14.5 M", "14.1 M", "13.5 M"]
     assert first == {
@@ -97,7 +97,7 @@ def test_a_flood_stands_below_what_was_published_for_as_many_connections(tmp_pat
     }
 
 
-def test_what_a_client_wrote_never_has_a_ratio_to_what_was_delivered(tmp_path: Path) -> None:
+def test_written_messages_never_have_a_ratio_to_delivered_ones(tmp_path: Path) -> None:
     section = found(tmp_path, FLOOD, replace(FLOOD, variant="x64", message=FLOOD.message | {"coalesce": 64}))
     rust = [one for one in seeds.FLOODS if one.source.program == seeds.WSE_BENCH]
     published = [one for one in rust if (one.format, one.size_bytes) == ("json", 175)]
@@ -111,9 +111,9 @@ def test_what_a_client_wrote_never_has_a_ratio_to_what_was_delivered(tmp_path: P
     assert len(quotients) == 18
     for caption, lines in section.items():
         for line in lines:
-            words = " ".join([caption, *line, *line.values()])
-            assert not re.search(r"\b(ratio|times)\b|×|%", words)
-            assert not {wording.digits(one) for one in quotients} & set(re.findall(r"[\d.]+", words))
+            text = " ".join([caption, *line, *line.values()])
+            assert not re.search(r"\b(ratio|times)\b|×|%", text)
+            assert not {wording.digits(one) for one in quotients} & set(re.findall(r"[\d.]+", text))
     ours = [line for line in section[JSON] if not line["whose"].startswith("published")]
     assert len(ours) == 2
     assert all(line["comparable"].startswith("not comparable, because theirs is what a client wrote") for line in ours)
@@ -122,7 +122,7 @@ def test_what_a_client_wrote_never_has_a_ratio_to_what_was_delivered(tmp_path: P
 
 @pytest.mark.parametrize("theirs", list(Count))
 @pytest.mark.parametrize("ours", list(Count))
-def test_only_what_is_counted_alike_is_called_that(theirs: Count, ours: Count) -> None:
+def test_only_figures_counted_alike_are_called_comparable(theirs: Count, ours: Count) -> None:
     verdict = comparability([theirs], ours).text
     assert (verdict == "counted alike, on another machine") == (theirs is ours)
     assert verdict.startswith("not comparable, because ") == (theirs is not ours)
@@ -134,7 +134,7 @@ def test_counting_alike_is_not_enough_where_something_else_differs() -> None:
     )
 
 
-def test_no_published_flood_counts_what_ours_count() -> None:
+def test_no_published_flood_counts_the_same_as_ours() -> None:
     assert not {one.source.counted for one in seeds.FLOODS} & {Count.DELIVERED, Count.RECEIVED}
 
 
@@ -144,7 +144,7 @@ def test_a_rate_that_the_generator_bound_is_a_lower_bound_per_cpu_too(tmp_path: 
     assert ours[PER_CORE] == ">= 10.0 k (6 803 per CPU of both sides)"
 
 
-def test_what_nobody_saw_arrive_is_no_throughput(tmp_path: Path) -> None:
+def test_unconfirmed_messages_are_no_throughput(tmp_path: Path) -> None:
     *_, ours = found(tmp_path, replace(FLOOD, witness="none"))[JSON]
     assert ours["messages/s"] == "n/a (10.0 k received)"
     assert ours[PER_CORE] == "n/a"
@@ -206,7 +206,7 @@ def test_a_latency_is_divided_by_nothing_and_never_comparable(tmp_path: Path) ->
     assert not any("core" in title or "CPU" in title for title in ours)
 
 
-def test_each_client_stands_beside_its_own_kind(tmp_path: Path) -> None:
+def test_each_client_is_compared_with_its_own_kind(tmp_path: Path) -> None:
     one, many = replace(FLOOD, workers=1), replace(FLOOD, tier=6_400, workers=64, due=64_000)
     single = found(tmp_path / "one", one, program="wse-ts-bench 0.1.0")[JSON]
     assert [row["messages/s"] for row in single] == ["116 k", "117 k", "10.0 k"]
@@ -248,7 +248,7 @@ HOLD = TrialSpec(
 )
 
 
-def test_a_hold_says_how_many_lasted_and_which_pings_were_not_answered(tmp_path: Path) -> None:
+def test_a_hold_shows_how_many_lasted_and_the_unanswered_pings(tmp_path: Path) -> None:
     root = bundle(tmp_path, [HOLD])
 
     def lose(result: Json) -> None:
@@ -267,7 +267,10 @@ def test_a_limit_is_the_highest_tier_whose_connections_all_lasted(tmp_path: Path
     probe = replace(HOLD, workload="connection-limit", seconds=3.0, due=2_000)
     specs = [probe, replace(probe, tier=2_000), replace(probe, tier=4_000, lost=1)]
     theirs, ours = found(tmp_path, *specs)["The most connections"]
-    assert (theirs["connections"], theirs["no more, because"]) == ("499 000", "the server was configured to take 500 000")
+    assert (theirs["connections"], theirs["no more, because"]) == (
+        "499 000",
+        "the server was configured to take 500 000",
+    )
     assert (ours["connections"], ours["what it counts"]) == (
         "2 000",
         "connections that stayed open, with every ping accounted for (witness: reply)",
@@ -300,7 +303,7 @@ def test_memory_is_of_the_calmest_ladder_at_its_highest_tier(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "change", [{"service": "self-test-null"}, {"workload": "sessions"}, {"load": open_load(1_000), "tier": 77}]
 )
-def test_what_nobody_published_has_no_rates(tmp_path: Path, change: dict[str, object]) -> None:
+def test_unpublished_combinations_have_no_rates(tmp_path: Path, change: dict[str, object]) -> None:
     spec = replace(FLOOD, **change)  # type: ignore[arg-type]
     assert not [caption for caption in found(tmp_path, spec) if caption.startswith("Floods")]
 
@@ -323,8 +326,8 @@ def test_every_figure_names_its_document_its_version_and_what_it_counted() -> No
         assert all(
             (source.document.title, source.document.really, source.part, source.version, source.caveats, one.figures)
         )
-        assert all(not re.search(r"\.$", words) for words in (source.fate, source.counted))
-        assert all(words.endswith(".") for words in source.caveats)
+        assert all(not re.search(r"\.$", text) for text in (source.fate, source.counted))
+        assert all(text.endswith(".") for text in source.caveats)
 
 
 def test_the_report_has_the_section_in_both_forms(example_report: tuple[Path, Report]) -> None:
@@ -335,8 +338,11 @@ def test_the_report_has_the_section_in_both_forms(example_report: tuple[Path, Re
     html, markdown = page.read_text(encoding="utf-8"), page.with_name("report.md").read_text(encoding="utf-8")
     assert '<a href="#published">Published figures for the same load</a>' in html
     assert markdown.index("## Published figures for the same load") < markdown.index("## Books")
-    for words in ("| published (Rust client, test 3; version 2.0.0) | 14.5 M |", "All floods: the server program"):
-        assert words in markdown
+    for text in (
+        "| published (Rust client, test 3; version 2.0.0) | 14.5 M |",
+        "All floods: the server program",
+    ):
+        assert text in markdown
 
 
 def test_a_report_without_published_counterparts_has_no_section(tmp_path: Path) -> None:

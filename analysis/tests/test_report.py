@@ -31,7 +31,7 @@ class Page(HTMLParser):
         self.headings: list[int] = []
         self.links: list[str] = []
         self.attributes: list[tuple[str, str, str]] = []
-        self.words: list[str] = []
+        self.description: list[str] = []
         self.feed(text)
         self.close()
         self.faults += [f"<{tag}> is never closed" for tag in self.open]
@@ -63,12 +63,12 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if not self.open or self.open[-1] not in {"style", "script"}:
-            self.words.append(data)
+            self.description.append(data)
 
     @property
     def text(self) -> str:
         """The text of the page with normalised white space."""
-        return plain(re.sub(r"\s+", " ", " ".join(self.words).replace("\u00a0", " ")))
+        return plain(re.sub(r"\s+", " ", " ".join(self.description).replace("\u00a0", " ")))
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_the_page_needs_nothing_but_itself(example_report: tuple[Path, Report]) 
     assert len(text.encode()) < 2_000_000
 
 
-def test_the_page_says_its_language_and_title(page: Page) -> None:
+def test_the_page_has_a_language_and_a_title(page: Page) -> None:
     assert ("html", "lang", "en") in page.attributes
     assert "ws-ladder report: 2026-11-21-example" in page.text
 
@@ -109,12 +109,12 @@ def test_every_table_has_a_caption_and_can_be_reached_by_keyboard(example_report
     assert text.count('<th scope="row"') > 100
 
 
-def test_every_chart_says_in_words_what_it_shows(page: Page, example_report: tuple[Path, Report]) -> None:
+def test_every_chart_has_a_text_description(page: Page, example_report: tuple[Path, Report]) -> None:
     sections = example_report[1].sections
     labels = {value for tag, name, value in page.attributes if (tag, name) == ("div", "aria-label")}
     charts = [chart for section in sections for chart in (*section.charts, *section.distributions)]
     assert len(charts) == 28
-    assert {chart.words for chart in charts} <= labels
+    assert {chart.description for chart in charts} <= labels
 
 
 def test_every_colour_of_a_chart_has_its_dark_twin(example_report: tuple[Path, Report]) -> None:
@@ -127,16 +127,16 @@ def test_every_colour_of_a_chart_has_its_dark_twin(example_report: tuple[Path, R
     assert all(f'svg [fill="{colour}"]' in text for colour in drawn)
 
 
-def test_what_does_not_count_comes_before_any_ladder(page: Page) -> None:
+def test_unusable_trials_are_listed_before_any_ladder(page: Page) -> None:
     text = page.text
     reason = "invalid: the generator was late: p99 of delay 61.0 ms, allowed 5 ms"
     assert text.index(reason) < text.index("wse-server: connection-storm")
     assert "not measured: the service exited with status 1 before it was ready" in text
 
 
-def test_load_and_witness_stand_beside_the_figures(page: Page) -> None:
-    for words in ("closed", "open, 25.0 k messages/s, constant", "application (the application counted it)"):
-        assert words in page.text
+def test_load_and_witness_are_shown_with_the_figures(page: Page) -> None:
+    for description in ("closed", "open, 25.0 k messages/s, constant", "application (the application counted it)"):
+        assert description in page.text
 
 
 def test_a_disagreement_comes_first_and_loudly(tmp_path: Path) -> None:
@@ -230,16 +230,16 @@ def test_every_chart_is_also_a_picture(example_report: tuple[Path, Report]) -> N
     assert not list(folder.glob(".*"))
 
 
-def test_the_markdown_says_the_same(example_report: tuple[Path, Report]) -> None:
+def test_the_markdown_has_the_same_content(example_report: tuple[Path, Report]) -> None:
     text = (example_report[0].parent / "report.md").read_text(encoding="utf-8")
-    for words in (
+    for description in (
         "| wse-server (throughput · batch) | 100 | >= 404 k delivered/s",
         "invalid: the generator was late: p99 of delay 61.0 ms, allowed 5 ms",
         "## How to read this page",
         "**witness**",
         "TCP_NODELAY",
     ):
-        assert words in text
+        assert description in text
 
 
 def test_a_run_without_latencies_has_no_latency_tables(tmp_path: Path) -> None:

@@ -87,13 +87,13 @@ def test_without_failures_there_is_no_table_of_them(tmp_path: Path) -> None:
     assert failures(ladder(tmp_path, SESSIONS)) is None
 
 
-def test_the_bounds_of_the_objective_stand_in_the_chart(tmp_path: Path) -> None:
+def test_the_bounds_of_the_objective_are_in_the_chart(tmp_path: Path) -> None:
     found = read_bundle(bundle(tmp_path, [SESSIONS, replace(SESSIONS, tier=200)]))
     one = ladders(found)
     judged = objectives(found.run.plan, "sessions", "standard")
     charts = {chart.name: chart for chart in draw(one, every_distribution=False, judged=judged)}
     newest = charts["sessions-standard-rust-sync-newest"]
-    assert "The objective asks for p95 ≤ 350 ms." in newest.words
+    assert "The objective asks for p95 ≤ 350 ms." in newest.description
     assert {"p95 ≤ 350", "sessions", "milliseconds"} <= set(re.findall(r"<text[^>]*>([^<]+)</text>", newest.svg))
     assert "sessions-standard-cpu" in charts
     assert "sessions-standard-rust-sync-handshake" not in charts

@@ -44,7 +44,7 @@ def test_services_that_overlap_show_no_difference() -> None:
     assert found.shows_difference is False
 
 
-def test_the_interval_of_three_processes_can_be_told_in_advance() -> None:
+def test_the_interval_of_three_processes_is_known_in_advance() -> None:
     # Each extreme resample has a probability above 2.5 %, so the interval ends at the extreme ratios.
     low, _, high = known(ratio(processes(9, 10, 11), processes(5, 5, 5)))
     assert low == pytest.approx(9 / 5)
@@ -75,6 +75,6 @@ def test_there_is_no_ratio_to_nothing() -> None:
     assert ratio(processes(1, 2, 3), processes(0, 1, 1)) is None
 
 
-def test_the_same_figures_give_the_same_interval() -> None:
+def test_equal_figures_give_equal_intervals() -> None:
     sides = processes(10, 12, 9, 8), processes(10, 11, 9.5, 9)
     assert ratio(*sides) == ratio(*sides)

@@ -62,7 +62,7 @@ def test_a_flood_that_the_generator_bound_prints_a_lower_bound_and_what_was_miss
     ]
 
 
-def test_a_flood_that_nothing_bound_says_where_to_look(tmp_path: Path) -> None:
+def test_a_flood_without_bound_has_a_hint_where_to_look(tmp_path: Path) -> None:
     spec = replace(FLOOD, bound_by="neither", service_share=0.3, worker_share=0.3)
     (note,) = tables.tiers(ladder_of(tmp_path, [spec])).notes
     assert "look for a lock, a window or a single-threaded stage" in note
@@ -157,7 +157,7 @@ def test_an_invalid_trial_is_in_no_figure_and_listed_with_its_reason(tmp_path: P
     )
 
 
-def test_several_reasons_are_all_told(tmp_path: Path) -> None:
+def test_several_reasons_are_all_shown(tmp_path: Path) -> None:
     reasons = (
         ("start_skew", "workers started 90 ms apart, allowed 50 ms"),
         ("unaccounted", "3 of 10 connections differ"),
@@ -171,7 +171,7 @@ def test_several_reasons_are_all_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "words"),
+    ("state", "description"),
     [
         ({"state": "failed", "reason": "no port"}, "not measured: no port"),
         ({"state": "pending"}, "not started"),
@@ -179,10 +179,10 @@ def test_several_reasons_are_all_told(tmp_path: Path) -> None:
     ],
 )
 def test_a_trial_without_a_result_is_a_row_with_its_reason(
-    tmp_path: Path, state: dict[str, object], words: str
+    tmp_path: Path, state: dict[str, object], description: str
 ) -> None:
     table = tables.trials(ladder_of(tmp_path, [FLOOD, replace(FLOOD, repeat=2, state=state)]))
-    assert cells(table, "how it ended") == ["valid", words]
+    assert cells(table, "how it ended") == ["valid", description]
 
 
 def test_every_equation_is_ticked_or_not(tmp_path: Path) -> None:

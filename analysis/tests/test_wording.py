@@ -61,7 +61,7 @@ def test_three_digits_are_kept_when_rounding_carries(value: float, text: str) ->
     assert wording.digits(value) == text
 
 
-def test_every_reason_bound_and_witness_has_words() -> None:
+def test_every_reason_bound_and_witness_has_a_text() -> None:
     assert set(wording.REASONS) == set(ReasonKind)
     assert set(wording.BOUNDS) == set(BoundBy)
     assert set(wording.WITNESSES) == set(Witness)

@@ -18,32 +18,32 @@ from .report import write_report
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 when the report is written, 1 when a bundle can't be read."""
-    words = sys.argv[1:] if arguments is None else arguments
-    return _clients(words[1:]) if words[:1] == ["clients"] else _report(words)
+    description = sys.argv[1:] if arguments is None else arguments
+    return _clients(description[1:]) if description[:1] == ["clients"] else _report(description)
 
 
-def _report(words: Sequence[str]) -> int:
+def _report(description: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m ws_ladder_analysis", description="Writes the report of a bundle.")
     parser.add_argument("bundle", type=Path, help="folder of a run, such as results/<run-id>")
     parser.add_argument("--output", type=Path, help="folder for the report; default: report/ inside the bundle")
-    options = parser.parse_args(words)
+    options = parser.parse_args(description)
     try:
         page, report = write_report(options.bundle, options.output)
     except BundleError as error:
         print(f"failed to report: {error}", file=sys.stderr)
         return 1
     for one in report.checked.disagreements:
-        print(f"the files disagree: {one.where}: {one.words}", file=sys.stderr)
+        print(f"the files disagree: {one.where}: {one.description}", file=sys.stderr)
     print(page)
     return 0
 
 
-def _clients(words: Sequence[str]) -> int:
+def _clients(description: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m ws_ladder_analysis clients", description="Clients side by side, as Markdown."
     )
     parser.add_argument("bundles", type=Path, nargs="+", help="folders of runs, one for each client")
-    options = parser.parse_args(words)
+    options = parser.parse_args(description)
     try:
         bundles = [read_bundle(folder) for folder in options.bundles]
     except BundleError as error:
@@ -51,7 +51,7 @@ def _clients(words: Sequence[str]) -> int:
         return 1
     for bundle in bundles:
         for one in check(bundle).disagreements:
-            print(f"the files of {bundle.run.id} disagree: {one.where}: {one.words}", file=sys.stderr)
+            print(f"the files of {bundle.run.id} disagree: {one.where}: {one.description}", file=sys.stderr)
     print(markdown([clients(bundles), published()]), end="")
     return 0
 

@@ -70,7 +70,9 @@ def _sessions(group: Sequence[Ladder], judged: Sequence[Objective]) -> Iterator[
     """The charts of sessions: age of the newest and oldest audio of a reply, with the objective's bound; CPU cost."""
     for name in ("newest_ns", "oldest_ns", "flush_lateness_ns"):
         yield from _latency(group, name, _SESSION_PERCENTILES, _marks(name, judged))
-    yield from _bars_by_service(group, cpu_per_session, "cpu", "CPU per session, ms/s", "service CPU per session", NS_PER_MS)
+    yield from _bars_by_service(
+        group, cpu_per_session, "cpu", "CPU per session, ms/s", "service CPU per session", NS_PER_MS
+    )
 
 
 def _marks(name: str, judged: Sequence[Objective]) -> dict[str, float]:
@@ -129,11 +131,11 @@ def _bars(
     highest = max((_value_range(found)[1] for _, found in rows if found), default=0)
     for ladder, found in rows:
         if found and highest > 0:
-            words = (
+            text = (
                 f"{', '.join(_shown(colours, found))}: {unit} at each tier of {ladder.name} against {ladder.service}."
             )
             chart = drawing.bars(found, _tiers(group), _shown(colours, found), unit, (0, highest), ladder.unit)
-            yield drawing.render(_file(ladder, file), f"{ladder.service}: {title}", words, chart)
+            yield drawing.render(_file(ladder, file), f"{ladder.service}: {title}", text, chart)
 
 
 def _bars_by_service(
@@ -146,9 +148,9 @@ def _bars_by_service(
     if highest <= 0:
         return
     head = title[0].upper() + title[1:]
-    words = f"{head} in {unit} at each tier of {group[0].name}: {', '.join(colours)}."
+    text = f"{head} in {unit} at each tier of {group[0].name}: {', '.join(colours)}."
     chart = drawing.bars(rows, _tiers(group), colours, unit, (min(lowest, 0), highest), group[0].unit)
-    yield drawing.render(_file(group[0], file, shared=True), head, words, chart)
+    yield drawing.render(_file(group[0], file, shared=True), head, text, chart)
 
 
 def _latency(
@@ -168,11 +170,11 @@ def _latency(
     for ladder, found in rows:
         if found:
             lines = "".join(f" The objective asks for {label} ≤ {bound:g} ms." for label, bound in bounds.items())
-            words = f"{', '.join(colours)} of {what} in milliseconds at each tier of {ladder.name}: {ladder.service}."
+            text = f"{', '.join(colours)} of {what} in milliseconds at each tier of {ladder.name}: {ladder.service}."
             shown = _shown(colours, found)
             drawn = {label: (bound, shown[label]) for label, bound in bounds.items() if label in shown}
             chart = drawing.lines(found, _tiers(group), shown, "milliseconds", domain, drawn, ladder.unit)
-            yield drawing.render(_file(ladder, what), f"{ladder.service}: {what}", words + lines, chart)
+            yield drawing.render(_file(ladder, what), f"{ladder.service}: {what}", text + lines, chart)
 
 
 def _distribution(ladder: Ladder, tier: Tier) -> Iterator[Chart]:
@@ -184,9 +186,9 @@ def _distribution(ladder: Ladder, tier: Tier) -> Iterator[Chart]:
     colours = {wording.histogram(name): _HISTOGRAMS.get(name, "grey") for name in drawn}
     farthest = max(values.total for values in drawn.values()) * 2.0
     load = ladder.load_of(tier)
-    words = f"Percentile curves of {', '.join(colours)} at {load} of {ladder.name} against {ladder.service}."
+    text = f"Percentile curves of {', '.join(colours)} at {load} of {ladder.name} against {ladder.service}."
     chart = drawing.curves(rows, colours, "milliseconds", farthest)
-    yield drawing.render(_file(ladder, f"distribution-{tier.connections}"), f"{ladder.service}: {load}", words, chart)
+    yield drawing.render(_file(ladder, f"distribution-{tier.connections}"), f"{ladder.service}: {load}", text, chart)
 
 
 def _curve(name: str, values: histogram.Values) -> Rows:

@@ -53,7 +53,7 @@ class Check:
     where: str
     holds: bool
     # The values of both sides, printed when they disagree.
-    words: str
+    description: str
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def _trial(run: Run, trial: Trial) -> Iterator[Check]:
     if trial.result is None:
         return
     judges = objectives(run.plan, trial.id.workload, trial.id.variant)
-    for words, holds in [
+    for description, holds in [
         *_entry(run, trial, trial.result),
         *_histograms(trial),
         *_percentiles(trial, trial.result),
@@ -99,7 +99,7 @@ def _trial(run: Run, trial: Trial) -> Iterator[Check]:
         *_readings(trial.result),
         *_validity(trial, trial.result, run.plan.validity, judges),
     ]:
-        yield Check(where, holds, words)
+        yield Check(where, holds, description)
 
 
 # Each check yields pairs: the text of the disagreement, and whether the check holds.
@@ -114,8 +114,8 @@ def _entry(run: Run, trial: Trial, result: TrialResult) -> Claims:
         passed = None if result.verdict is None else result.verdict.passed
         yield "run.json and result.json disagree on the verdict", state.passed == passed
     if is_valid(result.validity):
-        found, reported = len(trial.workers), len(result.workers)
-        yield f"{reported} workers are named but {found} left a file", found == reported
+        found, claimed = len(trial.workers), len(result.workers)
+        yield f"{claimed} workers are named but {found} left a file", found == claimed
     for worker in trial.workers:
         same = (worker.run, worker.trial, worker.attempt) == (result.run, result.trial, result.attempt)
         yield f"workers/{worker.worker}.json is of another run, trial or attempt", same
@@ -147,18 +147,19 @@ def _histograms(trial: Trial) -> Claims:
 
 
 def _percentiles(trial: Trial, result: TrialResult) -> Claims:
-    for name, reported in result.percentiles.items():
+    for name, claimed in result.percentiles.items():
         values = trial.histograms.get(name)
         if values is None:
-            yield f"{name} has percentiles but no histogram", not any(value is not None for value in reported.values())
+            yield f"{name} has percentiles but no histogram", not any(value is not None for value in claimed.values())
             continue
-        for label, value in reported.items():
+        for label, value in claimed.items():
             at = _percentile_of(label)
             if at is None:
                 continue
-            again = histogram.percentile_ns(values, at)
-            words = f"{label} of {wording.histogram(name)} is {_reported_value(value)} but the histogram says {_reported_value(again)}"
-            yield words, histogram.agrees(value, values, at)
+            recomputed = histogram.percentile_ns(values, at)
+            figure = f"{label} of {wording.histogram(name)}"
+            description = f"{figure} is {_value_text(value)} but the histogram says {_value_text(recomputed)}"
+            yield description, histogram.agrees(value, values, at)
 
 
 def _percentile_of(label: str) -> float | None:
@@ -170,7 +171,7 @@ def _percentile_of(label: str) -> float | None:
         return None
 
 
-def _reported_value(value_ns: int | None) -> str:
+def _value_text(value_ns: int | None) -> str:
     return wording.NOT_AVAILABLE if value_ns is None else f"{value_ns} ns"
 
 
@@ -187,16 +188,17 @@ def _connection_books(trial: Trial, result: TrialResult) -> Claims:
     """Compares the books of workers and service again, connection by connection."""
     if trial.service is not None:
         yield "service.json and result.json have other readings", trial.service.readings == result.service
-    reported = result.books.connections
-    if reported is None or trial.service is None or trial.service.connections is None:
+    claimed = result.books.connections
+    if claimed is None or trial.service is None or trial.service.connections is None:
         return
     sent = [book for worker in trial.workers for book in worker.books]
     known = {book.id: book for book in trial.service.connections}
     wrong = sum(not _agree(book, known.pop(book.id, None)) for book in sent)
     others = frozenset() if trial.file is None else frozenset(trial.file.others)
     wrong += sum(book.received > 0 and book.id not in others for book in known.values())
-    words = f"{reported.mismatched} of {reported.compared} connections are said to differ, counted again {wrong} of {len(sent)}"
-    yield words, (reported.compared, reported.mismatched) == (len(sent), wrong)
+    difference = f"{claimed.mismatched} of {claimed.compared} connections are said to differ"
+    description = f"{difference}, counted again {wrong} of {len(sent)}"
+    yield description, (claimed.compared, claimed.mismatched) == (len(sent), wrong)
 
 
 def _agree(worker: WorkerBook, service: ConnectionBook | None) -> bool:
@@ -219,8 +221,8 @@ def _received(receiver: ReceiverBook, sent: int | None) -> bool:
     first, last = receiver.first, receiver.last
     expected = 0 if first is None or last is None else last - first + 1
     messages = receiver.received + receiver.duplicated + receiver.wrong + receiver.others
-    reported = sent is None or not receiver.closed or messages == sent
-    return expected == receiver.received + receiver.missing and reported
+    claimed = sent is None or not receiver.closed or messages == sent
+    return expected == receiver.received + receiver.missing and claimed
 
 
 def _outcomes(result: TrialResult) -> Claims:
@@ -274,29 +276,32 @@ def _verdict(trial: Trial, result: TrialResult, judges: tuple[Objective, ...]) -
     yield "its verdict is on other objectives than the plan's", [one.objective for one in judged] == list(judges)
     yield "its verdict contradicts its objectives", result.verdict.passed == all(one.passed for one in judged)
     for one in judged:
-        words = wording.objective(one.objective)
-        yield f"{words}: seen {one.seen}, called {_passed(one.passed)}", one.passed == meets(one.objective, one.seen)
+        description = wording.objective(one.objective)
+        yield (
+            f"{description}: seen {one.seen}, called {_passed(one.passed)}",
+            one.passed == meets(one.objective, one.seen),
+        )
         what = one.objective.figure
         if isinstance(what, FigurePercentileMs):
             named = what.percentile_ms
             values = trial.histograms.get(f"{named.histogram}_ns", Values())
-            reported = None if one.seen is None else round(one.seen * 1e6)
-            again = _reported_value(histogram.percentile_ns(values, named.percentile))
-            words = f"{words}: seen {one.seen} ms but the histogram says {again}"
-            yield words, histogram.agrees(reported, values, named.percentile)
+            claimed = None if one.seen is None else round(one.seen * 1e6)
+            recomputed = _value_text(histogram.percentile_ns(values, named.percentile))
+            description = f"{description}: seen {one.seen} ms but the histogram says {recomputed}"
+            yield description, histogram.agrees(claimed, values, named.percentile)
         else:
             figure = getattr(result.figures, what)
-            yield f"{words}: seen {one.seen} but the figure is {figure}", _close(one.seen, figure, ROUNDING)
+            yield f"{description}: seen {one.seen} but the figure is {figure}", _close(one.seen, figure, ROUNDING)
 
 
 def _passed(passed: bool) -> str:
     return "passed" if passed else "failed"
 
 
-def _close(reported: float | None, again: float | None, tolerance: float) -> bool:
-    if reported is None or again is None:
-        return reported is None and again is None
-    return abs(reported - again) <= tolerance * max(abs(reported), abs(again), 1e-9)
+def _close(claimed: float | None, recomputed: float | None, tolerance: float) -> bool:
+    if claimed is None or recomputed is None:
+        return claimed is None and recomputed is None
+    return abs(claimed - recomputed) <= tolerance * max(abs(claimed), abs(recomputed), 1e-9)
 
 
 def _rates(trial: Trial, result: TrialResult, planned: float) -> Claims:
@@ -304,22 +309,22 @@ def _rates(trial: Trial, result: TrialResult, planned: float) -> Claims:
     if not trial.workers or figures.window_seconds <= 0:
         return
     windows = [worker.window for worker in trial.workers]
-    again = {
+    recomputed = {
         "window_seconds": max(window.duration_ns for window in windows) / 1e9,
         "worker_cpu_seconds": sum(window.cpu_ns for window in windows) / 1e9,
         "written_per_second": sum(window.sent for window in windows) / figures.window_seconds,
     }
     if result.witness in (Witness.REPLY, Witness.RECEIVER):
-        again["delivered_per_second"] = _answered(windows) / figures.window_seconds
+        recomputed["delivered_per_second"] = _answered(windows) / figures.window_seconds
     if figures.accepted_per_second is not None:
-        again["accepted_per_second"] = result.connections.open / figures.window_seconds
+        recomputed["accepted_per_second"] = result.connections.open / figures.window_seconds
     start, end = result.service.window_start, result.service.window_end
     if start is not None and end is not None and end.unix_ns > start.unix_ns:
-        again |= _service_rates(result, start, end, planned)
-    for name, found in again.items():
-        reported = getattr(figures, name)
-        if reported is not None:
-            yield f"{name} is {reported:g} but the counters say {found:g}", _close(reported, found, RATE_TOLERANCE)
+        recomputed |= _service_rates(result, start, end, planned)
+    for name, found in recomputed.items():
+        claimed = getattr(figures, name)
+        if claimed is not None:
+            yield f"{name} is {claimed:g} but the counters say {found:g}", _close(claimed, found, RATE_TOLERANCE)
 
 
 def _answered(windows: list[WindowCounts]) -> int:
@@ -332,15 +337,15 @@ def _service_rates(result: TrialResult, start: Reading, end: Reading, planned: f
     between = (end.unix_ns - start.unix_ns) / 1e9
     window = result.figures.window_seconds
     seconds = window if window < planned * ENDED_EARLY else between
-    again = {"received_per_second": (end.stats.messages.received - start.stats.messages.received) / seconds}
+    recomputed = {"received_per_second": (end.stats.messages.received - start.stats.messages.received) / seconds}
     if start.cpu_ns is not None and end.cpu_ns is not None:
         both = [name for name in start.companions if name in end.companions]
         of_companions = sum(end.companions[name].cpu_ns - start.companions[name].cpu_ns for name in both)
-        again["service_cpu_seconds"] = (end.cpu_ns - start.cpu_ns + of_companions) / 1e9
+        recomputed["service_cpu_seconds"] = (end.cpu_ns - start.cpu_ns + of_companions) / 1e9
     before, after = start.stats.application, end.stats.application
     if result.witness is Witness.APPLICATION and after is not None:
-        again["delivered_per_second"] = (after.delivered - (before.delivered if before else 0)) / seconds
-    return again
+        recomputed["delivered_per_second"] = (after.delivered - (before.delivered if before else 0)) / seconds
+    return recomputed
 
 
 def _readings(result: TrialResult) -> Claims:
@@ -388,15 +393,15 @@ def _validity(trial: Trial, result: TrialResult, limits: Thresholds, judges: tup
     late = None if delay is None else histogram.percentile_ns(delay, 99)
     if late is not None:
         allowed = max(limits.delay_p99_ms, 0.05 * _strictest_ms(judges))
-        words = f"it is called valid although p99 of its lateness is {late / 1e6:g} ms, allowed {allowed:g} ms"
-        yield words, late / 1e6 <= allowed * (1 + 1e-3)
+        description = f"it is called valid although p99 of its lateness is {late / 1e6:g} ms, allowed {allowed:g} ms"
+        yield description, late / 1e6 <= allowed * (1 + 1e-3)
     window_due = sum(worker.window.due for worker in trial.workers)
     if window_due:
         offered = sum(worker.window.sent for worker in trial.workers) if tried is None else tried.total
         # The messages that each load thread was sending when the window ended were due before its end, sent after it.
         in_hand = sum(math.ceil(worker.evidence.cpu_limit) for worker in trial.workers) * result.message.coalesce
-        words = f"it is called valid although {offered / window_due:.2%} of the schedule was sent"
-        yield words, offered >= window_due * limits.send_share - in_hand
+        description = f"it is called valid although {offered / window_due:.2%} of the schedule was sent"
+        yield description, offered >= window_due * limits.send_share - in_hand
 
 
 def _strictest_ms(judges: tuple[Objective, ...]) -> float:

@@ -36,8 +36,8 @@ def delivered(tier: Tier) -> Counterpart:
     if Witness.NONE not in tier.witnesses:
         return Counterpart(_rates(tier, figure("delivered_per_second")), Count.DELIVERED, _witness(tier), apart)
     received = tier.spread(figure("received_per_second"))
-    words = f"{wording.rate(received.median)} received" if received else ""
-    cells = (Cell(NOTHING.text, words, Tone.MUTED), NOTHING)
+    description = f"{wording.rate(received.median)} received" if received else ""
+    cells = (Cell(NOTHING.text, description, Tone.MUTED), NOTHING)
     return Counterpart(cells, Count.RECEIVED, _witness(tier), apart)
 
 

@@ -82,7 +82,7 @@ class Chart:
     name: str
     title: str
     # Description for screen readers.
-    words: str
+    description: str
     svg: str
     png: bytes
 
@@ -135,8 +135,8 @@ def _bound(label: str, mark: tuple[float, str]) -> tuple[Drawing, Drawing]:
     value, colour = mark
     base = alt.Chart(pl.DataFrame([{"value": value, "words": f"{label} ≤ {value:g}"}])).encode(y="value:Q")
     line = base.mark_rule(strokeDash=[5, 4], strokeWidth=1.2, color=COLOURS[colour])
-    words = base.mark_text(align="left", dx=4, dy=-6, fontSize=10, color=COLOURS[colour])
-    return line, words.encode(text="words:N", x=alt.value(0))
+    description = base.mark_text(align="left", dx=4, dy=-6, fontSize=10, color=COLOURS[colour])
+    return line, description.encode(text="words:N", x=alt.value(0))
 
 
 def curves(rows: Sequence[Mapping[str, object]], colours: dict[str, str], title: str, farthest: float) -> Drawing:
@@ -197,14 +197,14 @@ def _names(rows: Sequence[Mapping[str, object]], across: tuple[float, float], up
     return layers
 
 
-def render(name: str, title: str, words: str, chart: Drawing) -> Chart:
+def render(name: str, title: str, description: str, chart: Drawing) -> Chart:
     """Renders a chart to SVG and PNG, all charts at one size."""
     spec: dict[str, Any] = chart.properties(width=WIDTH, height=HEIGHT).to_dict()
     # Axes and legend count as part of the size, so that all charts have the same size with any labels.
     spec["autosize"] = {"type": "fit", "contains": "padding"}
     spec["config"] = _config()
     drawn = vlc.vegalite_to_svg(spec)
-    return Chart(name, title, words, _clean(drawn, name), vlc.svg_to_png(_titled(drawn, title), scale=PNG_SCALE))
+    return Chart(name, title, description, _clean(drawn, name), vlc.svg_to_png(_titled(drawn, title), scale=PNG_SCALE))
 
 
 def _titled(svg: str, title: str) -> str:

@@ -60,10 +60,10 @@ def picture(ladders: Sequence[Ladder], lines: Mapping[str, int]) -> Chart | None
     rows = [row for one in groups[load] if (row := _point(one, lines)) is not None]
     if len(rows) < 2:
         return None
-    words = "; ".join(f"{row['name']}: {row['y']:.2f} µs in {row['x']} lines, {row['size']:.0f} MiB" for row in rows)
+    text = "; ".join(f"{row['name']}: {row['y']:.2f} µs in {row['x']} lines, {row['size']:.0f} MiB" for row in rows)
     title = f"CPU per frame against lines of code, {_load_label(load, groups)}"
     drawn = drawing.points(rows, "lines of code", "CPU per frame, µs", "MiB of memory")
-    return drawing.render("gateways", title, f"{title}. {words}.", drawn)
+    return drawing.render("gateways", title, f"{title}. {text}.", drawn)
 
 
 def differences(ladders: Sequence[Ladder]) -> tuple[str, ...]:

@@ -97,7 +97,9 @@ def comparisons(found: Sequence[Comparison]) -> Table | None:
         row = [Cell(wording.count(one.connections)), Cell(one.figure.name)] + [Cell(one.other)] * several
         row += [_side(one, one.left, one.left_at_least), _side(one, one.right, one.right_at_least)]
         rows.append((*row, *_ratio(one)))
-    return Table(f"{first.service} compared with {'the others' if several else first.other}", tuple(columns), tuple(rows))
+    return Table(
+        f"{first.service} compared with {'the others' if several else first.other}", tuple(columns), tuple(rows)
+    )
 
 
 def _side(one: Comparison, found: Spread, at_least: bool) -> Cell:

@@ -28,10 +28,10 @@ from .counterparts import (
     received,
     waited,
 )
+from .fanout import PATHS
 from .ladders import Ladder, Tier
 from .published import Count, Held, Memory, Most, Percentiles, Rates, Series, Source
 from .tables import bound_cell, validity_cell
-from .fanout import PATHS
 
 S = TypeVar("S", bound=Series[Any])
 

@@ -18,18 +18,18 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from . import __version__, brackets, charts, drawing, evidence, gateways, overview, reading, tables, wording
-from .published_tables import published_tables
 from .cells import Table
 from .charts import MOST_DISTRIBUTIONS, count_distributions
 from .checks import Checked, check
 from .compare import Comparison, compare
 from .contract import contract
 from .drawing import Chart
+from .fanout import fanout_paths
 from .frames import frames
 from .ladders import Ladder, ladders, objectives
 from .load import Bundle, read_bundle
 from .pods import pods
-from .fanout import fanout_paths
+from .published_tables import published_tables
 
 
 @dataclass(frozen=True)
@@ -191,8 +191,8 @@ def _window(group: Sequence[Ladder]) -> str:
     return shortest if shortest == longest else f"{shortest} to {longest}"
 
 
-def _each(words: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(words))
+def _each(description: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(description))
 
 
 def _summary(bundle: Bundle, found: Sequence[Ladder]) -> str:
@@ -215,7 +215,7 @@ def _facts(bundle: Bundle) -> tuple[tuple[str, str], ...]:
         ("commit", (run.commit[:12] if "+" not in run.commit else run.commit) or "outside a checkout"),
         ("machine", f"{machine.host}: {machine.cpus} × {machine.cpu_model}, Linux {machine.kernel}" if machine else ""),
     ]
-    return tuple((name, words) for name, words in facts if words)
+    return tuple((name, description) for name, description in facts if description)
 
 
 def _when(moment: str) -> str:

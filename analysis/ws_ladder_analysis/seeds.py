@@ -308,7 +308,7 @@ PINGS = (
 )
 
 _UNBROKEN = (
-    "All holds: a ping every 5 s. A connection is gone when its stream was observed to end or a send failed; a ping that"
+    "All holds: a ping every 5 s. A connection is gone when its stream ended or a send failed; a ping that"
     " was not answered within 5 s counts neither as a failure nor in the latencies."
 )
 _HOLD = Source(RUST, "test 6", "1.3.9", WSE_BENCH, None, Count.UNBROKEN, caveats=(_UNBROKEN,))

@@ -210,7 +210,9 @@ def _missing_cpu(tier: Tier, bound: BoundBy) -> str:
     seconds = tier.spread(figure("worker_cpu_seconds"))
     if bound is not BoundBy.GENERATOR or used is None or own is None:
         return ""
-    sentence = f" The generator used {wording.share(own.median)} of its CPU and the service {wording.share(used.median)}."
+    sentence = (
+        f" The generator used {wording.share(own.median)} of its CPU and the service {wording.share(used.median)}."
+    )
     if seconds is None or used.median <= 0 or used.median >= 1:
         return sentence
     windows = [result.figures.window_seconds for result in tier.results]

@@ -47,7 +47,7 @@ def test_a_container_has_no_capability_cannot_write_its_root_and_belongs_to_a_pr
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_what_listens_binds_to_loopback(name: str) -> None:
+def test_every_listener_binds_to_loopback(name: str) -> None:
     service = SERVICES[name]
     assert service["network_mode"] == "host"
     # The ladder has no port.

@@ -81,7 +81,7 @@ def test_assert_and_status_say_that_the_run_passed(climbed: Climbed) -> None:
     climbed.release.ladder("assert")
 
 
-def test_whoever_waits_sees_each_trial_as_it_ends_and_the_standing_at_the_end(climbed: Climbed) -> None:
+def test_a_waiting_client_gets_each_trial_as_it_ends_and_the_final_standing(climbed: Climbed) -> None:
     lines = climbed.waited.splitlines()
     trials = [f"wse-server/throughput/batch/{tier}-p1-r1" for tier in TIERS]
     ended = [line.partition(": ")[0] for line in lines if ": passed, " in line]

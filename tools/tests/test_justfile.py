@@ -33,7 +33,7 @@ def test_no_recipe_puts_a_parameter_into_the_text_of_its_command() -> None:
 
 
 @pytest.mark.parametrize("value", ["x; touch marker", "$(touch marker)", "two words"])
-def test_a_parameter_is_one_argument_whatever_it_has_in_it(value: str, tmp_path: Path) -> None:
+def test_a_parameter_is_one_argument_with_any_content(value: str, tmp_path: Path) -> None:
     (tmp_path / "justfile").write_text((ROOT / "justfile").read_text())
     python = tmp_path / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)

@@ -68,12 +68,12 @@ def test_a_new_gateway_is_built_tested_and_keeps_the_contract(checkout: Path) ->
         ("go", "rust-axum", "services/services.toml has a service 'rust-axum' already"),
     ],
 )
-def test_what_cannot_be_made_is_refused_with_the_way_out(checkout: Path, language: str, name: str, said: str) -> None:
+def test_an_impossible_gateway_is_refused_with_the_remedy(checkout: Path, language: str, name: str, said: str) -> None:
     refused = run(checkout, "tools/new-gateway", language, name)
     assert refused.returncode == 2
     assert said in refused.stderr
 
 
-def test_a_name_is_replaced_in_every_way_that_languages_spell_it() -> None:
+def test_a_name_is_replaced_in_every_spelling() -> None:
     text = "go-nethttp go_nethttp GoNethttp"
     assert new_gateway.renamed(text, "go-nethttp", NAME) == "go-tiny go_tiny GoTiny"

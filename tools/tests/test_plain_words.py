@@ -42,11 +42,11 @@ def test_a_house_word_is_found_in_prose_on_its_line(path: str, text: str, line: 
         ("free.md", "told\n"),
     ],
 )
-def test_code_and_what_is_allowed_are_left_alone(path: str, text: str) -> None:
+def test_code_and_exceptions_are_not_checked(path: str, text: str) -> None:
     assert found(path, text) == []
 
 
-def test_words_that_stand_beside_each_other_are_found_together() -> None:
+def test_adjacent_words_are_found_together() -> None:
     assert found("a.md", "What has come of it, and of what you come.\n") == [(1, "'come of' is a house word")]
 
 
@@ -74,7 +74,7 @@ def test_a_docstring_of_three_words_is_short_and_one_with_a_unit_is_not() -> Non
     assert python.is_short
 
 
-def test_what_is_checked_exists() -> None:
+def test_every_checked_file_exists() -> None:
     rules = Rules.load(LIST.read_text())
     for path in rules.checked:
         assert (ROOT / path).exists(), path

@@ -16,7 +16,7 @@ def test_the_engine_shows_the_rows_with_most_messages_per_write() -> None:
     assert shown == f"{ORIGIN}\n\n| delivery | ratio |\n| --- | ---: |\n| dict, 64 | 2 |\n| batch, 64 | 3 |\n"
 
 
-def test_the_gateways_show_the_highest_load_with_the_columns_that_say_most() -> None:
+def test_the_gateways_show_the_highest_load_with_the_main_columns() -> None:
     columns = ("published ratio", *readme_highlights.GATEWAY_COLUMNS)
     table = "\n".join(f"| {' | '.join(row)} |" for row in (columns, ["---"] * len(columns)))
 
@@ -32,14 +32,14 @@ def test_the_gateways_show_the_highest_load_with_the_columns_that_say_most() -> 
     assert [cells(each)[0] for each in rows] == ["a"]
 
 
-def test_only_what_stands_between_the_markers_is_replaced() -> None:
+def test_only_text_between_the_markers_is_replaced() -> None:
     page = "head\n<!-- BEGIN: part -->\nold\n<!-- END: part -->\ntail\n"
     new = replaced(page, "part", "new\n")
     assert new == "head\n<!-- BEGIN: part -->\n\nnew\n\n<!-- END: part -->\ntail\n"
     assert between(new, "part").strip() == "new"
 
 
-def test_the_readme_has_what_the_results_say() -> None:
+def test_the_readme_agrees_with_the_results() -> None:
     readme, results = (ROOT / "README.md").read_text(), (ROOT / "docs/RESULTS.md").read_text()
     assert between(readme, "engine").strip() == readme_highlights.engine(between(results, "comparison")).strip()
     assert between(readme, "gateways").strip() == readme_highlights.gateways(between(results, "sessions")).strip()

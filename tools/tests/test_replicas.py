@@ -101,7 +101,7 @@ def test_replicas_have_addresses_of_their_own_and_their_counts_are_added_up(
         assert stats["messages"]["dropped"] == {str(cpu): 1 for cpu in cpus}
 
 
-def test_all_end_when_they_are_told_to(started: tuple[subprocess.Popen[str], dict[str, Any]]) -> None:
+def test_all_processes_end_on_a_signal(started: tuple[subprocess.Popen[str], dict[str, Any]]) -> None:
     process, ready = started
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) != 0, "the fake service dies of the signal, and that is told"

@@ -17,7 +17,7 @@ def gateway(name: str, toolchain: str = "none") -> Service:
     return Service(name=name, description="", protocol="stt", build=Build(toolchain, build="true", test="false"))
 
 
-def test_a_variant_has_what_it_shares_from_the_entry_that_it_is_like() -> None:
+def test_a_variant_inherits_from_the_entry_that_it_is_like() -> None:
     services = service_registry.load()
     variant, model = services["wse-server-dict"], services["wse-server"]
     assert variant.build == model.build
@@ -57,7 +57,7 @@ def test_a_toolchain_that_cannot_be_had_leaves_its_services_out_with_its_sentenc
     assert "left out: a: no such machine" in capsys.readouterr().out
 
 
-def test_what_can_be_built_is_told_apart_from_what_can_not(absent: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_buildable_services_are_separated_from_others(absent: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert service_tasks.built([gateway("a", absent)], named=False, to=sys.stderr) == ([], 0)
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", "a: build\nleft out: a: no such machine\n")
@@ -70,7 +70,7 @@ def test_a_service_that_was_named_fails_where_its_toolchain_cannot_be_had(
     assert "a: no such machine" in capsys.readouterr().err
 
 
-def test_what_failed_is_said_at_the_end(absent: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failures_are_printed_at_the_end(absent: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "tools/toolchains" / absent).write_text("#!/bin/sh\necho KEY=value\n")
     assert service_tasks.each_with_its_toolchain([gateway("a", absent)], ["build", "test"], named=False) == 1
     assert "failed: test of a" in capsys.readouterr().err
@@ -115,7 +115,7 @@ def test_code_from_elsewhere_is_an_input_of_a_record() -> None:
         assert records.tracked([folder])
 
 
-def test_a_record_of_other_inputs_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_of_other_inputs_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_registry, "ROOT", tmp_path)
     monkeypatch.setattr(records, "inputs", lambda _: "now")
     each = gateway("a")

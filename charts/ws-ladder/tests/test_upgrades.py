@@ -113,9 +113,7 @@ def test_another_run_has_jobs_of_its_own(rendered: dict[str, dict[str, str]]) ->
 @pytest.mark.parametrize(
     "values", ["plan.repeats=9", "operator.resources.memory=1Gi", "services.wse-server.image.tag=other"]
 )
-def test_a_run_keeps_its_jobs_through_what_does_not_shape_their_pods(
-    rendered: dict[str, dict[str, str]], values: str
-) -> None:
+def test_changes_that_do_not_affect_pods_keep_a_runs_jobs(rendered: dict[str, dict[str, str]], values: str) -> None:
     assert of_kind("Job", rendered[""]) == of_kind("Job", rendered[values])
 
 
@@ -126,7 +124,7 @@ def test_releases_never_share_a_name_however_long_theirs_are() -> None:
     assert not first.keys() & second.keys()
 
 
-def test_what_the_operator_reads_restarts_it(rendered: dict[str, dict[str, str]]) -> None:
+def test_changed_inputs_restart_the_operator(rendered: dict[str, dict[str, str]]) -> None:
     def annotation(values: str) -> str:
         found = re.search(r"ws-ladder.dev/config: .*", rendered[values]["Deployment/bench-ws-ladder-operator"])
         assert found

@@ -107,7 +107,7 @@ def test_a_service_that_hides_a_drop_is_caught(flaw: str, flawed: Callable[[str]
     assert one["result"]["validity"]["reasons"][0]["kind"] == "unaccounted"
 
 
-def test_mistakes_say_what_to_look_at(wse: Callable[[str], list[str]], bench: RunBench) -> None:
+def test_mistakes_name_where_to_look(wse: Callable[[str], list[str]], bench: RunBench) -> None:
     refused = bench("single_client", *wse("batch"), "--secret", "another-secret-of-at-least-32-bytes")
     assert refused.returncode == 1
     assert "lets nobody in: closed 4401; is it started, and is --secret or --token its own?" in refused.stderr

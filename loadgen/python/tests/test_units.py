@@ -44,7 +44,7 @@ def test_all_formats_carry_the_same_fields_and_the_number(size: int) -> None:
     assert said == [said[0]] * 3
 
 
-def test_golden_messages_are_told_apart() -> None:
+def test_golden_messages_are_distinguished() -> None:
     golden = [one for one in json.loads(GOLDEN.read_text())["messages"] if one["from"] == "server"]
     assert {one["means"] for one in golden} >= {"server_ready", "pong", "server_ping", "event"}
     for one in golden:
@@ -101,7 +101,7 @@ def program(folder: Path, script: str) -> Path:
     return path
 
 
-def test_the_judge_is_what_the_checkout_built_last_what_is_on_path(
+def test_the_judge_is_the_newest_build_of_the_checkout_else_the_one_on_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
@@ -124,7 +124,7 @@ def test_the_judge_is_what_the_checkout_built_last_what_is_on_path(
         ('echo "{}" > "$2/result.json"', "is of another version than this client: result.json.schema is missing$"),
     ],
 )
-def test_what_cannot_be_judged_is_said_in_one_sentence(script: str, words: str, tmp_path: Path) -> None:
+def test_a_bundle_that_cannot_be_judged_is_one_sentence(script: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(JudgeError, match=words):
         Judge(program(tmp_path / "bin", script)).judge(tmp_path)
 
@@ -139,7 +139,9 @@ def test_what_cannot_be_judged_is_said_in_one_sentence(script: str, words: str, 
         ({}, None),
     ],
 )
-def test_both_versions_of_cgroups_tell_their_quota(files: dict[str, str], cpus: float | None, tmp_path: Path) -> None:
+def test_the_quota_is_read_from_both_versions_of_cgroups(
+    files: dict[str, str], cpus: float | None, tmp_path: Path
+) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     assert quota_of(tmp_path) == cpus

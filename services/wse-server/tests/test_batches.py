@@ -127,7 +127,7 @@ def test_json_decodes_messagepack_too_and_keeps_large_integers(running: Running)
     assert batch[1].type == batch[2].type == "x"
 
 
-def test_json_of_what_is_none_is_an_error_that_says_so(running: Running) -> None:
+def test_invalid_json_is_a_clear_error(running: Running) -> None:
     with running.connect() as connection:
         connection.send('{"t":"x",}')
         connection.send("hello")

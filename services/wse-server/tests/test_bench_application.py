@@ -140,7 +140,7 @@ def test_sums_are_modulo_two_to_the_64() -> None:
     assert books.connections()["one"] == books.totals()
 
 
-def test_closed_connections_are_told_once_and_their_rows_used_again() -> None:
+def test_closed_connections_are_reported_once_and_their_rows_reused() -> None:
     books = Books()
     books.open(1, "one")
     books.add(1, 5, 5, 0)

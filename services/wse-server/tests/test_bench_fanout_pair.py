@@ -57,7 +57,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
 
 @pytest.mark.parametrize("link", LINKS)
-def test_what_one_publishes_the_others_subscribers_get_in_order_and_the_books_balance(
+def test_publications_reach_the_other_instance_in_order_and_the_books_balance(
     start: Callable[..., Pair], link: str
 ) -> None:
     service = start(link, "--rate", "1000")
@@ -91,7 +91,7 @@ def test_a_flood_loses_nothing_and_does_not_run_ahead_of_its_subscribers(start: 
     assert set(books["dropped"]) <= {"unwanted"}
 
 
-def test_numbers_go_on_when_subscribers_come_again(start: Callable[..., Pair]) -> None:
+def test_numbers_continue_when_subscribers_return(start: Callable[..., Pair]) -> None:
     service = start("cluster", "--rate", "500")
     with subscriber(service) as connection:
         ticks(connection, 10)
@@ -102,9 +102,7 @@ def test_numbers_go_on_when_subscribers_come_again(start: Callable[..., Pair]) -
 
 
 @pytest.mark.parametrize(("link", "names"), [("redis", {"redis"}), ("cluster", set())])
-def test_its_processes_are_told_apart_and_are_all_that_it_started(
-    start: Callable[..., Pair], link: str, names: set[str]
-) -> None:
+def test_its_processes_are_listed_by_name_and_complete(start: Callable[..., Pair], link: str, names: set[str]) -> None:
     service = start(link)
     with subscriber(service) as connection:
         ticks(connection, 1000)
@@ -142,7 +140,7 @@ def test_none_of_them_outlives_it(start: Callable[..., Pair], link: str) -> None
     wait_until(lambda: not any(exists(pid) for pid in children))
 
 
-def test_its_redis_lets_nobody_else_in(start: Callable[..., Pair]) -> None:
+def test_its_redis_admits_no_other_user(start: Callable[..., Pair]) -> None:
     service = start("redis")
     pid = service.get("/stats/processes")["processes"]["redis"]["pid"]
     with socket.create_connection(("127.0.0.1", listening_port(pid)), 10) as connection:
@@ -160,7 +158,7 @@ def test_a_link_that_is_none_is_refused(tmp_path: Path) -> None:
         assert done.returncode == 2, done.stderr
 
 
-def test_without_a_redis_it_says_where_to_get_one(tmp_path: Path) -> None:
+def test_without_a_redis_the_error_names_how_to_get_one(tmp_path: Path) -> None:
     program = (
         "import bench_redis; from pathlib import Path; bench_redis.OWN = Path('/nowhere');"
         "import bench_fanout_pair as pair; pair.main()"
@@ -220,7 +218,7 @@ def status(instance: Instance, path: str) -> int:
             return error.code
 
 
-def test_the_instance_that_hands_on_tells_of_the_one_that_publishes(instances: Callable[..., Instance]) -> None:
+def test_the_forwarding_instance_reports_the_publishing_one(instances: Callable[..., Instance]) -> None:
     publisher = instances("--mode", "cluster", "--rate", "500", "--cluster-port", "0")
     found = publisher.ready["cluster_address"]
     told = {"MODE": "cluster-subscribe", "PEERS": found, "PUBLISHER_METRICS": publisher.ready["metrics_address"]}

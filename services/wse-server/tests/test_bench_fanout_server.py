@@ -74,7 +74,7 @@ def test_every_subscriber_gets_every_message_in_order(start: Callable[..., Fanou
             assert {later - earlier for earlier, later in itertools.pairwise(stamps)} == {500}
 
 
-def test_it_publishes_only_while_somebody_subscribes(start: Callable[..., Fanout]) -> None:
+def test_it_publishes_only_while_there_are_subscribers(start: Callable[..., Fanout]) -> None:
     service = start("--rate", "1000")
     assert service.publisher()["published"] == 0
     with subscriber(service) as connection:
@@ -86,7 +86,7 @@ def test_it_publishes_only_while_somebody_subscribes(start: Callable[..., Fanout
     assert again[0]["seq"] == rest["published"], "numbers go on where they ended"
 
 
-def test_the_books_say_what_was_published(start: Callable[..., Fanout]) -> None:
+def test_the_books_count_the_publications(start: Callable[..., Fanout]) -> None:
     service = start("--rate", "1000", "--message-size", "150")
     with subscriber(service) as connection:
         assert all("pad" in tick for tick in ticks(connection, 100))
@@ -99,7 +99,7 @@ def test_the_books_say_what_was_published(start: Callable[..., Fanout]) -> None:
     assert f"\npublisher_messages_total {stats['published']}\n" in service.get("/metrics")
 
 
-def test_a_flood_is_held_back_by_what_waits_to_be_written(start: Callable[..., Fanout]) -> None:
+def test_a_flood_is_limited_by_unwritten_bytes(start: Callable[..., Fanout]) -> None:
     service = start("--backlog-bytes", "100000")
     with subscriber(service) as connection:
         last = ticks(connection, 20_000)[-1]
@@ -123,7 +123,7 @@ def test_all_that_was_sent_was_received(start: Callable[..., Fanout]) -> None:
     assert service.get("/stats")["messages"]["sent"] == messages
 
 
-def test_it_says_which_modes_there_are() -> None:
+def test_an_unknown_mode_is_refused_with_the_known_ones() -> None:
     done = subprocess.run([sys.executable, PROGRAM, "--mode", "multi"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "invalid choice: 'multi' (choose from " in done.stderr

@@ -67,7 +67,7 @@ def test_each_flag_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parsed().generate_tls
 
 
-def test_what_makes_no_sense_is_refused_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_contradictory_flags_are_refused_with_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
     assert "belong together" in refused(capsys, "--mode", "cluster", "--peers", "a:1", "--tls-cert", "x")
     assert "publishes itself" in refused(capsys, "--mode", "pubsub", "--publisher-metrics", "a:1")
     tls = ["--tls-cert", "a", "--tls-key", "b", "--tls-ca", "c"]
@@ -91,13 +91,13 @@ class Peers:
 
 
 @pytest.mark.parametrize("peers", [[], ["a:1"], ["a:1", "b:1"]])
-def test_a_cluster_is_connected_when_all_who_were_named_are_there(peers: list[str]) -> None:
+def test_a_cluster_is_connected_when_all_named_peers_are(peers: list[str]) -> None:
     cluster = Cluster(parsed("--mode", "cluster", "--cluster-port", "0", "--peers", *peers))
     assert not cluster.is_connected(Peers(len(peers) - 1))
     assert cluster.is_connected(Peers(len(peers)))
 
 
-def test_a_cluster_is_connected_with_what_was_told() -> None:
+def test_a_cluster_is_connected_with_the_given_settings() -> None:
     server = Peers(0)
     tls = ["--tls-cert", "a", "--tls-key", "b", "--tls-ca", "c"]
     Cluster(
@@ -107,7 +107,7 @@ def test_a_cluster_is_connected_with_what_was_told() -> None:
     assert server.told == files | {"peers": ["x:1"], "cluster_port": 0, "cluster_addr": "y:2"}
 
 
-def test_progress_is_what_came_over_all_links_and_what_never_will() -> None:
+def test_progress_counts_arrived_and_lost_messages_of_all_links() -> None:
     link = {"delivered": 5, "lost": 2, "received": 5}
     told = progress({"cluster": link, "redis": None}, 300, 7)
     assert told == {"delivered": 5, "lost": 2, "backlog_bytes": 300, "subscribers": 7}
@@ -161,7 +161,7 @@ class Interested:
         return self.interest
 
 
-def test_who_listens_elsewhere_is_a_subscriber_as_long_as_it_listens(elsewhere: Elsewhere) -> None:
+def test_a_remote_subscriber_counts_as_long_as_it_is_subscribed(elsewhere: Elsewhere) -> None:
     server, subscribers = Interested(), Subscribers()
     others = Others([elsewhere.address])
     interest = Interest(server, subscribers, others)
@@ -224,14 +224,14 @@ def test_a_publisher_does_not_run_ahead_of_the_slowest_instance() -> None:
     assert receivers.looks == 2
 
 
-def test_what_an_instance_has_not_written_yet_is_before_it_too() -> None:
+def test_unwritten_messages_of_an_instance_count_in_its_backlog() -> None:
     receivers = Looked(Backlog(0, 0))
     receivers.begin(0)
     receivers.seen = [Backlog(10, 700)]
     assert receivers.backlog(12, 100, LIMIT) == 900
 
 
-def test_what_never_comes_is_waited_for_only_so_long() -> None:
+def test_waiting_for_a_missing_message_is_bounded() -> None:
     receivers = Looked(Backlog(0, 0))
     receivers.begin(0)
     assert receivers.backlog(10, 100, LIMIT) == 1_000
@@ -277,7 +277,7 @@ def test_a_flood_has_the_room_that_is_left_here_and_elsewhere() -> None:
     assert backpressure.pause_seconds == LEAST_PAUSE_SECONDS
 
 
-def test_who_waits_for_other_instances_sleeps_until_the_next_look() -> None:
+def test_a_publisher_that_waits_for_instances_sleeps_until_the_next_check() -> None:
     receivers = Looked(Backlog(0, 0))
     receivers.least_seconds = receivers.most_seconds = 0.05
     backpressure = Backpressure(Waiting(), LIMIT, receivers)

@@ -47,7 +47,7 @@ def test_a_message_that_is_longer_anyway_is_not_cut() -> None:
     assert len(Message(len(PLAIN) + 9).text(7, 1_700_000_000_000_000)) == len(PLAIN) + 9
 
 
-def test_a_server_that_tells_its_backlog_is_believed() -> None:
+def test_a_reported_backlog_is_used() -> None:
     server = Telling()
     backpressure = Backpressure(server, LIMIT)
     assert (backpressure.kind, backpressure.room(100)) == ("engine", 10)
@@ -60,7 +60,7 @@ def test_a_server_that_tells_its_backlog_is_believed() -> None:
 @pytest.mark.parametrize(
     ("fell", "pause"), [(250, 0.02), (0, MOST_PAUSE_SECONDS), (1, MOST_PAUSE_SECONDS), (LIMIT, 0.005)]
 )
-def test_who_waits_for_room_asks_again_when_half_of_it_will_be_there(
+def test_a_publisher_without_room_checks_again_when_half_is_expected(
     monkeypatch: pytest.MonkeyPatch, fell: int, pause: float
 ) -> None:
     now = 1000.0
@@ -92,12 +92,12 @@ def test_messages_that_are_handed_over_together_are_those_that_would_be_one_by_o
             assert message.texts(sequences, 1234) == [message.text(sequence, 1234) for sequence in sequences]
 
 
-def test_without_any_figure_nothing_holds_a_flood_and_it_says_so() -> None:
+def test_without_any_figure_a_flood_is_unlimited_and_reports_it() -> None:
     backpressure = Backpressure(object(), LIMIT)
     assert (backpressure.kind, backpressure.room(100)) == ("none", BURST_MESSAGES)
 
 
-def test_what_is_offered_comes_in_whole_bursts_at_the_pace_of_all_deliveries_together(
+def test_offers_are_complete_bursts_at_the_pace_of_all_deliveries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 1000.0
@@ -116,7 +116,7 @@ def test_what_is_offered_comes_in_whole_bursts_at_the_pace_of_all_deliveries_tog
     assert (sum(given[:21]), sum(given[21:])) == (10 * BURST_MESSAGES, 5 * BURST_MESSAGES)
 
 
-def test_a_server_that_tells_its_backlog_needs_no_offer() -> None:
+def test_a_server_that_reports_its_backlog_needs_no_offer() -> None:
     backpressure = Backpressure(Telling(), LIMIT, offer=Offer(1.0, lambda: 1))
     backpressure.begin(0)
     assert (backpressure.kind, backpressure.room(100)) == ("engine", 10)
@@ -135,7 +135,7 @@ def test_subscribers_are_those_whose_connections_are_open() -> None:
     assert subscribers.count == 1
 
 
-def test_nothing_is_published_while_subscribers_still_come() -> None:
+def test_nothing_is_published_while_subscribers_still_arrive() -> None:
     subscribers = Subscribers()
     began = time.monotonic()
 

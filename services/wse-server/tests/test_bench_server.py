@@ -40,7 +40,7 @@ def start() -> Iterator[Callable[..., Service]]:
         service.end()
 
 
-def test_the_ready_line_says_where_everything_is(service: Service) -> None:
+def test_the_ready_line_has_all_addresses(service: Service) -> None:
     assert service.ready.keys() == {"event", "address", "metrics_address", "pid"}
     assert (service.ready["event"], service.ready["pid"]) == ("ready", service.process.pid)
     assert service.get("/readyz")

@@ -50,7 +50,7 @@ def shakes_hands(end: ssl.SSLObject) -> bool:
     return True
 
 
-def test_two_who_start_together_have_one_authority(tmp_path: Path) -> None:
+def test_two_instances_that_start_together_share_one_authority(tmp_path: Path) -> None:
     found: list[bytes] = []
 
     def make() -> None:
@@ -76,7 +76,7 @@ def test_they_are_made_anew_for_a_host_that_they_are_not_for(tmp_path: Path) -> 
     assert cert() == second
 
 
-def test_nobody_else_can_read_the_keys(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_keys(tmp_path: Path) -> None:
     files: Tls = generate(tmp_path / "tls", [])
     for file in ("ca.key", "server.key"):
         assert Path(files.key).with_name(file).stat().st_mode & 0o077 == 0

@@ -68,7 +68,7 @@ def pair(start: Start) -> tuple[Running, Running]:
     return one, other
 
 
-def test_publications_cross_the_cluster_and_the_peers_are_told(pair: tuple[Running, Running]) -> None:
+def test_publications_cross_the_cluster_and_peers_are_reported(pair: tuple[Running, Running]) -> None:
     one, other = pair
     client, _ = subscriber(other, "news.*")
     wanted(one, "news.es")
@@ -84,7 +84,7 @@ def test_publications_cross_the_cluster_and_the_peers_are_told(pair: tuple[Runni
     assert "\nwse_cluster_messages_sent_total 100\n" in one.server.prometheus_metrics()
 
 
-def test_what_can_not_be_is_refused_with_the_way_out(start: Start, tmp_path: Path) -> None:
+def test_impossible_settings_are_refused_with_the_remedy(start: Start, tmp_path: Path) -> None:
     running = start()
     server = running.server
     for error, match, peers, options in [
@@ -290,7 +290,7 @@ def test_other_certificates_hold_for_new_links_and_wrong_ones_are_refused_by_nam
     wait_until(lambda: one.server.cluster_peers_count() == 2)
 
 
-def test_the_environment_names_the_files_where_nobody_else_does(
+def test_the_environment_names_the_files_by_default(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = Authority(tmp_path, "ours").files("one")
@@ -305,7 +305,7 @@ def test_the_environment_names_the_files_where_nobody_else_does(
         assert secure.version() == "TLSv1.3"
 
 
-def test_a_client_recovers_at_another_instance_what_it_missed_at_its_own(start: Start) -> None:
+def test_a_client_recovers_missed_messages_at_another_instance(start: Start) -> None:
     one, other = start(recovery_enabled=True), start(recovery_enabled=True)
     cluster(one)
     cluster(other, one)
@@ -324,7 +324,7 @@ def test_a_client_recovers_at_another_instance_what_it_missed_at_its_own(start: 
     assert numbers(again, 3) == [5, 6, 7]
 
 
-def test_users_elsewhere_are_there_and_leave_with_their_instance(start: Start) -> None:
+def test_remote_users_are_present_and_leave_with_their_instance(start: Start) -> None:
     one, other = start(presence_enabled=True), start(presence_enabled=True)
     cluster(one)
     cluster(other, one)

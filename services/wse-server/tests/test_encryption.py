@@ -78,7 +78,7 @@ def test_a_packed_event_is_packed_inside(running: Running) -> None:
     assert msgpack.unpackb(plain[2:])["p"] == {"n": 1}
 
 
-def test_what_was_forged_is_dropped_and_counted(running: Running) -> None:
+def test_forged_messages_are_dropped_and_counted(running: Running) -> None:
     client = Private(running)
     running.drain(1)
     client.connection.send(b"E:" + bytes(40))
@@ -154,7 +154,7 @@ def test_the_reference_s_client_reads_events_in_every_encoding(
     assert payload(client, "all") == {"n": 2}
 
 
-def test_what_the_reference_s_client_encrypts_is_read(running: Running, clients: Callable[..., Any]) -> None:
+def test_messages_encrypted_by_the_references_client_are_read(running: Running, clients: Callable[..., Any]) -> None:
     client = clients(encryption=True)
     seen: list[str] = []
     encrypt = client._client._security.encrypt

@@ -103,7 +103,7 @@ def test_short_names_win_and_the_last_of_two_equal_keys_counts(running: Running)
 
 
 @pytest.mark.parametrize("text", ["U[1]", "Uhello", ' {"t":"a"}', "", '"x"', '{"t":"a"} x', '{"a":1e999}', "{" * 200])
-def test_what_is_no_object_comes_raw_and_is_counted(running: Running, text: str) -> None:
+def test_messages_that_are_no_object_arrive_raw_and_are_counted(running: Running, text: str) -> None:
     with running.connect() as connection:
         connection.send(text)
         assert running.drain(2)[1][::2] == ("raw", text)
@@ -111,7 +111,7 @@ def test_what_is_no_object_comes_raw_and_is_counted(running: Running, text: str)
     assert "service_messages_malformed_total 1" in metrics
 
 
-def test_messagepack_keeps_what_json_cannot_say(running: Running) -> None:
+def test_messagepack_keeps_values_that_json_has_not(running: Running) -> None:
     value = {"t": "x", "p": {"raw": b"ab", 7: None, "list": [1.5, -1, 2**63]}}
     with running.connect("?format=msgpack") as connection:
         connection.send(msgpack.packb(value))

@@ -115,7 +115,7 @@ def is_served(service: Service) -> bool:
 @pytest.mark.parametrize(
     "words", [b"GET /wse HTTP/1.1\r\nX-Slow: ", b"GET / HTTP/1.1\r\n\r\n"], ids=["slow", "refused"]
 )
-def test_requests_that_never_end_make_way_for_others(
+def test_requests_that_never_end_are_evicted_for_others(
     service: Service, sockets: Callable[[Service], socket.socket], words: bytes
 ) -> None:
     count = STRANGERS + 1500
@@ -127,7 +127,7 @@ def test_requests_that_never_end_make_way_for_others(
     assert is_served(service)
 
 
-def test_metrics_are_told_when_clients_have_taken_every_descriptor(
+def test_metrics_are_served_when_clients_have_taken_every_descriptor(
     sockets: Callable[[Service], socket.socket],
 ) -> None:
     service = FewDescriptors("--max-connections", "8000")
@@ -149,9 +149,7 @@ def test_metrics_are_told_when_clients_have_taken_every_descriptor(
         service.end()
 
 
-def test_connections_that_say_nothing_cost_nothing(
-    service: Service, sockets: Callable[[Service], socket.socket]
-) -> None:
+def test_silent_connections_cost_nothing(service: Service, sockets: Callable[[Service], socket.socket]) -> None:
     silent = [sockets(service) for _ in range(STRANGERS + 1500)]
     assert service.descriptors() <= STRANGERS + OTHER_DESCRIPTORS
     assert is_served(service)
@@ -224,7 +222,7 @@ def test_a_crowd_of_large_messages_waits_and_loses_none(
     assert service.rss_mebibytes() - before < 3 * PARTIAL_MEBIBYTES + OTHER_MEBIBYTES
 
 
-def test_an_echo_that_nobody_reads_is_bounded_too(sockets: Callable[[Service], socket.socket]) -> None:
+def test_an_unread_echo_is_bounded_too(sockets: Callable[[Service], socket.socket]) -> None:
     service = Service("--echo")
     try:
         clients = [upgraded(sockets(service)) for _ in range(400)]

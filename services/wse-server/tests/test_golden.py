@@ -64,7 +64,7 @@ def delivered(golden: dict[str, Any]) -> tuple[str, object]:
 
 
 @pytest.mark.parametrize("golden", FROM_CLIENT, ids=name)
-def test_what_a_client_sends_means_what_the_file_says(running: Running, golden: dict[str, Any]) -> None:
+def test_each_client_message_has_the_meaning_in_the_file(running: Running, golden: dict[str, Any]) -> None:
     raw = bytes.fromhex(golden["hex"])
     with running.connect(golden.get("query", "")) as connection:
         message(connection)

@@ -73,7 +73,7 @@ def test_messagepack_that_lies_about_its_length_comes_as_bytes(running: Running,
         assert running.drain(2)[1][::2] == ("bin", packed)
 
 
-def test_compressed_garbage_comes_as_bytes_and_harms_nobody(running: Running) -> None:
+def test_compressed_garbage_arrives_as_bytes_and_affects_no_other_client(running: Running) -> None:
     with running.connect() as bad, running.connect() as good:
         message(bad)
         bad.send(b"C:not zlib at all")

@@ -148,8 +148,8 @@ P384 = Pair("ES384", ec.generate_private_key(ec.SECP384R1()))
     ("options", "says"),
     [
         ({"jwt_algorithm": "none"}, "jwt_algorithm is \"none\": give 'HS256', 'RS256' or 'ES256'"),
-        ({"jwt_algorithm": "RS256"}, "jwt_secret: no public key for RS256: give it as PEM"),
-        ({"jwt_algorithm": "RS256", "jwt_secret": RSA.private_pem()}, "jwt_secret: no public key for RS256"),
+        ({"jwt_algorithm": "RS256"}, "jwt_secret: not a public key for RS256: give it as PEM"),
+        ({"jwt_algorithm": "RS256", "jwt_secret": RSA.private_pem()}, "jwt_secret: not a public key for RS256"),
         ({"jwt_algorithm": "ES256", "jwt_secret": RSA.public_pem()}, "jwt_secret: the public key is not one for ES256"),
         ({"jwt_algorithm": "ES256", "jwt_secret": P384.public_pem()}, "takes one of the curve P-256"),
         ({"jwt_algorithm": "RS256", "jwt_secret": WEAK.public_pem()}, "takes an RSA key of 2048 to 8192 bits"),

@@ -57,7 +57,7 @@ def test_a_taken_port_is_an_error_of_the_systems_kind(start: Callable[..., Runni
         assert not running.server.is_running()
 
 
-def test_a_server_says_where_it_listens(start: Callable[..., Running]) -> None:
+def test_a_server_reports_its_address(start: Callable[..., Running]) -> None:
     running = start(running=False, metrics_port=0)
     server = running.server
     assert (server.address, server.port, server.metrics_port, server.is_running()) == (None, 0, 0, False)
@@ -201,7 +201,7 @@ def test_an_interpreter_can_exit_with_a_server_running(mode: str) -> None:
     assert (exited.returncode, exited.stderr) == (0, "")
 
 
-def test_a_server_that_drains_tells_its_clients_to_go_and_lets_nobody_in(start: Callable[..., Running]) -> None:
+def test_a_draining_server_closes_its_clients_and_admits_none(start: Callable[..., Running]) -> None:
     running = start(metrics_port=0)
     first, second = running.connect(), running.connect()
     for connection in (first, second):

@@ -29,7 +29,7 @@ def news(connection: ClientConnection) -> tuple[str, str, object]:
     return it["t"], it["p"]["user_id"], it["p"]["data"]
 
 
-def test_subscribers_and_the_application_are_told_who_comes_and_goes(running: Running) -> None:
+def test_subscribers_and_the_application_are_notified_of_joins_and_leaves(running: Running) -> None:
     server = running.server
     watcher, watcher_id = ready(running, "watcher")
     server.subscribe_connection(watcher_id, ["room"])

@@ -28,7 +28,7 @@ def service() -> Iterator[Service]:
     service.end()
 
 
-def test_the_books_of_all_processes_are_told_as_one_and_balance(service: Service) -> None:
+def test_the_books_of_all_processes_are_summed_and_balance(service: Service) -> None:
     assert len(service.children()) == 2
     with ExitStack() as stack:
         clients = [stack.enter_context(service.connect()) for _ in range(CLIENTS)]
@@ -65,7 +65,7 @@ def test_the_kernel_spreads_clients_over_the_processes(service: Service) -> None
     assert min(more) > 0
 
 
-def test_sigterm_says_farewell_from_every_process(service: Service) -> None:
+def test_sigterm_closes_the_clients_of_every_process(service: Service) -> None:
     with ExitStack() as stack:
         clients = [stack.enter_context(service.connect()) for _ in range(CLIENTS)]
         children = service.children()
@@ -126,6 +126,6 @@ def test_metrics_are_added_by_series_and_keep_their_comments() -> None:
     )
 
 
-def test_books_are_told_one_after_the_other() -> None:
+def test_books_are_read_one_after_the_other() -> None:
     bodies = ['{"connections":[]}', '{"connections":[{"id":"a"}]}', '{"connections":[{"id":"b"},{"id":"c"}]}']
     assert combine("/stats/connections", bodies) == '{"connections":[{"id":"a"},{"id":"b"},{"id":"c"}]}'

@@ -38,7 +38,7 @@ def running(start: Callable[..., Running]) -> Running:
     return start(recovery_enabled=True, recovery_buffer_size=16, recovery_max_messages=10)
 
 
-def test_a_client_that_comes_back_gets_what_it_missed_before_anything_new(running: Running) -> None:
+def test_a_client_that_reconnects_gets_missed_messages_before_new_ones(running: Running) -> None:
     first, first_id = ready(running)
     fresh = running.server.subscribe_with_recovery(first_id, ["a"])["topics"]["a"]
     assert (fresh["offset"], fresh["recoverable"], fresh["recovered"], fresh["count"]) == (-1, True, False, 0)
@@ -61,7 +61,7 @@ def test_a_client_that_comes_back_gets_what_it_missed_before_anything_new(runnin
     assert stamps(second, 5) == [("a", fresh["epoch"], number, number) for number in range(5, 10)]
 
 
-def test_what_can_not_be_recovered_starts_anew(running: Running) -> None:
+def test_a_client_that_cannot_recover_starts_anew(running: Running) -> None:
     _, connection_id = ready(running)
     publish(running, "a", range(100))
     position = running.server.subscribe_with_recovery(connection_id, ["a"])["topics"]["a"]
@@ -89,7 +89,7 @@ def test_patterns_and_servers_without_recovery_have_no_past(running: Running, st
     assert plain.server.health_snapshot()["recovery_enabled"] is False
 
 
-def test_what_is_kept_shows_in_health_and_metrics(running: Running) -> None:
+def test_the_history_shows_in_health_and_metrics(running: Running) -> None:
     publish(running, "a", range(3))
     snapshot = running.server.health_snapshot()
     assert (snapshot["recovery_enabled"], snapshot["recovery_topic_count"]) == (True, 1)

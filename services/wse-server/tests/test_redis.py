@@ -63,7 +63,7 @@ def assert_balanced(stats: dict[str, Any]) -> None:
     assert stats["published"] == stats["sent"] + sum(stats["dropped"].values()) + stats["queued"], stats
 
 
-def test_what_one_server_publishes_subscribers_of_both_get_once_and_in_order(
+def test_subscribers_of_both_servers_get_publications_once_and_in_order(
     start: Callable[..., Running], redis: RedisServer
 ) -> None:
     one, other = (connected(start, redis, metrics_port=0) for _ in range(2))
@@ -89,7 +89,7 @@ def test_what_one_server_publishes_subscribers_of_both_get_once_and_in_order(
     assert one.server.publish_backlog() == 0
 
 
-def test_whoever_publishes_in_redis_reaches_subscribers_as_it_is(
+def test_a_foreign_publication_in_redis_reaches_subscribers_unchanged(
     start: Callable[..., Running], redis: RedisServer
 ) -> None:
     running = connected(start, redis)
@@ -105,7 +105,7 @@ def test_whoever_publishes_in_redis_reaches_subscribers_as_it_is(
     assert client.recv(DEADLINE_SECONDS) == '{"t":"end"}'
 
 
-def test_what_is_published_can_be_read_by_others(start: Callable[..., Running], redis: RedisServer) -> None:
+def test_publications_can_be_read_by_other_redis_clients(start: Callable[..., Running], redis: RedisServer) -> None:
     running = connected(start, redis)
     heard: list[bytes] = []
     ready = threading.Event()
@@ -129,7 +129,7 @@ def test_what_is_published_can_be_read_by_others(start: Callable[..., Running], 
     assert heard[0][18:] == tick(7).encode()
 
 
-def test_subscriptions_that_end_are_told_to_redis(start: Callable[..., Running], redis: RedisServer) -> None:
+def test_ended_subscriptions_are_removed_in_redis(start: Callable[..., Running], redis: RedisServer) -> None:
     running = connected(start, redis)
     client = subscriber(running, "a", "b[1]\\", "c*", "c**")
     wait_until(lambda: interest(redis) == 3)
@@ -142,7 +142,7 @@ def test_subscriptions_that_end_are_told_to_redis(start: Callable[..., Running],
     wait_until(lambda: interest(redis) == 0)
 
 
-def test_what_is_published_while_redis_is_away_becomes_dead_letters_and_can_be_replayed(
+def test_publications_without_redis_become_dead_letters_and_can_be_replayed(
     start: Callable[..., Running], redis: RedisServer
 ) -> None:
     one, other = (connected(start, redis, metrics_port=0) for _ in range(2))
@@ -183,7 +183,7 @@ def test_what_is_published_while_redis_is_away_becomes_dead_letters_and_can_be_r
     assert stats["reconnects"] == 2
 
 
-def test_a_password_is_used_and_never_told(
+def test_a_password_is_used_and_never_printed(
     start: Callable[..., Running], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     redis = RedisServer(tmp_path, password=PASSWORD)
@@ -245,7 +245,7 @@ def test_a_server_has_one_redis_and_only_while_it_runs(start: Callable[..., Runn
     running.wait(running.server.redis_connected)
 
 
-def test_the_health_snapshot_and_the_metrics_tell_of_redis(start: Callable[..., Running], redis: RedisServer) -> None:
+def test_the_health_snapshot_and_the_metrics_include_redis(start: Callable[..., Running], redis: RedisServer) -> None:
     alone = start()
     snapshot = alone.server.health_snapshot()
     assert snapshot["redis_connected"] is False

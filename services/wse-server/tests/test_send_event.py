@@ -61,7 +61,7 @@ def test_an_event_arrives_with_its_envelope_and_its_keys_sorted(running: Running
     assert abs((datetime.datetime.now(datetime.UTC) - sent).total_seconds()) < DEADLINE_SECONDS
 
 
-def test_what_the_application_gives_stays_but_for_category_and_version(running: Running) -> None:
+def test_given_fields_stay_except_category_and_version(running: Running) -> None:
     connection, connection_id = ready(running)
     event = {"v": 9, "c": "X", "t": "book_snapshot", "id": None, "seq": "mine", "ts": 7, "pri": 8, "cid": "q"}
     running.server.send_event(connection_id, event)
@@ -122,7 +122,7 @@ class Odd:
     ],
     ids=repr,
 )
-def test_an_object_becomes_what_json_has_for_it(payload: Callable[[Any], Any], value: Any, expected: Any) -> None:
+def test_python_objects_become_their_json_values(payload: Callable[[Any], Any], value: Any, expected: Any) -> None:
     assert payload(value) == expected
 
 
@@ -134,7 +134,7 @@ def nested(depth: int) -> dict[str, Any]:
     return value
 
 
-def test_what_nests_too_deep_or_within_itself_is_refused_and_not_sent(running: Running) -> None:
+def test_too_deep_or_cyclic_values_are_refused_and_not_sent(running: Running) -> None:
     connection, connection_id = ready(running)
     assert running.server.send_event(connection_id, {"t": "deep", "p": nested(127)}, 0) > 0
     assert received(connection).endswith(b'"v":1}')
@@ -152,7 +152,7 @@ class Failing:
         raise LookupError("no text")
 
 
-def test_what_an_object_raises_is_raised_and_the_event_may_come_again(running: Running) -> None:
+def test_an_objects_exception_is_raised_and_the_event_may_be_sent_again(running: Running) -> None:
     connection, connection_id = ready(running)
     with pytest.raises(LookupError, match="no text"):
         running.server.send_event(connection_id, {"t": "x", "id": "once", "p": [Failing()]})
@@ -220,7 +220,7 @@ def test_a_duplicate_and_an_unknown_connection_are_0(running: Running) -> None:
     assert running.server.send_event(connection_id, {"t": "x"}) == 0
 
 
-def test_too_many_events_are_dropped_counted_and_told(start: Callable[..., Running]) -> None:
+def test_events_over_the_rate_are_dropped_counted_and_reported(start: Callable[..., Running]) -> None:
     running = start(rate_limit_capacity=10.0, rate_limit_refill=0.001)
     connection, connection_id = ready(running)
     sizes = [running.server.send_event(connection_id, {"t": "x", "p": number}) for number in range(15)]

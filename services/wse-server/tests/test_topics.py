@@ -62,7 +62,7 @@ def test_a_queue_group_shares_its_messages(running: Running) -> None:
     assert running.server.get_queue_group_info("nothing") == {}
 
 
-def test_rules_come_with_the_token_or_by_call(running: Running) -> None:
+def test_rules_are_set_by_token_or_by_call(running: Running) -> None:
     claims = {"sub": "u", "iss": ISSUER, "aud": AUDIENCE, "exp": int(time.time()) + 60}
     token = jwt.encode(claims | {"wse_topics": {"allow": ["public.*"], "deny": ["public.x"]}}, SECRET, "HS256")
     _, connection_id = ready(running, cookie=f"access_token={token}")
@@ -74,7 +74,7 @@ def test_rules_come_with_the_token_or_by_call(running: Running) -> None:
     assert not running.server.set_topic_acl("nobody")
 
 
-def test_what_makes_no_sense_is_refused_and_changes_nothing(start: Callable[..., Running]) -> None:
+def test_invalid_calls_are_refused_and_change_nothing(start: Callable[..., Running]) -> None:
     running = start(max_subscriptions_per_connection=4)
     _, connection_id = ready(running)
     for topics in ([""], ["a\nb"], ["x" * 513]):
@@ -90,7 +90,7 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(start: Callable[...,
         RustWSEServer("127.0.0.1", 0, max_publish_backlog_bytes=-1)
 
 
-def test_a_server_that_never_started_publishes_to_nobody() -> None:
+def test_a_server_that_never_started_has_no_subscribers() -> None:
     server = RustWSEServer("127.0.0.1", 0)
     server.broadcast("a", "{}")
     assert (server.publish_backlog(), server.get_topic_subscriber_count("a")) == (0, 0)

@@ -74,7 +74,7 @@ def test_public_keys_verify_what_private_ones_signed_in_every_form(algorithm: st
         {"aud": ["a", "b"]},
     ],
 )
-def test_a_token_that_is_not_what_was_expected_is_none(bad: dict[str, Any]) -> None:
+def test_an_unexpected_token_is_none(bad: dict[str, Any]) -> None:
     wrong = {name: value for name, value in claims(**bad).items() if value is not None}
     assert decode(jwt.encode(wrong, SECRET)) is None
 
@@ -107,7 +107,7 @@ def test_issuer_and_audience_are_checked_only_where_they_are_given() -> None:
     assert decode(jwt.encode(claims(aud=["other", "you"]), SECRET)) is not None
 
 
-def test_the_previous_secret_passes_whatever_the_key_id() -> None:
+def test_the_previous_secret_matches_any_key_id() -> None:
     for key, kid, passes in (
         (SECRET, "new", True),
         (SECRET, "old", False),
@@ -181,7 +181,7 @@ def test_a_message_is_sealed_with_another_iv_each_time() -> None:
     assert len({rust_aes_gcm_encrypt(key, b"x")[:12] for _ in range(100)}) == 100
 
 
-def test_what_was_changed_does_not_open() -> None:
+def test_changed_messages_are_not_decrypted() -> None:
     key = secrets.token_bytes(32)
     sealed = bytearray(rust_aes_gcm_encrypt(key, b"hello"))
     for at in range(len(sealed)):
@@ -209,7 +209,7 @@ def test_both_libraries_agree_on_a_key() -> None:
     assert rust_ecdh_derive_shared_secret(numbers.to_bytes(32), public) == expected
 
 
-def test_what_is_no_key_of_the_curve_is_refused() -> None:
+def test_an_invalid_public_key_is_refused() -> None:
     private, public = rust_ecdh_generate_keypair()
     with pytest.raises(ValueError, match="private_key has 31 bytes: give 32"):
         rust_ecdh_derive_shared_secret(private[1:], public)

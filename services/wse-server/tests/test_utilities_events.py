@@ -54,7 +54,7 @@ def test_fields_are_in_the_envelopes_order() -> None:
     assert (made["cid"], made["pri"], made["trace_id"], made["event_version"]) == ("c", 8, "t", 2)
 
 
-def test_ids_and_times_are_made_where_there_are_none() -> None:
+def test_missing_ids_and_times_are_generated() -> None:
     first, second = transform({}), transform({})
     assert uuid.UUID(first["id"]).version == 7
     assert first["id"] < second["id"]
@@ -87,7 +87,7 @@ def test_a_category_is_the_types_unless_it_is_given() -> None:
     assert transform({"event_type": "error", "c": "X"})["c"] == "X"
 
 
-def test_values_become_what_json_can_hold() -> None:
+def test_values_are_converted_to_json() -> None:
     now = datetime.datetime(2026, 1, 2, 3, 4, 5, 678)
     payload = {
         "bytes": b"ab",
@@ -134,7 +134,7 @@ def test_the_payload_is_a_copy() -> None:
     assert payload == {"a": 1, "inner": {"b": 2}}
 
 
-def test_what_cannot_be_an_envelope_raises() -> None:
+def test_a_value_that_is_no_envelope_raises() -> None:
     loop: list[Any] = []
     loop.append(loop)
     with pytest.raises(ValueError, match="nested more than 64 deep, or contains itself"):
@@ -288,7 +288,7 @@ class Odd:
     __hash__ = None  # type: ignore[assignment]
 
 
-def test_what_values_raise_comes_through() -> None:
+def test_exceptions_of_values_are_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         rust_match_event({"a": Odd()}, {"a": 1})
     with pytest.raises(ZeroDivisionError):

@@ -62,7 +62,7 @@ def test_a_stream_inflates_to_ten_mebibytes_and_no_further() -> None:
         rust_decompress(zlib.compress(bytes(LIMIT + 1)))
 
 
-def test_what_is_not_exactly_one_stream_is_refused() -> None:
+def test_anything_but_one_compressed_stream_is_refused() -> None:
     stream = zlib.compress(text(50))
     for bad in (b"", b"xx", stream[:-1], stream + b"x", stream[2:], b"\x1f\x8b" + stream):
         with pytest.raises(ValueError, match=f"the {len(bad)} bytes are no whole zlib stream"):
@@ -80,7 +80,7 @@ def test_only_more_than_the_threshold_is_worth_compressing() -> None:
         rust_should_compress(b"", -1)
 
 
-def test_a_manager_counts_what_it_did() -> None:
+def test_a_manager_counts_its_operations() -> None:
     manager = RustCompressionManager(compression_level=9)
     streams = [manager.compress(text(50)), manager.compress(text(50), 1)]
     assert [zlib.decompress(stream) for stream in streams] == [text(50)] * 2
@@ -142,7 +142,7 @@ def test_messagepack_is_that_of_an_independent_library() -> None:
         assert manager.unpack_msgpack(msgpack.packb(value)) == value, f"seed {seed}"
 
 
-def test_what_messagepack_has_no_kind_for_becomes_text_or_a_plain_value() -> None:
+def test_values_without_messagepack_type_become_text_or_a_plain_value() -> None:
     now = datetime.datetime(2026, 1, 2, 3, 4, 5, 678)
     event = {
         "time": now,
@@ -176,7 +176,7 @@ def test_what_messagepack_has_no_kind_for_becomes_text_or_a_plain_value() -> Non
     }
 
 
-def test_what_cannot_be_packed_says_why() -> None:
+def test_a_value_that_cannot_be_packed_is_an_error_with_the_reason() -> None:
     manager = RustCompressionManager()
     loop: dict[str, Any] = {}
     loop["loop"] = loop
@@ -222,7 +222,7 @@ def test_a_dict_that_changes_while_it_is_packed_is_packed_as_it_was(use_msgpack:
 @pytest.mark.parametrize(
     "bad", [b"", b"\xc1", b"\x01\x01", b"\x92\x01", b"\xdd\xff\xff\xff\xff", msgpack.packb({"a": 1})[:-1]]
 )
-def test_what_is_not_exactly_one_value_is_refused(bad: bytes) -> None:
+def test_anything_but_one_packed_value_is_refused(bad: bytes) -> None:
     with pytest.raises(ValueError, match=f"the {len(bad)} bytes are not exactly one MessagePack value"):
         RustCompressionManager().unpack_msgpack(bad)
 
@@ -236,7 +236,7 @@ def test_messagepack_nests_64_deep() -> None:
         manager.unpack_msgpack(b"\x81\x90\x01")
 
 
-def test_names_stay_what_they_are() -> None:
+def test_names_are_unchanged() -> None:
     event = {"type": "trade", "payload": {"t": 1}}
     manager = RustCompressionManager()
     assert manager.unpack_msgpack(manager.pack_msgpack(event)) == event

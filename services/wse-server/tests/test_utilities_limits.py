@@ -75,7 +75,7 @@ def test_a_bucket_refills_with_time_and_never_beyond_its_capacity() -> None:
     assert RustTokenBucket(10, 1e12, 1000).tokens == 10
 
 
-def test_a_bucket_that_starts_emptier_holds_what_it_was_given() -> None:
+def test_a_bucket_starts_with_the_given_tokens() -> None:
     assert RustTokenBucket(10, 0, 4).tokens == 4
     assert not RustTokenBucket(10, 0, 0).acquire(1)
 
@@ -158,7 +158,7 @@ def test_the_first_event_sets_where_a_topic_begins_and_events_in_order_come_out_
     assert sequencer.process_sequenced_event("y", 1, "other topic") == ["other topic"]
 
 
-def test_events_ahead_wait_and_come_out_with_the_one_that_was_missing() -> None:
+def test_events_ahead_wait_for_the_missing_one() -> None:
     sequencer = RustEventSequencer(max_out_of_order=3)
     assert sequencer.process_sequenced_event("x", 1, "one") == ["one"]
     assert sequencer.process_sequenced_event("x", 4, "four") is None
@@ -200,7 +200,7 @@ def test_the_books_of_a_sequencer() -> None:
     assert (buffers["total_topics"], buffers["total_buffered"]) == (1, 3)
 
 
-def test_a_cleanup_keeps_what_is_fresh_and_a_reset_keeps_numbers_and_ids() -> None:
+def test_a_cleanup_keeps_fresh_events_and_a_reset_keeps_numbers_and_ids() -> None:
     sequencer = RustEventSequencer()
     for topic in ("x", "y"):
         for number in (1, 3):
@@ -217,7 +217,7 @@ def test_a_cleanup_keeps_what_is_fresh_and_a_reset_keeps_numbers_and_ids() -> No
     assert sequencer.is_duplicate("a")
 
 
-def test_a_sequencer_refuses_what_is_out_of_bounds() -> None:
+def test_a_sequencer_refuses_values_out_of_bounds() -> None:
     with pytest.raises(ValueError, match="sequence is -1"):
         RustEventSequencer().process_sequenced_event("x", -1, None)
     with pytest.raises(ValueError, match="max_out_of_order is 1000000"):
