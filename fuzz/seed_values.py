@@ -39,14 +39,14 @@ def websocket(
     opcode: int, payload: bytes = b"", *, last: bool = True, mask: bytes = b"", length: int | None = None
 ) -> bytes:
     """Encodes a frame (RFC 6455, section 5.2), masked if a mask is given; `length` may differ from the payload's."""
-    said = len(payload) if length is None else length
+    declared = len(payload) if length is None else length
     masked = 0x80 if mask else 0
-    if said < 126:
-        size = bytes([masked | said])
-    elif said < 1 << 16:
-        size = bytes([masked | 126]) + struct.pack(">H", said)
+    if declared < 126:
+        size = bytes([masked | declared])
+    elif declared < 1 << 16:
+        size = bytes([masked | 126]) + struct.pack(">H", declared)
     else:
-        size = bytes([masked | 127]) + struct.pack(">Q", said)
+        size = bytes([masked | 127]) + struct.pack(">Q", declared)
     body = bytes(byte ^ mask[at % 4] for at, byte in enumerate(payload)) if mask else payload
     return bytes([(0x80 if last else 0) | opcode]) + size + mask + body
 

@@ -95,7 +95,7 @@ def inference_response() -> Seeds:
     }
     body = compact(found)
 
-    def answer(body: bytes, head: bytes = b"", status: bytes = b"200 OK") -> bytes:
+    def response(body: bytes, head: bytes = b"", status: bytes = b"200 OK") -> bytes:
         length = b"content-length: " + str(len(body)).encode() + b"\r\n"
         return b"HTTP/1.1 " + status + b"\r\ncontent-type: application/json\r\n" + length + head + b"\r\n" + body
 
@@ -103,12 +103,12 @@ def inference_response() -> Seeds:
         "body": body,
         "body-with-an-empty-transcript": compact(found | {"transcript": ""}),
         "body-about-other-samples": compact(found | {"samples": 1}),
-        "answer": answer(body),
-        "answer-that-closes": answer(body, b"connection: close\r\n"),
-        "answer-busy": answer(b"busy", status=b"503 Service Unavailable"),
-        "two-answers": answer(body) * 2,
+        "answer": response(body),
+        "answer-that-closes": response(body, b"connection: close\r\n"),
+        "answer-busy": response(b"busy", status=b"503 Service Unavailable"),
+        "two-answers": response(body) * 2,
         "chunked": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
         "two-lengths": b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{} ",
         "length-beyond-the-limit": b"HTTP/1.1 200 OK\r\ncontent-length: 32768\r\n\r\n",
-        "cut-off": answer(body)[:-1],
+        "cut-off": response(body)[:-1],
     }

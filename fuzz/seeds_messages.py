@@ -13,13 +13,13 @@ GENERATOR = "BGsX0fLhLEJH+Lzm5WOkQPJ3A32BLeszoPShOUXYmMKWT+NC4v4af5uO5+tKfA+eFiv
 
 
 def encrypted() -> Seeds:
-    def hello(key: str, wanted: bool = True) -> dict[str, Any]:
-        said = {"protocol_version": 1, "features": {"encryption": wanted}, "encryption_public_key": key}
-        return {"t": "client_hello", "p": said}
+    def hello(key: str, requests_encryption: bool = True) -> dict[str, Any]:
+        payload = {"protocol_version": 1, "features": {"encryption": requests_encryption}, "encryption_public_key": key}
+        return {"t": "client_hello", "p": payload}
 
     return {
         "hello": compact(hello(GENERATOR)),
-        "hello-not-wanted": compact(hello(GENERATOR, wanted=False)),
+        "hello-not-wanted": compact(hello(GENERATOR, requests_encryption=False)),
         "hello-packed": packed(hello(GENERATOR)),
         "hello-short-key": compact(hello("BGsX")),
         "hello-no-base64": compact(hello("!!!")),
@@ -46,19 +46,19 @@ def event() -> Seeds:
 
 def inflate() -> Seeds:
     text = compact({"t": "trade", "p": {"text": "again and " * 20}})
-    whole = zlib.compress(text)
+    stream = zlib.compress(text)
     return {
-        "deflated": whole,
+        "deflated": stream,
         "stored": zlib.compress(text, 0),
         "fixed-codes": zlib.compress(b"a"),
         "nothing": zlib.compress(b""),
         "as-much-as-may-be": zlib.compress(bytes(4096)),
         "a-byte-too-much": zlib.compress(bytes(4097)),
         "bomb": zlib.compress(bytes(1 << 20)),
-        "cut-off": whole[:-5],
-        "wrong-checksum": whole[:-1] + bytes([whole[-1] ^ 1]),
-        "something-behind-it": whole + b"more",
-        "two": whole * 2,
+        "cut-off": stream[:-5],
+        "wrong-checksum": stream[:-1] + bytes([stream[-1] ^ 1]),
+        "something-behind-it": stream + b"more",
+        "two": stream * 2,
         "plain-text": text,
     }
 
@@ -106,41 +106,43 @@ def msgpack() -> Seeds:
 
 
 def presence_data() -> Seeds:
-    def said(user: str, data: bytes) -> bytes:
+    def payload(user: str, data: bytes) -> bytes:
         name = user.encode()
         return name + data + bytes([len(name)])
 
     return {
-        "usual": said("ann", compact({"name": "Ann", "status": "away"})),
-        "nothing": said("ann", b"null"),
-        "nobody": said("", b"{}"),
-        "spaces": said("ann", b' { "a" : [ 1 , 2.50 ] } '),
-        "names-with-quotes": said('a"\\\n', rb'"\"\\\u0000"'),
-        "as-long-as-may-be": said("a", b'"' + b"x" * 252 + b'"'),
-        "too-long": said("u", b'"' + b"x" * 253 + b'"')[:256],
-        "numbers": said("ann", b"[1e400,-0.0,1E2,18446744073709551616]"),
-        "no-json": said("ann", b"{a:1}"),
-        "two-values": said("ann", b"{}{}"),
+        "usual": payload("ann", compact({"name": "Ann", "status": "away"})),
+        "nothing": payload("ann", b"null"),
+        "nobody": payload("", b"{}"),
+        "spaces": payload("ann", b' { "a" : [ 1 , 2.50 ] } '),
+        "names-with-quotes": payload('a"\\\n', rb'"\"\\\u0000"'),
+        "as-long-as-may-be": payload("a", b'"' + b"x" * 252 + b'"'),
+        "too-long": payload("u", b'"' + b"x" * 253 + b'"')[:256],
+        "numbers": payload("ann", b"[1e400,-0.0,1E2,18446744073709551616]"),
+        "no-json": payload("ann", b"{a:1}"),
+        "two-values": payload("ann", b"{}{}"),
     }
 
 
 def recovery_position() -> Seeds:
     # Published messages, epoch, offset, whether the client knows the epoch, and the most messages that it accepts.
-    def asked(published: int, offset: int, *, epoch: int = 0, knows: bool = True, most: int = 255) -> bytes:
-        return struct.pack("<BIqBB", published, epoch, offset, knows, most)
+    def recovery_request(
+        published: int, offset: int, *, epoch: int = 0, knows: bool = True, maximum: int = 255
+    ) -> bytes:
+        return struct.pack("<BIqBB", published, epoch, offset, knows, maximum)
 
     return {
-        "all": asked(5, -1),
-        "some": asked(5, 2),
-        "nothing-new": asked(5, 4),
-        "what-is-to-come": asked(5, 5),
-        "the-oldest-that-is-kept": asked(40, 23),
-        "one-too-old": asked(40, 22),
-        "more-than-may-be": asked(16, -1, most=15),
-        "another-epoch": asked(5, 2, epoch=1, knows=False),
-        "empty-topic": asked(0, -1),
-        "smallest-offset": asked(5, -(1 << 63)),
-        "largest-offset": asked(5, (1 << 63) - 1),
+        "all": recovery_request(5, -1),
+        "some": recovery_request(5, 2),
+        "nothing-new": recovery_request(5, 4),
+        "what-is-to-come": recovery_request(5, 5),
+        "the-oldest-that-is-kept": recovery_request(40, 23),
+        "one-too-old": recovery_request(40, 22),
+        "more-than-may-be": recovery_request(16, -1, maximum=15),
+        "another-epoch": recovery_request(5, 2, epoch=1, knows=False),
+        "empty-topic": recovery_request(0, -1),
+        "smallest-offset": recovery_request(5, -(1 << 63)),
+        "largest-offset": recovery_request(5, (1 << 63) - 1),
     }
 
 

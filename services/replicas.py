@@ -27,7 +27,7 @@ from typing import Any
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 # A service gets five seconds to end after SIGTERM (services/README.md); then it gets SIGKILL.
-PATIENCE_SECONDS = 5.5
+STOP_SECONDS = 5.5
 READ_SECONDS = 10
 
 
@@ -46,7 +46,7 @@ class Replica:
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, preexec_fn=prepare)
         self.ready: dict[str, Any] = {}
 
-    def until_ready(self) -> None:
+    def wait_until_ready(self) -> None:
         """Waits for the ready line on standard output. Later output is read and discarded, so that the pipe can't fill.
 
         Exits if the process ends before it prints the line.
@@ -61,8 +61,8 @@ class Replica:
 
     def get(self, path: str) -> bytes:
         """The body of a page of the replica's metrics port; raises an OSError if the request fails."""
-        with urllib.request.urlopen(f"http://{self.ready['metrics_address']}{path}", timeout=READ_SECONDS) as answer:
-            page: bytes = answer.read()
+        with urllib.request.urlopen(f"http://{self.ready['metrics_address']}{path}", timeout=READ_SECONDS) as response:
+            page: bytes = response.read()
         return page
 
 
@@ -71,7 +71,7 @@ def parts(cpus: Sequence[int], count: int) -> list[set[int]]:
     if len(cpus) < count:
         return [set(cpus)] * count
     each = len(cpus) // count
-    return [set(cpus[place * each : (place + 1) * each]) for place in range(count)]
+    return [set(cpus[index * each : (index + 1) * each]) for index in range(count)]
 
 
 def add(first: Any, second: Any) -> Any:
@@ -139,11 +139,11 @@ class Metrics(ThreadingHTTPServer):
 
 
 def stop(replicas: Sequence[Replica]) -> int:
-    """Ends all replicas, with SIGKILL after `PATIENCE_SECONDS`. Returns the first exit status that isn't 0, else 0."""
+    """Ends all replicas, with SIGKILL after `STOP_SECONDS`. Returns the first exit status that isn't 0, else 0."""
     for replica in replicas:
         if replica.process.poll() is None:
             replica.process.terminate()
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + STOP_SECONDS
     for replica in replicas:
         try:
             replica.process.wait(max(0.0, deadline - time.monotonic()))
@@ -156,12 +156,12 @@ def stop(replicas: Sequence[Replica]) -> int:
 def main() -> int:
     """Starts the replicas and serves their sum until SIGTERM or SIGINT, or until one of them ends."""
     # `sigwait` takes these signals below. Until then they stay pending.
-    awaited = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
-    signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+    handled_signals = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
+    signal.pthread_sigmask(signal.SIG_BLOCK, handled_signals)
     count, command = int(sys.argv[1]), sys.argv[2:]
     replicas = [Replica(command, cpus) for cpus in parts(sorted(os.sched_getaffinity(0)), count)]
     for replica in replicas:
-        replica.until_ready()
+        replica.wait_until_ready()
     host = os.environ.get("HOST", "127.0.0.1")
     metrics = Metrics((host, int(os.environ.get("METRICS_PORT", "0"))), replicas)
     ready = {
@@ -172,7 +172,9 @@ def main() -> int:
     }
     print(json.dumps(ready), flush=True)
     # SIGCHLD also arrives when a replica is stopped or continued, which is not its end.
-    while signal.sigwait(awaited) == signal.SIGCHLD and all(replica.process.poll() is None for replica in replicas):
+    while signal.sigwait(handled_signals) == signal.SIGCHLD and all(
+        replica.process.poll() is None for replica in replicas
+    ):
         pass
     return stop(replicas)
 

@@ -16,14 +16,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-APART = "IN_IMAGE_APART"
+UNSHARED = "IN_IMAGE_APART"
 
 
 def main() -> None:
     root, config, *arguments = sys.argv[1:]
-    if APART not in os.environ:
+    if UNSHARED not in os.environ:
         # Mounts made below are private to the process and end with it.
-        os.execvpe("unshare", ["unshare", "--mount", "--", sys.executable, *sys.argv], os.environ | {APART: "yes"})
+        os.execvpe("unshare", ["unshare", "--mount", "--", sys.executable, *sys.argv], os.environ | {UNSHARED: "yes"})
     subprocess.run(["mount", "--bind", root, root], check=True)
     subprocess.run(["mount", "--options", "remount,bind,ro", root], check=True)
     for source, target in (("/proc", "proc"), ("/dev", "dev")):
@@ -34,10 +34,10 @@ def main() -> None:
 
 def run(root: str, image: dict[str, object], arguments: list[str]) -> None:
     """Execs the image's program."""
-    ours = {name: value for name, value in os.environ.items() if name not in (APART, "PATH", "HOME")}
-    theirs = dict(entry.split("=", 1) for entry in listed(image, "Env"))
+    own_environment = {name: value for name, value in os.environ.items() if name not in (UNSHARED, "PATH", "HOME")}
+    image_environment = dict(entry.split("=", 1) for entry in listed(image, "Env"))
     # The chart's pods listen on all addresses; here loopback is enough.
-    environment = theirs | {"HOST": "127.0.0.1"} | ours
+    environment = image_environment | {"HOST": "127.0.0.1"} | own_environment
     user, group = map(int, str(image["User"]).split(":"))
     if user == 0 or group == 0:
         sys.exit(f"the image runs as root: {user}:{group}")

@@ -38,7 +38,7 @@ THROUGHPUT = "{ workload: throughput, tiers: [10], load: { model: open, rate_per
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_container_has_no_capability_cannot_write_its_root_and_belongs_to_a_profile(name: str) -> None:
+def test_a_container_has_no_capability_a_read_only_root_and_a_profile(name: str) -> None:
     service = SERVICES[name]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
@@ -57,7 +57,7 @@ def test_every_listener_binds_to_loopback(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_an_image_is_one_of_ours_and_is_made_by_its_own_dockerfile(name: str) -> None:
+def test_every_image_is_one_of_ours_with_its_own_dockerfile(name: str) -> None:
     service = SERVICES[name]
     values = (ROOT / "charts/ws-ladder/values.yaml").read_text()
     version = re.search(r'^version = "(.*)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)
@@ -115,7 +115,7 @@ def climb(profile: str, results: Path, service: str, ladder: str) -> dict[str, A
     ("profile", "service", "ladder"),
     [("single", "rust-axum", SESSIONS), ("multi", "rust-axum", SESSIONS), ("wse", "wse-server", THROUGHPUT)],
 )
-def test_a_profile_climbs_and_leaves_a_bundle_with_cpu_and_memory_of_the_service(
+def test_a_profile_leaves_a_bundle_with_the_services_cpu_and_memory(
     tmp_path: Path, profile: str, service: str, ladder: str
 ) -> None:
     run = climb(profile, tmp_path, service, ladder)

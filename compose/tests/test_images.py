@@ -31,7 +31,7 @@ def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("mounted", GATEWAYS, indirect=True)
-def test_an_image_starts_without_root_on_a_root_that_it_can_not_write_and_keeps_the_core(mounted: list[str]) -> None:
+def test_an_image_meets_the_core_contract_without_root_on_a_read_only_root(mounted: list[str]) -> None:
     done = checked(mounted)
     if done.returncode == 1:
         # One repeat, as for gateways outside containers: a failure due to a busy machine passes, a fault fails again.

@@ -19,7 +19,7 @@ def kill_container(cluster: Cluster, pod: Object, container: str) -> tuple[str, 
         return "SIGKILL", "137"
     # With a grace period of 0 the kubelet sends SIGKILL at once.
     cluster.kubectl("delete", "pod", pod["metadata"]["name"], "--grace-period=0", "--force", "--wait=false")
-    return "deleted", "gone", "SIGKILL", "137"
+    return "deleted", "removed", "SIGKILL", "137"
 
 
 def processes_of(container_id: str) -> list[int]:

@@ -90,7 +90,7 @@ class Release:
         return self.cluster.reach(name_of(service), "web", path)
 
     def status(self) -> Any:
-        """The operator's `/api/status`; `None` while no operator answers."""
+        """The operator's `/api/status`; `None` while no operator responds."""
         service = next(iter(self.cluster.list("services", self.component("operator"))))
         path = f"/api/v1/namespaces/{self.cluster.namespace}/services/{name_of(service)}:web/proxy/api/status"
         done = self.cluster.attempt(*self.cluster.kubectl_command("get", "--raw", path))
@@ -129,13 +129,13 @@ class Release:
         assert done.returncode == 0, f"{done.stderr}{done.stdout}{self.describe()}"
         return done.stderr + done.stdout
 
-    def until_said(self, words: str, seconds: float = 60) -> None:
-        """Waits until `ladder status` prints `words`; it also reaches an operator that isn't ready."""
+    def until_status_prints(self, expected: str, seconds: float = 60) -> None:
+        """Waits until `ladder status` prints `expected`; it also reaches an operator that isn't ready."""
 
-        def said() -> bool:
-            return words in self.cluster.attempt(*self.ladder_command("status")).stdout
+        def is_printed() -> bool:
+            return expected in self.cluster.attempt(*self.ladder_command("status")).stdout
 
-        until(f"ladder status to say: {words}", said, seconds, self.describe)
+        until(f"ladder status to print: {expected}", is_printed, seconds, self.describe)
 
     def events(self, reason: str) -> list[Object]:
         """The Events with this reason about the operator's pods."""

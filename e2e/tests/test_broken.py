@@ -15,13 +15,13 @@ SERVICE = {
     "terminationGracePeriodSeconds": 10,
 }
 # Listens on loopback only, so that probes can't reach it.
-DEAF = {
+UNREACHABLE = {
     **SERVICE,
     "description": "Never ready: it listens on loopback",
     "image": {"repository": "wse-server"},
     "args": ["--host", "127.0.0.1"],
 }
-GHOST = {
+WITHOUT_IMAGE = {
     **SERVICE,
     "description": "Can't be pulled: no registry has its image",
     "image": {"repository": "no-such-image"},
@@ -32,7 +32,7 @@ GHOST = {
 def ended(release: Release) -> Any:
     """The status after a run of all three services."""
     plan = {"services": ["ghost", "deaf", "wse-server"], "ladders": [LADDER]}
-    release.upgrade({"run": {"id": "broken"}, "plan": plan, "services": {"ghost": GHOST, "deaf": DEAF}})
+    release.upgrade({"run": {"id": "broken"}, "plan": plan, "services": {"ghost": WITHOUT_IMAGE, "deaf": UNREACHABLE}})
     status = release.until_run_ends("broken", 240)
     release.until_put_back()
     return status
@@ -62,7 +62,7 @@ def test_a_service_that_never_becomes_ready_is_named(release: Release, tmp_path:
 
 
 @pytest.mark.usefixtures("ended")
-def test_the_service_beside_them_is_measured(release: Release, tmp_path: Path) -> None:
+def test_the_working_service_is_measured(release: Release, tmp_path: Path) -> None:
     trials = Bundle(release.fetch("broken", tmp_path)).run()["trials"]
     states = {entry["trial"]["service"]: entry["state"]["state"] for entry in trials}
     assert states == {"ghost": "failed", "deaf": "failed", "wse-server": "finished"}

@@ -76,7 +76,7 @@ def total(workers: list[Any], group: str, count: str) -> int:
     return sum(worker[group][count] for worker in workers)
 
 
-def test_assert_and_status_say_that_the_run_passed(climbed: Climbed) -> None:
+def test_assert_and_status_report_that_the_run_passed(climbed: Climbed) -> None:
     assert "run first has ended: pass" in climbed.release.ladder("status")
     climbed.release.ladder("assert")
 
@@ -91,16 +91,16 @@ def test_a_waiting_client_gets_each_trial_as_it_ends_and_the_final_standing(clim
 
 def test_a_run_leaves_events_about_the_operators_pod(climbed: Climbed) -> None:
     # The operator's pod of this run: the next test replaces it.
-    told = [(event["type"], event["note"]) for reason in REASONS for event in climbed.release.events(reason)]
-    assert told == [("Normal", "climbing run first"), ("Normal", "run first has ended: pass")]
+    notes = [(event["type"], event["note"]) for reason in REASONS for event in climbed.release.events(reason)]
+    assert notes == [("Normal", "climbing run first"), ("Normal", "run first has ended: pass")]
 
 
 def test_results_outlive_every_pod(climbed: Climbed, tmp_path: Path) -> None:
     release = climbed.release
     [operator] = release.cluster.list("deployments", release.component("operator"))
     release.cluster.kubectl("scale", f"deployment/{name_of(operator)}", "--replicas=0")
-    gone = lambda: not release.cluster.list("pods", release.instance)  # noqa: E731
-    until("all pods of the release to be gone", gone, 60, release.describe)
+    all_removed = lambda: not release.cluster.list("pods", release.instance)  # noqa: E731
+    until("all pods of the release to be gone", all_removed, 60, release.describe)
     release.cluster.kubectl("scale", f"deployment/{name_of(operator)}", "--replicas=1")
     release.ready_pod("operator")
     assert Bundle(release.fetch("first", tmp_path)).files() == climbed.bundle.files()

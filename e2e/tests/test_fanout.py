@@ -110,7 +110,7 @@ def test_the_services_cpu_is_the_sum_over_its_pods(climbed: Climbed, service: st
     assert result["figures"]["service_cpu_seconds"] == pytest.approx((own + sum(used.values())) / 1e9)
 
 
-def test_a_companion_that_is_killed_in_the_middle_of_a_trial_costs_only_that_trial(climbed: Climbed) -> None:
+def test_a_companion_killed_during_a_trial_costs_only_that_trial(climbed: Climbed) -> None:
     assert (climbed.result(CLUSTER)["attempt"], climbed.result(REDIS)["attempt"]) == (1, 2)
     assert climbed.status["interruptions"] == 1
     assert "--redis-" in climbed.status["last_problem"]["description"]

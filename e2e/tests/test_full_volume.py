@@ -52,7 +52,7 @@ FILL = (
 EMPTY = "rm -f /results/ballast /results/more"
 
 
-def on_the_volume(cluster: Cluster, name: str, script: str) -> None:
+def run_on_volume(cluster: Cluster, name: str, script: str) -> None:
     """Runs a script in a pod that mounts the volume."""
     pod = {
         "apiVersion": "v1",
@@ -85,14 +85,14 @@ def phase(cluster: Cluster, pod: str) -> str:
     return phase
 
 
-def test_a_full_volume_is_named_and_the_run_goes_on_when_there_is_room(small: Release) -> None:
-    on_the_volume(small.cluster, "fill", FILL)
+def test_a_full_volume_is_reported_and_the_run_continues_when_there_is_space(small: Release) -> None:
+    run_on_volume(small.cluster, "fill", FILL)
     values = {"run": {"id": "full"}, "results": {"existingClaim": CLAIM}}
     # The operator can't become ready without space on its volume, so helm must not wait.
     command = [part for part in small.helm_command("upgrade", values) if part != small.wait]
     small.cluster.run(*command, seconds=120)
-    small.until_said("the results volume is full")
+    small.until_status_prints("the results volume is full")
     small.until_put_back()
-    on_the_volume(small.cluster, "empty", EMPTY)
+    run_on_volume(small.cluster, "empty", EMPTY)
     status = small.until_run_ends("full")
     assert [trial["standing"] for trial in status["trials"]] == ["pass", "pass"]

@@ -13,7 +13,7 @@ TIERS = [10, 20]
 
 
 @pytest.mark.parametrize("killed", ["operator", "worker", "service"])
-def test_a_kill_in_the_middle_of_a_trial_costs_only_that_trial(release: Release, tmp_path: Path, killed: str) -> None:
+def test_a_kill_during_a_trial_costs_only_that_trial(release: Release, tmp_path: Path, killed: str) -> None:
     run = f"{killed}-killed"
     release.upgrade({"run": {"id": run}, "plan": {"window_seconds": WINDOW_SECONDS}})
     # In the second tier, so that there is a finished trial that must be kept.
@@ -28,12 +28,12 @@ def test_a_kill_in_the_middle_of_a_trial_costs_only_that_trial(release: Release,
     assert after["trials"][0] == before["trials"][0]
     if killed != "operator":
         assert after["interruptions"] == 1
-        words = after["last_problem"]["description"]
-        assert f"{killed} " in words
-        assert any(name in words for name in names), words
-        assert words in release.ladder("status")
+        description = after["last_problem"]["description"]
+        assert f"{killed} " in description
+        assert any(name in description for name in names), description
+        assert description in release.ladder("status")
         # The operator's pod was started for this run, so its Events belong to the run.
         [event] = release.events("TrialInterrupted")
         assert event["type"] == "Warning"
         assert f"/{TIERS[1]}-p1-r1" in event["note"]
-        assert words.rpartition("repeated: ")[2] in event["note"]
+        assert description.rpartition("repeated: ")[2] in event["note"]

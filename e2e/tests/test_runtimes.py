@@ -15,9 +15,7 @@ LOADED = ROOT / "target/e2e-images"
 
 
 @pytest.mark.parametrize("gateway", GATEWAYS)
-def test_a_gateway_runs_as_the_chart_starts_it_and_every_frame_is_accounted_for(
-    release: Release, tmp_path: Path, gateway: str
-) -> None:
+def test_a_gateway_of_the_chart_accounts_for_every_frame(release: Release, tmp_path: Path, gateway: str) -> None:
     if LOADED.exists() and gateway not in LOADED.read_text().split():
         pytest.skip(f"{gateway} could not be built here: its toolchain can't be had")
     run = f"runtime-{gateway}"

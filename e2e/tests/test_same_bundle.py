@@ -11,11 +11,11 @@ from bundle import Bundle, read
 from release import LADDER, ROOT, Release
 
 # Fields that depend on the place: only a cluster has pods, only a CPU quota has periods.
-OF_THE_PLACE = ("pods", "throttled_periods", "periods", "isolation", "throttling")
+ENVIRONMENT_FIELDS = ("pods", "throttled_periods", "periods", "isolation", "throttling")
 # Seconds; each of the plan's two trials takes a few.
 CLIMB_SECONDS = 120
 # Most runs in each place: a busy machine makes trials invalid.
-TRIES = 3
+MAXIMAL_RUNS = 3
 # Exit codes of `ladder run`.
 PASSED, INVALID = 0, 2
 
@@ -24,22 +24,22 @@ PASSED, INVALID = 0, 2
 def bundles(release: Release, tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, Bundle]:
     """The bundles of the cluster and of this machine; the second uses the plan of the first."""
     results = tmp_path_factory.mktemp("there")
-    there = undisturbed(lambda run_id: climb_there(release, run_id, results))
-    plan = there.run()["plan"]
+    in_cluster = undisturbed(lambda run_id: climb_in_cluster(release, run_id, results))
+    plan = in_cluster.run()["plan"]
     folder = tmp_path_factory.mktemp("here")
-    return there, undisturbed(lambda run_id: climb_here(plan, run_id, folder))
+    return in_cluster, undisturbed(lambda run_id: climb_locally(plan, run_id, folder))
 
 
 def undisturbed(climb: Callable[[str], Bundle]) -> Bundle:
     """Climbs until all trials are valid, because an invalid trial has additional fields in either place."""
-    for attempt in range(1, TRIES + 1):
+    for attempt in range(1, MAXIMAL_RUNS + 1):
         bundle = climb(f"here-{attempt}")
         if bundle.valid() == len(bundle.run()["trials"]):
             return bundle
-    pytest.fail(f"none of {TRIES} runs was valid; the last: {json.dumps(bundle.run()['trials'], indent=2)}")
+    pytest.fail(f"none of {MAXIMAL_RUNS} runs was valid; the last: {json.dumps(bundle.run()['trials'], indent=2)}")
 
 
-def climb_there(release: Release, run_id: str, results: Path) -> Bundle:
+def climb_in_cluster(release: Release, run_id: str, results: Path) -> Bundle:
     """Climbs in the cluster and fetches the bundle."""
     release.upgrade({"run": {"id": run_id}})
     release.until_run_ends(run_id)
@@ -47,7 +47,7 @@ def climb_there(release: Release, run_id: str, results: Path) -> Bundle:
     return Bundle(release.fetch(run_id, results))
 
 
-def climb_here(plan: Any, run_id: str, results: Path) -> Bundle:
+def climb_locally(plan: Any, run_id: str, results: Path) -> Bundle:
     """Climbs a plan on this machine with `ladder run`."""
     file = results / "plan.yaml"
     # A JSON document is also a YAML document.
@@ -64,25 +64,25 @@ def fields(value: Any, path: str = "") -> set[str]:
         return set().union(*(fields(item, path + "[]") for item in value))
     if not isinstance(value, dict):
         return set()
-    named = {f"{path}/{name}": inner for name, inner in value.items() if name not in OF_THE_PLACE}
+    named = {f"{path}/{name}": inner for name, inner in value.items() if name not in ENVIRONMENT_FIELDS}
     return set(named).union(*(fields(inner, name) for name, inner in named.items()))
 
 
 def test_both_bundles_have_the_same_files(bundles: tuple[Bundle, Bundle]) -> None:
     # Files whose name begins with a dot, such as the store's lock, are not part of a bundle.
-    there, here = ({name for name in bundle.files() if not name.startswith(".")} for bundle in bundles)
-    assert there == here
+    in_cluster, local = ({name for name in bundle.files() if not name.startswith(".")} for bundle in bundles)
+    assert in_cluster == local
 
 
 def test_run_and_results_have_the_same_fields_and_the_same_plan(bundles: tuple[Bundle, Bundle]) -> None:
-    there, here = bundles
-    assert there.run()["plan"] == here.run()["plan"]
+    in_cluster, local = bundles
+    assert in_cluster.run()["plan"] == local.run()["plan"]
     # Lines of code are counted only where the sources are.
     without = ("machines", "versions", "cpu_roles", "lines")
     runs = [{name: value for name, value in bundle.run().items() if name not in without} for bundle in bundles]
     assert fields(runs[0]) == fields(runs[1])
-    for trial in here.trials():
-        other = there.folder / trial.relative_to(here.folder)
+    for trial in local.trials():
+        other = in_cluster.folder / trial.relative_to(local.folder)
         assert fields(read(trial / "result.json")) == fields(read(other / "result.json"))
 
 

@@ -3,13 +3,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wse_engine::{Hello, encryption};
+use wse_engine::{ClientHello, encryption};
 
 /// The generator of P-256 in base64, which is a valid public key.
 const GENERATOR: &str = "BGsX0fLhLEJH+Lzm5WOkQPJ3A32BLeszoPShOUXYmMKWT+NC4v4af5uO5+tKfA+eFivOM1drMV7Oy7ZAaDe/UfU=";
 
 fuzz_target!(|bytes: &[u8]| {
-    for hello in [Hello::parse(bytes), Hello::unpack(bytes)] {
+    for hello in [ClientHello::parse(bytes), ClientHello::unpack(bytes)] {
         if let Some(key) = hello.key {
             encryption::accepts(&key, bytes);
         }

@@ -8,16 +8,16 @@ const LIMIT: usize = 300;
 
 fuzz_target!(|input: (u8, &[u8])| {
     let (chunk, bytes) = input;
-    let whole = messages_of([bytes], LIMIT);
+    let unsplit = messages_of([bytes], LIMIT);
     let split = messages_of(bytes.chunks(usize::from(chunk) + 1), LIMIT);
-    assert_eq!(whole, split);
-    let ends = whole.iter().filter(|outcome| matches!(outcome, Outcome::Close(_) | Outcome::Violation(_)));
-    assert!(ends.count() <= 1);
-    for outcome in &whole {
+    assert_eq!(unsplit, split);
+    let closes = unsplit.iter().filter(|outcome| matches!(outcome, Outcome::Close(_) | Outcome::Violation(_)));
+    assert!(closes.count() <= 1);
+    for outcome in &unsplit {
         match outcome {
             Outcome::Message(_, message) => assert!(message.len() <= LIMIT),
             Outcome::Ping(payload) => assert!(payload.len() <= 125),
-            Outcome::Close(_) | Outcome::Violation(_) => assert_eq!(Some(outcome), whole.last()),
+            Outcome::Close(_) | Outcome::Violation(_) => assert_eq!(Some(outcome), unsplit.last()),
         }
     }
 });

@@ -21,9 +21,9 @@ fuzz_target!(|bytes: &[u8]| {
         let checked = msgpack::check(&packed);
         assert_eq!(checked.is_some(), depth <= msgpack::MAXIMAL_DEPTH, "depth {depth}");
         let found = checked.flatten().map(|range| packed[range].to_vec());
-        let wanted = value.get("t").or_else(|| value.get("type")).and_then(Value::as_str);
+        let expected = value.get("t").or_else(|| value.get("type")).and_then(Value::as_str);
         if depth <= msgpack::MAXIMAL_DEPTH {
-            assert_eq!(found.as_deref(), wanted.map(str::as_bytes));
+            assert_eq!(found.as_deref(), expected.map(str::as_bytes));
         }
     }
 });

@@ -13,7 +13,7 @@ fuzz_target!(|input: (&str, &str)| {
     match fuzzed::join(user, data, MAXIMUM) {
         Err(_) => assert!(given.is_err() || data.len() > 4 * MAXIMUM || given.unwrap().to_string().len() > MAXIMUM),
         Ok((message, detail)) => {
-            let given = given.expect("what is told is JSON");
+            let given = given.expect("reported data is JSON");
             assert!(given.to_string().len() <= MAXIMUM);
             assert!(serde_json::from_str::<Value>(&message).is_ok() && serde_json::from_str::<Value>(&detail).is_ok());
             // Texts are compared, because parsing a float again may give the adjacent value.

@@ -13,9 +13,9 @@ fuzz_target!(|input: (u8, u32, i64, bool, u8)| {
     // The log in this test keeps sixteen messages.
     let first = (i64::from(published) - 16).max(0);
     let missed = last.saturating_sub(offset);
-    let is_there = offset >= first - 1 && offset <= last;
-    let is_due = result.knows_epoch && is_there && missed <= i64::from(maximum);
-    assert_eq!(result.missed.is_some(), is_due, "{input:?}");
+    let is_stored = offset >= first - 1 && offset <= last;
+    let is_recoverable = result.knows_epoch && is_stored && missed <= i64::from(maximum);
+    assert_eq!(result.missed.is_some(), is_recoverable, "{input:?}");
     if let Some(offsets) = result.missed {
         assert!(offsets.into_iter().eq(offset + 1..=last));
     }

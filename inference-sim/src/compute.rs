@@ -73,7 +73,7 @@ impl<'a> Audio<'a> {
 
 /// Computes the complete result of a single request.
 pub fn infer(audio: Audio, passes: u32) -> InferenceResult {
-    answer(audio, passes, checksum(audio, passes))
+    result_of(audio, passes, checksum(audio, passes))
 }
 
 /// Computes the checksum, one sample after the other.
@@ -94,7 +94,7 @@ pub fn checksum(audio: Audio, passes: u32) -> u32 {
 }
 
 /// Computes the result for a known checksum.
-pub(crate) fn answer(audio: Audio, passes: u32, checksum: u32) -> InferenceResult {
+pub(crate) fn result_of(audio: Audio, passes: u32, checksum: u32) -> InferenceResult {
     let Levels { sum_squares, crossings } = levels(audio.samples);
     let passes = u64::from(passes);
     let samples = passes * audio.len() as u64;
@@ -211,16 +211,17 @@ pub(crate) mod tests {
             (vec![], 4, 0.0, 0, 2166136261, 0, "right"),
         ] {
             let audio_bytes = body.len() as u64;
-            let right = InferenceResult { rms, zero_crossings, checksum, samples, transcript, audio_bytes };
-            assert_eq!(infer(Audio::new(&body).expect("even"), passes), right);
+            let expected = InferenceResult { rms, zero_crossings, checksum, samples, transcript, audio_bytes };
+            assert_eq!(infer(Audio::new(&body).expect("even"), passes), expected);
         }
     }
 
     #[test]
-    fn an_answer_is_written_without_spaces_and_in_the_protocols_order() {
-        let written = serde_json::to_string(&infer(Audio::new(&frame(0, 1)).expect("even"), 4)).expect("it is plain");
-        let right = r#"{"rms":2425.5023191083533,"zero_crossings":7,"checksum":1745339397,"samples":1280,"transcript":"now","audio_bytes":640}"#;
-        assert_eq!(written, right);
+    fn a_result_is_serialized_without_spaces_in_the_protocols_order() {
+        let written = serde_json::to_string(&infer(Audio::new(&frame(0, 1)).expect("even"), 4))
+            .expect("a result can be serialized");
+        let expected = r#"{"rms":2425.5023191083533,"zero_crossings":7,"checksum":1745339397,"samples":1280,"transcript":"now","audio_bytes":640}"#;
+        assert_eq!(written, expected);
     }
 
     #[test]
@@ -240,7 +241,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn every_answer_is_that_of_the_definition(samples in vec(any::<i16>(), 0..5000), passes in 0_u32..6) {
+        fn every_result_equals_that_of_the_definition(samples in vec(any::<i16>(), 0..5000), passes in 0_u32..6) {
             let body = bytes(&samples);
             prop_assert_eq!(infer(Audio::new(&body).expect("even"), passes), naive(&body, passes));
         }

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_makes_no_sense_is_refused_by_the_name_of_its_flag() {
+    fn an_invalid_value_is_refused_with_the_name_of_its_flag() {
         for (flag, value) in [
             ("--port", "70000"),
             ("--cpu-passes", "-1"),

@@ -78,7 +78,7 @@ pub(crate) async fn accept(
         let reset = Arc::new(AtomicBool::new(false));
         let stream = Resettable { stream, reset: reset.clone() };
         let router = TowerToHyperService::new(router.clone());
-        let service = service_fn(move |request| answer(router.clone(), request, reset.clone()));
+        let service = service_fn(move |request| respond(router.clone(), request, reset.clone()));
         let connection = http.serve_connection(TokioIo::new(stream), service).into_owned();
         let connection = graceful.watch(connection);
         let simulator = simulator.clone();
@@ -106,11 +106,11 @@ fn http() -> auto::Builder<TokioExecutor> {
 }
 
 /// The router's response. If a reset was drawn, it is an error, which ends the connection or the stream.
-async fn answer(
+async fn respond(
     router: TowerToHyperService<Router>,
     request: Request<Incoming>,
     reset: Arc<AtomicBool>,
-) -> Result<Response<Body>, Drawn> {
+) -> Result<Response<Body>, InjectedReset> {
     let version = request.version();
     let response = match hyper::service::Service::call(&router, request).await {
         Ok(response) => response,
@@ -121,22 +121,22 @@ async fn answer(
         Some(Reset) => {
             // With HTTP/2, only the stream is reset, because other requests share the connection.
             reset.store(version < Version::HTTP_2, Relaxed);
-            Err(Drawn)
+            Err(InjectedReset)
         }
     }
 }
 
 /// The error that makes hyper end a connection or a stream.
 #[derive(Debug)]
-struct Drawn;
+struct InjectedReset;
 
-impl std::fmt::Display for Drawn {
+impl std::fmt::Display for InjectedReset {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("a reset was drawn for this request")
+        formatter.write_str("a reset fault was injected for this request")
     }
 }
 
-impl std::error::Error for Drawn {}
+impl std::error::Error for InjectedReset {}
 
 /// A stream that, if `reset` is set, ends with a TCP reset instead of an end of file.
 struct Resettable {

@@ -77,39 +77,39 @@ pub(crate) const KINDS: [&str; 6] = ["status", "stall", "slow_body", "reset", "m
 pub struct Faults {
     seed: u64,
     /// Each fault with the upper bound of its part of [0, 1).
-    below: Vec<(f64, Fault)>,
+    upper_bounds: Vec<(f64, Fault)>,
 }
 
 impl Faults {
     /// Validates the plan; the shares must not add up to more than 1.
     pub fn new(plan: &FaultPlan, seed: u64) -> anyhow::Result<Self> {
-        let statuses = plan.fault_status.iter().map(|it| (it.share, Fault::Status(it.status)));
-        let stall = plan.fault_stall.iter().map(|it| (it.share, Fault::Stall(it.by)));
-        let slow = plan.fault_slow_body.iter().map(|it| (it.share, Fault::SlowBody(it.over)));
+        let statuses = plan.fault_status.iter().map(|entry| (entry.share, Fault::Status(entry.status)));
+        let stall = plan.fault_stall.iter().map(|entry| (entry.share, Fault::Stall(entry.delay)));
+        let slow = plan.fault_slow_body.iter().map(|entry| (entry.share, Fault::SlowBody(entry.duration)));
         let plain = [
             (plan.fault_reset, Fault::Reset),
             (plan.fault_malformed, Fault::Malformed),
             (plan.fault_unknown_field, Fault::UnknownField),
         ];
         let mut total = 0.0;
-        let mut below = Vec::new();
+        let mut upper_bounds = Vec::new();
         for (share, fault) in statuses.chain(stall).chain(slow).chain(plain) {
             total += share;
-            below.push((total, fault));
+            upper_bounds.push((total, fault));
         }
         // Shares such as 0.7, 0.2 and 0.1 add up to 1 only approximately.
         anyhow::ensure!(total <= 1.0 + 1e-9, "the shares of all faults add up to {total}, which is more than 1");
-        below.retain(|&(end, _)| end > 0.0);
-        Ok(Self { seed, below })
+        upper_bounds.retain(|&(end, _)| end > 0.0);
+        Ok(Self { seed, upper_bounds })
     }
 
     /// The fault of request `number`, if it has one.
-    pub fn of(&self, number: u64) -> Option<Fault> {
-        if self.below.is_empty() {
+    pub fn for_request(&self, number: u64) -> Option<Fault> {
+        if self.upper_bounds.is_empty() {
             return None;
         }
         let drawn = uniform(self.seed, number, Stream::Fault);
-        self.below.iter().find(|&&(end, _)| drawn < end).map(|&(_, fault)| fault)
+        self.upper_bounds.iter().find(|&&(end, _)| drawn < end).map(|&(_, fault)| fault)
     }
 }
 
@@ -124,9 +124,9 @@ impl FromStr for StatusShare {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (status, part) = text.split_once(':').ok_or("expected STATUS:SHARE, such as 503:0.01")?;
+        let (status, share_text) = text.split_once(':').ok_or("expected STATUS:SHARE, such as 503:0.01")?;
         let status = status.parse().ok().filter(|status| (400..600).contains(status));
-        Ok(Self { status: status.ok_or("the status must be between 400 and 599")?, share: share(part)? })
+        Ok(Self { status: status.ok_or("the status must be between 400 and 599")?, share: share(share_text)? })
     }
 }
 
@@ -134,19 +134,20 @@ impl FromStr for StatusShare {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StallShare {
     share: f64,
-    by: Option<Duration>,
+    delay: Option<Duration>,
 }
 
 impl FromStr for StallShare {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (part, by) = text.split_once(':').ok_or("expected SHARE:MILLISECONDS or SHARE:never, such as 0.01:5000")?;
-        let by = match by {
+        let (share_text, delay) =
+            text.split_once(':').ok_or("expected SHARE:MILLISECONDS or SHARE:never, such as 0.01:5000")?;
+        let delay = match delay {
             "never" => None,
-            by => Some(milliseconds(by)?),
+            delay => Some(milliseconds(delay)?),
         };
-        Ok(Self { share: share(part)?, by })
+        Ok(Self { share: share(share_text)?, delay })
     }
 }
 
@@ -154,15 +155,15 @@ impl FromStr for StallShare {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SlowShare {
     share: f64,
-    over: Duration,
+    duration: Duration,
 }
 
 impl FromStr for SlowShare {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (part, over) = text.split_once(':').ok_or("expected SHARE:MILLISECONDS, such as 0.01:3000")?;
-        Ok(Self { share: share(part)?, over: milliseconds(over)? })
+        let (share_text, duration) = text.split_once(':').ok_or("expected SHARE:MILLISECONDS, such as 0.01:3000")?;
+        Ok(Self { share: share(share_text)?, duration: milliseconds(duration)? })
     }
 }
 
@@ -173,52 +174,54 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Only {
+    struct Flags {
         #[command(flatten)]
         plan: FaultPlan,
     }
 
     fn faults(flags: &[&str]) -> Faults {
-        let plan = Only::parse_from(["test"].iter().chain(flags)).plan;
-        Faults::new(&plan, 1).expect("the test's shares are right")
+        let plan = Flags::parse_from(["test"].iter().chain(flags)).plan;
+        Faults::new(&plan, 1).expect("the test's shares are valid")
     }
 
     #[test]
     fn nothing_fails_without_a_configured_flaw() {
-        assert!((0..10_000).all(|number| faults(&[]).of(number).is_none()));
+        assert!((0..10_000).all(|number| faults(&[]).for_request(number).is_none()));
     }
 
     #[test]
     fn each_fault_has_its_share() {
         let faults = faults(&["--fault-status=503:0.2,429:0.05", "--fault-reset=0.1", "--fault-stall=0.05:never"]);
-        let count = |fault| (0..100_000).filter(|&number| faults.of(number) == Some(fault)).count();
-        for (fault, right) in [
+        let count = |fault| (0..100_000).filter(|&number| faults.for_request(number) == Some(fault)).count();
+        for (fault, expected) in [
             (Fault::Status(503), 20_000),
             (Fault::Status(429), 5_000),
             (Fault::Reset, 10_000),
             (Fault::Stall(None), 5_000),
         ] {
             let found = count(fault);
-            assert!(found.abs_diff(right) < 600, "{fault:?}: {found} instead of {right}");
+            assert!(found.abs_diff(expected) < 600, "{fault:?}: {found} instead of {expected}");
         }
     }
 
     #[test]
     fn a_share_of_one_means_all() {
-        assert!((0..10_000).all(|number| faults(&["--fault-malformed=1"]).of(number) == Some(Fault::Malformed)));
+        assert!(
+            (0..10_000).all(|number| faults(&["--fault-malformed=1"]).for_request(number) == Some(Fault::Malformed))
+        );
     }
 
     #[test]
     fn shares_that_add_up_to_more_than_one_are_refused() {
-        let plan = Only::parse_from(["test", "--fault-reset=0.6", "--fault-malformed=0.6"]).plan;
+        let plan = Flags::parse_from(["test", "--fault-reset=0.6", "--fault-malformed=0.6"]).plan;
         assert!(Faults::new(&plan, 1).is_err());
     }
 
     #[test]
-    fn a_fault_that_is_written_wrong_is_refused() {
+    fn a_fault_with_invalid_syntax_is_refused() {
         for flag in ["--fault-status=503", "--fault-status=200:0.1", "--fault-stall=0.1:soon", "--fault-slow-body=2:5"]
         {
-            assert!(Only::try_parse_from(["test", flag]).is_err(), "{flag}");
+            assert!(Flags::try_parse_from(["test", flag]).is_err(), "{flag}");
         }
     }
 }

@@ -40,7 +40,7 @@ const LANE_PASSES: u32 = 64;
 pub(crate) struct Gatherer {
     shared: Arc<Shared>,
     // Dropped with the last clone; this stops the threads.
-    _ending: Arc<Ending>,
+    _stop_guard: Arc<StopGuard>,
 }
 
 /// Counters of the computing threads.
@@ -65,7 +65,7 @@ struct Queue {
     jobs: Vec<Job>,
     /// Time at which the most urgent job must start.
     start: Option<Instant>,
-    ended: bool,
+    is_stopped: bool,
 }
 
 /// One request that waits for its computation.
@@ -73,7 +73,7 @@ struct Job {
     body: Bytes,
     passes: u32,
     start: Instant,
-    answer: oneshot::Sender<(InferenceResult, Instant)>,
+    reply: oneshot::Sender<(InferenceResult, Instant)>,
 }
 
 impl Job {
@@ -86,21 +86,21 @@ impl Gatherer {
     /// Starts `threads` computing threads.
     pub(crate) fn start(threads: usize) -> io::Result<Self> {
         let shared = Arc::new(Shared { queue: Mutex::default(), changed: Condvar::new(), work: Work::default() });
-        let ending = Arc::new(Ending(shared.clone()));
+        let stop_guard = Arc::new(StopGuard(shared.clone()));
         for _ in 0..threads {
             let shared = shared.clone();
             thread::Builder::new().name("compute".into()).spawn(move || shared.run())?;
         }
-        Ok(Self { shared, _ending: ending })
+        Ok(Self { shared, _stop_guard: stop_guard })
     }
 
     /// Whether a request is short enough to be computed beside others.
-    pub(crate) fn takes(audio: Audio, passes: u32) -> bool {
+    pub(crate) fn accepts(audio: Audio, passes: u32) -> bool {
         let steps = audio.len() as u64 * u64::from(passes);
         passes <= LANE_PASSES && audio.len() <= LANE_SAMPLES && steps <= LANE_STEPS
     }
 
-    /// Submits an even body that [`takes`](Self::takes) accepts and whose result is due at `due`. The result comes with
+    /// Submits an even body that [`accepts`](Self::accepts) accepts and whose result is due at `due`. The result comes with
     /// the time at which it was computed. The caller may drop the receiver if the result is no longer needed.
     pub(crate) fn submit(
         &self,
@@ -109,9 +109,9 @@ impl Gatherer {
         due: Instant,
     ) -> oneshot::Receiver<(InferenceResult, Instant)> {
         let now = Instant::now();
-        let room = due.saturating_duration_since(now).saturating_sub(MARGIN);
-        let (answer, answered) = oneshot::channel();
-        let job = Job { body, passes, start: now + room.clamp(SHORTEST, LONGEST), answer };
+        let slack = due.saturating_duration_since(now).saturating_sub(MARGIN);
+        let (reply, result) = oneshot::channel();
+        let job = Job { body, passes, start: now + slack.clamp(SHORTEST, LONGEST), reply };
         let mut queue = self.shared.lock();
         let urgent = queue.start.is_none_or(|start| job.start < start);
         if urgent {
@@ -123,7 +123,7 @@ impl Gatherer {
         if urgent || full {
             self.shared.changed.notify_one();
         }
-        answered
+        result
     }
 
     /// The counters of the computing threads.
@@ -132,11 +132,11 @@ impl Gatherer {
     }
 }
 
-struct Ending(Arc<Shared>);
+struct StopGuard(Arc<Shared>);
 
-impl Drop for Ending {
+impl Drop for StopGuard {
     fn drop(&mut self) {
-        self.0.lock().ended = true;
+        self.0.lock().is_stopped = true;
         self.0.changed.notify_all();
     }
 }
@@ -152,7 +152,7 @@ impl Shared {
         while let Some(mut batch) = self.gather() {
             let begun = Instant::now();
             // Requests whose receiver was dropped need no result.
-            batch.retain(|job| !job.answer.is_closed());
+            batch.retain(|job| !job.reply.is_closed());
             self.work.batches.fetch_add(1, Relaxed);
             self.work.requests.fetch_add(batch.len() as u64, Relaxed);
             compute(batch, &mut lanes);
@@ -164,7 +164,7 @@ impl Shared {
     fn gather(&self) -> Option<Vec<Job>> {
         let mut queue = self.lock();
         loop {
-            if queue.ended {
+            if queue.is_stopped {
                 return None;
             }
             let wait = queue.start.map(|start| start.saturating_duration_since(Instant::now()));
@@ -194,11 +194,11 @@ impl Queue {
 /// Computes a batch and sends the results.
 fn compute(batch: Vec<Job>, lanes: &mut Lanes) {
     let chains: Vec<Chain> = batch.iter().map(|job| Chain { audio: job.audio(), passes: job.passes }).collect();
-    let answers = lanes.infer(&chains);
+    let replies = lanes.infer(&chains);
     let now = Instant::now();
-    for (job, answer) in batch.into_iter().zip(answers) {
+    for (job, reply) in batch.into_iter().zip(replies) {
         // Fails if the receiver was dropped.
-        let _ = job.answer.send((answer, now));
+        let _ = job.reply.send((reply, now));
     }
 }
 
@@ -208,12 +208,12 @@ mod tests {
     use crate::compute::tests::{frame, naive};
 
     #[test]
-    fn every_request_gets_its_own_answer() {
+    fn every_request_gets_its_own_result() {
         let gatherer = Gatherer::start(2).expect("threads can be started");
         let bodies: Vec<Bytes> = (0..200).map(|session| frame(session, 1).into()).collect();
-        let answers: Vec<_> = bodies.iter().map(|body| gatherer.submit(body.clone(), 4, Instant::now())).collect();
-        for (body, answer) in bodies.iter().zip(answers) {
-            assert_eq!(answer.blocking_recv().expect("it is answered").0, naive(body, 4));
+        let replies: Vec<_> = bodies.iter().map(|body| gatherer.submit(body.clone(), 4, Instant::now())).collect();
+        for (body, reply) in bodies.iter().zip(replies) {
+            assert_eq!(reply.blocking_recv().expect("a response arrives").0, naive(body, 4));
         }
         assert_eq!(gatherer.work().requests.load(Relaxed), 200);
     }
@@ -222,22 +222,22 @@ mod tests {
     fn requests_with_time_left_are_computed_together() {
         let gatherer = Gatherer::start(1).expect("threads can be started");
         let due = Instant::now() + Duration::from_secs(3600);
-        let answers: Vec<_> = (0..LANES).map(|_| gatherer.submit(frame(0, 1).into(), 4, due)).collect();
-        for answer in answers {
-            answer.blocking_recv().expect("it is answered");
+        let replies: Vec<_> = (0..LANES).map(|_| gatherer.submit(frame(0, 1).into(), 4, due)).collect();
+        for reply in replies {
+            reply.blocking_recv().expect("a response arrives");
         }
         let batches = gatherer.work().batches.load(Relaxed);
         assert!(batches < LANES as u64, "{batches} batches");
     }
 
     #[test]
-    fn the_most_urgent_go_first() {
-        let (answer, now) = (|| oneshot::channel().0, Instant::now());
+    fn the_most_urgent_requests_are_computed_first() {
+        let (reply, now) = (|| oneshot::channel().0, Instant::now());
         let job = |index: u64| Job {
             body: Bytes::new(),
             passes: 1,
             start: now + Duration::from_millis(index),
-            answer: answer(),
+            reply: reply(),
         };
         let mut queue = Queue { jobs: (0..50).rev().map(job).collect(), ..Default::default() };
         let latest = queue.take().iter().map(|job| job.start).max();

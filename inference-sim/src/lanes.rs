@@ -50,8 +50,8 @@ impl Lanes {
             return chains.iter().map(|chain| compute::infer(chain.audio, chain.passes)).collect();
         }
         let checksums = self.checksums(chains);
-        let answer = |(chain, checksum): (&Chain, _)| compute::answer(chain.audio, chain.passes, checksum);
-        chains.iter().zip(checksums).map(answer).collect()
+        let result_of = |(chain, checksum): (&Chain, _)| compute::result_of(chain.audio, chain.passes, checksum);
+        chains.iter().zip(checksums).map(result_of).collect()
     }
 
     /// Computes the checksum of each chain; there are at most [`LANES`].
@@ -95,10 +95,10 @@ impl Lanes {
         }
         for (at, rows) in self.rows[..rows].as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
             for (group, chains) in chains.chunks(BLOCK).enumerate() {
-                let mut ends = [[0; BLOCK_BYTES]; BLOCK];
+                let mut tails = [[0; BLOCK_BYTES]; BLOCK];
                 let mut lanes = [&[0; BLOCK_BYTES]; BLOCK];
-                for ((lane, end), chain) in lanes.iter_mut().zip(&mut ends).zip(chains) {
-                    *lane = block(chain.audio, at, end);
+                for ((lane, tail), chain) in lanes.iter_mut().zip(&mut tails).zip(chains) {
+                    *lane = block(chain.audio, at, tail);
                 }
                 for (row, samples) in rows.iter_mut().zip(transpose(lanes)) {
                     row.0.as_chunks_mut::<BLOCK>().0[group] = samples;
@@ -108,14 +108,14 @@ impl Lanes {
     }
 }
 
-/// Block `at` of the audio. An incomplete block is copied to `end` and filled with silence.
+/// Block `at` of the audio. An incomplete block is copied to `tail` and filled with silence.
 #[inline(always)]
-fn block<'a>(audio: Audio<'a>, at: usize, end: &'a mut [u8; BLOCK_BYTES]) -> &'a [u8; BLOCK_BYTES] {
+fn block<'a>(audio: Audio<'a>, at: usize, tail: &'a mut [u8; BLOCK_BYTES]) -> &'a [u8; BLOCK_BYTES] {
     let bytes = audio.samples().as_flattened();
     let rest = bytes.get(at * BLOCK_BYTES..).unwrap_or_default();
     rest.first_chunk().unwrap_or_else(|| {
-        end[..rest.len()].copy_from_slice(rest);
-        end
+        tail[..rest.len()].copy_from_slice(rest);
+        tail
     })
 }
 
@@ -236,8 +236,8 @@ mod tests {
     fn check(bodies: &[(Vec<u8>, u32)]) {
         for width in Width::all() {
             let mut lanes = Lanes { rows: Vec::new(), width };
-            let whole: Vec<Chain> = bodies.iter().map(|(body, passes)| chain(body, *passes)).collect();
-            for chains in [&whole[..], &whole[whole.len() / 2..]] {
+            let all_chains: Vec<Chain> = bodies.iter().map(|(body, passes)| chain(body, *passes)).collect();
+            for chains in [&all_chains[..], &all_chains[all_chains.len() / 2..]] {
                 let found = lanes.checksums(chains);
                 for (chain, found) in chains.iter().zip(found) {
                     assert_eq!(found, naive(chain.audio.samples().as_flattened(), chain.passes).checksum, "{width:?}");
@@ -253,7 +253,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn side_by_side_gives_what_one_by_one_gives(
+        fn chains_in_parallel_lanes_give_the_same_as_one_by_one(
             bodies in vec((vec(any::<[u8; 2]>(), 0..400).prop_map(|it| it.concat()), 0_u32..6), 0..=LANES),
         ) {
             check(&bodies);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_of_one_length_all_end_at_once() {
+    fn lanes_of_equal_length_finish_together() {
         let body = |lane: u8| (0..640).map(|at| (at as u8).wrapping_mul(lane)).collect();
         check(&(0..LANES as u8).map(|lane| (body(lane), 4)).collect::<Vec<_>>());
     }

@@ -57,9 +57,9 @@ impl Service {
     /// Listens at the configured address.
     pub fn bind(config: &Config) -> anyhow::Result<Self> {
         let simulator = Arc::new(Simulator::new(config)?);
-        let wanted = SocketAddr::new(config.host, config.port);
-        let listener = connection::listen(wanted)
-            .with_context(|| format!("failed to listen on {wanted} (--host, --port); is it in use?"))?;
+        let requested_address = SocketAddr::new(config.host, config.port);
+        let listener = connection::listen(requested_address)
+            .with_context(|| format!("failed to listen on {requested_address} (--host, --port); is it in use?"))?;
         let address = listener.local_addr().context("failed to read the address that the kernel picked")?;
         Ok(Self { listener, address, simulator })
     }

@@ -50,10 +50,10 @@ impl Metrics {
         let faults = faults::KINDS.into_iter().zip(read(&self.faults));
         text.counters("inference_faults_total", "Faults injected", "kind", faults);
         for (name, help, count) in [
-            ("inference_answered_total", "Answers that say what was computed", &self.answered),
+            ("inference_answered_total", "Requests answered with the computed result", &self.answered),
             ("inference_refused_total", "Requests that can't be computed", &self.refused),
-            ("inference_abandoned_total", "Requests whose sender was gone before the answer", &self.abandoned),
-            ("inference_late_total", "Answers that were computed after they were due", &self.late),
+            ("inference_abandoned_total", "Requests whose client disconnected before the response", &self.abandoned),
+            ("inference_late_total", "Results computed after their due time", &self.late),
             ("inference_connections_accepted_total", "Connections accepted", &self.accepted),
             ("inference_compute_batches_total", "Batches computed", &work.batches),
             ("inference_compute_requests_total", "Requests computed in batches", &work.requests),
@@ -62,7 +62,7 @@ impl Metrics {
         }
         for (name, help, now) in [
             ("inference_in_flight", "Requests served now or waiting for a permit", &self.in_flight),
-            ("inference_in_flight_max", "The largest number of those so far", &self.in_flight_max),
+            ("inference_in_flight_max", "Highest number of requests in flight so far", &self.in_flight_max),
             ("inference_connections_open", "Connections open now", &self.open),
         ] {
             text.gauge(name, help, now.load(Relaxed));

@@ -127,14 +127,14 @@ fn accept(body: Result<Bytes, BytesRejection>, passes: u32) -> Result<Bytes, Box
     let steps = u64::from(passes) * audio.len() as u64;
     if steps > STEP_LIMIT {
         let samples = audio.len();
-        let why = format!("{passes} passes over {samples} samples are {steps} steps; the limit is {STEP_LIMIT}");
-        return Err(bad_request(why));
+        let reason = format!("{passes} passes over {samples} samples are {steps} steps; the limit is {STEP_LIMIT}");
+        return Err(bad_request(reason));
     }
     Ok(body)
 }
 
-fn bad_request(why: impl IntoResponse) -> Box<Response> {
-    Box::new((StatusCode::BAD_REQUEST, why).into_response())
+fn bad_request(reason: impl IntoResponse) -> Box<Response> {
+    Box::new((StatusCode::BAD_REQUEST, reason).into_response())
 }
 
 impl Simulator {
@@ -143,13 +143,13 @@ impl Simulator {
         let received = Instant::now();
         let number = self.next_number.fetch_add(1, Relaxed);
         let mut latency = self.model.latency(number);
-        let fault = self.faults.of(number);
+        let fault = self.faults.for_request(number);
         if let Some(fault) = fault {
             self.metrics.faults[fault.index()].fetch_add(1, Relaxed);
         }
         match fault {
             Some(Fault::Stall(None)) => std::future::pending().await,
-            Some(Fault::Stall(Some(by))) => latency += by,
+            Some(Fault::Stall(Some(delay))) => latency += delay,
             Some(Fault::Status(status)) => {
                 sleep_until(received + latency).await;
                 let status = StatusCode::from_u16(status).expect("the flag was checked");
@@ -162,9 +162,9 @@ impl Simulator {
             _ => {}
         }
         match self.compute(body, passes, received + latency).await {
-            Some(answer) => {
+            Some(result) => {
                 self.metrics.answered.fetch_add(1, Relaxed);
-                respond(&answer, fault)
+                respond(&result, fault)
             }
             None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         }
@@ -173,15 +173,15 @@ impl Simulator {
     /// The result, at its due time or later. `None` if the computation failed, which would be a bug.
     async fn compute(&self, body: Bytes, passes: u32, due: Instant) -> Option<InferenceResult> {
         let audio = Audio::new(&body).ok()?;
-        let (answer, ready) = if Gatherer::takes(audio, passes) {
+        let (result, ready) = if Gatherer::accepts(audio, passes) {
             let computed = self.gatherer.submit(body, passes, due);
             sleep_until(due).await;
             computed.await.ok()?
         } else {
             // Long requests run on separate threads, so that they don't delay others.
             let computed = tokio::task::spawn_blocking(move || {
-                let answer = Audio::new(&body).map(|audio| compute::infer(audio, passes));
-                answer.map(|answer| (answer, Instant::now()))
+                let result = Audio::new(&body).map(|audio| compute::infer(audio, passes));
+                result.map(|result| (result, Instant::now()))
             });
             sleep_until(due).await;
             computed.await.ok()?.ok()?
@@ -189,7 +189,7 @@ impl Simulator {
         if ready > due {
             self.metrics.late.fetch_add(1, Relaxed);
         }
-        Some(answer)
+        Some(result)
     }
 }
 
@@ -198,8 +198,8 @@ async fn sleep_until(due: Instant) {
 }
 
 /// The response with the result, changed by the fault if there is one.
-fn respond(answer: &InferenceResult, fault: Option<Fault>) -> Response {
-    let mut json = serde_json::to_vec(answer).expect("an answer is plain numbers and a word");
+fn respond(result: &InferenceResult, fault: Option<Fault>) -> Response {
+    let mut json = serde_json::to_vec(result).expect("a result has only numbers and text");
     match fault {
         Some(Fault::Malformed) => json.truncate(json.len() / 2),
         Some(Fault::UnknownField) => {
@@ -209,7 +209,7 @@ fn respond(answer: &InferenceResult, fault: Option<Fault>) -> Response {
         _ => {}
     }
     let body = match fault {
-        Some(Fault::SlowBody(over)) => Body::new(Trickle::new(json.into(), over)),
+        Some(Fault::SlowBody(duration)) => Body::new(Trickle::new(json.into(), duration)),
         _ => json.into(),
     };
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
@@ -233,8 +233,8 @@ struct Trickle {
 }
 
 impl Trickle {
-    fn new(body: Bytes, over: Duration) -> Self {
-        let step = over / body.len().max(1) as u32;
+    fn new(body: Bytes, duration: Duration) -> Self {
+        let step = duration / body.len().max(1) as u32;
         Self { rest: body, step, wait: Box::pin(tokio::time::sleep(step)) }
     }
 }

@@ -31,7 +31,7 @@ impl Standing {
     }
 
     /// The name in the output.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Pass => "pass",
             Self::Fail => "fail",
@@ -119,7 +119,7 @@ fn of_contract(folder: &Path, service: &str) -> Option<(Standing, String)> {
         Err(error) => return Some((Standing::Invalid, error.to_string())),
     };
     let failed: Vec<&str> = after.failed().map(|case| case.name.as_str()).collect();
-    let description = format!("its service did not keep its contract after its last trial ({})", failed.join(", "));
+    let description = format!("its service broke its contract after its last trial ({})", failed.join(", "));
     (after.outcome != ContractOutcome::Passed).then_some((Standing::Invalid, description))
 }
 
@@ -131,7 +131,7 @@ fn of_result(folder: &Path, trial: &TrialId, claimed: Standing) -> (Standing, St
     let passed = result.verdict.as_ref().map(|verdict| verdict.passed);
     let seen = of_state(&TrialState::Finished { validity: result.validity.clone(), passed });
     if seen != claimed {
-        let description = format!("run.json says {}, result.json says {}", claimed.word(), seen.word());
+        let description = format!("run.json has {}, result.json has {}", claimed.as_str(), seen.as_str());
         return (Standing::Invalid, description);
     }
     let description = match seen {
@@ -149,7 +149,7 @@ fn objectives_that_fail(result: &bench_format::result::TrialResult) -> String {
         let most = judged.objective.at_most.map(|bound| format!(" at most {bound}")).unwrap_or_default();
         let least = judged.objective.at_least.map(|bound| format!(" at least {bound}")).unwrap_or_default();
         let seen = judged.seen.map_or("n/a".into(), |seen| format!("{seen}"));
-        format!("{}{most}{least}, seen {seen}", figure.replace('"', ""))
+        format!("{}{most}{least}, measured {seen}", figure.replace('"', ""))
     });
     description.collect::<Vec<_>>().join("; ")
 }
@@ -159,7 +159,7 @@ pub fn lines(asserted: &[Asserted]) -> String {
     let mut text = String::new();
     for Asserted { trial, standing, description } in asserted {
         let separator = if description.is_empty() { "" } else { ": " };
-        writeln!(text, "{:7} {trial}{separator}{description}", standing.word())
+        writeln!(text, "{:7} {trial}{separator}{description}", standing.as_str())
             .expect("a string takes all that is written");
     }
     text
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_trial_decides_and_nothing_is_no_pass() {
+    fn the_worst_trial_decides_and_an_empty_list_is_no_pass() {
         let (pass, fail, invalid) = (Standing::Pass, Standing::Fail, Standing::Invalid);
         let of = |standings: &[Standing]| {
             let trials: Vec<Asserted> = standings.iter().map(|standing| asserted(*standing, "")).collect();

@@ -55,7 +55,7 @@ pub enum Error {
         reason: String,
     },
     /// The resource use of a process can't be read, usually because it is gone.
-    #[error("failed to read {what} of process {pid}: is it gone?")]
+    #[error("failed to read {what} of process {pid}: has it ended?")]
     Usage {
         /// What was read: CPU time or memory.
         what: &'static str,
@@ -72,7 +72,7 @@ pub enum Error {
     Evidence(#[from] evidence::Error),
     /// A remote system, such as the Kubernetes API, refused a request or didn't respond.
     #[error("failed to {what}: {reason}")]
-    Elsewhere {
+    Remote {
         /// The operation that failed.
         what: String,
         /// The reason, as the remote system reported it.
@@ -119,7 +119,7 @@ pub struct InferenceSpec {
 
 /// A service that was started.
 #[derive(Clone, Debug)]
-pub struct Serving {
+pub struct StartedService {
     /// The addresses and the process id of the ready line.
     pub started: Started,
     /// Versions of the programs that run, by program.
@@ -153,7 +153,7 @@ impl From<Error> for stage::Error {
 
 /// Where services and workers run, as far as it is known.
 #[derive(Clone, Debug, Default)]
-pub struct Whereabouts {
+pub struct Placement {
     /// The machines on which services and workers run.
     pub machines: Vec<Environment>,
     /// The CPUs of each role, as text.
@@ -164,7 +164,7 @@ pub struct Whereabouts {
 #[expect(async_fn_in_trait, reason = "the climb is generic over it and runs on one thread")]
 pub trait Backend: Stage {
     /// Starts a service and returns when it accepts connections.
-    async fn start_service(&mut self, spec: &ServiceSpec) -> Result<Serving, Error>;
+    async fn start_service(&mut self, spec: &ServiceSpec) -> Result<StartedService, Error>;
     /// Stops the service, if one runs. Its pod may take a moment longer to go; the next start waits for that.
     async fn stop_service(&mut self);
     /// Starts workers. They register with the coordinator by themselves.
@@ -174,5 +174,5 @@ pub trait Backend: Stage {
     /// Restores everything that the climb changed. Called once, at the end of a climb, however it ended.
     async fn put_back(&mut self) -> Result<(), Error>;
     /// The machines and CPUs that services and workers use.
-    fn whereabouts(&self) -> Whereabouts;
+    fn placement(&self) -> Placement;
 }

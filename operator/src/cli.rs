@@ -30,7 +30,7 @@ mod search;
 
 /// The parsed command line.
 #[derive(Debug, Parser)]
-#[command(name = "ladder", version, about = "Climbs a plan, checks the books, keeps the results")]
+#[command(name = "ladder", version, about = "Climbs a plan, checks the books, stores the results")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -66,21 +66,21 @@ enum Command {
     Assert(Assert),
     /// Climb inside a cluster: the command of the chart's operator.
     #[command(disable_help_flag = true)]
-    Serve(Elsewhere),
+    Serve(ForwardedArguments),
     /// Print the status of a run in a cluster.
     #[command(disable_help_flag = true)]
-    Status(Elsewhere),
+    Status(ForwardedArguments),
     /// Fetch a bundle from a cluster.
     #[command(disable_help_flag = true)]
-    Fetch(Elsewhere),
+    Fetch(ForwardedArguments),
     /// Report the CPU and memory use of a service in the same pod.
     #[command(disable_help_flag = true)]
-    Evidence(Elsewhere),
+    Evidence(ForwardedArguments),
 }
 
 /// Arguments that are passed on to `ladder-kubernetes` unparsed.
 #[derive(Debug, Args)]
-struct Elsewhere {
+struct ForwardedArguments {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     _arguments: Vec<OsString>,
 }
@@ -113,8 +113,8 @@ struct Assert {
 /// Parses the process's arguments, runs the subcommand and returns its exit code.
 pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = env::args_os().collect();
-    if elsewhere::asserts_elsewhere(&arguments) {
-        return exit(elsewhere::become_it().map(|never| match never {}));
+    if elsewhere::is_assert_in_cluster(&arguments) {
+        return exit(elsewhere::exec_cluster_program().map(|never| match never {}));
     }
     let outcome = match Arguments::parse().command {
         Command::Run(arguments) => run::run(&arguments),
@@ -124,7 +124,7 @@ pub fn main() -> ExitCode {
         Command::Judge(arguments) => Ok(judge::run(&arguments)),
         Command::Assert(arguments) => assert(&arguments),
         Command::Serve(_) | Command::Status(_) | Command::Fetch(_) | Command::Evidence(_) => {
-            elsewhere::become_it().map(|never| match never {})
+            elsewhere::exec_cluster_program().map(|never| match never {})
         }
     };
     exit(outcome)
@@ -142,10 +142,10 @@ fn exit(outcome: anyhow::Result<u8>) -> ExitCode {
 
 fn check(arguments: &Check) -> anyhow::Result<u8> {
     let registry = Registry::load(&arguments.registry)?;
-    let surroundings = machine::surroundings()?;
+    let machine_limits = machine::machine_limits()?;
     let mut code = 0;
     for file in &arguments.files {
-        match Plan::load(file, &registry, &surroundings) {
+        match Plan::load(file, &registry, &machine_limits) {
             Ok(plan) => {
                 let (trials, seconds) = (plan.trials(), plan.seconds());
                 let searches = match plan.searches(&Only::default()).len() {

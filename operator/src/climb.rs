@@ -19,7 +19,7 @@ use crate::{
     plan::Plan,
     registry::Registry,
     rejudge,
-    search::losses::Brief,
+    search::losses::TrialSummary,
     signals::{Stop, StopSignal},
     step::{self, Health, NextTrial, ProcessKey, Step, StepInput, TierKey},
     store::{self, Store},
@@ -64,11 +64,11 @@ pub struct Climb<'a, B> {
     /// The run's state, as `run.json` keeps it.
     pub run: Run,
     /// The command that climbs the plan again; the options that select a trial are appended.
-    pub again: String,
+    pub reproduce_command: String,
     /// Receives the progress of the climb, for the terminal or the live page.
     pub watcher: &'a dyn Watcher,
     /// When the climb was requested, in nanoseconds since the Unix epoch.
-    pub asked_at_unix_ns: u64,
+    pub requested_at_unix_ns: u64,
     /// A trial that was measured but could not be written; it is written when the climb resumes.
     pub unsaved: Option<Box<Unsaved>>,
 }
@@ -102,7 +102,7 @@ struct Running {
     /// Number of times that the current trial was interrupted.
     interruptions: u32,
     /// Summaries of the finished trials of a search, by their index in the run's list.
-    briefs: BTreeMap<usize, Brief>,
+    summaries: BTreeMap<usize, TrialSummary>,
 }
 
 impl<B: Backend> Climb<'_, B> {
@@ -113,7 +113,7 @@ impl<B: Backend> Climb<'_, B> {
     /// [`Error::Store`] when the bundle can't be written or read: a measurement that can't be stored is useless. A new
     /// call resumes at the same trial. [`Error::Diverged`] when the bundle's trials are those of another search.
     pub async fn climb(&mut self, stop: &mut Stop) -> Result<ClimbEnd, Error> {
-        self.note(TimelineStep::Prepare, None, self.asked_at_unix_ns);
+        self.note(TimelineStep::Prepare, None, self.requested_at_unix_ns);
         let climbed = self.all_trials(stop).await;
         // The backend itself reports what it could not restore.
         let _ = self.backend.put_back().await;
@@ -127,12 +127,12 @@ impl<B: Backend> Climb<'_, B> {
         }
         let mut running = Running::default();
         loop {
-            if stop.seen().is_none() {
+            if stop.observed().is_none() {
                 self.search(&mut running)?;
             }
             let index = self.run.trials.iter().position(|entry| step::is_open(&entry.state));
-            let seen = self.look(index, &running, stop);
-            match (step::next(&seen), index) {
+            let observed = self.step_input(index, &running, stop);
+            match (step::next(&observed), index) {
                 (Step::StopWorkers, _) => self.stop_workers(index, &mut running).await,
                 (Step::StopService, _) => self.stop_service(index, &mut running).await,
                 (Step::Finish, _) | (_, None) => return self.end(stop),
@@ -151,10 +151,10 @@ impl<B: Backend> Climb<'_, B> {
         }
     }
 
-    fn look(&mut self, index: Option<usize>, running: &Running, stop: &Stop) -> StepInput {
+    fn step_input(&mut self, index: Option<usize>, running: &Running, stop: &Stop) -> StepInput {
         let health =
             |ended: Option<Ended>| if ended.is_some() || running.tainted { Health::Dead } else { Health::Alive };
-        let wanted = index.map(|index| {
+        let next_trial = index.map(|index| {
             let entry = &self.run.trials[index];
             NextTrial {
                 state: entry.state.clone(),
@@ -165,10 +165,10 @@ impl<B: Backend> Climb<'_, B> {
         });
         let (service, workers) = (health(self.backend.service_ended()), health(self.backend.worker_ended()));
         StepInput {
-            wanted,
+            next_trial,
             service: running.service.as_ref().map(|(key, _)| (key.clone(), service)),
             workers: running.workers.clone().map(|key| (key, workers)),
-            stopping: stop.seen().is_some(),
+            stopping: stop.observed().is_some(),
         }
     }
 
@@ -234,7 +234,7 @@ impl<B: Backend> Climb<'_, B> {
     fn end(&mut self, stop: &Stop) -> Result<ClimbEnd, Error> {
         let open = self.run.trials.iter().any(|entry| step::is_open(&entry.state))
             || self.run.searches.iter().any(|search| search.found.is_none());
-        if let (true, Some(signal)) = (open, stop.seen()) {
+        if let (true, Some(signal)) = (open, stop.observed()) {
             return Ok(ClimbEnd::Stopped(signal));
         }
         self.run.state = RunState::Finished;
@@ -258,7 +258,7 @@ impl<B: Backend> Climb<'_, B> {
     }
 
     /// Adds machines to the run that are not in it yet; the host name identifies a machine.
-    fn note_machines(&mut self, found: impl IntoIterator<Item = Environment>) {
+    fn add_machines(&mut self, found: impl IntoIterator<Item = Environment>) {
         for machine in found {
             if !self.run.machines.iter().any(|known| known.host == machine.host) {
                 self.run.machines.push(machine);

@@ -13,7 +13,7 @@ pub mod lines;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The version command is missing, fails or prints nothing.
-    #[error("failed to ask {service} for its version with `{command}`: {reason}")]
+    #[error("failed to get the version of {service} with `{command}`: {reason}")]
     Version {
         /// Name of the service.
         service: String,
@@ -80,26 +80,26 @@ fn output(root: &Path, arguments: &[&str]) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    fn asked(command: &[&str]) -> Result<String, Error> {
+    fn version_of(command: &[&str]) -> Result<String, Error> {
         let arguments: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
         version(Path::new("/"), "a", &arguments)
     }
 
     #[test]
-    fn a_version_is_the_first_line_of_what_the_command_prints() {
-        assert_eq!(asked(&["echo", "1.2"]).unwrap(), "1.2");
+    fn a_version_is_the_first_line_that_the_command_prints() {
+        assert_eq!(version_of(&["echo", "1.2"]).unwrap(), "1.2");
     }
 
     #[test]
     fn a_service_without_a_version_is_not_measured() {
-        let arguments = |version: &[&str]| asked(version).unwrap_err().to_string();
+        let arguments = |version: &[&str]| version_of(version).unwrap_err().to_string();
         assert!(arguments(&[]).contains("no version command"));
         assert!(arguments(&["true"]).contains("it printed nothing"));
-        assert!(arguments(&["false"]).contains("failed to ask a for its version with `false`: exit status: 1"));
+        assert!(arguments(&["false"]).contains("failed to get the version of a with `false`: exit status: 1"));
     }
 
     #[test]
-    fn outside_a_checkout_there_is_no_commit() {
+    fn a_folder_outside_a_checkout_has_no_commit() {
         assert_eq!(commit(tempfile::tempdir().unwrap().path()), "");
     }
 }

@@ -25,7 +25,7 @@ use tokio::{
 pub mod counters;
 
 /// Longest wait for a connection to the service, and for each response of its metrics port before the climb.
-const PATIENCE: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval between two checks whether the service is ready.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -47,8 +47,8 @@ pub enum Error {
     Services(String),
     /// The plan sets a fraction of a CPU, which ladder can't enforce for a service that already runs.
     #[error(
-        "cpu.service.cpus {0}: the share of a service that runs already is not ladder's to set; give a whole number, and \
-         hold the service to a share where it is started"
+        "cpu.service.cpus {0}: ladder can't set the share of a service that already runs; give a whole number, and \
+         set the share where the service is started"
     )]
     Share(f64),
     /// No ladder of the plan can be climbed.
@@ -85,20 +85,22 @@ pub enum Error {
         reason: String,
     },
     /// The evidence agent doesn't report the service's CPU and memory.
-    #[error("{0}; is `ladder evidence` started there, where it sees the service's process?")]
+    #[error("{0}; is `ladder evidence` started there, in the PID namespace of the service's process?")]
     Evidence(#[from] evidence_client::Error),
     /// The counters are those of another service.
-    #[error("{url} is {found} and not {wanted}, say its counters; give --service {found}, or the other's address")]
-    Other {
+    #[error(
+        "the counters of {url} name the service {found}, not {expected}; give --service {found}, or the address of {expected}"
+    )]
+    OtherService {
         /// Address of the service.
         url: String,
         /// Name of the service in the counters.
         found: String,
         /// Name of the service that the plan climbs.
-        wanted: String,
+        expected: String,
     },
     /// The service reports no version. A service without a version is not measured.
-    #[error("{0}: its /stats names no version; without one nothing is measured")]
+    #[error("{0}: its /stats has no version, and a service without a version is not measured")]
     NoVersion(String),
 }
 
@@ -112,17 +114,17 @@ pub fn address(text: &str, path: &str) -> Result<Url, Error> {
     let mut url = Url::parse(text).map_err(|error| wrong(format!("no address: {error}")))?;
     match url.scheme() {
         "ws" => {}
-        "wss" => return Err(wrong("TLS is not spoken".into())),
+        "wss" => return Err(wrong("TLS is not supported".into())),
         other => return Err(wrong(format!("\"{other}\" is not WebSocket's scheme"))),
     }
     if url.host_str().is_none_or(str::is_empty) {
-        return Err(wrong("it names no host".into()));
+        return Err(wrong("it has no host".into()));
     }
     if !url.username().is_empty() || url.password().is_some() || url.query().is_some() || url.fragment().is_some() {
-        return Err(wrong("the workers say themselves who they are and what they want".into()));
+        return Err(wrong("user, password, query and fragment are set by the workers".into()));
     }
     if !["", "/", path].contains(&url.path()) {
-        return Err(wrong(format!("services of this protocol don't speak at {}", url.path())));
+        return Err(wrong(format!("services of this protocol have no endpoint at {}", url.path())));
     }
     url.set_path(path);
     Ok(url)
@@ -138,7 +140,7 @@ pub fn authority(url: &Url) -> String {
 ///
 /// # Errors
 /// When the plan doesn't climb exactly one service, sets a fraction of a CPU, or has no ladder left.
-pub fn fit(wire: &mut WirePlan, usage_is_read: bool) -> Result<Vec<String>, Error> {
+pub fn remove_unsupported(wire: &mut WirePlan, has_usage: bool) -> Result<Vec<String>, Error> {
     if wire.services.len() != 1 {
         return Err(Error::Services(wire.services.join(", ")));
     }
@@ -148,7 +150,7 @@ pub fn fit(wire: &mut WirePlan, usage_is_read: bool) -> Result<Vec<String>, Erro
     }
     let mut description = Vec::new();
     wire.ladders.retain(|ladder| {
-        let reason = in_the_way(ladder, usage_is_read);
+        let reason = reason_to_leave_out(ladder, has_usage);
         description
             .extend(reason.map(|reason| format!("{}/{} is left out: {reason}", ladder.workload, ladder.variant)));
         reason.is_none()
@@ -158,25 +160,25 @@ pub fn fit(wire: &mut WirePlan, usage_is_read: bool) -> Result<Vec<String>, Erro
     }
     if wire.service_process == ServiceProcess::Repeat {
         wire.service_process = ServiceProcess::Tier;
-        description.push("all repeats are on the process that runs already, in place of a fresh one for each".into());
+        description.push("all repeats use the process that already runs, instead of a fresh one for each".into());
     }
     Ok(description)
 }
 
 /// Why a ladder can't be climbed with a service that already runs; `None` if it can.
-fn in_the_way(ladder: &WireLadder, usage_is_read: bool) -> Option<&'static str> {
+fn reason_to_leave_out(ladder: &WireLadder, has_usage: bool) -> Option<&'static str> {
     let not_read = |objective: &Objective| {
         let of_usage = [Figure::ServiceCpuSecondsPerMillion, Figure::ServiceBytesPerConnection];
-        !usage_is_read && of_usage.contains(&objective.figure)
+        !has_usage && of_usage.contains(&objective.figure)
     };
     if !ladder.service_env.is_empty() {
-        return Some("its service_env can't reach what runs already");
+        return Some("its service_env can't be applied to a service that already runs");
     }
     if ladder.replicas != 1 {
-        return Some("what runs already is one process or several, whatever its replicas say");
+        return Some("its replicas can't be applied to a service that already runs");
     }
     if !ladder.inference_env.is_empty() {
-        return Some("its inference_env can't reach what runs already");
+        return Some("its inference_env can't be applied to a service that already runs");
     }
     ladder.objectives.iter().any(not_read).then_some("it has an objective on CPU or memory, which are not read")
 }
@@ -185,18 +187,18 @@ fn in_the_way(ladder: &WireLadder, usage_is_read: bool) -> Option<&'static str> 
 ///
 /// # Errors
 /// When the service or its counters can't be reached, it is another service, it has no version, or it isn't ready.
-pub async fn look(outside: &Outside, wanted: &str) -> Result<String, Error> {
+pub async fn check_service(outside: &Outside, expected: &str) -> Result<String, Error> {
     let Outside { url, metrics_address, evidence_address } = outside;
     reach(url).await?;
     let counters =
         |reason: String| Error::Counters { url: url.clone(), metrics_address: metrics_address.clone(), reason };
     let client = ServiceClient::new(metrics_address);
-    let stats = match timeout(PATIENCE, client.stats()).await {
+    let stats = match timeout(RESPONSE_TIMEOUT, client.stats()).await {
         Ok(stats) => stats.map_err(|error: service_client::Error| counters(error.to_string()))?,
-        Err(_) => return Err(counters(late("/stats did not answer"))),
+        Err(_) => return Err(counters(timeout_message("/stats did not respond"))),
     };
-    if stats.service != wanted {
-        return Err(Error::Other { url: url.clone(), found: stats.service, wanted: wanted.into() });
+    if stats.service != expected {
+        return Err(Error::OtherService { url: url.clone(), found: stats.service, expected: expected.into() });
     }
     if stats.version.is_empty() {
         return Err(Error::NoVersion(url.clone()));
@@ -206,28 +208,28 @@ pub async fn look(outside: &Outside, wanted: &str) -> Result<String, Error> {
             sleep(POLL).await;
         }
     };
-    timeout(PATIENCE, ready).await.map_err(|_| counters(late("/readyz did not answer 200")))?;
+    timeout(RESPONSE_TIMEOUT, ready).await.map_err(|_| counters(timeout_message("/readyz did not return 200")))?;
     if let Some(address) = evidence_address {
         EvidenceClient::new(address).usage().await?;
     }
     Ok(stats.version)
 }
 
-/// Repeats [`look`] until `patience` is over, as long as the service or its ports can't be reached: it may still be
+/// Repeats [`check_service`] until `retry_time` is over, as long as the service or its ports can't be reached: it may still be
 /// starting.
 ///
 /// # Errors
 /// The error of the last attempt.
-pub async fn look_patiently(outside: &Outside, wanted: &str, patience: Duration) -> Result<String, Error> {
-    let deadline = Instant::now() + patience;
+pub async fn check_with_retries(outside: &Outside, expected: &str, retry_time: Duration) -> Result<String, Error> {
+    let deadline = Instant::now() + retry_time;
     loop {
-        match look(outside, wanted).await {
+        match check_service(outside, expected).await {
             Err(Error::Unreachable { .. } | Error::Counters { .. } | Error::Evidence(_))
                 if Instant::now() < deadline =>
             {
                 sleep(POLL).await;
             }
-            looked => return looked,
+            checked => return checked,
         }
     }
 }
@@ -236,14 +238,14 @@ pub async fn look_patiently(outside: &Outside, wanted: &str, patience: Duration)
 async fn reach(url: &str) -> Result<(), Error> {
     let unreachable = |reason: String| Error::Unreachable { url: url.into(), reason };
     let parsed = Url::parse(url).map_err(|error| unreachable(error.to_string()))?;
-    match timeout(PATIENCE, TcpStream::connect(authority(&parsed))).await {
+    match timeout(RESPONSE_TIMEOUT, TcpStream::connect(authority(&parsed))).await {
         Ok(connected) => connected.map(drop).map_err(|error| unreachable(error.to_string())),
-        Err(_) => Err(unreachable(late("it took no connection"))),
+        Err(_) => Err(unreachable(timeout_message("it accepted no connection"))),
     }
 }
 
-fn late(what: &str) -> String {
-    format!("{what} within {} s", PATIENCE.as_secs())
+fn timeout_message(what: &str) -> String {
+    format!("{what} within {} s", RESPONSE_TIMEOUT.as_secs())
 }
 
 #[cfg(test)]
@@ -258,9 +260,9 @@ mod tests {
     #[test]
     fn the_path_may_be_left_out_and_the_port_if_it_is_80() {
         let read = |text: &str| address(text, "/ws/stt").map(|url| (url.to_string(), authority(&url))).unwrap();
-        let whole = ("ws://127.0.0.1:8080/ws/stt".to_owned(), "127.0.0.1:8080".to_owned());
+        let complete = ("ws://127.0.0.1:8080/ws/stt".to_owned(), "127.0.0.1:8080".to_owned());
         for text in ["ws://127.0.0.1:8080/ws/stt", "ws://127.0.0.1:8080/", "ws://127.0.0.1:8080"] {
-            assert_eq!(read(text), whole, "{text}");
+            assert_eq!(read(text), complete, "{text}");
         }
         assert_eq!(read("ws://gateway").1, "gateway:80");
         assert_eq!(read("ws://[::1]:9").1, "[::1]:9");
@@ -272,24 +274,24 @@ mod tests {
             refused("http://a:1/ws/stt"),
             "--url http://a:1/ws/stt: \"http\" is not WebSocket's scheme; give ws://HOST:PORT/ws/stt"
         );
-        assert!(refused("wss://a:1").contains("TLS is not spoken"));
+        assert!(refused("wss://a:1").contains("TLS is not supported"));
         assert!(refused("localhost:8080").contains("\"localhost\" is not WebSocket's scheme"));
         assert!(refused("127.0.0.1:8080").contains("no address: relative URL without a base"));
     }
 
     #[test]
     fn a_path_of_another_protocol_a_query_and_an_account_are_refused() {
-        assert!(refused("ws://a:1/wse").contains("services of this protocol don't speak at /wse"));
-        assert!(refused("ws://a:1/ws/stt?token=x").contains("the workers say themselves"));
-        assert!(refused("ws://me:word@a:1").contains("the workers say themselves"));
+        assert!(refused("ws://a:1/wse").contains("services of this protocol have no endpoint at /wse"));
+        assert!(refused("ws://a:1/ws/stt?token=x").contains("are set by the workers"));
+        assert!(refused("ws://me:word@a:1").contains("are set by the workers"));
     }
 
     #[test]
-    fn one_address_is_of_one_service() {
+    fn an_address_belongs_to_one_service() {
         let mut wire = minimal();
         wire.services.push("theirs".into());
         assert!(
-            fit(&mut wire, false)
+            remove_unsupported(&mut wire, false)
                 .unwrap_err()
                 .to_string()
                 .contains("the plan climbs ours, theirs; name one with --service")
@@ -303,22 +305,25 @@ mod tests {
         wire.ladders.push(wire.ladders[0].clone());
         wire.ladders[1].variant = "dict".into();
         wire.ladders[1].service_env = [("DELIVERY".into(), "dict".into())].into();
-        let description = fit(&mut wire, false).unwrap();
-        assert_eq!(description[0], "throughput/dict is left out: its service_env can't reach what runs already");
-        assert!(description[1].contains("in place of a fresh one"), "{description:?}");
+        let description = remove_unsupported(&mut wire, false).unwrap();
+        assert_eq!(
+            description[0],
+            "throughput/dict is left out: its service_env can't be applied to a service that already runs"
+        );
+        assert!(description[1].contains("instead of a fresh one"), "{description:?}");
         let mut replicated = minimal();
         replicated.ladders[0].replicas = 2;
-        let refused = fit(&mut replicated, false).unwrap_err().to_string();
-        assert!(refused.contains("standard is left out: what runs already is one process or several"), "{refused}");
+        let refused = remove_unsupported(&mut replicated, false).unwrap_err().to_string();
+        assert!(refused.contains("standard is left out: its replicas can't be applied"), "{refused}");
         assert_eq!((wire.ladders.len(), wire.service_process), (1, ServiceProcess::Tier));
     }
 
     #[test]
-    fn a_plan_of_which_nothing_is_left_and_a_share_that_can_not_be_given_are_refused() {
+    fn a_plan_without_usable_ladders_and_one_with_a_cpu_fraction_are_refused() {
         let mut wire = minimal();
         wire.ladders[0].inference_env = [("MODEL_DELAY_MS".into(), "0".into())].into();
         assert!(
-            fit(&mut wire, false)
+            remove_unsupported(&mut wire, false)
                 .unwrap_err()
                 .to_string()
                 .contains("throughput/standard is left out: its inference_env")
@@ -327,13 +332,22 @@ mod tests {
         let figure = Figure::ServiceBytesPerConnection;
         wire.ladders[0].objectives = vec![Objective { figure, at_most: Some(1.0), at_least: None }];
         assert!(
-            fit(&mut wire.clone(), false).unwrap_err().to_string().contains("it has an objective on CPU or memory")
+            remove_unsupported(&mut wire.clone(), false)
+                .unwrap_err()
+                .to_string()
+                .contains("it has an objective on CPU or memory")
         );
-        assert!(fit(&mut wire, true).unwrap().is_empty(), "of one that is read it can be judged");
+        assert!(
+            remove_unsupported(&mut wire, true).unwrap().is_empty(),
+            "an objective on a figure that is read was left out"
+        );
         let mut wire = minimal();
         wire.cpu.service.cpus = 0.5;
         assert!(
-            fit(&mut wire, false).unwrap_err().to_string().starts_with("cpu.service.cpus 0.5: the share of a service")
+            remove_unsupported(&mut wire, false)
+                .unwrap_err()
+                .to_string()
+                .starts_with("cpu.service.cpus 0.5: ladder can't set the share of a service")
         );
     }
 }

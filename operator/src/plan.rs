@@ -20,7 +20,7 @@ use bench_format::{
     trial::TrialId,
 };
 
-use crate::{plan::check::Surroundings, registry::Registry};
+use crate::{plan::check::MachineLimits, registry::Registry};
 
 pub mod check;
 pub mod read;
@@ -112,8 +112,8 @@ impl Plan {
     ///
     /// # Errors
     /// All mistakes that the parser can separate, or all mistakes in the values.
-    pub fn load(path: &Path, registry: &Registry, surroundings: &Surroundings) -> Result<Self, Mistakes> {
-        Self::check(read::read(path)?, path, registry, surroundings)
+    pub fn load(path: &Path, registry: &Registry, machine_limits: &MachineLimits) -> Result<Self, Mistakes> {
+        Self::check(read::read(path)?, path, registry, machine_limits)
     }
 
     /// Checks a plan that is already parsed; `path` appears in messages.
@@ -124,9 +124,9 @@ impl Plan {
         wire: WirePlan,
         path: &Path,
         registry: &Registry,
-        surroundings: &Surroundings,
+        machine_limits: &MachineLimits,
     ) -> Result<Self, Mistakes> {
-        let mistakes = check::mistakes(&wire, path, registry, surroundings);
+        let mistakes = check::mistakes(&wire, path, registry, machine_limits);
         if mistakes.is_empty() { Ok(Self::resolve(wire, registry)) } else { Err(Mistakes(mistakes)) }
     }
 
@@ -186,7 +186,7 @@ impl Plan {
                 variant: variant.clone(),
                 found: None,
             };
-            if only.takes_ladder(workload, variant) {
+            if only.selects_ladder(workload, variant) {
                 searches.extend(ladder.services.iter().map(of));
             }
         }
@@ -278,30 +278,30 @@ pub struct Only(pub Vec<String>);
 
 impl Only {
     /// Whether the selection contains a trial.
-    pub fn takes(&self, trial: &TrialId) -> bool {
-        self.takes_path(&format!("{}/{}/{}", trial.workload, trial.variant, trial.tier))
+    pub fn selects(&self, trial: &TrialId) -> bool {
+        self.selects_path(&format!("{}/{}/{}", trial.workload, trial.variant, trial.tier))
     }
 
     /// Whether the selection contains a whole ladder.
-    pub fn takes_ladder(&self, workload: &str, variant: &str) -> bool {
-        self.takes_path(&format!("{workload}/{variant}"))
+    pub fn selects_ladder(&self, workload: &str, variant: &str) -> bool {
+        self.selects_path(&format!("{workload}/{variant}"))
     }
 
-    fn takes_path(&self, full: &str) -> bool {
-        let takes = |pattern: &String| full == *pattern || full.starts_with(&format!("{pattern}/"));
-        self.0.is_empty() || self.0.iter().any(takes)
+    fn selects_path(&self, full: &str) -> bool {
+        let selects = |pattern: &String| full == *pattern || full.starts_with(&format!("{pattern}/"));
+        self.0.is_empty() || self.0.iter().any(selects)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::check::fixture::{minimal, registry, surroundings};
+    use crate::plan::check::fixture::{machine_limits, minimal, registry};
 
     fn order(change: impl FnOnce(&mut WirePlan)) -> Vec<String> {
         let mut wire = minimal();
         change(&mut wire);
-        let plan = Plan::check(wire, Path::new("plan.yaml"), &registry(), &surroundings()).unwrap();
+        let plan = Plan::check(wire, Path::new("plan.yaml"), &registry(), &machine_limits()).unwrap();
         plan.trials().iter().map(TrialId::to_string).collect()
     }
 
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_needs_longer_is_warmed_up_for_as_long_as_it_needs() {
+    fn a_services_longer_warm_up_replaces_the_plans() {
         let warmups = |seconds: Option<f64>, change: fn(&mut WirePlan)| {
             let mut registry = registry();
             registry.services.get_mut("theirs").unwrap().warmup_seconds = seconds;
@@ -357,7 +357,7 @@ mod tests {
             wire.services = vec!["ours".into(), "theirs".into()];
             wire.warmup_seconds = 2.0;
             change(&mut wire);
-            let plan = Plan::check(wire, Path::new("plan.yaml"), &registry, &surroundings()).unwrap();
+            let plan = Plan::check(wire, Path::new("plan.yaml"), &registry, &machine_limits()).unwrap();
             let of = |service| plan.ladders[0].warmup_of(service).as_secs_f64();
             (of("ours"), of("theirs"), plan.seconds())
         };
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ladder_for_certain_services_keeps_those_that_are_left() {
+    fn a_ladder_keeps_only_the_services_that_remain_in_the_plan() {
         let mut wire = minimal();
         wire.ladders.push(wire.ladders[0].clone());
         wire.ladders[1].services = vec!["ours".into()];
@@ -390,8 +390,8 @@ mod tests {
             process: 1,
             repeat: 1,
         };
-        let takes = |only: &str| Only(vec![only.into()]).takes(&trial);
-        assert!(takes("throughput") && takes("throughput/batch") && takes("throughput/batch/100"));
-        assert!(!takes("through") && !takes("throughput/bat") && !takes("throughput/batch/10"));
+        let selects = |only: &str| Only(vec![only.into()]).selects(&trial);
+        assert!(selects("throughput") && selects("throughput/batch") && selects("throughput/batch/100"));
+        assert!(!selects("through") && !selects("throughput/bat") && !selects("throughput/batch/10"));
     }
 }

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_show_the_age_of_their_audio_and_what_failed() {
+    fn sessions_show_the_age_of_their_audio_and_their_failures() {
         let mut result = flood().judge().unwrap().result;
         result.load = Load::Sessions { ramp_seconds: 1.0, spread_ms: 0.0, in_flight: 1 };
         let percentiles = |p50, p95| [("p50".to_owned(), Some(p50)), ("p95".to_owned(), p95)].into();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_have_three_digits_that_matter() {
+    fn counts_have_three_significant_digits() {
         let counts = [7.0, 980.0, 9999.0, 12_345.0, 123_456.0, 4_561_000.0].map(count);
         assert_eq!(counts, ["7", "980", "9999", "12.3 k", "123 k", "4.56 M"]);
     }
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_line_up_and_lines_end_without_blanks() {
+    fn columns_are_aligned_and_lines_have_no_trailing_blanks() {
         let row = |a: &str, b: &str| [a.into(), b.into(), String::new(), String::new(), String::new()];
         assert_eq!(align(vec![row("a", "x"), row("long", "y")]), "a     x\nlong  y\n");
     }

@@ -201,11 +201,13 @@ impl Registry {
             toml::from_str(text).map_err(|error| Error::Parse { path: path.into(), message: error.to_string() })?;
         let WireRegistry { protocols, mut inference, mut services } = wire;
         for (name, protocol) in &protocols {
-            if let Some(wanted) = protocol.inference.as_ref().filter(|wanted| !inference.contains_key(*wanted)) {
+            if let Some(inference_name) =
+                protocol.inference.as_ref().filter(|inference_name| !inference.contains_key(*inference_name))
+            {
                 return Err(Error::UnknownInference {
                     path: path.into(),
                     protocol: name.clone(),
-                    inference: wanted.clone(),
+                    inference: inference_name.clone(),
                     known: names(&inference),
                 });
             }

@@ -24,8 +24,8 @@ use crate::store::{
 pub enum Error {
     /// The folder has no `trial.json`.
     #[error(
-        "{0} has no trial.json, so nothing says what the trial is judged by: a ws-ladder from before schema 2 measured it, or \
-         the path is no trial's folder; its result.json stands as it is"
+        "{0} has no trial.json, without which a trial can't be judged: it was measured by a ws-ladder from before schema 2, or \
+         the path is no trial's folder; its result.json is unchanged"
     )]
     NoTrialFile(PathBuf),
     /// A file or folder can't be read or written.
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_is_judged_from_its_files_as_it_was_when_it_was_measured() {
+    fn judging_a_trial_from_its_files_gives_the_same_result_again() {
         let folder = folder();
         let again = trial(folder.path()).unwrap();
         let before = measured().judge().unwrap().result;
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_tampered_with_makes_the_trial_invalid() {
+    fn a_modified_file_makes_the_trial_invalid() {
         let folder = folder();
         let path = folder.path().join("service.json");
         let text = fs::read_to_string(&path).unwrap();

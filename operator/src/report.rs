@@ -15,10 +15,10 @@ use anyhow::{Context, bail};
 /// # Errors
 /// When the command is empty, can't be executed or fails.
 pub fn make(command: &str, root: &Path, bundle: &Path) -> anyhow::Result<PathBuf> {
-    let mut words = command.split_whitespace();
-    let program = words.next().context("the report command is empty")?;
+    let mut parts = command.split_whitespace();
+    let program = parts.next().context("the report command is empty")?;
     let status = Command::new(if program.contains('/') { root.join(program) } else { program.into() })
-        .args(words)
+        .args(parts)
         .arg(bundle)
         .current_dir(root)
         .env("PYTHONPATH", python_path(root))

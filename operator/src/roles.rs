@@ -25,26 +25,26 @@ impl Roles {
     /// Assigns the CPUs on which this process may run. `allowed` must not be empty and `workers` must not be 0.
     /// `inference` is the CPU share of the inference service, if there is one.
     pub fn assign(allowed: &[usize], shapes: &CpuShapes, inference: Option<CpuShape>, workers: u32) -> Self {
-        let whole = |cpus: f64| (cpus.ceil() as usize).clamp(1, allowed.len());
-        let (service, mut rest) = allowed.split_at(whole(shapes.service.cpus));
-        let mut behind = Vec::new();
+        let whole_cpus = |cpus: f64| (cpus.ceil() as usize).clamp(1, allowed.len());
+        let (service, mut rest) = allowed.split_at(whole_cpus(shapes.service.cpus));
+        let mut inference_cpus = Vec::new();
         if let Some(shape) = inference {
-            behind = service.to_vec();
-            if whole(shape.cpus) < rest.len() {
-                let (own, left) = rest.split_at(whole(shape.cpus));
-                (behind, rest) = (own.to_vec(), left);
+            inference_cpus = service.to_vec();
+            if whole_cpus(shape.cpus) < rest.len() {
+                let (own, left) = rest.split_at(whole_cpus(shape.cpus));
+                (inference_cpus, rest) = (own.to_vec(), left);
             }
         }
         // No CPU is left: the load shares the service's last CPU, and the trial reports it.
         let rest = if rest.is_empty() { &allowed[allowed.len() - 1..] } else { rest };
-        let each = whole(shapes.worker.cpus).min(rest.len());
+        let each = whole_cpus(shapes.worker.cpus).min(rest.len());
         let worker = |index: usize| {
             let cpus: BTreeSet<usize> = (0..each).map(|k| rest[(index * each + k) % rest.len()]).collect();
             cpus.into_iter().collect()
         };
         Self {
             service: service.to_vec(),
-            inference: behind,
+            inference: inference_cpus,
             workers: (0..workers as usize).map(worker).collect(),
             ladder: vec![rest[rest.len() - 1]],
         }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fraction_takes_a_whole_cpu_to_run_on() {
+    fn a_fraction_of_a_cpu_reserves_a_whole_one() {
         let roles = without_inference(&[0, 1, 2], &shapes(0.5, 0.05), 1);
         assert_eq!((roles.service, roles.workers), (vec![0], vec![vec![1]]));
     }

@@ -143,11 +143,11 @@ pub enum Next {
     SearchResult(SearchResult),
 }
 
-/// The result of a search.
+/// The bounds of each goal, and how the search ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SearchResult {
     /// The bounds of each goal, in the order of the goals.
-    pub goals: Vec<GoalFound>,
+    pub goals: Vec<GoalResult>,
     /// The smallest load that the generator could not offer; loads above it were not searched.
     pub generator_limit: Option<u32>,
     /// The load at which trials stayed invalid for another cause. The bounds are those known by then.
@@ -156,7 +156,7 @@ pub struct SearchResult {
 
 /// The relevant bounds of one goal.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct GoalFound {
+pub struct GoalResult {
     /// The largest load that meets the goal, below the upper bound; absent when the smallest load doesn't meet it.
     pub lower: Option<u32>,
     /// The smallest load that doesn't meet the goal; absent when the largest searched load meets it.
@@ -167,20 +167,24 @@ pub struct GoalFound {
 
 /// The trials are not those that this search would have measured: another program or other settings made them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("trial {number} of the search is {seen}, but the search asks for {wanted}; start a new run")]
+#[error("trial {number} of the search is {recorded}, but the search would measure {planned}; start a new run")]
 pub struct Diverged {
     /// Number of the first trial that differs, from 1.
     pub number: usize,
     /// Load and duration of that trial.
-    pub seen: String,
+    pub recorded: String,
     /// Load and duration that the search asks for at that point.
-    pub wanted: String,
+    pub planned: String,
 }
 
 impl Diverged {
-    fn new(number: usize, seen: &Trial, wanted: Option<(u32, f64)>) -> Self {
+    fn new(number: usize, recorded: &Trial, planned: Option<(u32, f64)>) -> Self {
         let description = |(load, seconds): (u32, f64)| format!("{load} for {seconds} s");
-        Self { number, seen: description((seen.load, seen.seconds)), wanted: wanted.map_or("none".into(), description) }
+        Self {
+            number,
+            recorded: description((recorded.load, recorded.seconds)),
+            planned: planned.map_or("none".into(), description),
+        }
     }
 }
 

@@ -40,12 +40,12 @@ impl Stop {
         let (sender, receiver) = watch::channel(None);
         tokio::spawn(async move {
             loop {
-                let seen = tokio::select! {
+                let observed = tokio::select! {
                     _ = interrupt.recv() => StopSignal::Interrupt,
                     _ = terminate.recv() => StopSignal::Terminate,
                 };
-                if sender.send_replace(Some(seen)).is_some() {
-                    std::process::exit(seen.exit_code().into());
+                if sender.send_replace(Some(observed)).is_some() {
+                    std::process::exit(observed.exit_code().into());
                 }
             }
         });
@@ -58,7 +58,7 @@ impl Stop {
     }
 
     /// The signal that asked ladder to stop; `None` if there was none.
-    pub fn seen(&self) -> Option<StopSignal> {
+    pub fn observed(&self) -> Option<StopSignal> {
         *self.0.borrow()
     }
 

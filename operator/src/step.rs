@@ -81,7 +81,7 @@ pub struct NextTrial {
 #[derive(Clone, Debug)]
 pub struct StepInput {
     /// The first trial that hasn't ended; absent when all have.
-    pub wanted: Option<NextTrial>,
+    pub next_trial: Option<NextTrial>,
     /// The service that was started, if any.
     pub service: Option<(ProcessKey, Health)>,
     /// The workers that were started, if any.
@@ -113,19 +113,19 @@ pub enum Step {
 }
 
 /// Returns the next step. Workers stop before the service, so that no worker loses its service during a trial.
-pub fn next(seen: &StepInput) -> Step {
-    let wanted = seen.wanted.as_ref().filter(|_| !seen.stopping);
-    let Some(wanted) = wanted else {
-        return match (&seen.workers, &seen.service) {
+pub fn next(input: &StepInput) -> Step {
+    let next_trial = input.next_trial.as_ref().filter(|_| !input.stopping);
+    let Some(next_trial) = next_trial else {
+        return match (&input.workers, &input.service) {
             (Some(_), _) => Step::StopWorkers,
             (None, Some(_)) => Step::StopService,
             (None, None) => Step::Finish,
         };
     };
-    match (&seen.workers, &seen.service) {
-        (Some((tier, health)), _) if *tier != wanted.tier || *health == Health::Dead => Step::StopWorkers,
-        (_, Some((process, health))) if *process != wanted.process || *health == Health::Dead => Step::StopService,
-        _ if !wanted.begun => Step::Begin { attempt: attempt_after(&wanted.state) },
+    match (&input.workers, &input.service) {
+        (Some((tier, health)), _) if *tier != next_trial.tier || *health == Health::Dead => Step::StopWorkers,
+        (_, Some((process, health))) if *process != next_trial.process || *health == Health::Dead => Step::StopService,
+        _ if !next_trial.begun => Step::Begin { attempt: attempt_after(&next_trial.state) },
         (_, None) => Step::StartService,
         (None, _) => Step::StartWorkers,
         _ => Step::Measure,
@@ -172,7 +172,7 @@ mod tests {
         let trial = trial("a", 1);
         let (process, tier) = (ProcessKey::of(&trial), TierKey::of(&trial, "wse-bench"));
         StepInput {
-            wanted: Some(NextTrial {
+            next_trial: Some(NextTrial {
                 state: TrialState::Started { attempt: 1 },
                 begun: true,
                 process: process.clone(),
@@ -185,13 +185,13 @@ mod tests {
     }
 
     fn step(change: impl FnOnce(&mut StepInput)) -> Step {
-        let mut seen = running();
-        change(&mut seen);
-        next(&seen)
+        let mut input = running();
+        change(&mut input);
+        next(&input)
     }
 
-    fn wanted(seen: &mut StepInput) -> &mut NextTrial {
-        seen.wanted.as_mut().unwrap()
+    fn next_trial(input: &mut StepInput) -> &mut NextTrial {
+        input.next_trial.as_mut().unwrap()
     }
 
     #[test]
@@ -199,34 +199,42 @@ mod tests {
         type Case = (&'static str, fn(&mut StepInput), Step);
         let cases: [Case; 14] = [
             ("all is there", |_| (), Step::Measure),
-            ("no workers", |seen| seen.workers = None, Step::StartWorkers),
-            ("no service", |seen| seen.service = None, Step::StartService),
+            ("no workers", |input| input.workers = None, Step::StartWorkers),
+            ("no service", |input| input.service = None, Step::StartService),
             (
                 "nothing is there: the service first, workers need its address",
-                |seen| (seen.service, seen.workers) = (None, None),
+                |input| (input.service, input.workers) = (None, None),
                 Step::StartService,
             ),
-            ("not begun", |seen| wanted(seen).begun = false, Step::Begin { attempt: 2 }),
+            ("not begun", |input| next_trial(input).begun = false, Step::Begin { attempt: 2 }),
             (
                 "never begun",
-                |seen| {
-                    wanted(seen).begun = false;
-                    wanted(seen).state = TrialState::Pending;
+                |input| {
+                    next_trial(input).begun = false;
+                    next_trial(input).state = TrialState::Pending;
                 },
                 Step::Begin { attempt: 1 },
             ),
-            ("a fresh process is due", |seen| wanted(seen).process = ProcessKey::of(&trial("a", 2)), Step::StopService),
             (
-                "the other service's turn",
-                |seen| wanted(seen).process = ProcessKey::of(&trial("b", 1)),
+                "a fresh process is due",
+                |input| next_trial(input).process = ProcessKey::of(&trial("a", 2)),
                 Step::StopService,
             ),
-            ("the service died", |seen| seen.service.as_mut().unwrap().1 = Health::Dead, Step::StopService),
-            ("a worker died", |seen| seen.workers.as_mut().unwrap().1 = Health::Dead, Step::StopWorkers),
-            ("the next tier: its own workers", |seen| wanted(seen).tier.tier = 200, Step::StopWorkers),
-            ("stopping", |seen| seen.stopping = true, Step::StopWorkers),
-            ("stopping, workers gone", |seen| (seen.stopping, seen.workers) = (true, None), Step::StopService),
-            ("nothing left", |seen| (seen.wanted, seen.service, seen.workers) = (None, None, None), Step::Finish),
+            (
+                "the other service's turn",
+                |input| next_trial(input).process = ProcessKey::of(&trial("b", 1)),
+                Step::StopService,
+            ),
+            ("the service died", |input| input.service.as_mut().unwrap().1 = Health::Dead, Step::StopService),
+            ("a worker died", |input| input.workers.as_mut().unwrap().1 = Health::Dead, Step::StopWorkers),
+            ("the next tier: its own workers", |input| next_trial(input).tier.tier = 200, Step::StopWorkers),
+            ("stopping", |input| input.stopping = true, Step::StopWorkers),
+            ("stopping, workers gone", |input| (input.stopping, input.workers) = (true, None), Step::StopService),
+            (
+                "nothing left",
+                |input| (input.next_trial, input.service, input.workers) = (None, None, None),
+                Step::Finish,
+            ),
         ];
         for (name, change, expected) in cases {
             assert_eq!(step(change), expected, "{name}");
@@ -234,10 +242,10 @@ mod tests {
     }
 
     #[test]
-    fn workers_stay_when_the_other_service_of_the_tier_has_its_turn() {
-        let step = step(|seen| {
-            seen.service = None;
-            wanted(seen).process = ProcessKey::of(&trial("b", 1));
+    fn workers_keep_running_when_the_next_service_of_the_tier_starts() {
+        let step = step(|input| {
+            input.service = None;
+            next_trial(input).process = ProcessKey::of(&trial("b", 1));
         });
         assert_eq!(step, Step::StartService);
     }
@@ -249,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_goes_from_load_to_load_on_one_process_with_the_same_workers() {
+    fn a_search_keeps_process_and_workers_from_load_to_load() {
         let keys = |entry: &TrialEntry| (ProcessKey::of(entry), TierKey::of(entry, "stt-loadgen"));
         let bounds = |service, load| keys(&searching(service, load, SearchStep::Bounds));
         let confirm = |load| keys(&searching("a", load, SearchStep::Confirm));

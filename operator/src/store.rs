@@ -261,7 +261,7 @@ mod tests {
 
     use driver::measure::fixture::measured;
 
-    use super::{files::Dying, *};
+    use super::{files::KilledDisk, *};
     use crate::plan::check::fixture::minimal;
 
     fn run(id: &str) -> Run {
@@ -303,7 +303,7 @@ mod tests {
     }
 
     /// Asserts what must hold in a bundle at any moment.
-    fn check_whole(folder: &Path) -> Run {
+    fn assert_consistent(folder: &Path) -> Run {
         let run = read_run(folder).unwrap();
         for entry in &run.trials {
             if matches!(entry.state, TrialState::Finished { .. }) {
@@ -320,14 +320,14 @@ mod tests {
             let results = tempfile::tempdir().unwrap();
             let folder = results.path().join("run");
             drop(Store::create(results.path(), &run("run")).unwrap());
-            let store = Store { folder: folder.clone(), files: Dying::after(steps), _lock: None };
+            let store = Store { folder: folder.clone(), files: KilledDisk::after(steps), _lock: None };
             let survived = climb(&store, &mut run("run")).is_ok();
-            let seen = check_whole(&folder);
-            let open = seen.trials.iter().filter(|entry| crate::step::is_open(&entry.state)).count();
-            assert_eq!(open == 0, seen.trials.iter().all(|e| matches!(e.state, TrialState::Finished { .. })));
+            let interrupted = assert_consistent(&folder);
+            let open = interrupted.trials.iter().filter(|entry| crate::step::is_open(&entry.state)).count();
+            assert_eq!(open == 0, interrupted.trials.iter().all(|e| matches!(e.state, TrialState::Finished { .. })));
             let (store, mut resumed) = Store::open(results.path(), "run").unwrap();
             climb(&store, &mut resumed).unwrap();
-            assert!(check_whole(&folder).trials.iter().all(|e| matches!(e.state, TrialState::Finished { .. })));
+            assert!(assert_consistent(&folder).trials.iter().all(|e| matches!(e.state, TrialState::Finished { .. })));
             if survived {
                 break;
             }

@@ -19,9 +19,9 @@ use driver::{
 };
 use fakes::Checkout;
 use operator::{
-    backend::{Backend, Error as BackendError, ServiceSpec, Serving, Whereabouts, WorkersSpec, local::Local},
+    backend::{Backend, Error as BackendError, Placement, ServiceSpec, StartedService, WorkersSpec, local::Local},
     climb::{Climb, ClimbEnd, Error},
-    plan::{Plan, check::Surroundings},
+    plan::{Plan, check::MachineLimits},
     registry::Registry,
     roles::Roles,
     signals::Stop,
@@ -33,14 +33,14 @@ use tokio::sync::watch;
 mod fakes;
 
 /// The local backend with a hook that is called at the end of each trial and may report an end.
-struct Meddled<F> {
+struct HookedBackend<F> {
     inner: Local,
-    meddle: F,
+    hook: F,
     put_back: Cell<u32>,
 }
 
-impl<F: FnMut() -> Option<Ended>> Backend for Meddled<F> {
-    async fn start_service(&mut self, spec: &ServiceSpec) -> Result<Serving, BackendError> {
+impl<F: FnMut() -> Option<Ended>> Backend for HookedBackend<F> {
+    async fn start_service(&mut self, spec: &ServiceSpec) -> Result<StartedService, BackendError> {
         self.inner.start_service(spec).await
     }
     async fn stop_service(&mut self) {
@@ -56,12 +56,12 @@ impl<F: FnMut() -> Option<Ended>> Backend for Meddled<F> {
         self.put_back.set(self.put_back.get() + 1);
         self.inner.put_back().await
     }
-    fn whereabouts(&self) -> Whereabouts {
-        self.inner.whereabouts()
+    fn placement(&self) -> Placement {
+        self.inner.placement()
     }
 }
 
-impl<F: FnMut() -> Option<Ended>> Stage for Meddled<F> {
+impl<F: FnMut() -> Option<Ended>> Stage for HookedBackend<F> {
     async fn service_usage(&self) -> Result<Option<Usage>, stage::Error> {
         self.inner.service_usage().await
     }
@@ -72,7 +72,7 @@ impl<F: FnMut() -> Option<Ended>> Stage for Meddled<F> {
         self.inner.worker_ended()
     }
     async fn confirm(&mut self) -> Option<Ended> {
-        (self.meddle)()
+        (self.hook)()
     }
     fn shares(&self) -> Shares {
         self.inner.shares()
@@ -95,8 +95,8 @@ impl Setting {
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, text.replace("\"fake-worker\"", &format!("\"{}\"", worker.display()))).unwrap();
         let registry = Registry::load(&path).unwrap();
-        let surroundings = Surroundings { cpus: 2, no_fractions: None };
-        let plan = Plan::load(&checkout.path("plans/fake.yaml"), &registry, &surroundings).unwrap();
+        let machine_limits = MachineLimits { cpus: 2, no_fractions: None };
+        let plan = Plan::load(&checkout.path("plans/fake.yaml"), &registry, &machine_limits).unwrap();
         Self { checkout, registry, plan }
     }
 
@@ -125,8 +125,8 @@ impl Setting {
         }
     }
 
-    /// Climbs with the hook `meddle`. `between` is called when the store failed, before the climb resumes.
-    async fn climb(&self, meddle: impl FnMut() -> Option<Ended>, between: impl Fn(&Error)) -> (Run, u32) {
+    /// Climbs with the hook `hook`. `between` is called when the store failed, before the climb resumes.
+    async fn climb(&self, hook: impl FnMut() -> Option<Ended>, between: impl Fn(&Error)) -> (Run, u32) {
         let coordinator = Coordinator::start("r").await.unwrap();
         let roles = Roles::assign(&[0], &self.plan.cpu, self.plan.inference, self.plan.workers);
         let inner = Local::new(self.registry.root.clone(), roles, self.plan.cpu.clone());
@@ -135,13 +135,13 @@ impl Setting {
         let mut climb = Climb {
             plan: &self.plan,
             registry: &self.registry,
-            backend: Meddled { inner, meddle, put_back: Cell::new(0) },
+            backend: HookedBackend { inner, hook, put_back: Cell::new(0) },
             coordinator: &coordinator,
             store,
             run,
-            again: "ladder run fake".into(),
+            reproduce_command: "ladder run fake".into(),
             watcher: &Terminal,
-            asked_at_unix_ns: clock::unix_ns(),
+            requested_at_unix_ns: clock::unix_ns(),
             unsaved: None,
         };
         let (_sender, receiver) = watch::channel(None);
@@ -159,7 +159,7 @@ impl Setting {
     }
 }
 
-fn taken_away() -> Option<Ended> {
+fn pod_deletion() -> Option<Ended> {
     Some(Ended { description: "pod a is being deleted".into(), cause: Cause::Outside })
 }
 
@@ -168,33 +168,33 @@ fn attempt(results: &Path, run: &Run, index: usize) -> u32 {
 }
 
 #[tokio::test]
-async fn a_trial_interrupted_from_outside_is_repeated_and_no_other() {
+async fn only_the_trial_with_an_external_interruption_is_repeated() {
     let setting = Setting::new();
     let mut trials = 0;
-    let meddle = || {
+    let hook = || {
         trials += 1;
-        if trials == 2 { taken_away() } else { None }
+        if trials == 2 { pod_deletion() } else { None }
     };
-    let (run, put_back) = setting.climb(meddle, |error| panic!("{error}")).await;
+    let (run, put_back) = setting.climb(hook, |error| panic!("{error}")).await;
     assert!(run.trials.iter().all(|entry| matches!(entry.state, TrialState::Finished { .. })), "{:?}", run.trials);
     let results = setting.results();
     assert_eq!((attempt(&results, &run, 0), attempt(&results, &run, 1), put_back), (1, 2, 1));
     let steps: Vec<TimelineStep> = store::read_timeline(&results.join("r")).iter().map(|entry| entry.step).collect();
-    let count = |wanted| steps.iter().filter(|step| **step == wanted).count();
+    let count = |step_kind| steps.iter().filter(|step| **step == step_kind).count();
     assert_eq!(count(TimelineStep::Trial), 2, "{steps:?}");
     assert_eq!(count(TimelineStep::Interrupted), 1, "{steps:?}");
     assert_eq!((steps[0], count(TimelineStep::StartService)), (TimelineStep::Prepare, 2), "{steps:?}");
 }
 
 #[tokio::test]
-async fn a_trial_that_is_interrupted_again_and_again_is_a_row_and_the_climb_goes_on() {
+async fn a_trial_with_too_many_interruptions_fails_and_the_climb_continues() {
     let setting = Setting::new();
     let mut trials = 0;
-    let meddle = || {
+    let hook = || {
         trials += 1;
-        if trials <= 3 { taken_away() } else { None }
+        if trials <= 3 { pod_deletion() } else { None }
     };
-    let (run, _) = setting.climb(meddle, |error| panic!("{error}")).await;
+    let (run, _) = setting.climb(hook, |error| panic!("{error}")).await;
     let TrialState::Failed { reason } = &run.trials[0].state else { panic!("{:?}", run.trials[0]) };
     assert!(reason.starts_with("given up after 3 interruptions, the last: "), "{reason}");
     assert!(reason.ends_with("pod a is being deleted"), "{reason}");
@@ -208,7 +208,7 @@ async fn results_measured_while_the_disk_was_full_are_written_later() {
     // A folder in place of the worker's result has the same effect as a full disk.
     let obstacle = folder.join("workers/0.json/obstacle");
     let trials = Cell::new(0);
-    let meddle = || {
+    let hook = || {
         trials.set(trials.get() + 1);
         if trials.get() == 1 {
             fs::create_dir_all(&obstacle).unwrap();
@@ -220,7 +220,7 @@ async fn results_measured_while_the_disk_was_full_are_written_later() {
         errors.borrow_mut().push(error.to_string());
         fs::remove_dir_all(folder.join("workers/0.json")).unwrap();
     };
-    let (run, put_back) = setting.climb(meddle, between).await;
+    let (run, put_back) = setting.climb(hook, between).await;
     assert!(run.trials.iter().all(|entry| matches!(entry.state, TrialState::Finished { .. })), "{:?}", run.trials);
     let [error] = &errors.borrow()[..] else { panic!("{errors:?}") };
     assert!(error.starts_with("failed to write ") && error.ends_with("workers/0.json"), "{error}");

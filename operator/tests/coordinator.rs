@@ -57,9 +57,9 @@ async fn offered(workers: u32) -> (Coordinator, Vec<Worker>, Client) {
     (coordinator, all, client())
 }
 
-async fn description(answer: reqwest::Response, status: StatusCode) -> String {
-    assert_eq!(answer.status(), status);
-    answer.json::<Value>().await.unwrap()["error"].as_str().unwrap().to_owned()
+async fn error_message(response: reqwest::Response, status: StatusCode) -> String {
+    assert_eq!(response.status(), status);
+    response.json::<Value>().await.unwrap()["error"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn all_workers_get_one_start_once_all_are_ready() {
 }
 
 #[tokio::test]
-async fn a_question_waits_for_its_answer() {
+async fn a_request_waits_for_the_next_trial() {
     let coordinator = Coordinator::start("r").await.unwrap();
     let worker = Worker { coordinator: coordinator.url(), index: 0 };
     let http = client();
@@ -90,16 +90,16 @@ async fn a_question_waits_for_its_answer() {
 }
 
 #[tokio::test]
-async fn a_worker_that_stays_away_leaves_the_others_waiting() {
+async fn a_missing_worker_leaves_the_others_waiting() {
     let (coordinator, workers, http) = offered(2).await;
     let url = format!("{}/v1/workers/0/ready?wait_ms=20", coordinator.url());
-    let answer: Release = http.post(url).json(&ready(&assignment(0, 2))).send().await.unwrap().json().await.unwrap();
-    assert!(matches!(answer, Release::Wait));
+    let response: Release = http.post(url).json(&ready(&assignment(0, 2))).send().await.unwrap().json().await.unwrap();
+    assert!(matches!(response, Release::Wait));
     assert_eq!(coordinator.ask(Barrier::not_ready), [1]);
-    coordinator.abandon("worker 1 stayed away");
+    coordinator.abandon("worker 1 is missing");
     let url = format!("{}/v1/workers/0/ready", coordinator.url());
-    let answer: Release = http.post(url).json(&ready(&assignment(0, 2))).send().await.unwrap().json().await.unwrap();
-    assert!(matches!(answer, Release::Abandoned { reason } if reason == "worker 1 stayed away"));
+    let response: Release = http.post(url).json(&ready(&assignment(0, 2))).send().await.unwrap().json().await.unwrap();
+    assert!(matches!(response, Release::Abandoned { reason } if reason == "worker 1 is missing"));
     assert!(matches!(workers[1].next(&http, 1).await, Next::Wait));
 }
 
@@ -114,8 +114,8 @@ async fn a_repeated_upload_counts_once_and_a_late_one_is_refused() {
     assert_eq!(coordinator.ask(Barrier::all_delivered), None);
     assert_eq!(coordinator.take_uploads().len(), 1);
     let late = workers[1].deliver(&http, &empty_result(&assignment(1, 2), 1)).await;
-    let description = description(late, StatusCode::CONFLICT).await;
-    assert!(description.ends_with("is not under way; ask for the next"), "{description}");
+    let error_message = error_message(late, StatusCode::CONFLICT).await;
+    assert!(error_message.ends_with("is not under way; ask for the next"), "{error_message}");
     // The response to the first upload may have been lost, so repeating it must succeed.
     assert_eq!(workers[0].deliver(&http, &result).await.status(), StatusCode::NO_CONTENT);
 }
@@ -126,20 +126,20 @@ async fn a_result_of_another_run_is_refused_with_the_reason() {
     coordinator.release(1);
     let mut result = empty_result(&assignment(0, 1), 1);
     result.run = "yesterday".into();
-    let description = description(workers[0].deliver(&http, &result).await, StatusCode::CONFLICT).await;
-    assert_eq!(description, "run \"yesterday\" is not served here; this is the coordinator of run \"r\"");
+    let error_message = error_message(workers[0].deliver(&http, &result).await, StatusCode::CONFLICT).await;
+    assert_eq!(error_message, "run \"yesterday\" is not served here; this is the coordinator of run \"r\"");
 }
 
 #[tokio::test]
 async fn a_body_that_is_no_result_is_refused_with_the_reason() {
     let (coordinator, _workers, http) = offered(1).await;
     let url = format!("{}/v1/workers/0/result", coordinator.url());
-    let description = description(http.put(url).body("{}").send().await.unwrap(), StatusCode::BAD_REQUEST).await;
-    assert!(description.contains("missing field"), "{description}");
+    let error_message = error_message(http.put(url).body("{}").send().await.unwrap(), StatusCode::BAD_REQUEST).await;
+    assert!(error_message.contains("missing field"), "{error_message}");
 }
 
 #[tokio::test]
-async fn raw_rows_name_their_trial_in_the_address() {
+async fn an_upload_of_samples_names_its_trial_in_the_address() {
     let (coordinator, workers, http) = offered(1).await;
     let trial = assignment(0, 1).trial;
     let put = |trial: String| {
@@ -148,8 +148,8 @@ async fn raw_rows_name_their_trial_in_the_address() {
     };
     coordinator.release(1);
     assert_eq!(put(trial.to_string()).await.unwrap().status(), StatusCode::NO_CONTENT);
-    let description = description(put("nothing".into()).await.unwrap(), StatusCode::BAD_REQUEST).await;
-    assert!(description.contains("\"nothing\" names no trial"), "{description}");
+    let error_message = error_message(put("nothing".into()).await.unwrap(), StatusCode::BAD_REQUEST).await;
+    assert!(error_message.contains("\"nothing\" names no trial"), "{error_message}");
     workers[0].deliver(&http, &empty_result(&assignment(0, 1), 0)).await;
     assert_eq!(coordinator.take_uploads()[0].samples.as_deref(), Some(&[40, 181, 47, 253][..]));
 }
@@ -158,12 +158,12 @@ async fn raw_rows_name_their_trial_in_the_address() {
 async fn a_body_beyond_the_limit_is_refused() {
     let (coordinator, _workers, http) = offered(1).await;
     let url = format!("{}/v1/workers", coordinator.url());
-    let answer = http.post(url).header("content-type", "application/json").body(vec![b' '; 65 * 1024]).send().await;
-    assert_eq!(answer.unwrap().status(), StatusCode::PAYLOAD_TOO_LARGE);
+    let response = http.post(url).header("content-type", "application/json").body(vec![b' '; 65 * 1024]).send().await;
+    assert_eq!(response.unwrap().status(), StatusCode::PAYLOAD_TOO_LARGE);
 }
 
 #[tokio::test]
-async fn the_end_of_the_run_reaches_a_worker_that_waits() {
+async fn a_waiting_worker_is_notified_of_the_end_of_the_run() {
     let (coordinator, workers, http) = offered(1).await;
     coordinator.release(1);
     let result = empty_result(&assignment(0, 1), 1);
@@ -177,7 +177,7 @@ async fn the_end_of_the_run_reaches_a_worker_that_waits() {
 }
 
 #[tokio::test]
-async fn the_clock_is_the_coordinators() {
+async fn workers_read_the_coordinators_clock() {
     let coordinator = Coordinator::start("r").await.unwrap();
     let before = unix_ns();
     let clock: Clock =
@@ -189,7 +189,7 @@ async fn the_clock_is_the_coordinators() {
 async fn a_coordinator_with_a_token_refuses_requests_without_it() {
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let url = format!("http://{}/v1/clock", listener.local_addr().unwrap());
-    let _coordinator = Coordinator::serve(listener, "r", "http://elsewhere:8080", Some("the token"));
+    let _coordinator = Coordinator::serve(listener, "r", "http://other:8080", Some("the token"));
     let with = |authorization: Option<&'static str>| {
         let request = client().get(&url);
         authorization.map_or(client().get(&url), |value| request.header("authorization", value)).send()
@@ -200,14 +200,14 @@ async fn a_coordinator_with_a_token_refuses_requests_without_it() {
         (Some("Bearer another"), "not the one of this coordinator"),
     ];
     for (authorization, expected) in refused {
-        let description = description(with(authorization).await.unwrap(), StatusCode::UNAUTHORIZED).await;
-        assert!(description.contains(expected) && description.contains("COORDINATOR_TOKEN"), "{description}");
+        let error_message = error_message(with(authorization).await.unwrap(), StatusCode::UNAUTHORIZED).await;
+        assert!(error_message.contains(expected) && error_message.contains("COORDINATOR_TOKEN"), "{error_message}");
     }
     assert_eq!(with(Some("Bearer the token")).await.unwrap().status(), StatusCode::OK);
 }
 
 #[tokio::test]
-async fn a_worker_that_is_replaced_by_another_with_the_same_process_id_ends_the_trial() {
+async fn a_replaced_worker_with_the_same_process_id_ends_the_trial() {
     let (coordinator, workers, http) = offered(2).await;
     let register = async |started_at_unix_ns: u64| {
         let url = format!("{}/v1/workers", coordinator.url());
@@ -218,7 +218,7 @@ async fn a_worker_that_is_replaced_by_another_with_the_same_process_id_ends_the_
     let url = format!("{}/v1/workers/0/ready?wait_ms=0", coordinator.url());
     http.post(&url).json(&ready(&assignment(0, 2))).send().await.unwrap();
     register(7).await;
-    assert!(coordinator.ask(Barrier::all_ready).is_none(), "the same worker once more is no other one");
+    assert!(coordinator.ask(Barrier::all_ready).is_none(), "registering the same worker again counts as a replacement");
     register(8).await;
     let reason = coordinator.ask(Barrier::all_ready).unwrap().unwrap_err();
     assert_eq!(reason, "worker 0 was replaced by another process 1 in the middle of the trial");

@@ -3,7 +3,7 @@
 use std::fs;
 
 use bench_format::run::TrialState;
-use fakes::{Checkout, description, is_alive, wait_for};
+use fakes::{Checkout, is_alive, output_text, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 
 mod fakes;
@@ -27,7 +27,7 @@ fn a_gateway_finds_its_inference_and_both_are_read_and_stopped() {
     checkout.gateway("gateway", "honest");
     checkout.plan("fake", "services: [gateway]\n", "  inference_env: {FAKE_SETTING: ladder}\n");
     let output = checkout.run(RUN);
-    assert_eq!(output.status.code(), Some(0), "{}", description(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
     let url = logged(&checkout, "gateway", "service.log", "INFERENCE_URL");
     assert!(url[0].starts_with("http://127.0.0.1:"), "{url:?}");
     assert_eq!(logged(&checkout, "gateway", "inference.log", "FAKE_SETTING"), ["ladder"]);
@@ -43,13 +43,13 @@ fn a_gateway_finds_its_inference_and_both_are_read_and_stopped() {
 }
 
 #[test]
-fn every_service_of_a_tier_finds_a_fresh_inference_of_the_same_seed() {
+fn every_service_of_a_tier_gets_a_fresh_inference_with_the_same_seed() {
     let checkout = Checkout::new();
     checkout.gateway("one", "honest");
     checkout.gateway("two", "honest");
     checkout.plan("fake", "services: [one, two]\n", "");
     let output = checkout.run(RUN);
-    assert_eq!(output.status.code(), Some(0), "{}", description(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
     let seed = |service: &str| logged(&checkout, service, "inference.log", "MODEL_SEED");
     assert_eq!((seed("one"), seed("one").len()), (seed("two"), 1));
     let pids: Vec<u32> = checkout
@@ -66,16 +66,16 @@ fn inference_that_never_gets_ready_is_named_and_its_service_is_not_started() {
     checkout.gateway("gateway", "never-ready");
     checkout.plan("fake", "services: [gateway]\n", "");
     let output = checkout.run(RUN);
-    assert_eq!(output.status.code(), Some(2), "{}", description(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", output_text(&output));
     let TrialState::Failed { reason } = &checkout.run_file().trials[0].state else {
-        panic!("{}", description(&output))
+        panic!("{}", output_text(&output))
     };
     assert!(reason.contains("inference did not become ready: it ended without a ready line"), "{reason}");
     assert!(!checkout.path("results/r/trials/gateway/throughput/standard/4-p1-r1/service.log").exists());
 }
 
 #[test]
-fn inference_that_dies_in_the_window_fails_that_trial_with_a_reason_and_no_other() {
+fn inference_that_dies_in_the_window_fails_only_that_trial_with_a_reason() {
     let checkout = Checkout::new();
     checkout.gateway("gateway", "honest");
     checkout.plan("fake", "services: [gateway, honest]\n", "  window_seconds: 3\n");
@@ -85,25 +85,25 @@ fn inference_that_dies_in_the_window_fails_that_trial_with_a_reason_and_no_other
     wait_for("load", || fs::read_to_string(&log).is_ok_and(|text| text.contains("was released")));
     kill_process(Pid::from_raw(pid(&checkout).unwrap() as i32).unwrap(), Signal::KILL).unwrap();
     let output = ladder.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "{}", description(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", output_text(&output));
     let run = checkout.run_file();
-    let TrialState::Failed { reason } = &run.trials[0].state else { panic!("{}", description(&output)) };
+    let TrialState::Failed { reason } = &run.trials[0].state else { panic!("{}", output_text(&output)) };
     assert!(reason.contains("inference ended (signal: 9 (SIGKILL))"), "{reason}");
-    assert!(description(&output).contains("inference ended"), "{}", description(&output));
+    assert!(output_text(&output).contains("inference ended"), "{}", output_text(&output));
     assert!(matches!(run.trials[1].state, TrialState::Finished { .. }), "{:?}", run.trials[1].state);
 }
 
 #[test]
-fn a_service_in_place_of_a_plan_climbs_the_plan_of_its_protocol() {
+fn a_service_name_instead_of_a_plan_climbs_its_protocols_plan() {
     let checkout = Checkout::new();
     checkout.gateway("gateway", "honest");
     let output = checkout.run("run gateway --run-id r --no-report");
-    assert_eq!(output.status.code(), Some(0), "{}", description(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
     let result = &checkout.results()[0];
     assert_eq!(result.reproduce, "ladder run fake --service gateway --only throughput/standard/4");
     checkout.plan("gateway", "services: [gateway]\n", "");
     let output = checkout.run("run gateway --no-report");
-    assert!(description(&output).contains("\"gateway\" is both a plan and a service"), "{}", description(&output));
+    assert!(output_text(&output).contains("\"gateway\" is both a plan and a service"), "{}", output_text(&output));
 }
 
 #[test]
@@ -111,15 +111,15 @@ fn an_unknown_name_is_an_error_with_a_suggestion() {
     let checkout = Checkout::new();
     let output = checkout.run("run honset --no-report");
     assert_eq!(output.status.code(), Some(2));
-    let found = description(&output);
+    let found = output_text(&output);
     assert!(
         found.contains("\"honset\" is neither a plan in plans/ nor a service; did you mean \"honest\"?"),
         "{found}"
     );
     let output = checkout.run("run zzzz --no-report");
     assert!(
-        description(&output).contains("plans: fake; services: dies, honest, liar, never-ready"),
+        output_text(&output).contains("plans: fake; services: dies, honest, liar, never-ready"),
         "{}",
-        description(&output)
+        output_text(&output)
     );
 }

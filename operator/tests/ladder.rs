@@ -6,7 +6,7 @@ use bench_format::{
     result::{ReasonKind, Validity},
     run::{RunState, TrialState},
 };
-use fakes::{Checkout, description, is_alive, wait_for};
+use fakes::{Checkout, is_alive, output_text, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 
 mod fakes;
@@ -26,10 +26,10 @@ fn signal(pid: u32, signal: Signal) {
 }
 
 #[test]
-fn a_climb_leaves_a_whole_bundle_and_exits_with_success() {
+fn a_climb_leaves_a_complete_bundle_and_exits_with_success() {
     let checkout = Checkout::new();
     let output = checkout.run(RUN);
-    assert_eq!(output.status.code(), Some(0), "{}", description(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
     let run = checkout.run_file();
     assert_eq!((run.state, run.trials.len()), (RunState::Finished, 1));
     assert_eq!(run.versions["honest"], "fake 1");
@@ -52,21 +52,21 @@ fn two_workers_make_one_result_whose_counts_are_their_sum() {
     let checkout = Checkout::new();
     checkout.plan("fake", "services: [honest]\nworkers: 2\n", "");
     let output = checkout.run(RUN);
-    assert_eq!(output.status.code(), Some(0), "{}", description(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
     let result = &checkout.results()[0];
     assert_eq!((result.workers.len(), result.connections.open, result.messages.sent), (2, 4, 40));
     assert_eq!(result.histograms["delay_ns"].count, 1000);
 }
 
 #[test]
-fn a_service_that_lies_is_found_and_the_exit_code_shows_it() {
+fn a_service_that_lies_makes_the_trial_invalid_and_sets_the_exit_code() {
     let checkout = Checkout::new();
     checkout.plan("fake", "services: [liar]\n", "");
     let output = checkout.run(RUN);
-    assert_eq!(output.status.code(), Some(2), "{}", description(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", output_text(&output));
     let Validity::Invalid { reasons } = &checkout.results()[0].validity else { panic!("valid") };
     assert_eq!(reasons[0].kind, ReasonKind::Unaccounted);
-    assert!(description(&output).contains("invalid: unaccounted"), "{}", description(&output));
+    assert!(output_text(&output).contains("invalid: unaccounted"), "{}", output_text(&output));
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn an_objective_that_does_not_hold_fails_the_run_and_the_assertion() {
     let output = checkout.run("assert results/r --junit junit.xml");
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        description(&output).starts_with("fail    honest/throughput/standard/4-p1-r1: delivered_per_second at least")
+        output_text(&output).starts_with("fail    honest/throughput/standard/4-p1-r1: delivered_per_second at least")
     );
     let xml = fs::read_to_string(checkout.path("junit.xml")).unwrap();
     let document = roxmltree::Document::parse(&xml).unwrap();
@@ -92,8 +92,8 @@ fn a_bundle_is_judged_again_and_one_without_trial_files_is_reported() {
     let folder = checkout.path("results/r/trials/honest/throughput/standard/4-p1-r1");
     let before = fs::read_to_string(folder.join("result.json")).unwrap();
     let output = checkout.run("judge results/r");
-    assert_eq!(output.status.code(), Some(0), "{}", description(&output));
-    assert!(description(&output).starts_with("honest/throughput/standard/4-p1-r1: valid"), "{}", description(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
+    assert!(output_text(&output).starts_with("honest/throughput/standard/4-p1-r1: valid"), "{}", output_text(&output));
     assert_eq!(fs::read_to_string(folder.join("result.json")).unwrap(), before);
 
     let service = fs::read_to_string(folder.join("service.json")).unwrap();
@@ -104,7 +104,7 @@ fn a_bundle_is_judged_again_and_one_without_trial_files_is_reported() {
     fs::remove_file(folder.join("trial.json")).unwrap();
     let output = checkout.run("judge results/r");
     assert_eq!(output.status.code(), Some(1));
-    assert!(description(&output).contains("has no trial.json"), "{}", description(&output));
+    assert!(output_text(&output).contains("has no trial.json"), "{}", output_text(&output));
 }
 
 #[test]
@@ -116,15 +116,15 @@ fn a_bundle_that_disagrees_with_itself_is_no_pass() {
     fs::remove_file(path).unwrap();
     let output = checkout.run("assert results/r");
     assert_eq!(output.status.code(), Some(2));
-    assert!(description(&output).contains("failed to read"), "{}", description(&output));
+    assert!(output_text(&output).contains("failed to read"), "{}", output_text(&output));
 }
 
 #[test]
-fn a_service_that_never_gets_ready_is_a_row_with_its_last_output_and_the_run_continues() {
+fn a_service_that_never_gets_ready_fails_its_trials_and_the_run_continues() {
     let checkout = Checkout::new();
     checkout.plan("fake", "services: [never-ready, honest]\nrepeats: 3\nservice_process: repeat\n", "");
     let output = checkout.run(RUN);
-    assert_eq!(output.status.code(), Some(2), "{}", description(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", output_text(&output));
     let states = states(&checkout);
     let reasons: Vec<&str> = states
         .iter()
@@ -140,26 +140,26 @@ fn a_service_that_never_gets_ready_is_a_row_with_its_last_output_and_the_run_con
 }
 
 #[test]
-fn a_service_that_dies_under_load_is_a_row_with_its_reason() {
+fn a_service_that_dies_under_load_fails_its_trial_with_a_reason() {
     let checkout = Checkout::new();
     checkout.plan("fake", "services: [dies, honest]\n", "");
     let output = checkout.run(RUN);
-    assert_eq!(output.status.code(), Some(2), "{}", description(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", output_text(&output));
     let states = states(&checkout);
     let TrialState::Failed { reason } = &states[0] else { panic!("{:?}", states[0]) };
-    assert!(reason.contains("dies ended (exit status: 9)") && reason.contains("dying as I was told"), "{reason}");
+    assert!(reason.contains("dies ended (exit status: 9)") && reason.contains("dying as configured"), "{reason}");
     assert!(finished(&states[1]), "{:?}", states[1]);
 }
 
 #[test]
-fn a_worker_that_dies_is_a_row_with_its_last_output() {
+fn a_worker_that_dies_fails_its_trial_with_its_last_output() {
     let checkout = Checkout::new();
     let output = checkout.ladder(RUN).env("FAKE_WORKER_FLAW", "dies").output().unwrap();
-    assert_eq!(output.status.code(), Some(2), "{}", description(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", output_text(&output));
     let states = states(&checkout);
     let TrialState::Failed { reason } = &states[0] else { panic!("{:?}", states[0]) };
     assert!(reason.contains("worker 0 ended (exit status: 5)"), "{reason}");
-    assert!(reason.contains("worker 0 dies as it was told"), "{reason}");
+    assert!(reason.contains("worker 0 dies as configured"), "{reason}");
 }
 
 #[test]
@@ -168,10 +168,10 @@ fn a_missing_worker_program_is_an_error_that_names_the_build_command() {
     fs::remove_file(checkout.path("bin/fake-worker")).unwrap();
     let output = checkout.run(RUN);
     assert_eq!(output.status.code(), Some(2));
-    let description = description(&output);
+    let output_text = output_text(&output);
     assert!(
-        description.contains("no program \"fake-worker\" beside ladder or on PATH; build it: cargo build"),
-        "{description}"
+        output_text.contains("no program \"fake-worker\" beside ladder or on PATH; build it: cargo build"),
+        "{output_text}"
     );
 }
 
@@ -193,14 +193,14 @@ fn ctrl_c_stops_everything_and_the_run_can_be_resumed() {
     let first = fs::read(checkout.path("results/r/trials/honest/throughput/standard/4-p1-r1/result.json")).unwrap();
 
     let output = checkout.run("run --resume r --no-report");
-    assert_eq!(output.status.code(), Some(0), "{}", description(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
     assert!(states(&checkout).iter().all(finished));
     let again = fs::read(checkout.path("results/r/trials/honest/throughput/standard/4-p1-r1/result.json")).unwrap();
     assert!(first == again, "a finished trial was climbed again");
 }
 
 #[test]
-fn kill_9_takes_the_children_along_and_costs_only_the_trial_in_flight() {
+fn kill_9_ends_the_children_too_and_costs_only_the_trial_in_flight() {
     let checkout = Checkout::new();
     checkout.plan("fake", "services: [honest]\nrepeats: 2\n", "  window_seconds: 1\n");
     let pid_file = checkout.path("pid");
@@ -216,7 +216,7 @@ fn kill_9_takes_the_children_along_and_costs_only_the_trial_in_flight() {
     assert_eq!(states(&checkout)[1], TrialState::Started { attempt: 1 });
 
     let output = checkout.run("run --resume r --no-report");
-    assert_eq!(output.status.code(), Some(0), "{}", description(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
     let attempts: Vec<u32> = checkout.results().iter().map(|result| result.attempt).collect();
     assert_eq!(attempts, [1, 2]);
 }
@@ -227,14 +227,14 @@ fn a_plan_check_names_every_mistake_at_once() {
     checkout.plan("bad", "services: [honset]\nrepeats: 0\n", "  objectives: [{figure: failed_share}]\n");
     let output = checkout.run("plan check plans/bad.yaml plans/fake.yaml");
     assert_eq!(output.status.code(), Some(2));
-    let description = description(&output);
+    let output_text = output_text(&output);
     assert!(
-        description.contains("plans/bad.yaml: services[0]: no service \"honset\"; did you mean \"honest\"?"),
-        "{description}"
+        output_text.contains("plans/bad.yaml: services[0]: no service \"honset\"; did you mean \"honest\"?"),
+        "{output_text}"
     );
-    assert!(description.contains("plans/bad.yaml: repeats: 0 trials measure nothing"), "{description}");
-    assert!(description.contains("plans/bad.yaml: ladders[0].objectives[0]: no bound"), "{description}");
-    assert!(description.contains("plans/fake.yaml: 1 trials"), "{description}");
+    assert!(output_text.contains("plans/bad.yaml: repeats: 0 trials measure nothing"), "{output_text}");
+    assert!(output_text.contains("plans/bad.yaml: ladders[0].objectives[0]: no bound"), "{output_text}");
+    assert!(output_text.contains("plans/fake.yaml: 1 trials"), "{output_text}");
 }
 
 #[test]
@@ -242,10 +242,10 @@ fn a_service_on_the_command_line_takes_the_place_of_the_plans() {
     let checkout = Checkout::new();
     checkout.service("other", "honest");
     let output = checkout.run(&format!("{RUN} --service other"));
-    assert_eq!(output.status.code(), Some(0), "{}", description(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
     assert_eq!(checkout.run_file().trials[0].trial.service, "other");
     let output = checkout.run("run fake --service ohter --no-report");
-    assert!(description(&output).contains("did you mean \"other\"?"), "{}", description(&output));
+    assert!(output_text(&output).contains("did you mean \"other\"?"), "{}", output_text(&output));
 }
 
 #[test]
@@ -254,11 +254,11 @@ fn a_run_id_is_not_used_twice() {
     assert_eq!(checkout.run(RUN).status.code(), Some(0));
     let output = checkout.run(RUN);
     assert_eq!(output.status.code(), Some(2));
-    assert!(description(&output).contains("resume it with --resume r"), "{}", description(&output));
+    assert!(output_text(&output).contains("resume it with --resume r"), "{}", output_text(&output));
 }
 
 #[test]
-fn the_report_command_gets_the_bundle_and_its_failure_does_not_touch_the_verdict() {
+fn the_report_command_gets_the_bundle_and_its_failure_does_not_change_the_verdict() {
     let checkout = Checkout::new();
     let output = checkout.run("run fake --run-id r --report-command ls");
     let printed = String::from_utf8_lossy(&output.stdout);
@@ -267,5 +267,5 @@ fn the_report_command_gets_the_bundle_and_its_failure_does_not_touch_the_verdict
     assert!(printed.trim_end().ends_with("results/r/report/report.html"), "{printed}");
     let output = checkout.run("run fake --run-id r2 --report-command false");
     assert_eq!(output.status.code(), Some(0));
-    assert!(description(&output).contains("failed to make the report"), "{}", description(&output));
+    assert!(output_text(&output).contains("failed to make the report"), "{}", output_text(&output));
 }

@@ -52,7 +52,7 @@ async fn a_process_runs_on_its_cpus_and_banners_before_the_json_line_are_skipped
 }
 
 #[tokio::test]
-async fn a_process_that_ignores_sigterm_is_killed_with_its_whole_group() {
+async fn a_process_that_ignores_sigterm_is_killed_with_its_group() {
     let folder = folder();
     let script = "trap '' TERM; sleep 1000 & echo \"{$!}\"; wait; wait";
     let mut running = Running::start(launch(&folder, script)).unwrap();
@@ -73,21 +73,18 @@ async fn a_dropped_process_is_dead() {
 }
 
 #[tokio::test]
-async fn last_output_is_the_end_of_standard_error() {
+async fn the_last_output_is_quoted_from_standard_error() {
     let folder = folder();
     let script = "for i in $(seq 30); do echo \"line $i\" >&2; done; exit 4";
     let mut running = Running::start(launch(&folder, script)).unwrap();
     assert_eq!(running.first_json_line().await.unwrap(), None);
     assert_eq!(running.describe_wait().await, "exit status: 4");
-    let description = running.last_output();
-    assert!(
-        description.contains("line 30") && description.contains("line 11") && !description.contains("line 10\n"),
-        "{description}"
-    );
+    let quoted = running.last_output();
+    assert!(quoted.contains("line 30") && quoted.contains("line 11") && !quoted.contains("line 10\n"), "{quoted}");
 }
 
 #[tokio::test]
-async fn a_program_that_is_not_there_is_named() {
+async fn a_missing_program_is_named() {
     let folder = folder();
     let mut launch = launch(&folder, "");
     launch.program = "bin/nothing".into();
@@ -109,7 +106,7 @@ async fn cpu_time_is_the_kernels_and_counts_all_threads() {
     assert!(process::rss_bytes(pid).unwrap() > 100_000);
     running.stop(Duration::from_secs(5)).await;
     assert!(process::cpu_ns(pid).is_err());
-    assert!(process::added_up(&process::family(pid), process::cpu_ns).is_err());
+    assert!(process::sum_over(&process::process_tree(pid), process::cpu_ns).is_err());
 }
 
 /// A quota can only be tested where cgroups are writable; elsewhere the test checks that the refusal has a reason.
@@ -120,7 +117,7 @@ async fn a_fraction_of_a_cpu_is_enforced_by_a_quota_or_refused() {
         Err(reason) => return assert!(!reason.is_empty()),
     };
     let group: Box<dyn Cgroup> = hierarchy.create("test-quota", 0.2).unwrap();
-    let door = PathBuf::from(group.doors()[0].parent().unwrap());
+    let procs_file = PathBuf::from(group.procs_files()[0].parent().unwrap());
     let folder = folder();
     let mut launch = launch(&folder, "echo \"{}\"; while :; do :; done");
     launch.cgroup = Some(group);
@@ -134,15 +131,15 @@ async fn a_fraction_of_a_cpu_is_enforced_by_a_quota_or_refused() {
     assert!(share < 0.25, "it used {share} of a CPU");
     assert!(running.cgroup().unwrap().throttled_periods().unwrap() > 0);
     running.stop(Duration::from_secs(1)).await;
-    assert!(!door.exists(), "{} was left behind", door.display());
+    assert!(!procs_file.exists(), "{} was left behind", procs_file.display());
 }
 
 #[test]
-fn a_process_group_whose_ladder_has_ended_is_killed() {
+fn cgroups_of_ended_ladders_are_removed() {
     let parent = folder();
     let stale = parent.path().join("ws-ladder-4194305-service");
     let own = parent.path().join(format!("ws-ladder-{}-service", std::process::id()));
-    let foreign = parent.path().join("somebody-else");
+    let foreign = parent.path().join("other-program");
     [&stale, &own, &foreign].into_iter().for_each(|folder| fs::create_dir(folder).unwrap());
     Hierarchy::V2 { parent: parent.path().into() }.sweep();
     assert!(!stale.exists() && own.exists() && foreign.exists());
@@ -166,15 +163,15 @@ async fn child_processes_count_as_part_of_their_parent() {
     let child: u32 = line.trim_matches(['{', '}']).parse().unwrap();
     let parent: u32 =
         fs::read_to_string(format!("/proc/{child}/stat")).unwrap().split(' ').nth(3).unwrap().parse().unwrap();
-    fakes::wait_for("the grandchild", || process::family(parent).len() == 3);
-    let cpu_ns = || process::added_up(&process::family(parent), process::cpu_ns).unwrap();
+    fakes::wait_for("the grandchild", || process::process_tree(parent).len() == 3);
+    let cpu_ns = || process::sum_over(&process::process_tree(parent), process::cpu_ns).unwrap();
     let first = cpu_ns();
     fakes::wait_for("the child's CPU", || cpu_ns() > first + 10_000_000);
     assert!(process::cpu_ns(parent).unwrap() < process::cpu_ns(child).unwrap());
-    let family = process::family(parent);
-    let each = family.iter().map(|pid| process::rss_bytes(*pid).unwrap()).sum::<u64>();
+    let process_tree = process::process_tree(parent);
+    let each = process_tree.iter().map(|pid| process::rss_bytes(*pid).unwrap()).sum::<u64>();
     assert!(
-        process::added_up(&family, process::rss_bytes).unwrap() >= each / 2
+        process::sum_over(&process_tree, process::rss_bytes).unwrap() >= each / 2
             && each > process::rss_bytes(parent).unwrap()
     );
     running.stop(Duration::from_secs(5)).await;

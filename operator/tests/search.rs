@@ -8,7 +8,7 @@ use bench_format::{
     run::{Edge, Run, RunState, SearchStep, SearchTrial, TrialState},
     timeline::TimelineStep,
 };
-use fakes::{Checkout, description, wait_for};
+use fakes::{Checkout, output_text, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 
 mod fakes;
@@ -62,16 +62,16 @@ fn decisions(run: &Run) -> Vec<(u32, Option<SearchTrial>)> {
 fn the_capacity_of_a_service_is_found_and_confirmed() {
     let checkout = checkout("honest");
     let output = search(&checkout, "search honest --run-id r --no-report");
-    assert_eq!(output.status.code(), Some(0), "{}", description(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
     let run = checkout.run_file();
     let found = run.searches[0].found.as_ref().unwrap();
     assert_eq!((found.confirmed, found.first_solid_fail), (Some(21), Some(22)), "{found:?}");
     assert_eq!((found.edge, found.gates.len(), found.at_least), (Some(Edge::Latency), 1, false));
     assert_eq!((found.goals[0].lower, found.goals[0].upper), (Some(21), Some(22)));
     assert!(
-        description(&output).contains("confirmed 21 ↔ first solid fail 22, gate response p50 <= 100 ms"),
+        output_text(&output).contains("confirmed 21 ↔ first solid fail 22, gate response p50 <= 100 ms"),
         "{}",
-        description(&output)
+        output_text(&output)
     );
     // One process for all trials that look for bounds, and one for each confirmed load.
     let timeline = operator::store::read_timeline(&checkout.path("results/r"));
@@ -80,40 +80,36 @@ fn the_capacity_of_a_service_is_found_and_confirmed() {
     let confirming = &run.trials.last().unwrap().trial;
     assert_eq!((confirming.tier, confirming.process), (22, 2));
     assert_eq!(checkout.result(confirming).figures.window_seconds, 0.2);
-    assert_eq!(
-        checkout.run("assert results/r").status.code(),
-        Some(0),
-        "trials that fail are what a search is made of"
-    );
+    assert_eq!(checkout.run("assert results/r").status.code(), Some(0), "failed trials of a search count as failures");
 }
 
 #[test]
-fn a_search_that_is_taken_up_again_decides_the_same() {
-    let whole = checkout("honest");
-    search(&whole, "search honest --run-id r --no-report");
-    let broken = checkout("honest");
-    let mut command = broken.ladder("search fake-search --run-id r --no-report");
+fn a_resumed_search_makes_the_same_decisions() {
+    let uninterrupted = checkout("honest");
+    search(&uninterrupted, "search honest --run-id r --no-report");
+    let resumed = checkout("honest");
+    let mut command = resumed.ladder("search fake-search --run-id r --no-report");
     let mut child = command.env("FAKE_CAPACITY", CAPACITY).spawn().unwrap();
     let many = || {
-        let run = operator::store::read_run(&broken.path("results/r"));
+        let run = operator::store::read_run(&resumed.path("results/r"));
         run.is_ok_and(|run| run.trials.len() >= 4)
     };
     wait_for("a few trials", many);
     kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::TERM).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(143));
-    assert!(broken.run_file().searches[0].found.is_none());
-    let output = search(&broken, "run --resume r --no-report");
-    assert_eq!(output.status.code(), Some(0), "{}", description(&output));
-    let (whole, broken) = (whole.run_file(), broken.run_file());
-    assert_eq!((decisions(&broken), &broken.searches), (decisions(&whole), &whole.searches));
-    assert_eq!(broken.state, RunState::Finished);
+    assert!(resumed.run_file().searches[0].found.is_none());
+    let output = search(&resumed, "run --resume r --no-report");
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
+    let (uninterrupted, resumed) = (uninterrupted.run_file(), resumed.run_file());
+    assert_eq!((decisions(&resumed), &resumed.searches), (decisions(&uninterrupted), &uninterrupted.searches));
+    assert_eq!(resumed.state, RunState::Finished);
 }
 
 #[test]
 fn a_service_that_dies_under_the_smallest_load_has_no_capacity() {
     let checkout = checkout("dies");
     let output = search(&checkout, "search fake-search --run-id r --no-report");
-    assert_eq!(output.status.code(), Some(1), "{}", description(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", output_text(&output));
     let run = checkout.run_file();
     let found = run.searches[0].found.as_ref().unwrap();
     assert_eq!((found.confirmed, found.first_solid_fail, found.edge), (None, Some(4), Some(Edge::Errors)));
@@ -126,22 +122,22 @@ fn a_plan_that_cannot_be_searched_is_refused_with_the_reason() {
     let checkout = checkout("honest");
     let output = checkout.run("search nothing");
     assert!(
-        description(&output).contains("\"nothing\" is neither a plan in plans/ nor a service"),
+        output_text(&output).contains("\"nothing\" is neither a plan in plans/ nor a service"),
         "{}",
-        description(&output)
+        output_text(&output)
     );
     let output = checkout.run("search fake");
     assert!(
-        description(&output).contains("plans/fake.yaml has a search; plans/stt-search.yaml shows one"),
+        output_text(&output).contains("plans/fake.yaml has a search; plans/stt-search.yaml shows one"),
         "{}",
-        description(&output)
+        output_text(&output)
     );
     let output = checkout.run("run fake-search");
-    assert!(description(&output).contains("it has no tiers: use ladder search"), "{}", description(&output));
+    assert!(output_text(&output).contains("it has no tiers: use ladder search"), "{}", output_text(&output));
     let output = checkout.run("search honest --from 90");
     assert!(
-        description(&output).contains("ladders[0].search.to: 80 is not above from (90)"),
+        output_text(&output).contains("ladders[0].search.to: 80 is not above from (90)"),
         "{}",
-        description(&output)
+        output_text(&output)
     );
 }

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from server import Service, arguments, told_metrics_port
+from server import Service, arguments, metrics_port_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "wse-server"))
 from bench_backpressure import Backpressure, Offer
@@ -42,7 +42,7 @@ def main() -> None:
         "--offered-deliveries",
         type=positive,
         default=os.environ.get("OFFERED_DELIVERIES") or None,
-        help="deliveries per second that a flood comes to; without it as many messages as the server's queue takes",
+        help="deliveries per second of a flood; without it, as many messages as the server's queue accepts",
     )
     FanoutService(parser.parse_args()).run()
 
@@ -51,7 +51,7 @@ class FanoutService(Service):
     """The server, its application, and the publisher between them."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        super().__init__(options.port, told_metrics_port(options), options.max_connections, discard=False)
+        super().__init__(options.port, metrics_port_of(options), options.max_connections, discard=False)
         self.subscribers = Subscribers()
         self.books = SubscriberBooks(self.subscribers)
         publishing = options_of(options)

@@ -31,7 +31,7 @@ HOST = "127.0.0.1"
 DRAIN_MESSAGES = 1024
 DRAIN_MS = 50
 # Messages that were taken from the queue are counted within this time.
-REST_SECONDS = 2 * DRAIN_MS / 1000
+IDLE_SECONDS = 2 * DRAIN_MS / 1000
 START_SECONDS = 10.0
 
 
@@ -40,12 +40,12 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--discard", action="store_true", help="leave drain mode off: messages are parsed and dropped")
     options = parser.parse_args()
-    Service(options.port, told_metrics_port(options), options.max_connections, discard=options.discard).run()
+    Service(options.port, metrics_port_of(options), options.max_connections, discard=options.discard).run()
 
 
-def arguments(words: str | None) -> argparse.ArgumentParser:
+def arguments(description: str | None) -> argparse.ArgumentParser:
     """The parser of the command line. PORT and METRICS_PORT of the environment are the defaults of their flags."""
-    parser = argparse.ArgumentParser(description=words)
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--port", type=int, default=int(os.environ.get("PORT", "5006")), help="0 lets the kernel pick")
     metrics = os.environ.get("METRICS_PORT")
     parser.add_argument(
@@ -55,7 +55,7 @@ def arguments(words: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def told_metrics_port(options: argparse.Namespace) -> int:
+def metrics_port_of(options: argparse.Namespace) -> int:
     """The metrics port: the configured one, else 1000 above the port, or 0 if the kernel chooses the port."""
     if options.metrics_port is not None:
         return int(options.metrics_port)
@@ -78,11 +78,11 @@ class Service:
         self.books = Books()
         # Number of all drained events, connects and disconnects included.
         self.drained = 0
-        # See `_left_over`.
-        self.resting = threading.Lock()
+        # See `_consumed_and_queued`.
+        self.idle_lock = threading.Lock()
         self.last_counts = (0, 0, 0)
         self.answered = 0
-        self.started = self.moved = time.monotonic()
+        self.started = self.changed_at = time.monotonic()
         self.stopping = False
         self.server = RustWSEServer(
             HOST, self.port, max_connections, jwt_secret=SECRET, jwt_issuer=ISSUER, jwt_audience=AUDIENCE
@@ -91,14 +91,14 @@ class Service:
 
     def run(self) -> None:
         """Starts the server, prints the ready line, delivers messages until a signal arrives, and stops the server."""
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         if not self.discard:
             self.server.enable_drain_mode()
         self.server.start()
-        self._wait_until_it_listens()
+        self._wait_until_listening()
         self._started()
         threading.Thread(target=self.http.serve_forever, name="metrics", daemon=True).start()
         self._announce()
@@ -121,7 +121,7 @@ class Service:
     def _stop(self, _signal: int, _frame: FrameType | None) -> None:
         self.stopping = True
 
-    def _wait_until_it_listens(self) -> None:
+    def _wait_until_listening(self) -> None:
         """Connects until the server accepts, because its `start()` neither waits nor reports an error."""
         deadline = time.monotonic() + START_SECONDS
         while True:
@@ -168,7 +168,7 @@ class Service:
             # The reference reports neither what it answered nor what it dropped here; all counts as discarded.
             messages |= {"consumed": 0, "delivered": 0, "dropped": {"discarded": received}, "queued": 0}
         else:
-            consumed, queued = self._left_over(received, delivered, dropped, queued)
+            consumed, queued = self._consumed_and_queued(received, delivered, dropped, queued)
             messages |= {
                 "consumed": consumed,
                 "delivered": delivered,
@@ -196,19 +196,19 @@ class Service:
             "application": None if self.discard else application,
         }
 
-    def _left_over(self, received: int, delivered: int, dropped: int, queued: int) -> tuple[int, int]:
+    def _consumed_and_queued(self, received: int, delivered: int, dropped: int, queued: int) -> tuple[int, int]:
         """Of the messages neither delivered nor dropped: how many the server answered itself, and how many are queued.
 
         The server doesn't count what it answers. While counters change, messages that left the queue may not be counted
-        yet, so they are reported as queued. The rest is taken as answered once nothing has changed for `REST_SECONDS`.
+        yet, so they are reported as queued. The rest is taken as answered once nothing has changed for `IDLE_SECONDS`.
         """
-        counts, left = (received, delivered, dropped), received - delivered - dropped
-        with self.resting:
+        counts, remaining = (received, delivered, dropped), received - delivered - dropped
+        with self.idle_lock:
             if counts != self.last_counts:
-                self.last_counts, self.moved = counts, time.monotonic()
-            if queued == 0 and time.monotonic() - self.moved > REST_SECONDS:
-                self.answered = max(self.answered, left)
-            return self.answered, max(0, left - self.answered)
+                self.last_counts, self.changed_at = counts, time.monotonic()
+            if queued == 0 and time.monotonic() - self.changed_at > IDLE_SECONDS:
+                self.answered = max(self.answered, remaining)
+            return self.answered, max(0, remaining - self.answered)
 
     def counters(self) -> dict[str, int]:
         """The server's own Prometheus counters that have no labels, by name."""

@@ -28,14 +28,14 @@ MESSAGEPACK_BYTES = 4
 # Size of an end offset in concatenated messages: an unsigned 32-bit integer, "I" in `array` and `memoryview`.
 END_BYTES = 4
 # Cached end offsets of messages of one size, by size; not used when sizes vary.
-RULERS: dict[int, bytes] = {}
-MOST_RULERS = 64
-LEAST_RULER = 1024
+EVEN_OFFSETS: dict[int, bytes] = {}
+MAXIMAL_EVEN_OFFSETS = 64
+MINIMAL_EVEN_OFFSETS = 1024
 # The digits at one decimal place of successive numbers, by place value: from the start of a cycle to beyond its end.
-MOST_SUCCESSIVE = 10_000
+MAXIMAL_SUCCESSIVE = 10_000
 DIGITS_OF = [str(digit).encode() for digit in range(10)]
 CYCLES = {
-    scale: b"".join(digit * scale for digit in DIGITS_OF) * (1 + MOST_SUCCESSIVE // scale)
+    scale: b"".join(digit * scale for digit in DIGITS_OF) * (1 + MAXIMAL_SUCCESSIVE // scale)
     for scale in (1, 10, 100, 1000)
 }
 
@@ -107,7 +107,7 @@ class Books:
             return books
 
 
-class Place(NamedTuple):
+class NumberPosition(NamedTuple):
     """Position of a message's number. Later messages probably have it there, and a check is cheaper than a search."""
 
     frame: tuple[tuple[int, int], ...]
@@ -125,7 +125,7 @@ def deliver_until(stopping: Callable[[], bool], deliver: Callable[[], int]) -> N
             time.sleep(LINGER_SECONDS)
 
 
-def find_number(data: bytes) -> tuple[int, Place | None] | None:
+def find_number(data: bytes) -> tuple[int, NumberPosition | None] | None:
     """Finds the number of a message, and its position if later messages can be read from there."""
     at = data.find(JSON_NUMBER)
     if at >= 0:
@@ -135,37 +135,37 @@ def find_number(data: bytes) -> tuple[int, Place | None] | None:
         first, end = digits.start(1), digits.end()
         frame = (*enumerate(data[at:first], at), *enumerate(data[end : end + 1], end))
         # Without a byte after it, the number could have more digits in a longer message.
-        return int(digits[1]), Place(frame, range(first, end), True) if end < len(data) else None
+        return int(digits[1]), NumberPosition(frame, range(first, end), True) if end < len(data) else None
     at = data.find(MESSAGEPACK_NUMBER)
     if at < 0:
         return None
     first = at + len(MESSAGEPACK_NUMBER)
     number = data[first : first + MESSAGEPACK_BYTES]
-    place = Place(tuple(enumerate(MESSAGEPACK_NUMBER, at)), range(first, first + MESSAGEPACK_BYTES), False)
-    return int.from_bytes(number), place if len(number) == MESSAGEPACK_BYTES else None
+    position = NumberPosition(tuple(enumerate(MESSAGEPACK_NUMBER, at)), range(first, first + MESSAGEPACK_BYTES), False)
+    return int.from_bytes(number), position if len(number) == MESSAGEPACK_BYTES else None
 
 
-def are_even(ends: bytes, size: int) -> bool:
+def have_equal_size(ends: bytes, size: int) -> bool:
     """Whether all messages with these end offsets have one size."""
-    ruler = RULERS.get(size)
-    if ruler is None or len(ruler) < len(ends):
+    offsets = EVEN_OFFSETS.get(size)
+    if offsets is None or len(offsets) < len(ends):
         if memoryview(ends).cast("I")[0] != size:
             return False
-        if len(RULERS) >= MOST_RULERS:
-            RULERS.clear()
-        count = max(LEAST_RULER, len(ends) // END_BYTES)
-        ruler = RULERS[size] = array("I", range(size, size * (count + 1), size)).tobytes()
-    return ruler.startswith(ends)
+        if len(EVEN_OFFSETS) >= MAXIMAL_EVEN_OFFSETS:
+            EVEN_OFFSETS.clear()
+        count = max(MINIMAL_EVEN_OFFSETS, len(ends) // END_BYTES)
+        offsets = EVEN_OFFSETS[size] = array("I", range(size, size * (count + 1), size)).tobytes()
+    return offsets.startswith(ends)
 
 
-def are_successive(place: Place, table: bytes, size: int, count: int, first: int) -> bool:
+def are_successive(position: NumberPosition, table: bytes, size: int, count: int, first: int) -> bool:
     """Whether the numbers of the messages are `first` and its successors, by a check of every digit."""
-    if count > MOST_SUCCESSIVE:
+    if count > MAXIMAL_SUCCESSIVE:
         return False
     scale = 1
-    for offset in reversed(place.number):
+    for offset in reversed(position.number):
         digit = first // scale % 10
-        if scale < MOST_SUCCESSIVE:
+        if scale < MAXIMAL_SUCCESSIVE:
             start = first % (scale * 10)
             expected = CYCLES[scale][start : start + count]
         else:
@@ -179,45 +179,45 @@ def are_successive(place: Place, table: bytes, size: int, count: int, first: int
     return first + count <= scale
 
 
-def sum_columns(place: Place, table: bytes, size: int, count: int) -> int | None:
+def sum_columns(position: NumberPosition, table: bytes, size: int, count: int) -> int | None:
     """The sum of the messages' numbers, if every message has a number at exactly this position, else `None`.
 
     The messages are the rows of a table that is read by columns, so the work per message is a few bytes, in C.
     """
-    if place.number.stop > size:
+    if position.number.stop > size:
         return None
-    for offset, byte in place.frame:
+    for offset, byte in position.frame:
         if table[offset::size] != byte.to_bytes() * count:
             return None
-    if place.decimal:
-        digits = table[place.number.start : place.number.stop]
+    if position.decimal:
+        digits = table[position.number.start : position.number.stop]
         # The numbers of a connection are mostly consecutive.
-        if digits.isdigit() and are_successive(place, table, size, count, int(digits)):
+        if digits.isdigit() and are_successive(position, table, size, count, int(digits)):
             return count * int(digits) + count * (count - 1) // 2
-    base, zero = (10, ord("0")) if place.decimal else (256, 0)
+    base, zero = (10, ord("0")) if position.decimal else (256, 0)
     total = 0
-    for offset in place.number:
+    for offset in position.number:
         column = table[offset::size]
-        if place.decimal and not column.isdigit():
+        if position.decimal and not column.isdigit():
             return None
         total = total * base + sum(column) - zero * count
     return total
 
 
-def sum_run(data: bytes, ends: bytes, place: Place | None) -> tuple[int, int, Place | None]:
+def sum_run(data: bytes, ends: bytes, position: NumberPosition | None) -> tuple[int, int, NumberPosition | None]:
     """The sum of the messages' numbers, the number of messages without one, and the position for the next messages."""
     count = len(ends) // END_BYTES
     size = len(data) // count
-    even = size > 0 and are_even(ends, size)
-    total = sum_columns(place, data, size, count) if place and even else None
+    even = size > 0 and have_equal_size(ends, size)
+    total = sum_columns(position, data, size, count) if position and even else None
     if total is not None:
-        return total, 0, place
+        return total, 0, position
     bounds = memoryview(ends).cast("I")
     found = find_number(data[: bounds[0]])
-    place = found[1] if found else None
-    total = sum_columns(place, data, size, count) if place and even and count > 1 else None
+    position = found[1] if found else None
+    total = sum_columns(position, data, size, count) if position and even and count > 1 else None
     if total is not None:
-        return total, 0, place
+        return total, 0, position
     total = unnumbered = start = 0
     for end in bounds:
         found = find_number(data[start:end])
@@ -226,11 +226,11 @@ def sum_run(data: bytes, ends: bytes, place: Place | None) -> tuple[int, int, Pl
             unnumbered += 1
         else:
             total += found[0]
-            place = found[1]
-    return total, unnumbered, place
+            position = found[1]
+    return total, unnumbered, position
 
 
-def number_elsewhere(message: Any) -> Any:
+def find_decoded_number(message: Any) -> Any:
     """The number of a decoded message that has no type or no number in its payload; `None` if there is none."""
     if not isinstance(message, dict):
         return None
@@ -245,9 +245,9 @@ def count_packed(runs: Iterable[tuple[int, str | None, bytes, bytes]], books: Bo
 
     Adds them to the books.
     """
-    place = None
+    position = None
     for connection, _type, data, ends in runs:
-        total, unnumbered, place = sum_run(data, ends, place)
+        total, unnumbered, position = sum_run(data, ends, position)
         books.add(connection, len(ends) // END_BYTES, total, unnumbered)
 
 
@@ -267,7 +267,7 @@ def count_events(events: Iterable[tuple[str, str, Any]], books: Books) -> None:
                 _type = data["t"]
                 number = data["p"]["seq"]
             except (KeyError, TypeError):
-                number = number_elsewhere(data)
+                number = find_decoded_number(data)
             if number.__class__ is int:
                 total += number
             else:

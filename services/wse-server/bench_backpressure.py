@@ -10,22 +10,22 @@ from typing import Any, NamedTuple
 # Most messages between two readings of the backlog, so that subscribers that come or go are noticed soon.
 BURST_MESSAGES = 256
 # Shortest pause between two readings of a full backlog, because each takes CPU time from the server.
-LEAST_PAUSE_SECONDS = 0.004
-MOST_PAUSE_SECONDS = 0.05
+MINIMAL_PAUSE_SECONDS = 0.004
+MAXIMAL_PAUSE_SECONDS = 0.05
 
 
 class Backlog(NamedTuple):
     """The progress of an instance that delivers another instance's publications."""
 
-    handed_on: int
+    forwarded: int
     """Publications that were queued for its subscribers, plus those that it knows to be lost."""
     waiting_bytes: int
     """Bytes of queued publications that are not written to all subscribers yet; each publication counts once."""
 
 
-def until_half_is_free(limit: int, fell_bytes: int, seconds: float) -> float:
-    """Seconds until half of the limit is free, if the backlog keeps falling by `fell_bytes` in `seconds`."""
-    return seconds * limit / (2 * max(1, fell_bytes))
+def until_half_is_free(limit: int, drained_bytes: int, seconds: float) -> float:
+    """Seconds until half of the limit is free, if the backlog keeps falling by `drained_bytes` in `seconds`."""
+    return seconds * limit / (2 * max(1, drained_bytes))
 
 
 class Receivers:
@@ -37,52 +37,52 @@ class Receivers:
     """
 
     # Bounds of the pause between two readings, in seconds.
-    least_seconds = 0.001
-    most_seconds = 0.05
+    minimal_seconds = 0.001
+    maximal_seconds = 0.05
     # Publications that are missing when nothing has arrived for this many seconds are given up.
-    patience_seconds = 1.0
+    timeout_seconds = 1.0
 
-    def __init__(self, look: Callable[[], list[Backlog]]) -> None:
-        self._look = look
+    def __init__(self, read: Callable[[], list[Backlog]]) -> None:
+        self._read = read
         self._bases: list[int] | None = None
-        self._seen: list[Backlog] = []
-        self._looked = self._moved = 0.0
-        self._pause = self.least_seconds
+        self._backlogs: list[Backlog] = []
+        self._read_at = self._progress_at = 0.0
+        self._pause = self.minimal_seconds
 
     def begin(self, published: int) -> None:
         """Restarts the count: publications before this point are not waited for."""
-        self._seen = self._look()
-        self._bases = [published - one.handed_on for one in self._seen]
-        self._looked = self._moved = time.monotonic()
+        self._backlogs = self._read()
+        self._bases = [published - one.forwarded for one in self._backlogs]
+        self._read_at = self._progress_at = time.monotonic()
 
     def backlog(self, published: int, message_bytes: int, limit: int) -> int:
         """Bytes of the publications up to number `published` that the slowest instance has not delivered yet."""
         before = self._backlog(published, message_bytes)
         now = time.monotonic()
-        if before < limit // 2 or now < self._looked + self._pause:
+        if before < limit // 2 or now < self._read_at + self._pause:
             return before
-        seen, self._seen = self._seen, self._look()
+        known, self._backlogs = self._backlogs, self._read()
         after = self._backlog(published, message_bytes)
-        if seen != self._seen:
-            self._moved = now
-        elif now > self._moved + self.patience_seconds:
+        if known != self._backlogs:
+            self._progress_at = now
+        elif now > self._progress_at + self.timeout_seconds:
             self.begin(published)
-        pause = until_half_is_free(limit, before - after, now - self._looked)
-        self._pause = min(max(pause, self.least_seconds), self.most_seconds)
-        self._looked = now
+        pause = until_half_is_free(limit, before - after, now - self._read_at)
+        self._pause = min(max(pause, self.minimal_seconds), self.maximal_seconds)
+        self._read_at = now
         return after
 
-    def until_next_look(self) -> float:
-        """Seconds until the next reading."""
-        return max(0.0, self._looked + self._pause - time.monotonic())
+    def seconds_until_next_reading(self) -> float:
+        """How long no reading is due; 0 if one is due now."""
+        return max(0.0, self._read_at + self._pause - time.monotonic())
 
     def _backlog(self, published: int, message_bytes: int) -> int:
         if self._bases is None:
             return 0
         return max(
             (
-                max(0, published - base - seen.handed_on) * message_bytes + seen.waiting_bytes
-                for base, seen in zip(self._bases, self._seen, strict=True)
+                max(0, published - base - known.forwarded) * message_bytes + known.waiting_bytes
+                for base, known in zip(self._bases, self._backlogs, strict=True)
             ),
             default=0,
         )
@@ -94,18 +94,18 @@ class Offer:
     def __init__(self, deliveries_per_second: float, subscribers: Callable[[], int]) -> None:
         self._per_second = deliveries_per_second
         self._subscribers = subscribers
-        self._looked = 0.0
+        self._read_at = 0.0
         self._due = 0.0
 
     def begin(self) -> None:
         """Starts the schedule now."""
-        self._looked, self._due = time.monotonic(), 0.0
+        self._read_at, self._due = time.monotonic(), 0.0
 
     def burst(self) -> int:
         """The number of messages to publish now: a whole burst when that many are due, else 0."""
         now = time.monotonic()
-        self._due += (now - self._looked) * self._per_second / max(1, self._subscribers())
-        self._looked = now
+        self._due += (now - self._read_at) * self._per_second / max(1, self._subscribers())
+        self._read_at = now
         if self._due < BURST_MESSAGES:
             return 0
         self._due -= BURST_MESSAGES
@@ -129,7 +129,7 @@ class Backpressure:
         self._receivers = receivers
         self._offer = offer
         # Seconds to wait after `room()` returned 0.
-        self.pause_seconds = self._own_pause = LEAST_PAUSE_SECONDS
+        self.pause_seconds = self._server_pause = MINIMAL_PAUSE_SECONDS
         # The server's last full backlog and its time, if nothing was published since.
         self._full: tuple[int, float] | None = None
         self.kind = "receivers" if receivers else "engine" if self._backlog else "offer" if offer else "none"
@@ -146,19 +146,19 @@ class Backpressure:
         if not self._backlog:
             return self._offer.burst() if self._offer else BURST_MESSAGES
         backlog = self._backlog()
-        self._learn_own_pause(backlog)
-        self.pause_seconds = self._own_pause
+        self._adjust_server_pause(backlog)
+        self.pause_seconds = self._server_pause
         if self._receivers and backlog < self._limit:
             backlog = max(backlog, self._receivers.backlog(published, message_bytes, self._limit))
-            self.pause_seconds = max(LEAST_PAUSE_SECONDS, self._receivers.until_next_look())
+            self.pause_seconds = max(MINIMAL_PAUSE_SECONDS, self._receivers.seconds_until_next_reading())
         free = self._limit - backlog
         return max(1, min(BURST_MESSAGES, free // message_bytes)) if free > 0 else 0
 
-    def _learn_own_pause(self, backlog: int) -> None:
+    def _adjust_server_pause(self, backlog: int) -> None:
         """Adjusts the pause to the speed at which the server's backlog has fallen since it was full."""
         now = time.monotonic()
         if self._full:
             before, then = self._full
             pause = until_half_is_free(self._limit, before - backlog, now - then)
-            self._own_pause = min(max(pause, LEAST_PAUSE_SECONDS), MOST_PAUSE_SECONDS)
+            self._server_pause = min(max(pause, MINIMAL_PAUSE_SECONDS), MAXIMAL_PAUSE_SECONDS)
         self._full = (backlog, now) if backlog >= self._limit else None

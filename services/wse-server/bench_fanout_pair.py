@@ -18,15 +18,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from bench_fanout_server import MOST_CONNECTIONS
-from bench_links import INSTANCES_OWN
+from bench_fanout_server import MAXIMAL_CONNECTIONS
+from bench_links import INSTANCE_VARIABLES
 from bench_metrics import TEXT, MetricsPort, Page, json_page
-from bench_processes import Child, add, add_metrics, end
+from bench_processes import Child, add, add_metrics, stop_process
 from bench_publisher import add_arguments
 from bench_redis import PrivateRedis
 from bench_redis import version as redis_version
 from bench_server import listening_arguments, metrics_port
-from bench_tls import FOLDER, NOWHERE, Tls, generate
+from bench_tls import FOLDER, UNSPECIFIED_HOSTS, Tls, generate
 
 PROGRAM = str(Path(__file__).with_name("bench_fanout_server.py"))
 MODES = {"redis": ("pubsub", "subscribe"), "cluster": ("cluster", "cluster-subscribe")}
@@ -57,18 +57,22 @@ def main() -> None:
 def arguments() -> argparse.ArgumentParser:
     """The command line; LINK and TLS are the defaults of their flags."""
     environment = os.environ
-    parser = listening_arguments(__doc__, MOST_CONNECTIONS)
+    parser = listening_arguments(__doc__, MAXIMAL_CONNECTIONS)
     link = environment.get("LINK") or None
     if link is not None and link not in MODES:
         parser.error(f"LINK is {link!r}: set it to one of {', '.join(MODES)}")
-    parser.add_argument("--link", choices=list(MODES), default=link, required=link is None, help="what is between them")
+    parser.add_argument(
+        "--link", choices=list(MODES), default=link, required=link is None, help="link between the instances"
+    )
     parser.add_argument(
         "--tls",
         action="store_true",
         default=environment.get("TLS", "") not in ("", "0"),
-        help=f"encrypt that, with certificates that are made in {FOLDER}",
+        help=f"encrypt the cluster link, with certificates that are created in {FOLDER}",
     )
-    parser.add_argument("--version", action="store_true", help="print what it consists of and exit")
+    parser.add_argument(
+        "--version", action="store_true", help="print the versions of the engine and of Redis, and exit"
+    )
     add_arguments(parser)
     return parser
 
@@ -90,7 +94,7 @@ class Pair:
         self.publisher: Child | None = None
         self.subscriber: Child | None = None
         # Why the service ends: a signal (None), or the name of a process that exited.
-        self.ends: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self.exits: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def run(self) -> int:
         """Starts all processes, announces one service, and serves until a signal or the exit of a process.
@@ -106,53 +110,53 @@ class Pair:
             metrics = MetricsPort((self.host, metrics_port(self.options)), self.page)
             metrics.start()
             self._announce(metrics.port)
-            ended = self.ends.get()
+            ended = self.exits.get()
             metrics.stop()
             if ended is not None:
                 print(f"the {ended} ended", file=sys.stderr)
             return 0 if ended is None else 1
         finally:
-            self._end()
+            self._stop_all()
 
     def _stop(self, _signal: int, _frame: FrameType | None) -> None:
-        self.ends.put(None)
+        self.exits.put(None)
 
     def _start(self) -> None:
         """Starts the instances, the subscriber first, because the publisher needs its address."""
         options = self.options
         publishes, subscribes = MODES[options.link]
         # The instances must not inherit this process's own settings.
-        shared = {name: value for name, value in os.environ.items() if name not in INSTANCES_OWN}
-        more: list[str] = []
+        shared = {name: value for name, value in os.environ.items() if name not in INSTANCE_VARIABLES}
+        tls_flags: list[str] = []
         if options.link == "redis":
             self.redis = PrivateRedis()
             shared["REDIS_URL"] = self.redis.url
             threading.Thread(target=self._watch, args=("redis", self.redis.process), daemon=True).start()
         elif options.tls:
-            more = _tls_arguments(generate(Path(FOLDER), [self.host]))
+            tls_flags = _tls_arguments(generate(Path(FOLDER), [self.host]))
         ports = ["--port", str(options.port), "--max-connections", str(options.max_connections)]
         listens = ["--cluster-port", "0"] if options.link == "cluster" else []
-        self.subscriber = self._instance("subscriber", shared, ["--mode", subscribes, *ports, *listens, *more])
+        self.subscriber = self._instance("subscriber", shared, ["--mode", subscribes, *ports, *listens, *tls_flags])
         dials = ["--peers", _reachable(self.subscriber.ready["cluster_address"])] if options.link == "cluster" else []
         ahead = ["--subscriber-metrics", self.subscriber.metrics_address]
-        words = ["--mode", publishes, "--port", "0", "--max-connections", "1", *ahead, *dials, *more]
-        self.publisher = self._instance("publisher", shared, words + _publisher_arguments(options))
+        flags = ["--mode", publishes, "--port", "0", "--max-connections", "1", *ahead, *dials, *tls_flags]
+        self.publisher = self._instance("publisher", shared, flags + _publisher_arguments(options))
 
-    def _instance(self, name: str, environment: dict[str, str], words: list[str]) -> Child:
-        child = Child([PROGRAM, "--host", self.host, "--metrics-port", "0", *words], environment)
+    def _instance(self, name: str, environment: dict[str, str], flags: list[str]) -> Child:
+        child = Child([PROGRAM, "--host", self.host, "--metrics-port", "0", *flags], environment)
         threading.Thread(target=self._watch, args=(name, child.process), daemon=True).start()
         child.wait_until_ready()
         return child
 
     def _watch(self, name: str, process: Any) -> None:
         process.wait()
-        self.ends.put(name)
+        self.exits.put(name)
 
     def _wait_until_connected(self) -> None:
         deadline = time.monotonic() + CONNECTED_SECONDS
         while (page := self._ready())[0] != 200:
-            if not self.ends.empty():
-                ended = self.ends.get()
+            if not self.exits.empty():
+                ended = self.exits.get()
                 if ended is None:
                     sys.exit(0)
                 raise RuntimeError(f"the {ended} ended before both were connected")
@@ -185,11 +189,11 @@ class Pair:
             if path == "/stats/publisher":
                 return _page(path, *self.publisher.get(path))
             if path in ("/stats/links", "/metrics"):
-                answers = [child.get(path) for child in both]
-                worst = max(answers, key=lambda answer: answer[0])
+                responses = [child.get(path) for child in both]
+                worst = max(responses, key=lambda response: response[0])
                 if worst[0] != 200:
                     return _page(path, *worst)
-                bodies = [body for _, body in answers]
+                bodies = [body for _, body in responses]
                 return (
                     (200, TEXT, add_metrics(bodies))
                     if path == "/metrics"
@@ -204,10 +208,10 @@ class Pair:
         assert self.publisher is not None
         assert self.subscriber is not None
         try:
-            answers = [child.get("/readyz") for child in (self.publisher, self.subscriber)]
+            responses = [child.get("/readyz") for child in (self.publisher, self.subscriber)]
         except OSError as error:
             return 503, TEXT, f"an instance does not answer: {error}\n"
-        status, body = max(answers, key=lambda answer: answer[0])
+        status, body = max(responses, key=lambda response: response[0])
         return status, TEXT, body
 
     def _processes(self) -> dict[str, dict[str, int]]:
@@ -219,21 +223,21 @@ class Pair:
         found = {name: _usage(one.process.pid) for name, one in processes.items() if one is not None}
         return found | {"launcher": _usage(os.getpid())}
 
-    def _end(self) -> None:
+    def _stop_all(self) -> None:
         """Stops the publisher first, so that no publications are under way, then the subscriber, then Redis."""
         for child in (self.publisher, self.subscriber):
             if child is not None:
-                end(child.process, STOP_SECONDS)
+                stop_process(child.process, STOP_SECONDS)
         if self.redis is not None:
             self.redis.stop()
             self.redis.remove()
 
 
 def _publisher_arguments(options: argparse.Namespace) -> list[str]:
-    words = ["--message-size", str(options.message_size), "--backlog-bytes", str(options.backlog_bytes)]
+    flags = ["--message-size", str(options.message_size), "--backlog-bytes", str(options.backlog_bytes)]
     if options.rate is not None:
-        words += ["--rate", str(options.rate)]
-    return words + (["--publish-always"] if options.publish_always else [])
+        flags += ["--rate", str(options.rate)]
+    return flags + (["--publish-always"] if options.publish_always else [])
 
 
 def _tls_arguments(tls: Tls) -> list[str]:
@@ -243,7 +247,7 @@ def _tls_arguments(tls: Tls) -> list[str]:
 def _reachable(address: str) -> str:
     """The address for local clients of a listener: loopback if it listens on all interfaces."""
     host, _, port = address.rpartition(":")
-    return f"127.0.0.1:{port}" if host in NOWHERE else address
+    return f"127.0.0.1:{port}" if host in UNSPECIFIED_HOSTS else address
 
 
 def _usage(pid: int) -> dict[str, int]:

@@ -17,9 +17,9 @@ from bench_links import (
     LINKS,
     MODES,
     TOPIC,
+    InstanceClient,
+    InstanceClients,
     Interest,
-    Other,
-    Others,
     add_link_arguments,
     check_link_options,
     progress,
@@ -37,7 +37,7 @@ from bench_publisher import (
 from bench_server import Service, listening_arguments, metrics_port, secret_of, token
 
 # The limit of the published benchmarks.
-MOST_CONNECTIONS = 150_000
+MAXIMAL_CONNECTIONS = 150_000
 # Most bytes that an instance delivers for others and holds for its slowest subscriber; above it, it stops reading from
 # the link. Enough to keep every thread busy.
 HAND_ON_BYTES = 4 << 20
@@ -57,7 +57,7 @@ def main() -> None:
 
 def arguments() -> argparse.ArgumentParser:
     """The command line; MODE is the default of its flag."""
-    parser = listening_arguments(__doc__, MOST_CONNECTIONS)
+    parser = listening_arguments(__doc__, MAXIMAL_CONNECTIONS)
     mode = os.environ.get("MODE") or "broadcast"
     if mode not in MODES:
         parser.error(f"MODE is {mode!r}: set it to one of {', '.join(MODES)}")
@@ -101,11 +101,11 @@ class FanoutService(Service):
         if self.mode.link:
             self.books = TopicBooks(self.subscribers, partial(self.server.subscribe_connection, topics=[TOPIC]))
             self.link = LINKS[self.mode.link](options)
-        self.engine: Other | None = None
+        self.engine: InstanceClient | None = None
         self.publisher: Publisher | None = None
         self.interest: Interest | None = None
-        self.publishing = Other(options.publisher_metrics) if options.publisher_metrics else None
-        self.others = Others(options.subscriber_metrics) if options.subscriber_metrics else None
+        self.publishing = InstanceClient(options.publisher_metrics) if options.publisher_metrics else None
+        self.others = InstanceClients(options.subscriber_metrics) if options.subscriber_metrics else None
         self.metrics = MetricsPort((self.host, metrics_port(options)), self.page)
 
     def _more_options(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class FanoutService(Service):
             if path == "/stats/links" and self.link:
                 return json_page(self._links_of_both())
             if path == "/progress" and self.link:
-                return json_page(progress(self._links(), self.server.publish_backlog(), self.subscribers.here))
+                return json_page(progress(self._links(), self.server.publish_backlog(), self.subscribers.local))
         except OSError as error:
             return 503, TEXT, f"{error}\n"
         if path == "/readyz" and (self.stopping or not self._is_connected()):
@@ -147,8 +147,8 @@ class FanoutService(Service):
 
     def _links_of_both(self) -> Any:
         """The sum of this instance's link counters and those of the publishing instance."""
-        own = self._links()
-        return add("", [own, self.publishing.get("/stats/links")]) if self.publishing else own
+        links = self._links()
+        return add("", [links, self.publishing.get("/stats/links")]) if self.publishing else links
 
     def _links(self) -> Any:
         assert self.engine is not None
@@ -160,7 +160,7 @@ class FanoutService(Service):
     def _started(self) -> None:
         """Called when the server listens: connects links and starts publishing."""
         # Requests are frequent, so they share one connection.
-        self.engine = Other(f"{self.host}:{self.server.metrics_port}")
+        self.engine = InstanceClient(f"{self.host}:{self.server.metrics_port}")
         if self.link:
             self.link.connect(self.server)
         if self.mode.publishes:

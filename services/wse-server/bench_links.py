@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench_backpressure import Backlog
-from bench_metrics import ANSWER_SECONDS
+from bench_metrics import RESPONSE_SECONDS
 from bench_publisher import Subscribers
 from bench_tls import FOLDER, Tls, generate
 
@@ -45,7 +45,7 @@ MODES = {
 
 
 # Environment variables with the settings of a single instance.
-INSTANCES_OWN = (
+INSTANCE_VARIABLES = (
     *("HOST", "PORT", "METRICS_PORT", "MODE", "RATE", "MESSAGE_SIZE", "BACKLOG_BYTES", "PUBLISH_ALWAYS"),
     *("REDIS_URL", "PEERS", "CLUSTER_PORT", "CLUSTER_ADDR", "TLS_CERT", "TLS_KEY", "TLS_CA", "GENERATE_TLS"),
     *("PUBLISHER_METRICS", "SUBSCRIBER_METRICS"),
@@ -100,14 +100,14 @@ class Cluster:
 LINKS: dict[str, Callable[[argparse.Namespace], Redis | Cluster]] = {"redis": Redis, "cluster": Cluster}
 
 
-class Other:
+class InstanceClient:
     """A client of another instance's metrics port, with a persistent connection."""
 
     def __init__(self, address: str) -> None:
         """Takes the address of the metrics port as `host:port`."""
         host, _, port = address.rpartition(":")
         self.address = address
-        self._connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=ANSWER_SECONDS)
+        self._connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=RESPONSE_SECONDS)
         self._lock = threading.Lock()
 
     def get(self, path: str) -> Any:
@@ -122,13 +122,13 @@ class Other:
                 if self._connection.sock is None:
                     self._connection.connect()
                 self._connection.request("GET", path)
-                answer = self._connection.getresponse()
-                body = answer.read()
+                response = self._connection.getresponse()
+                body = response.read()
             except (OSError, http.client.HTTPException) as error:
                 self._connection.close()
                 raise OSError(f"{self.address}{path} does not answer: {error}") from error
-        if answer.status != 200:
-            raise OSError(f"{self.address}{path} answers {answer.status}: {body.decode().strip()}")
+        if response.status != 200:
+            raise OSError(f"{self.address}{path} answers {response.status}: {body.decode().strip()}")
         return json.loads(body)
 
     def close(self) -> None:
@@ -137,27 +137,27 @@ class Other:
             self._connection.close()
 
 
-class Others:
+class InstanceClients:
     """The subscribing instances, read from `/progress`; for one that doesn't answer, the last values are used."""
 
     def __init__(self, addresses: list[str]) -> None:
-        self._others = [Other(address) for address in addresses]
+        self._others = [InstanceClient(address) for address in addresses]
         self._last = [{"delivered": 0, "lost": 0, "backlog_bytes": 0, "subscribers": 0} for _ in addresses]
 
     def backlogs(self) -> list[Backlog]:
         """The progress of each instance."""
-        return [Backlog(one["delivered"] + one["lost"], one["backlog_bytes"]) for one in self._look()]
+        return [Backlog(one["delivered"] + one["lost"], one["backlog_bytes"]) for one in self._read()]
 
     def subscribers(self) -> int:
         """The number of subscribers of all instances."""
-        return sum(one["subscribers"] for one in self._look())
+        return sum(one["subscribers"] for one in self._read())
 
     def close(self) -> None:
         """Closes the connections to all other instances."""
         for other in self._others:
             other.close()
 
-    def _look(self) -> list[dict[str, int]]:
+    def _read(self) -> list[dict[str, int]]:
         for at, other in enumerate(self._others):
             try:
                 self._last[at] = other.get("/progress")
@@ -170,7 +170,7 @@ class Others:
 class Interest:
     """Polls the number of subscribers at other instances and reports it to the publisher."""
 
-    def __init__(self, server: Any, subscribers: Subscribers, others: Others | None) -> None:
+    def __init__(self, server: Any, subscribers: Subscribers, others: InstanceClients | None) -> None:
         self._server = server
         self._subscribers = subscribers
         self._others = others
@@ -191,8 +191,8 @@ class Interest:
         while not self._stopping.wait(INTEREST_SECONDS):
             instances: int = self._server.get_topic_interest(TOPIC)
             # The engine counts interested servers; the subscribers of an instance are only in its own counters.
-            crowd = self._others.subscribers() if self._others and instances else 0
-            self._subscribers.set_elsewhere(max(instances, crowd))
+            remote_count = self._others.subscribers() if self._others and instances else 0
+            self._subscribers.set_remote(max(instances, remote_count))
 
 
 def progress(links: dict[str, Any], backlog_bytes: int, subscribers: int) -> dict[str, int]:
@@ -210,10 +210,10 @@ def add_link_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of links; the default of each is the environment variable of its name."""
     environment = os.environ
 
-    def add(name: str, words: str, **more: Any) -> None:
+    def add(name: str, help_text: str, **more: Any) -> None:
         variable = name.lstrip("-").replace("-", "_").upper()
-        usual = more.pop("default", None)
-        parser.add_argument(name, default=environment.get(variable) or usual, help=words, **more)
+        fallback = more.pop("default", None)
+        parser.add_argument(name, default=environment.get(variable) or fallback, help=help_text, **more)
 
     add(
         "--redis-url",
@@ -224,27 +224,27 @@ def add_link_arguments(parser: argparse.ArgumentParser) -> None:
         "--peers",
         nargs="*",
         default=[environment.get("PEERS", "")],
-        help="cluster ports of other instances, HOST:PORT each, with blanks or commas between them",
+        help="cluster ports of other instances, HOST:PORT each, separated by blanks or commas",
     )
     add(
         "--cluster-port",
         f"port for other instances; 0 lets the kernel pick, default: the port + {CLUSTER_OFFSET}",
         type=int,
     )
-    add("--cluster-addr", "HOST:PORT under which others find this instance")
+    add("--cluster-addr", "HOST:PORT that other instances connect to")
     add("--tls-cert", "certificate for other instances, in PEM; with it --tls-key and --tls-ca")
-    add("--tls-key", "its key")
+    add("--tls-key", "private key of the certificate")
     add("--tls-ca", "the authority that signed the certificates of all instances")
     parser.add_argument(
         "--generate-tls",
         action="store_true",
         default=environment.get("GENERATE_TLS", "") not in ("", "0"),
-        help=f"make these three for a day, in {FOLDER}, or take those that are there",
+        help=f"create these three files, valid for a day, in {FOLDER}, or use existing ones",
     )
-    add("--publisher-metrics", "HOST:PORT of the publishing instance's metrics: this one's then tell of both")
+    add("--publisher-metrics", "HOST:PORT of the publishing instance's metrics: this instance's pages then report both")
     add(
         "--subscriber-metrics",
-        "HOST:PORT of the subscribing instances' metrics, with commas: a flood doesn't run ahead of them",
+        "HOST:PORT of the subscribing instances' metrics, separated by commas: a flood waits for these instances",
         default="",
     )
 
@@ -257,7 +257,7 @@ def check_link_options(parser: argparse.ArgumentParser, options: argparse.Namesp
     if any(tls) and not all(tls):
         parser.error("--tls-cert, --tls-key and --tls-ca belong together")
     if any(tls) and options.generate_tls:
-        parser.error("--generate-tls makes what --tls-cert names: give one of them")
+        parser.error("--generate-tls and --tls-cert exclude each other: give one of them")
     if options.cluster_port is None:
         options.cluster_port = options.port + CLUSTER_OFFSET if options.port else 0
     if MODES[options.mode].publishes and options.publisher_metrics:

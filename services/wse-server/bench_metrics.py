@@ -7,7 +7,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 # Seconds; a server under full load answers late.
-ANSWER_SECONDS = 10
+RESPONSE_SECONDS = 10
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 Page = tuple[int, str, str]
@@ -43,11 +43,11 @@ def json_page(value: object) -> Page:
 
 def fetch(host: str, port: int, path: str) -> Page:
     """Gets a page of the engine's metrics port; a page with status 503 when the engine doesn't answer."""
-    connection = http.client.HTTPConnection(host, port, timeout=ANSWER_SECONDS)
+    connection = http.client.HTTPConnection(host, port, timeout=RESPONSE_SECONDS)
     try:
         connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, answer.getheader("Content-Type", TEXT), answer.read().decode()
+        response = connection.getresponse()
+        return response.status, response.getheader("Content-Type", TEXT), response.read().decode()
     except OSError as error:
         return 503, TEXT, f"the server does not answer: {error}\n"
     finally:

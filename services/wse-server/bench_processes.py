@@ -25,7 +25,7 @@ from typing import Any
 from bench_server import metrics_port
 
 # Seconds to wait for a response of a process; the harness waits as long for this one's.
-ANSWER_SECONDS = 10
+RESPONSE_SECONDS = 10
 # The contract gives a service five seconds to stop.
 STOP_SECONDS = 5
 UINT64 = (1 << 64) - 1
@@ -63,11 +63,11 @@ def add_metrics(texts: Iterable[str]) -> str:
     return "".join(f"{part}\n" for part in parts)
 
 
-def end(process: subprocess.Popen[Any], patience_seconds: float) -> int:
-    """Sends SIGTERM, and SIGKILL after `patience_seconds`; returns the exit code."""
+def stop_process(process: subprocess.Popen[Any], timeout_seconds: float) -> int:
+    """Sends SIGTERM, and SIGKILL after `timeout_seconds`; returns the exit code."""
     process.terminate()
     try:
-        return process.wait(patience_seconds)
+        return process.wait(timeout_seconds)
     except subprocess.TimeoutExpired:
         process.kill()
         return process.wait()
@@ -98,11 +98,11 @@ class Child:
 
     def get(self, path: str) -> tuple[int, str]:
         """Gets a page of the process's metrics port; returns status and body."""
-        connection = http.client.HTTPConnection(self.metrics_address, timeout=ANSWER_SECONDS)
+        connection = http.client.HTTPConnection(self.metrics_address, timeout=RESPONSE_SECONDS)
         try:
             connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
+            response = connection.getresponse()
+            return response.status, response.read().decode()
         finally:
             connection.close()
 
@@ -115,24 +115,24 @@ class Processes:
         self.host = "127.0.0.1" if options.host == "localhost" else options.host
         self.children: list[Child] = []
         # Why the service ends: a signal (None) or a process that exited.
-        self.ends: queue.SimpleQueue[Child | None] = queue.SimpleQueue()
+        self.exits: queue.SimpleQueue[Child | None] = queue.SimpleQueue()
         self.pool = ThreadPoolExecutor(options.processes)
 
     def run(self) -> int:
         """Starts all processes, announces one service, serves until a signal or an exit; returns the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
-        with self._reserve() as place:
-            port = place.getsockname()[1]
+        with self._reserve() as reservation:
+            port = reservation.getsockname()[1]
             try:
                 self._start(port)
                 with self._metrics() as metrics:
                     threading.Thread(target=metrics.serve_forever, daemon=True).start()
                     self._announce(port, metrics.server_address[1])
-                    ended = self.ends.get()
+                    ended = self.exits.get()
                     if ended is not None:
                         print(f"a process of the service ended with {ended.process.wait()}", file=sys.stderr)
-                    code = self._end() if ended is None else 1
+                    code = self._stop_all() if ended is None else 1
                     metrics.shutdown()
                     return code
             finally:
@@ -141,7 +141,7 @@ class Processes:
                 self.pool.shutdown()
 
     def _stop(self, _signal: int, _frame: FrameType | None) -> None:
-        self.ends.put(None)
+        self.exits.put(None)
 
     def _reserve(self) -> socket.socket:
         """Binds the port without listening, which reserves it and accepts no connections.
@@ -155,26 +155,26 @@ class Processes:
         with socket.socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
-        place = socket.socket(family)
-        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        place.bind(address)
-        return place
+        reservation = socket.socket(family)
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        reservation.bind(address)
+        return reservation
 
     def _start(self, port: int) -> None:
         options, count = self.options, self.options.processes
         shards = max(1, len(os.sched_getaffinity(0)) // count)
-        most = -(-options.max_connections * 11 // (count * 10))
+        connections_per_process = -(-options.max_connections * 11 // (count * 10))
         program = str(Path(__file__).with_name("bench_server.py"))
-        words = {
+        flags = {
             "--host": self.host,
             "--port": port,
             "--metrics-port": 0,
-            "--max-connections": most,
+            "--max-connections": connections_per_process,
             "--processes": 1,
             "--share-of-port": shards,
         }
-        command = [program, *(str(word) for pair in words.items() for word in pair)]
+        command = [program, *(str(word) for pair in flags.items() for word in pair)]
         command += ["--echo"] if options.echo else ["--delivery", options.delivery]
         self.children = [Child(command) for _ in range(count)]
         for child in self.children:
@@ -183,9 +183,9 @@ class Processes:
 
     def _watch(self, child: Child) -> None:
         child.process.wait()
-        self.ends.put(child)
+        self.exits.put(child)
 
-    def _end(self) -> int:
+    def _stop_all(self) -> int:
         for child in self.children:
             child.process.terminate()
         return max(abs(child.process.wait(STOP_SECONDS)) for child in self.children)
@@ -204,11 +204,11 @@ class Processes:
         if path == "/healthz":
             return 200, "text/plain", "ok\n"
         try:
-            answers = list(self.pool.map(lambda child: child.get(path), self.children))
+            responses = list(self.pool.map(lambda child: child.get(path), self.children))
         except OSError as error:
             return 503, "text/plain", f"a process does not answer: {error}\n"
-        worst = max(status for status, _ in answers)
-        bodies = [body for _, body in answers]
+        worst = max(status for status, _ in responses)
+        bodies = [body for _, body in responses]
         if worst != 200 or path == "/readyz":
             return worst, "text/plain", bodies[0]
         if path == "/metrics":

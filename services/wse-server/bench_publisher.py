@@ -85,36 +85,36 @@ class Subscribers:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._here = 0
-        self._elsewhere = 0
-        self._came = 0.0
+        self._local = 0
+        self._remote = 0
+        self._last_arrival = 0.0
 
     @property
     def count(self) -> int:
         """The subscribers of this instance, plus those that other instances report."""
-        return self._here + self._elsewhere
+        return self._local + self._remote
 
     @property
-    def here(self) -> int:
+    def local(self) -> int:
         """The subscribers of this instance."""
-        return self._here
+        return self._local
 
     def add(self, number: int) -> None:
         """Changes the number of subscribers of this instance; negative when some left."""
         with self._changed:
-            self._here += number
-            self._tell(came=number > 0)
+            self._local += number
+            self._notify(has_arrived=number > 0)
 
-    def set_elsewhere(self, number: int) -> None:
+    def set_remote(self, number: int) -> None:
         """Sets the number of subscribers at other instances."""
         with self._changed:
-            came = number > self._elsewhere
-            self._elsewhere = number
-            self._tell(came=came)
+            has_arrived = number > self._remote
+            self._remote = number
+            self._notify(has_arrived=has_arrived)
 
-    def _tell(self, *, came: bool) -> None:
-        if came:
-            self._came = time.monotonic()
+    def _notify(self, *, has_arrived: bool) -> None:
+        if has_arrived:
+            self._last_arrival = time.monotonic()
         self._changed.notify_all()
 
     def wait(self, seconds: float, quiet_seconds: float = 0.0) -> bool:
@@ -123,7 +123,7 @@ class Subscribers:
         with self._changed:
             while True:
                 now = time.monotonic()
-                quiet = self._came + quiet_seconds
+                quiet = self._last_arrival + quiet_seconds
                 if self.count > 0 and now >= quiet:
                     return True
                 if now >= end:
@@ -137,19 +137,19 @@ class SubscriberBooks(Books):
     def __init__(self, subscribers: Subscribers) -> None:
         super().__init__()
         self._subscribers = subscribers
-        self._here: set[int | str] = set()
+        self._local: set[int | str] = set()
 
     def open(self, key: int | str, connection_id: str) -> int:
         """Starts the books of a connection and counts it as a subscriber."""
-        if key not in self._here:
-            self._here.add(key)
+        if key not in self._local:
+            self._local.add(key)
             self._subscribers.add(1)
         return super().open(key, connection_id)
 
     def close(self, key: int | str) -> None:
         """Closes the books of a connection, which is no longer a subscriber."""
-        if key in self._here:
-            self._here.remove(key)
+        if key in self._local:
+            self._local.remove(key)
             self._subscribers.add(-1)
         super().close(key)
 
@@ -191,11 +191,11 @@ class Publisher:
         """Starts the thread. Unless `always` is set, it publishes when there are subscribers and no more arrive."""
         self._thread.start()
 
-    def stop(self, patience_seconds: float = 5.0) -> None:
+    def stop(self, timeout_seconds: float = 5.0) -> None:
         """Stops publishing and waits for the thread."""
         self._stopping.set()
         if self._thread.is_alive():
-            self._thread.join(patience_seconds)
+            self._thread.join(timeout_seconds)
 
     def stats(self) -> dict[str, object]:
         """The content of `/stats/publisher`; exact while nothing is being published."""
@@ -220,39 +220,50 @@ class Publisher:
         stats = self.stats()
         rows = (
             ("publisher_messages_total", "counter", "Messages published", stats["published"]),
-            ("publisher_bytes_total", "counter", "Their payload, once each", stats["bytes"]),
+            (
+                "publisher_bytes_total",
+                "counter",
+                "Payload bytes of published messages, each counted once",
+                stats["bytes"],
+            ),
             ("publisher_next_sequence", "gauge", "Number of the next message", stats["published"]),
-            ("publisher_seconds_total", "counter", "Time with somebody to publish to", stats["publishing_seconds"]),
-            ("publisher_late_total", "counter", "Handed over more than 1 ms after they were due", stats["late"]),
-            ("publisher_lateness_max_seconds", "gauge", "The latest of them", self._latest_ns / NS_PER_SECOND),
+            ("publisher_seconds_total", "counter", "Time with at least one subscriber", stats["publishing_seconds"]),
+            ("publisher_late_total", "counter", "Messages published more than 1 ms after they were due", stats["late"]),
+            (
+                "publisher_lateness_max_seconds",
+                "gauge",
+                "Largest lateness of a message",
+                self._latest_ns / NS_PER_SECOND,
+            ),
         )
         return "".join(
-            f"# HELP {name} {words}\n# TYPE {name} {kind}\n{name} {value}\n" for name, kind, words, value in rows
+            f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n{name} {value}\n"
+            for name, kind, help_text, value in rows
         )
 
     def _run(self) -> None:
-        stretch = self._flood if self.options.rate is None else self._pace
+        publish_until_stopped = self._flood if self.options.rate is None else self._pace
         while not self._stopping.is_set():
             if self.options.always or self._subscribers.wait(0.1, QUIET_SECONDS):
                 self._began_ns = time.monotonic_ns()
-                stretch()
+                publish_until_stopped()
                 self._published_ns += time.monotonic_ns() - self._began_ns
                 self._began_ns = None
 
-    def _goes_on(self) -> bool:
+    def _should_continue(self) -> bool:
         return not self._stopping.is_set() and (self.options.always or self._subscribers.count > 0)
 
     def _flood(self) -> None:
         """Publishes as much as the backlog allows, until no subscriber is left."""
         self._backpressure.begin(self._next)
-        while self._goes_on():
+        while self._should_continue():
             size = self._bytes // self._next if self._next else max(self.options.message_bytes, len(HEAD))
             room = self._backpressure.room(size, self._next)
             if not room:
                 time.sleep(self._backpressure.pause_seconds)
                 continue
             unix_us = time.time_ns() // 1000
-            self._hand_over(self._message.texts(range(self._next, self._next + room), unix_us))
+            self._send(self._message.texts(range(self._next, self._next + room), unix_us))
 
     def _pace(self) -> None:
         """Publishes each message when it is due, until no subscriber is left."""
@@ -261,7 +272,7 @@ class Publisher:
         # Due times follow the monotonic clock; messages carry the wall-clock time, which receivers use.
         start_ns, unix_ns = time.monotonic_ns(), time.time_ns()
         nth = 0
-        while self._goes_on():
+        while self._should_continue():
             # Multiply first, because a rounded interval would drift.
             after_ns = int(nth * NS_PER_SECOND / rate)
             wait_ns = start_ns + after_ns - time.monotonic_ns()
@@ -272,10 +283,10 @@ class Publisher:
                 continue
             self._latest_ns = max(self._latest_ns, -wait_ns)
             self._late += -wait_ns > LATE_NS
-            self._hand_over(self._message.texts(range(self._next, self._next + 1), (unix_ns + after_ns) // 1000))
+            self._send(self._message.texts(range(self._next, self._next + 1), (unix_ns + after_ns) // 1000))
             nth += 1
 
-    def _hand_over(self, texts: list[str]) -> None:
+    def _send(self, texts: list[str]) -> None:
         self._publish(texts)
         self._bytes += sum(map(len, texts))
         self._next += len(texts)
@@ -288,7 +299,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rate",
         type=positive,
         default=environment.get("RATE") or None,
-        help="messages per second, each due at its time whatever happened before; without it a flood",
+        help="messages per second, each due at a fixed time (open loop); without it, a flood",
     )
     parser.add_argument(
         "--message-size",
@@ -300,7 +311,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--backlog-bytes",
         type=int,
         default=int(environment.get("BACKLOG_BYTES") or DEFAULT_BACKLOG_BYTES),
-        help="a flood waits while the server has this much that not every subscriber was sent, each message once",
+        help="a flood waits while this many bytes are not written to all subscribers; each message counts once",
     )
     parser.add_argument(
         "--publish-always",
@@ -322,5 +333,5 @@ def positive(text: str) -> float:
     except ValueError:
         number = 0
     if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is no rate: give a number per second, more than 0")
+        raise argparse.ArgumentTypeError(f"{text} is not a rate: give a number per second, more than 0")
     return number

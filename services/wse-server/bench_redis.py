@@ -12,10 +12,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench_processes import end
+from bench_processes import stop_process
 
 # The server that `tools/redis-env` provides.
-OWN = Path(__file__).resolve().parents[2] / ".tools" / "redis" / "bin" / "redis-server"
+BUILT_PROGRAM = Path(__file__).resolve().parents[2] / ".tools" / "redis" / "bin" / "redis-server"
 NAMES = ("redis-server", "valkey-server")
 READY_SECONDS = 10
 STOP_SECONDS = 2
@@ -40,7 +40,7 @@ class PrivateRedis:
         for _ in range(ATTEMPTS):
             self._port = free_port()
             self.process = self._start()
-            if self._answers():
+            if self._responds():
                 return
             self.stop()
         raise RuntimeError(f"{self._program} did not start within {READY_SECONDS} s")
@@ -52,7 +52,7 @@ class PrivateRedis:
 
     def stop(self) -> None:
         """Stops the Redis server and waits until its process has ended."""
-        end(self.process, STOP_SECONDS)
+        stop_process(self.process, STOP_SECONDS)
 
     def remove(self) -> None:
         """Deletes the server's folder. Call it only after `stop()`."""
@@ -70,14 +70,14 @@ class PrivateRedis:
         }
         # Options are not passed as arguments, because all users of a machine can see command lines.
         process = subprocess.Popen(
-            [self._program, "-"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, preexec_fn=_end_with_parent
+            [self._program, "-"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, preexec_fn=_exit_with_parent
         )
         assert process.stdin is not None
         process.stdin.write("".join(f"{name} {value}\n" for name, value in rules.items()).encode())
         process.stdin.close()
         return process
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         deadline = time.monotonic() + READY_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
@@ -98,9 +98,9 @@ def find() -> str:
     Raises:
         RuntimeError: no server is installed.
     """
-    found = str(OWN) if OWN.is_file() else next(filter(None, map(shutil.which, NAMES)), None)
+    found = str(BUILT_PROGRAM) if BUILT_PROGRAM.is_file() else next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
-        raise RuntimeError("there is no Redis here: run tools/redis-env, or put redis-server on PATH")
+        raise RuntimeError("no Redis is installed: run tools/redis-env, or put redis-server on PATH")
     return found
 
 
@@ -110,10 +110,10 @@ def version() -> str:
     Raises:
         RuntimeError: no server is installed, or it doesn't print its version.
     """
-    said = subprocess.run([find(), "--version"], capture_output=True, text=True, check=False).stdout
-    found = re.search(r"^(\w+) server v=(\S+)", said)
+    output = subprocess.run([find(), "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"^(\w+) server v=(\S+)", output)
     if found is None:
-        raise RuntimeError(f"{find()} --version says {said!r}")
+        raise RuntimeError(f"{find()} --version printed no version: {output!r}")
     return f"{found[1]} {found[2]}"
 
 
@@ -129,7 +129,7 @@ _parent = os.getpid()
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
-def _end_with_parent() -> None:
+def _exit_with_parent() -> None:
     _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     # If the parent exited before the call above, no signal will come.
     if os.getppid() != _parent:

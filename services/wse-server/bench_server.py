@@ -24,7 +24,7 @@ from bench_application import Books, count_events, count_packed, deliver_until
 
 SECRET = b"bench-secret-key-for-testing-only"
 # RFC 7518, section 3.2: a key for HS256 must be at least as long as the hash.
-SECRET_LEAST_BYTES = 32
+MINIMAL_SECRET_BYTES = 32
 ISSUER = AUDIENCE = "wse-bench"
 TOKEN_SECONDS = 3600
 # The published benchmarks expect the metrics port 1000 above the service's port.
@@ -56,15 +56,15 @@ def main() -> None:
 def secret_of(parser: argparse.ArgumentParser) -> bytes:
     """The secret of tokens. It is not a flag, because all users of a machine can see command lines."""
     secret = os.environ.get("JWT_SECRET", "").encode() or SECRET
-    if len(secret) < SECRET_LEAST_BYTES:
-        parser.error(f"JWT_SECRET has {len(secret)} bytes: HS256 needs at least {SECRET_LEAST_BYTES}")
+    if len(secret) < MINIMAL_SECRET_BYTES:
+        parser.error(f"JWT_SECRET has {len(secret)} bytes: HS256 needs at least {MINIMAL_SECRET_BYTES}")
     return secret
 
 
-def listening_arguments(words: str | None, max_connections: int) -> argparse.ArgumentParser:
+def listening_arguments(description: str | None, max_connections: int) -> argparse.ArgumentParser:
     """A command line with the flags for addresses; HOST, PORT and METRICS_PORT are their defaults."""
     environment = os.environ
-    parser = argparse.ArgumentParser(description=words)
+    parser = argparse.ArgumentParser(description=description)
     host = environment.get("HOST") or "127.0.0.1"
     parser.add_argument("--host", default=host, help="address to listen on, also for metrics")
     parser.add_argument("--port", type=int, default=int(environment.get("PORT", "5006")), help="0 lets the kernel pick")
@@ -98,7 +98,9 @@ def arguments() -> argparse.ArgumentParser:
     if delivery not in choices:
         parser.error(f"DELIVERY is {delivery!r}: set it to one of {', '.join(choices)}")
     parser.add_argument("--delivery", choices=choices, default=delivery, help="how messages reach the application")
-    parser.add_argument("--echo", action="store_true", help="no tokens: everyone may come, and gets every message back")
+    parser.add_argument(
+        "--echo", action="store_true", help="accept all clients without tokens, and send every message back"
+    )
     # For one of several processes: the number of its threads.
     parser.add_argument("--share-of-port", type=int, help=argparse.SUPPRESS)
     return parser
@@ -167,8 +169,8 @@ class Service:
 
     def run(self) -> None:
         """Starts and announces the server, delivers until a signal, stops, and delivers the rest."""
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         if self.stops_with_parent:

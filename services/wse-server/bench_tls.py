@@ -16,9 +16,9 @@ from typing import NamedTuple
 FOLDER = "wse_tls_test"
 DAYS = "1"
 # Existing certificates are reused if they are valid for at least this many seconds.
-LEAST_SECONDS = 3600
+MINIMAL_SECONDS = 3600
 # Addresses that mean all interfaces; they can't be names in a certificate.
-NOWHERE = ("", "0.0.0.0", "::")
+UNSPECIFIED_HOSTS = ("", "0.0.0.0", "::")
 
 
 class Tls(NamedTuple):
@@ -38,12 +38,12 @@ def generate(folder: Path, hosts: Iterable[str]) -> Tls:
     folder.mkdir(mode=0o700, exist_ok=True)
     files = Tls(*(str(folder / name) for name in ("server.crt", "server.key", "ca.crt")))
     names = dict.fromkeys(["localhost", "127.0.0.1", *(host.strip("[]") for host in hosts)])
-    wanted = [_alternative(name) for name in names if name not in NOWHERE]
+    alternatives = [_alternative(name) for name in names if name not in UNSPECIFIED_HOSTS]
     # Two instances that start at the same time must not create two authorities.
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not _is_good(files, wanted):
-            _make(folder, wanted)
+        if not _is_valid(files, alternatives):
+            _make(folder, alternatives)
     return files
 
 
@@ -54,21 +54,21 @@ def _alternative(name: str) -> str:
         return f"DNS:{name}"
 
 
-def _is_good(files: Tls, wanted: list[str]) -> bool:
+def _is_valid(files: Tls, alternatives: list[str]) -> bool:
     if not all(Path(file).is_file() for file in files):
         return False
-    command = ["x509", "-in", files.cert, "-noout", "-checkend", str(LEAST_SECONDS)]
+    command = ["x509", "-in", files.cert, "-noout", "-checkend", str(MINIMAL_SECONDS)]
     if subprocess.run([_openssl(), *command], capture_output=True, check=False).returncode != 0:
         return False
-    shown = _run("x509", "-in", files.cert, "-noout", "-ext", "subjectAltName")
-    found = {word.strip().replace("IP Address:", "IP:") for line in shown.splitlines()[1:] for word in line.split(",")}
-    return found.issuperset(wanted)
+    output = _run("x509", "-in", files.cert, "-noout", "-ext", "subjectAltName")
+    found = {word.strip().replace("IP Address:", "IP:") for line in output.splitlines()[1:] for word in line.split(",")}
+    return found.issuperset(alternatives)
 
 
-def _make(folder: Path, wanted: list[str]) -> None:
+def _make(folder: Path, alternatives: list[str]) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         new = Path(temporary)
-        at = {name: str(new / name) for name in ("ca.key", "ca.crt", "server.key", "server.csr", "server.crt")}
+        paths = {name: str(new / name) for name in ("ca.key", "ca.crt", "server.key", "server.csr", "server.crt")}
         rsa = ["-newkey", "rsa:2048", "-nodes"]
         authority = ["-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign"]
         _run(
@@ -76,22 +76,22 @@ def _make(folder: Path, wanted: list[str]) -> None:
             "-x509",
             *rsa,
             "-keyout",
-            at["ca.key"],
+            paths["ca.key"],
             "-out",
-            at["ca.crt"],
+            paths["ca.crt"],
             "-days",
             DAYS,
             "-subj",
             "/CN=wse-test-ca",
             *authority,
         )
-        _run("req", *rsa, "-keyout", at["server.key"], "-out", at["server.csr"], "-subj", "/CN=localhost")
+        _run("req", *rsa, "-keyout", paths["server.key"], "-out", paths["server.csr"], "-subj", "/CN=localhost")
         rules = new / "extensions"
         # Each instance is both a server and a client.
-        rules.write_text(f"subjectAltName={','.join(wanted)}\nextendedKeyUsage=serverAuth,clientAuth\n")
-        signed = ["-CA", at["ca.crt"], "-CAkey", at["ca.key"], "-CAcreateserial", "-days", DAYS]
-        _run("x509", "-req", "-in", at["server.csr"], *signed, "-extfile", str(rules), "-out", at["server.crt"])
-        for name, path in at.items():
+        rules.write_text(f"subjectAltName={','.join(alternatives)}\nextendedKeyUsage=serverAuth,clientAuth\n")
+        signed = ["-CA", paths["ca.crt"], "-CAkey", paths["ca.key"], "-CAcreateserial", "-days", DAYS]
+        _run("x509", "-req", "-in", paths["server.csr"], *signed, "-extfile", str(rules), "-out", paths["server.crt"])
+        for name, path in paths.items():
             Path(path).chmod(0o600)
             Path(path).replace(folder / name)
 

@@ -9,7 +9,7 @@ Reads the plan. Helm's `merge` and `default` treat `false`, `0` and "" as missin
 {{- fail (printf "plan.services: no service %q; known: %s" .name (keys .root.Values.services | sortAlpha | join ", ")) -}}
 {{- end -}}
 {{- if not $service.enabled -}}
-{{- fail (printf "plan.services: %s is switched off; set services.%s.enabled=true or take it out of the plan" .name .name) -}}
+{{- fail (printf "plan.services: %s is disabled; set services.%s.enabled=true or take it out of the plan" .name .name) -}}
 {{- end -}}
 {{- if not (hasKey .root.Values.protocols $service.protocol) -}}
 {{- fail (printf "services.%s.protocol: no protocol %q; known: %s" .name $service.protocol (keys .root.Values.protocols | sortAlpha | join ", ")) -}}
@@ -20,7 +20,7 @@ Reads the plan. Helm's `merge` and `default` treat `false`, `0` and "" as missin
 {{- fail (printf "services.%s.companions: no companion %q; known: %s" $.name $companion.name (keys $.root.Values.companions | sortAlpha | join ", ")) -}}
 {{- end -}}
 {{- if hasKey $seen $companion.name -}}
-{{- fail (printf "services.%s.companions: %s is there twice" $.name $companion.name) -}}
+{{- fail (printf "services.%s.companions: %s is listed twice" $.name $companion.name) -}}
 {{- end -}}
 {{- $_ := set $seen $companion.name true -}}
 {{- end -}}
@@ -35,7 +35,7 @@ Reads the plan. Helm's `merge` and `default` treat `false`, `0` and "" as missin
 {{- $variant := dig "variant" "standard" $ladder -}}
 {{- $path := printf "%s/%s" $ladder.workload $variant -}}
 {{- if hasKey $seen $path -}}
-{{- fail (printf "plan.ladders[%d].variant: %s is there twice; give each a variant of its own" $index $path) -}}
+{{- fail (printf "plan.ladders[%d].variant: %s is listed twice; give each a variant of its own" $index $path) -}}
 {{- end -}}
 {{- $_ := set $seen $path true -}}
 {{- range $service := $plan.services -}}

@@ -86,22 +86,22 @@ def rendered() -> dict[str, dict[str, str]]:
 
 
 def test_no_upgrade_changes_a_job_that_keeps_its_name(rendered: dict[str, dict[str, str]]) -> None:
-    seen: dict[str, tuple[str, str]] = {}
+    by_name: dict[str, tuple[str, str]] = {}
     for values, objects in rendered.items():
         for name, text in of_kind("Job", objects).items():
-            before, before_values = seen.setdefault(name, (spec(text), values))
+            before, before_values = by_name.setdefault(name, (spec(text), values))
             assert before == spec(text), f"{name}: {before_values!r} against {values!r}"
-    assert len(seen) > len(CHANGES)
+    assert len(by_name) > len(CHANGES)
 
 
 def test_no_upgrade_changes_the_selector_of_a_deployment_that_keeps_its_name(
     rendered: dict[str, dict[str, str]],
 ) -> None:
-    seen: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for objects in rendered.values():
         for name, text in of_kind("Deployment", objects).items():
-            assert seen.setdefault(name, selector(text)) == selector(text), name
-    assert len(seen) > 3
+            assert by_name.setdefault(name, selector(text)) == selector(text), name
+    assert len(by_name) > 3
 
 
 def test_another_run_has_jobs_of_its_own(rendered: dict[str, dict[str, str]]) -> None:
@@ -117,7 +117,7 @@ def test_changes_that_do_not_affect_pods_keep_a_runs_jobs(rendered: dict[str, di
     assert of_kind("Job", rendered[""]) == of_kind("Job", rendered[values])
 
 
-def test_releases_never_share_a_name_however_long_theirs_are() -> None:
+def test_releases_with_long_names_never_share_an_object_name() -> None:
     long = "a-release-whose-name-has-all-fifty-three-characters-"
     first, second = (render("", release=long + last) for last in "xy")
     assert len(first) == len(second) > 10
@@ -148,6 +148,6 @@ def test_a_new_version_of_the_chart_changes_no_pod(rendered: dict[str, dict[str,
             assert spec(before[name]) == spec(after[name]), name
 
 
-def test_secrets_are_never_the_same() -> None:
+def test_generated_secrets_differ_in_every_rendering() -> None:
     found = [re.findall(r'"([A-Za-z0-9+/=]{64})"', render("")["Secret/bench-ws-ladder"]) for _ in range(2)]
     assert len({secret for each in found for secret in each}) == 6

@@ -22,10 +22,10 @@ use tokio::{
 };
 
 /// Longer than the slowest machine needs; reached only if an expected event doesn't occur.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Flags without modelled latency.
-pub(crate) const AT_ONCE: &str = "--model-delay-ms=0 --model-batch-wait-max-ms=0";
+pub(crate) const NO_DELAY: &str = "--model-delay-ms=0 --model-batch-wait-max-ms=0";
 
 /// The simulator's process; it is killed when it is dropped.
 pub(crate) struct Service {
@@ -43,34 +43,34 @@ impl Service {
             .spawn()
             .expect("the program was built");
         let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("it is piped"))
+        BufReader::new(child.stdout.take().expect("stdout is piped"))
             .read_line(&mut line)
-            .expect("it says that it is ready");
-        let started: Started = serde_json::from_str(&line).expect("the ready line is the contract's");
+            .expect("the service prints its ready line");
+        let started: Started = serde_json::from_str(&line).expect("the ready line is valid");
         assert_eq!((started.event.as_str(), started.pid), ("ready", child.id()));
         Self { child, address: started.address }
     }
 
     /// Sends SIGTERM to the simulator.
     pub(crate) fn terminate(&self) {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it runs");
+        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("the process runs");
     }
 
     /// Waits until the process ends and returns its exit code.
-    pub(crate) async fn ended(&mut self) -> Option<i32> {
-        let begun = Instant::now();
-        while begun.elapsed() < PATIENCE {
-            if let Some(status) = self.child.try_wait().expect("it is our child") {
+    pub(crate) async fn exit_code(&mut self) -> Option<i32> {
+        let started_at = Instant::now();
+        while started_at.elapsed() < TIMEOUT {
+            if let Some(status) = self.child.try_wait().expect("the process is a child") {
                 return status.code();
             }
             sleep(Duration::from_millis(5)).await;
         }
-        panic!("the program doesn't end");
+        panic!("the program didn't exit");
     }
 
     /// Opens a TCP connection to the program and starts HTTP of this version on it.
     pub(crate) async fn connect(&self, version: Version) -> Connection {
-        let stream = TokioIo::new(TcpStream::connect(&self.address).await.expect("it listens"));
+        let stream = TokioIo::new(TcpStream::connect(&self.address).await.expect("the service listens"));
         match version {
             Version::Http1 => {
                 let (sender, connection) = http1::handshake(stream).await.expect("HTTP/1.1 needs no handshake");
@@ -79,7 +79,7 @@ impl Service {
             }
             Version::Http2 => {
                 let handshake = http2::handshake(TokioExecutor::new(), stream);
-                let (sender, connection) = handshake.await.expect("it speaks HTTP/2");
+                let (sender, connection) = handshake.await.expect("the service supports HTTP/2");
                 tokio::spawn(connection);
                 Connection::Http2(sender)
             }
@@ -90,15 +90,15 @@ impl Service {
     pub(crate) async fn get(&self, path: &str) -> (u16, String) {
         let mut connection = self.connect(Version::Http1).await;
         let request = Request::get(path).header("host", &self.address).body(Full::default()).expect("a plain request");
-        let Reply { status, body, .. } = connection.send(request).await.expect("it is answered");
-        (status, String::from_utf8(body.into()).expect("it is text"))
+        let Reply { status, body, .. } = connection.send(request).await.expect("a response arrives");
+        (status, String::from_utf8(body.into()).expect("the output is text"))
     }
 
     /// Value of a counter from `/metrics`.
     pub(crate) async fn counter(&self, name: &str) -> f64 {
         let (_, text) = self.get("/metrics").await;
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().expect("it is a number")
+        line.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().expect("the value is a number")
     }
 }
 
@@ -158,14 +158,14 @@ impl Connection {
             };
             reply(response, sent).await
         };
-        timeout(PATIENCE, exchange).await.expect("it is answered or broken off")
+        timeout(TIMEOUT, exchange).await.expect("a response or an error arrives in time")
     }
 }
 
 async fn reply(response: Response<Incoming>, sent: Instant) -> hyper::Result<Reply> {
     let status = response.status().as_u16();
     let content_length = response.headers().get("content-length");
-    let content_length = content_length.map(|length| length.to_str().expect("it is a number").to_owned());
+    let content_length = content_length.map(|length| length.to_str().expect("the value is a number").to_owned());
     let body = response.into_body().collect().await?.to_bytes();
     Ok(Reply { status, content_length, body, after: sent.elapsed() })
 }

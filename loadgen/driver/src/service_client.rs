@@ -214,7 +214,7 @@ impl ServiceClient {
     /// [`Error`] if the service doesn't respond as the contract says.
     pub async fn links(&self) -> Result<Option<LinksStats>, Error> {
         let links = self.get_if_there::<LinksStats>(LINKS).await?;
-        let links = links.iter().fold(LinksStats::default(), |all, links| all.and(links));
+        let links = links.iter().fold(LinksStats::default(), |all, links| all.merge(links));
         let are_there = links.by_name().next().is_some();
         Ok(are_there.then_some(links))
     }

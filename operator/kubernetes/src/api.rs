@@ -15,11 +15,11 @@ use tokio::time::{sleep, timeout};
 /// Field manager of our changes.
 pub const FIELD_MANAGER: &str = "ws-ladder";
 /// Longest wait for one response.
-const ANSWER: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of attempts while the API server is busy or unreachable.
-const TRIES: u32 = 3;
+const ATTEMPTS: u32 = 3;
 /// Interval between two attempts.
-const PAUSE: Duration = Duration::from_millis(200);
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// Largest log that is read from a container, in bytes.
 const LOG_BYTES: i64 = 16 * 1024 * 1024;
 
@@ -27,7 +27,7 @@ const LOG_BYTES: i64 = 16 * 1024 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The object doesn't exist.
-    #[error("failed to {what}: there is none of that name")]
+    #[error("failed to {what}: it doesn't exist")]
     NotFound {
         /// The operation that failed.
         what: String,
@@ -41,8 +41,8 @@ pub enum Error {
         reason: String,
     },
     /// The API server didn't respond in time.
-    #[error("failed to {what}: no answer within {} s", ANSWER.as_secs())]
-    Silent {
+    #[error("failed to {what}: no response within {} s", RESPONSE_TIMEOUT.as_secs())]
+    NoResponse {
         /// The operation that failed.
         what: String,
     },
@@ -77,7 +77,7 @@ impl ClusterApi {
     /// # Errors
     /// When it doesn't exist, or the API server refuses or doesn't respond.
     pub async fn deployment(&self, name: &str) -> Result<Deployment, Error> {
-        answered(format!("read Deployment {name}"), || self.deployments.get(name)).await
+        with_retries(format!("read Deployment {name}"), || self.deployments.get(name)).await
     }
 
     /// Reads a Job from the API server.
@@ -85,7 +85,7 @@ impl ClusterApi {
     /// # Errors
     /// When it doesn't exist, or the API server refuses or doesn't respond.
     pub async fn job(&self, name: &str) -> Result<Job, Error> {
-        answered(format!("read Job {name}"), || self.jobs.get(name)).await
+        with_retries(format!("read Job {name}"), || self.jobs.get(name)).await
     }
 
     /// Reads a pod from the API server.
@@ -93,7 +93,7 @@ impl ClusterApi {
     /// # Errors
     /// When it doesn't exist, or the API server refuses or doesn't respond.
     pub async fn pod(&self, name: &str) -> Result<Pod, Error> {
-        answered(format!("read pod {name}"), || self.pods.get(name)).await
+        with_retries(format!("read pod {name}"), || self.pods.get(name)).await
     }
 
     /// Lists the pods of a Job.
@@ -102,7 +102,7 @@ impl ClusterApi {
     /// When the API server refuses or doesn't respond.
     pub async fn pods_of_job(&self, job: &str) -> Result<Vec<Pod>, Error> {
         let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
-        Ok(answered(format!("list the pods of Job {job}"), || self.pods.list(&of_job)).await?.items)
+        Ok(with_retries(format!("list the pods of Job {job}"), || self.pods.list(&of_job)).await?.items)
     }
 
     /// Sets the number of pods of a Deployment.
@@ -115,9 +115,11 @@ impl ClusterApi {
             "metadata": {"name": deployment}, "spec": {"replicas": replicas},
         });
         let what = format!("scale Deployment {deployment} to {replicas}");
-        answered(what, || async { self.deployments.patch_scale(deployment, &ours(), &Patch::Apply(&change)).await })
-            .await
-            .map(|_| ())
+        with_retries(what, || async {
+            self.deployments.patch_scale(deployment, &patch_params(), &Patch::Apply(&change)).await
+        })
+        .await
+        .map(|_| ())
     }
 
     /// Suspends a Job, or releases it so that its pods are created.
@@ -129,7 +131,9 @@ impl ClusterApi {
             "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job}, "spec": {"suspend": suspend},
         });
         let what = format!("{} Job {job}", if suspend { "suspend" } else { "release" });
-        answered(what, || async { self.jobs.patch(job, &ours(), &Patch::Apply(&change)).await }).await.map(|_| ())
+        with_retries(what, || async { self.jobs.patch(job, &patch_params(), &Patch::Apply(&change)).await })
+            .await
+            .map(|_| ())
     }
 
     /// Reads the log of a container; with `previous`, of its instance before the last restart.
@@ -143,31 +147,34 @@ impl ClusterApi {
             limit_bytes: Some(LOG_BYTES),
             ..LogParams::default()
         };
-        answered(format!("read the log of {container} in pod {pod}"), || self.pods.logs(pod, &parameters)).await
+        with_retries(format!("read the log of {container} in pod {pod}"), || self.pods.logs(pod, &parameters)).await
     }
 }
 
-fn ours() -> PatchParams {
+fn patch_params() -> PatchParams {
     PatchParams::apply(FIELD_MANAGER).force()
 }
 
 /// Repeats a request until it succeeds, fails for a reason that a retry doesn't change, or the attempts are used up.
-async fn answered<T, F: Future<Output = kube::Result<T>>>(what: String, ask: impl Fn() -> F) -> Result<T, Error> {
-    let mut tries = 0;
+async fn with_retries<T, F: Future<Output = kube::Result<T>>>(
+    what: String,
+    request: impl Fn() -> F,
+) -> Result<T, Error> {
+    let mut attempts = 0;
     loop {
-        tries += 1;
-        let error = match timeout(ANSWER, ask()).await {
-            Ok(Ok(answer)) => return Ok(answer),
+        attempts += 1;
+        let error = match timeout(RESPONSE_TIMEOUT, request()).await {
+            Ok(Ok(response)) => return Ok(response),
             Ok(Err(kube::Error::Api(status))) if status.is_not_found() => return Err(Error::NotFound { what }),
             Ok(Err(kube::Error::Api(status))) if (400..500).contains(&status.code) && status.code != 429 => {
                 return Err(Error::Refused { what, reason: status.message });
             }
             Ok(Err(error)) => Error::Refused { what: what.clone(), reason: chain(&error) },
-            Err(_) => Error::Silent { what: what.clone() },
+            Err(_) => Error::NoResponse { what: what.clone() },
         };
-        if tries >= TRIES {
+        if attempts >= ATTEMPTS {
             return Err(error);
         }
-        sleep(PAUSE).await;
+        sleep(RETRY_INTERVAL).await;
     }
 }

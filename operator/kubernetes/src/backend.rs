@@ -18,7 +18,7 @@ use driver::{
     stage::{self, Cause, Ended, Shares, Stage, Usage},
 };
 use k8s_openapi::api::core::v1::Pod;
-use operator::backend::{Backend, Error, ServiceSpec, Serving, Whereabouts, WorkersSpec};
+use operator::backend::{Backend, Error, Placement, ServiceSpec, StartedService, WorkersSpec};
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
@@ -39,11 +39,11 @@ mod service;
 mod workers;
 
 /// Longest wait until a watch shows a change that we made.
-const ECHO: Duration = Duration::from_secs(10);
+const WATCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait for the pods of an earlier process or tier to go.
-const GONE: Duration = Duration::from_secs(90);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(90);
 /// Number of attempts to restore everything before it is left to the next start.
-const PUT_BACK_TRIES: u32 = 2;
+const RESTORE_ATTEMPTS: u32 = 2;
 
 /// The Deployments and Jobs of a Helm release in a cluster.
 #[derive(Debug)]
@@ -56,9 +56,9 @@ pub struct Kubernetes {
     events: Events,
     /// Longest wait for a pod to run or become ready, including image pulls.
     start_deadline: Duration,
-    service: Option<Serves>,
+    service: Option<ServingPod>,
     /// The inference service and the companions of the service, in the order in which they were started.
-    behind: Vec<Serves>,
+    dependencies: Vec<ServingPod>,
     workers: Option<Workers>,
     /// The machines, by node name; each is read once.
     machines: BTreeMap<String, Environment>,
@@ -66,7 +66,7 @@ pub struct Kubernetes {
 
 /// A pod that serves: of the service, its inference service or a companion.
 #[derive(Debug)]
-struct Serves {
+struct ServingPod {
     /// Name in messages and readings.
     name: String,
     known: ServicePod,
@@ -102,7 +102,7 @@ impl Kubernetes {
             events,
             start_deadline,
             service: None,
-            behind: Vec::new(),
+            dependencies: Vec::new(),
             workers: None,
             machines,
         }
@@ -113,8 +113,8 @@ impl Kubernetes {
         let mut changes = self.caches.changes();
         loop {
             changes.mark_unchanged();
-            if let Some(answer) = look(&self.caches) {
-                return Some(answer);
+            if let Some(result) = look(&self.caches) {
+                return Some(result);
             }
             if timeout_at(deadline, changes.changed()).await.is_err() {
                 return None;
@@ -123,15 +123,16 @@ impl Kubernetes {
     }
 
     /// Waits until no pod of a kind is left, before the next ones are started.
-    async fn wait_until_gone(&self, whose: &str, ours: impl Fn(&Pod) -> bool) -> Result<(), Error> {
+    async fn wait_until_removed(&self, owner: &str, ours: impl Fn(&Pod) -> bool) -> Result<(), Error> {
         let left = |caches: &Caches| {
-            caches.pods().into_iter().filter(|pod| ours(pod) && !is_over(pod)).map(|pod| pod_name(&pod))
+            caches.pods().into_iter().filter(|pod| ours(pod) && !has_ended(pod)).map(|pod| pod_name(&pod))
         };
-        let gone = self.wait_for(Instant::now() + GONE, |caches| left(caches).next().is_none().then_some(())).await;
-        gone.ok_or_else(|| {
+        let removed =
+            self.wait_for(Instant::now() + REMOVAL_TIMEOUT, |caches| left(caches).next().is_none().then_some(())).await;
+        removed.ok_or_else(|| {
             let names: Vec<String> = left(&self.caches).collect();
-            let reason = format!("still there after {} s: {}", GONE.as_secs(), names.join(", "));
-            Error::Elsewhere { what: format!("wait for the pods of {whose} before to go"), reason }
+            let reason = format!("not removed after {} s: {}", REMOVAL_TIMEOUT.as_secs(), names.join(", "));
+            Error::Remote { what: format!("wait until the previous pods of {owner} are removed"), reason }
         })
     }
 
@@ -142,11 +143,13 @@ impl Kubernetes {
 
     fn is_of_deployment(&self, pod: &Pod, name: &str) -> bool {
         let Some(deployment) = self.caches.deployment(name) else { return false };
-        let Some(wanted) = deployment.spec.as_ref().and_then(|spec| spec.selector.match_labels.as_ref()) else {
+        let Some(selected_labels) = deployment.spec.as_ref().and_then(|spec| spec.selector.match_labels.as_ref())
+        else {
             return false;
         };
         let labels = pod.metadata.labels.as_ref();
-        !wanted.is_empty() && wanted.iter().all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
+        !selected_labels.is_empty()
+            && selected_labels.iter().all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
     }
 
     fn is_of_a_job(&self, pod: &Pod) -> bool {
@@ -154,9 +157,9 @@ impl Kubernetes {
     }
 
     fn note(&mut self, found: Original) -> Result<(), Error> {
-        self.journal.note(found).map_err(|error| Error::Elsewhere {
-            what: "note what was found before changing it".into(),
-            reason: describe_io_error(&error),
+        self.journal.note(found).map_err(|error| Error::Remote {
+            what: "write the original value to the journal".into(),
+            reason: describe_volume_error(&error),
         })
     }
 
@@ -176,7 +179,7 @@ impl Kubernetes {
     /// upgrade of the chart has removed it, or another program has written to the results volume.
     async fn restore(&self, found: &Original) -> Result<(), api::Error> {
         if !self.is_known(found) {
-            eprintln!("ladder: not restored, because the cluster file doesn't have it: {found:?}");
+            eprintln!("ladder: not restored, because the cluster file doesn't list it: {found:?}");
             return Ok(());
         }
         let restored = match found {
@@ -195,7 +198,7 @@ impl Kubernetes {
 }
 
 impl Backend for Kubernetes {
-    async fn start_service(&mut self, spec: &ServiceSpec) -> Result<Serving, Error> {
+    async fn start_service(&mut self, spec: &ServiceSpec) -> Result<StartedService, Error> {
         self.start_service_pod(spec).await
     }
 
@@ -215,7 +218,7 @@ impl Backend for Kubernetes {
         self.stop_workers().await;
         self.stop_service().await;
         let mut last = None;
-        for _ in 0..PUT_BACK_TRIES {
+        for _ in 0..RESTORE_ATTEMPTS {
             last = None;
             // In reverse order of the changes: a service goes before its inference service and companions.
             for found in self.journal.entries().iter().rev().cloned().collect::<Vec<_>>() {
@@ -229,13 +232,13 @@ impl Backend for Kubernetes {
             }
         }
         let reason = last.map(|error| error.to_string()).unwrap_or_default();
-        let description = format!("not everything was put back, the next start tries again: {reason}");
+        let description = format!("not everything was restored, the next start tries again: {reason}");
         eprintln!("ladder: {description}");
         self.events.record(RunEvent::NotPutBack { description });
-        Err(Error::Elsewhere { what: "put everything back".into(), reason })
+        Err(Error::Remote { what: "restore everything".into(), reason })
     }
 
-    fn whereabouts(&self) -> Whereabouts {
+    fn placement(&self) -> Placement {
         let pods = self.pods_evidence();
         let mut cpu_roles: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for pod in &pods {
@@ -243,7 +246,7 @@ impl Backend for Kubernetes {
             cpu_roles.entry(pods::role_of(pod)).or_default().insert(format!("{cpus}{} ({})", pod.node, pod.qos_class));
         }
         let joined = |places: BTreeSet<String>| places.into_iter().collect::<Vec<_>>().join(", ");
-        Whereabouts {
+        Placement {
             machines: self.machines.values().cloned().collect(),
             cpu_roles: cpu_roles.into_iter().map(|(role, places)| (role, joined(places))).collect(),
         }
@@ -257,7 +260,7 @@ impl Stage for Kubernetes {
     }
 
     async fn inference_usage(&self) -> Result<Option<Usage>, stage::Error> {
-        match self.behind.iter().find(|serves| serves.known.role == Role::Inference) {
+        match self.dependencies.iter().find(|serving_pod| serving_pod.known.role == Role::Inference) {
             Some(inference) => Ok(Some(inference.evidence.usage().await?)),
             None => Ok(None),
         }
@@ -273,7 +276,7 @@ impl Stage for Kubernetes {
 
     fn service_ended(&mut self) -> Option<Ended> {
         // Inference and companions first: a service may end because of them.
-        self.behind.iter().chain(&self.service).find_map(|Serves { known, .. }| {
+        self.dependencies.iter().chain(&self.service).find_map(|ServingPod { known, .. }| {
             pod_end::of_service(
                 known,
                 self.caches.deployment(&known.deployment).as_deref(),
@@ -291,10 +294,10 @@ impl Stage for Kubernetes {
         if let Some(ended) = self.service_ended().or_else(|| self.worker_ended()) {
             return Some(ended);
         }
-        match self.ask_afresh().await {
+        match self.check_api_server().await {
             Ok(ended) => ended,
             Err(error) => Some(Ended {
-                description: format!("nobody can tell whether all ran to the end: {error}"),
+                description: format!("failed to check whether all pods ran to the end: {error}"),
                 cause: Cause::Outside,
             }),
         }
@@ -306,7 +309,7 @@ impl Stage for Kubernetes {
         Shares {
             worker_cpus: cpus,
             shared_with_service: false,
-            isolation: self.not_promised(),
+            isolation: self.unguaranteed_cpu(),
             shared_with_inference: None,
         }
     }
@@ -318,8 +321,8 @@ impl Stage for Kubernetes {
 
 impl Kubernetes {
     /// Reads the current state from the API server, because the watches may lag behind.
-    async fn ask_afresh(&self) -> Result<Option<Ended>, api::Error> {
-        for Serves { known, .. } in self.behind.iter().chain(&self.service) {
+    async fn check_api_server(&self) -> Result<Option<Ended>, api::Error> {
+        for ServingPod { known, .. } in self.dependencies.iter().chain(&self.service) {
             let deployment = found(self.api.deployment(&known.deployment).await)?;
             let pod = found(self.api.pod(&known.pod).await)?;
             if let Some(ended) = pod_end::of_service(known, deployment.as_ref(), pod.as_ref()) {
@@ -336,23 +339,23 @@ impl Kubernetes {
 }
 
 /// Turns a "not found" error into `None`.
-fn found<T>(answer: Result<T, api::Error>) -> Result<Option<T>, api::Error> {
-    match answer {
+fn found<T>(result: Result<T, api::Error>) -> Result<Option<T>, api::Error> {
+    match result {
         Ok(found) => Ok(Some(found)),
         Err(api::Error::NotFound { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-fn elsewhere(error: api::Error) -> Error {
+fn remote_error(error: api::Error) -> Error {
     let text = error.to_string();
     let (what, reason) =
         text.strip_prefix("failed to ").and_then(|text| text.split_once(": ")).unwrap_or(("do it", &text));
-    Error::Elsewhere { what: what.into(), reason: reason.into() }
+    Error::Remote { what: what.into(), reason: reason.into() }
 }
 
 /// An error of the results volume as text, with how to fix it if known.
-pub fn describe_io_error(error: &io::Error) -> String {
+pub fn describe_volume_error(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             format!("the results volume is full ({error}): delete old runs or enlarge the claim")
@@ -363,7 +366,7 @@ pub fn describe_io_error(error: &io::Error) -> String {
 }
 
 /// Whether a pod has ended and uses nothing any more, though it may still be listed.
-fn is_over(pod: &Pod) -> bool {
+fn has_ended(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
     ["Succeeded", "Failed"].contains(&phase)
 }

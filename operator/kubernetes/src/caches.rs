@@ -67,7 +67,7 @@ impl Caches {
             Ok(()) => Ok(caches),
             Err(_) => {
                 let description =
-                    caches.pod_failure.borrow().clone().unwrap_or_else(|| "the API server doesn't answer".into());
+                    caches.pod_failure.borrow().clone().unwrap_or_else(|| "the API server doesn't respond".into());
                 Err(format!("failed to list pods, Deployments, Jobs and events of {namespace}: {description}"))
             }
         }

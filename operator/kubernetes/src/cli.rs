@@ -15,7 +15,7 @@ use crate::{
 
 /// The parsed command line.
 #[derive(Debug, Parser)]
-#[command(name = "ladder", version, about = "The part of ladder that speaks to clusters")]
+#[command(name = "ladder", version, about = "The part of ladder that talks to clusters")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -112,11 +112,11 @@ async fn run(command: Command) -> anyhow::Result<u8> {
         Command::Status(arguments) => status::status(&arguments).await,
         Command::Fetch(arguments) => fetch::fetch(&arguments).await,
         Command::Assert(arguments) => assert::assert(&arguments).await,
-        Command::Evidence(arguments) => print_evidence(&arguments).await,
+        Command::Evidence(arguments) => serve_evidence(&arguments).await,
     }
 }
 
-async fn print_evidence(arguments: &Evidence) -> anyhow::Result<u8> {
+async fn serve_evidence(arguments: &Evidence) -> anyhow::Result<u8> {
     let mut stop = operator::signals::Stop::listen().context("failed to listen for signals")?;
     let Evidence { host, port } = arguments;
     let listener = TcpListener::bind((host.as_str(), *port)).await;
@@ -152,12 +152,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_command_line_definition_is_valid() {
         Arguments::command().debug_assert();
     }
 
     #[test]
-    fn the_charts_arguments_are_understood() {
+    fn the_charts_arguments_are_parsed() {
         let line = "ladder serve --plan /etc/ws-ladder/plan.yaml --cluster /etc/ws-ladder/cluster.yaml --results /results \
                     --host 0.0.0.0";
         assert!(Arguments::try_parse_from(line.split_whitespace()).is_ok());
@@ -169,6 +169,6 @@ mod tests {
         ] {
             assert!(Arguments::try_parse_from(line.split_whitespace()).is_ok(), "{line}");
         }
-        assert!(Arguments::try_parse_from(["ladder", "status"]).is_err(), "nobody said where");
+        assert!(Arguments::try_parse_from(["ladder", "status"]).is_err(), "neither --url nor --release is given");
     }
 }

@@ -10,7 +10,7 @@ use bench_format::{
     trial::TrialId,
 };
 use operator::{
-    plan::{self, Mistake, Mistakes, Plan, check::Surroundings},
+    plan::{self, Mistake, Mistakes, Plan, check::MachineLimits},
     registry::{BookKeeping, Inference, Protocol, ProtocolCheck, Registry, Service},
 };
 use serde::Deserialize;
@@ -187,7 +187,7 @@ fn one() -> i32 {
 
 /// The plan and the cluster file, checked together.
 #[derive(Clone, Debug)]
-pub struct Orders {
+pub struct CheckedInputs {
     /// The cluster file, as it was read.
     pub cluster: ClusterFile,
     /// The plan, checked against the cluster file's services.
@@ -196,7 +196,7 @@ pub struct Orders {
     pub registry: Registry,
 }
 
-impl Orders {
+impl CheckedInputs {
     /// Reads and checks both files.
     ///
     /// # Errors
@@ -229,8 +229,8 @@ impl Orders {
         let registry = cluster.registry();
         // An unknown protocol is reported above; the plan can't be checked against it.
         let sound = registry.services.values().all(|service| registry.protocols.contains_key(&service.protocol));
-        let surroundings = Surroundings { cpus: usize::MAX, no_fractions: None };
-        match sound.then(|| Plan::check(wire, plan_path, &registry, &surroundings)) {
+        let machine_limits = MachineLimits { cpus: usize::MAX, no_fractions: None };
+        match sound.then(|| Plan::check(wire, plan_path, &registry, &machine_limits)) {
             Some(Ok(plan)) => {
                 found.extend(cluster.missing_for(&plan, cluster_path));
                 if found.is_empty() {
@@ -295,9 +295,9 @@ impl ClusterFile {
     /// The names of all Deployments of services, inference services and companions; names may repeat.
     pub fn deployments(&self) -> impl Iterator<Item = &str> {
         self.targets.iter().flat_map(|target| {
-            let behind = target.inference.iter().map(|inference| inference.deployment.as_str());
+            let inference_deployment = target.inference.iter().map(|inference| inference.deployment.as_str());
             let companions = target.companions.iter().map(|companion| companion.deployment.as_str());
-            behind.chain(companions).chain([target.deployment.as_str()])
+            inference_deployment.chain(companions).chain([target.deployment.as_str()])
         })
     }
 
@@ -347,7 +347,10 @@ impl ClusterFile {
         if self.schema != SCHEMA {
             wrong(
                 "schema",
-                format!("{} is not the {SCHEMA} of this operator; chart and image must be of one version", self.schema),
+                format!(
+                    "{} is not {SCHEMA}, which this operator supports; chart and image must have the same version",
+                    self.schema
+                ),
             );
         }
         for (field, value) in [("release", &self.release), ("namespace", &self.namespace), ("lease", &self.lease)] {
@@ -366,10 +369,12 @@ impl ClusterFile {
             }
         }
         for (name, protocol) in &self.protocols {
-            if let Some(wanted) = protocol.inference.as_ref().filter(|wanted| !self.inference.contains_key(*wanted)) {
+            if let Some(inference_name) =
+                protocol.inference.as_ref().filter(|inference_name| !self.inference.contains_key(*inference_name))
+            {
                 wrong(
                     &format!("protocols.{name}.inference"),
-                    format!("no inference \"{wanted}\"; the chart writes it"),
+                    format!("no inference \"{inference_name}\"; the chart writes it"),
                 );
             }
         }
@@ -407,10 +412,11 @@ impl ClusterFile {
                     format!("no Deployment for {service} in {workload}/{variant}; is it enabled in the values?"),
                 );
             }
-            let wanted =
+            let inference_name =
                 self.services.get(service).and_then(|entry| self.protocols.get(&entry.protocol)?.inference.as_ref());
-            if let (Some(wanted), Some(Target { inference: None, .. })) = (wanted, self.target(&trial)) {
-                wrong("targets", format!("no Deployment of {wanted} behind {service} in {workload}/{variant}"));
+            if let (Some(inference_name), Some(Target { inference: None, .. })) = (inference_name, self.target(&trial))
+            {
+                wrong("targets", format!("no Deployment of {inference_name} behind {service} in {workload}/{variant}"));
             }
             if self.job(&trial).is_none() {
                 wrong("jobs", format!("no Job for {service} in {workload}/{variant}, tier {tier}"));
@@ -425,10 +431,10 @@ fn check_companion(target: &Target, place: usize) -> Result<(), &'static str> {
     let (before, name) = (&target.companions[..place], &target.companions[place].name);
     let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if name.is_empty() || !name.chars().all(good) {
-        return Err("not a name; use small letters, digits and `-`");
+        return Err("not a name; use lower-case letters, digits and `-`");
     }
     if before.iter().any(|other| other.name == *name) {
-        return Err("there twice");
+        return Err("listed twice");
     }
     Ok(())
 }
@@ -446,7 +452,7 @@ pub fn check_run_id(id: &str) -> Result<(), String> {
 pub(crate) mod fixture {
     use std::path::Path;
 
-    use super::{ClusterFile, Orders};
+    use super::{CheckedInputs, ClusterFile};
 
     pub(crate) const CLUSTER: &str = r#"
 schema: 1
@@ -472,9 +478,9 @@ jobs:
         serde_saphyr::from_str(CLUSTER).unwrap()
     }
 
-    pub(crate) fn orders() -> Orders {
+    pub(crate) fn inputs() -> CheckedInputs {
         let wire = operator::plan::read::parse(PLAN, Path::new("plan.yaml")).unwrap();
-        Orders::check(wire, Path::new("plan.yaml"), cluster(), Path::new("cluster.yaml")).unwrap()
+        CheckedInputs::check(wire, Path::new("plan.yaml"), cluster(), Path::new("cluster.yaml")).unwrap()
     }
 }
 
@@ -487,7 +493,7 @@ mod tests {
         let (plan_path, cluster_path) = (folder.path().join("plan.yaml"), folder.path().join("cluster.yaml"));
         fs::write(&plan_path, plan).unwrap();
         fs::write(&cluster_path, cluster).unwrap();
-        let Err(Mistakes(mistakes)) = Orders::read(&plan_path, &cluster_path) else { return Vec::new() };
+        let Err(Mistakes(mistakes)) = CheckedInputs::read(&plan_path, &cluster_path) else { return Vec::new() };
         let folder = format!("{}/", folder.path().display());
         mistakes.iter().map(|mistake| mistake.to_string().replace(&folder, "")).collect()
     }
@@ -495,10 +501,10 @@ mod tests {
     #[test]
     fn the_charts_cluster_file_is_parsed() {
         assert_eq!(description(PLAN, CLUSTER), Vec::<String>::new());
-        let orders = orders();
-        let trial = &orders.plan.trials()[0];
-        assert_eq!(orders.cluster.target(trial).unwrap().deployment, "wsl-wse-server");
-        assert!(orders.cluster.job(trial).unwrap().job.ends_with("-100-abcdef12"));
+        let inputs = inputs();
+        let trial = &inputs.plan.trials()[0];
+        assert_eq!(inputs.cluster.target(trial).unwrap().deployment, "wsl-wse-server");
+        assert!(inputs.cluster.job(trial).unwrap().job.ends_with("-100-abcdef12"));
     }
 
     #[test]
@@ -525,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_is_refused_with_the_plan_the_ladder_and_the_way_out() {
+    fn a_search_is_refused_with_the_plan_the_ladder_and_a_remedy() {
         let search = "  search: {from: 1, to: 9, final_trial_seconds: 1, duration_sum_seconds: 1}\n";
         let objectives = "  objectives: [{figure: failed_share, at_most: 0}]\n";
         for tiers in ["  tiers: [100]\n", ""] {
@@ -555,7 +561,7 @@ mod tests {
         { name: publisher, deployment: wsl-publisher, image: p, ports: { metrics: 9100, evidence: 9101 } }] }";
 
     #[test]
-    fn companions_are_known_by_their_deployments_in_the_order_of_their_start() {
+    fn deployments_of_companions_are_listed_in_the_order_of_their_start() {
         let text = CLUSTER.replace("evidence: 9101 } }", WITH_COMPANIONS);
         assert_eq!(description(PLAN, &text), Vec::<String>::new());
         let file: ClusterFile = serde_saphyr::from_str(&text).unwrap();
@@ -564,16 +570,16 @@ mod tests {
     }
 
     #[test]
-    fn a_companion_that_is_there_twice_or_named_like_a_path_is_refused() {
+    fn a_duplicate_companion_and_one_named_like_a_path_are_refused() {
         let text = CLUSTER.replace("evidence: 9101 } }", WITH_COMPANIONS);
         let found = description(PLAN, &text.replace("name: publisher", "name: redis"));
-        assert_eq!(found, ["cluster.yaml: targets[0].companions[1].name: there twice: redis"]);
+        assert_eq!(found, ["cluster.yaml: targets[0].companions[1].name: listed twice: redis"]);
         let found = description(PLAN, &text.replace("name: redis", "name: ../redis"));
         assert!(found[0].starts_with("cluster.yaml: targets[0].companions[0].name: not a name"), "{found:?}");
     }
 
     #[test]
-    fn a_run_id_that_is_no_folder_name_and_a_foreign_schema_are_named_together() {
+    fn an_invalid_run_id_and_an_unsupported_schema_are_reported_together() {
         let found = description(PLAN, &CLUSTER.replace("\"r1\"", "\"../r1\"").replace("schema: 1", "schema: 2"));
         assert!(found[0].starts_with("cluster.yaml: schema: 2 is not"), "{found:?}");
         assert!(found[1].starts_with("cluster.yaml: run_id: \"../r1\" is no run id"), "{found:?}");

@@ -35,7 +35,7 @@ use driver::service_client::chain;
 /// Number of Events that may wait to be written. A climb produces a few per minute.
 const QUEUE: usize = 64;
 /// Longest wait for one response.
-const ANSWER: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The `reportingController` of our Events: a name with a domain, as Kubernetes requires.
 const CONTROLLER: &str = "ws-ladder.dev/operator";
 /// The longest note that Kubernetes accepts, in bytes.
@@ -105,7 +105,7 @@ impl RunEvent {
     fn note(&self) -> String {
         match self {
             Self::RunBegan { run } => format!("climbing run {run}"),
-            Self::RunEnded { run, standing } => format!("run {run} has ended: {}", standing.word()),
+            Self::RunEnded { run, standing } => format!("run {run} has ended: {}", standing.as_str()),
             Self::TrialInvalid { description }
             | Self::TrialFailed { description }
             | Self::TrialInterrupted { description }
@@ -166,11 +166,11 @@ impl Writer {
             if last.as_ref() == Some(&event) {
                 continue;
             }
-            match timeout(ANSWER, api.create(&ours, &to_event(&pod, at, &event))).await {
+            match timeout(RESPONSE_TIMEOUT, api.create(&ours, &to_event(&pod, at, &event))).await {
                 Ok(Ok(_)) => {}
                 Ok(Err(kube::Error::Api(refusal))) => log_once(&self.lost, &event, &refusal.message),
                 Ok(Err(error)) => log_once(&self.lost, &event, &chain(&error)),
-                Err(_) => log_once(&self.lost, &event, &format!("no answer within {} s", ANSWER.as_secs())),
+                Err(_) => log_once(&self.lost, &event, &format!("no response within {} s", RESPONSE_TIMEOUT.as_secs())),
             }
             last = Some(event);
         }
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_happening_is_created_once_and_a_refusal_stops_nothing() {
+    async fn each_event_is_created_once_and_a_refusal_does_not_stop_the_writer() {
         let (client, sent) = api_server().await;
         let (events, writer) = events();
         let queued = [began("a"), began("a"), began("refused"), began("b")];
@@ -314,9 +314,9 @@ mod tests {
     fn recording_an_event_never_waits_for_the_writer() {
         let (events, writer) = events();
         (0..QUEUE + 1).for_each(|run| events.record(began(&run.to_string())));
-        assert!(events.lost.load(Ordering::Relaxed), "one more than the queue holds is lost and said");
+        assert!(events.lost.load(Ordering::Relaxed), "the first lost event is not logged");
         drop(writer);
-        events.record(began("nobody writes"));
+        events.record(began("no writer"));
     }
 
     #[test]

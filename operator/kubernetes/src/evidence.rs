@@ -28,8 +28,14 @@ pub async fn serve(listener: TcpListener) -> std::io::Result<()> {
 
 fn routes() -> Router {
     Router::new()
-        .route("/usage", get(|| async { answer(process::Service::find().and_then(|service| service.usage())) }))
-        .route("/environment", get(|| async { answer(process::Service::find().map(|service| surroundings(&service))) }))
+        .route(
+            "/usage",
+            get(|| async { json_or_unavailable(process::Service::find().and_then(|service| service.usage())) }),
+        )
+        .route(
+            "/environment",
+            get(|| async { json_or_unavailable(process::Service::find().map(|service| surroundings(&service))) }),
+        )
         .route("/healthz", get(|| async { StatusCode::OK }))
 }
 
@@ -37,7 +43,7 @@ fn surroundings(service: &process::Service) -> Surroundings {
     Surroundings { environment: Environment::read(), service_cpus_allowed: service.cpus_allowed() }
 }
 
-fn answer<T: Serialize>(found: Result<T, process::Error>) -> Response {
+fn json_or_unavailable<T: Serialize>(found: Result<T, process::Error>) -> Response {
     match found {
         Ok(found) => Json(found).into_response(),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response(),

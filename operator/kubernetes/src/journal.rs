@@ -71,12 +71,12 @@ impl Journal {
     ///
     /// # Errors
     /// When the journal can't be written; the change must then not be made.
-    pub fn note(&mut self, found: Original) -> io::Result<()> {
-        if self.entries.iter().any(|known| known.is_of_same(&found)) {
+    pub fn note(&mut self, original: Original) -> io::Result<()> {
+        if self.entries.iter().any(|known| known.is_of_same(&original)) {
             return Ok(());
         }
         let mut entries = self.entries.clone();
-        entries.push(found);
+        entries.push(original);
         let folder = self.path.parent().unwrap_or(Path::new("."));
         Disk.make_folder(folder)?;
         replace(&Disk, &self.path, &serde_json::to_vec_pretty(&entries)?)?;
@@ -85,16 +85,16 @@ impl Journal {
     }
 
     /// Removes a restored value. If the journal can't be written (a full disk), the value is only restored once more.
-    pub fn forget(&mut self, found: &Original) {
-        self.entries.retain(|known| known != found);
-        let kept = if self.entries.is_empty() {
+    pub fn forget(&mut self, original: &Original) {
+        self.entries.retain(|known| known != original);
+        let written = if self.entries.is_empty() {
             fs::remove_file(&self.path)
         } else {
             serde_json::to_vec_pretty(&self.entries)
                 .map_err(io::Error::from)
                 .and_then(|bytes| replace(&Disk, &self.path, &bytes))
         };
-        if let Err(error) = kept.or_else(|error| match error.kind() {
+        if let Err(error) = written.or_else(|error| match error.kind() {
             io::ErrorKind::NotFound => Ok(()),
             _ => Err(error),
         }) {

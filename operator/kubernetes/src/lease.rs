@@ -24,46 +24,46 @@ const DURATION: Duration = Duration::from_secs(15);
 const RENEW: Duration = Duration::from_secs(5);
 /// Time without a renewal after which the operator stops. It is well below `DURATION`, after which another operator may
 /// begin.
-const GIVE_UP: Duration = Duration::from_secs(11);
+const LOSS_TIMEOUT: Duration = Duration::from_secs(11);
 /// Interval between two attempts to acquire the Lease.
 const RETRY: Duration = Duration::from_secs(1);
 /// Longest wait for one response.
-const ANSWER: Duration = Duration::from_secs(3);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Access to the Lease of a release, under this operator's identity.
 #[derive(Clone)]
 pub struct Holder {
     leases: Api<Lease>,
     name: String,
-    me: String,
+    identity: String,
 }
 
 impl std::fmt::Debug for Holder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Holder").field("name", &self.name).field("me", &self.me).finish_non_exhaustive()
+        f.debug_struct("Holder").field("name", &self.name).field("me", &self.identity).finish_non_exhaustive()
     }
 }
 
 /// The result of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Try {
+enum Attempt {
     Held,
     /// Another operator holds the Lease; its identity.
     HeldBy(String),
 }
 
 impl Holder {
-    /// Access to the Lease `name`, with the holder identity `me`.
-    pub fn new(client: &Client, namespace: &str, name: &str, me: &str) -> Self {
-        Self { leases: Api::namespaced(client.clone(), namespace), name: name.into(), me: me.into() }
+    /// Access to the Lease `name`, with the holder identity `identity`.
+    pub fn new(client: &Client, namespace: &str, name: &str, identity: &str) -> Self {
+        Self { leases: Api::namespaced(client.clone(), namespace), name: name.into(), identity: identity.into() }
     }
 
     /// Waits until this operator holds the Lease. Calls `waiting` with the reason after each failed attempt.
     pub async fn acquire(&self, waiting: impl Fn(String)) {
         loop {
-            match self.try_once().await {
-                Ok(Try::Held) => return,
-                Ok(Try::HeldBy(other)) => {
+            match self.attempt().await {
+                Ok(Attempt::Held) => return,
+                Ok(Attempt::HeldBy(other)) => {
                     waiting(format!("Lease {} is held by {other}: only one operator climbs", self.name));
                 }
                 Err(error) => waiting(error),
@@ -73,17 +73,17 @@ impl Holder {
     }
 
     /// Renews the Lease until renewals fail for too long or another operator takes it; then sends the reason to `lost`.
-    pub async fn keep(self, lost: watch::Sender<Option<String>>) {
+    pub async fn renew(self, lost: watch::Sender<Option<String>>) {
         let mut renewed_at = Instant::now();
         loop {
             sleep(RENEW).await;
-            let description = match self.try_once().await {
-                Ok(Try::Held) => {
+            let description = match self.attempt().await {
+                Ok(Attempt::Held) => {
                     renewed_at = Instant::now();
                     continue;
                 }
-                Ok(Try::HeldBy(other)) => format!("Lease {} was taken by {other}", self.name),
-                Err(error) if renewed_at.elapsed() < GIVE_UP => {
+                Ok(Attempt::HeldBy(other)) => format!("Lease {} was taken by {other}", self.name),
+                Err(error) if renewed_at.elapsed() < LOSS_TIMEOUT => {
                     eprintln!("ladder: {error}");
                     continue;
                 }
@@ -97,47 +97,48 @@ impl Holder {
     /// Releases the Lease, so that the next operator doesn't have to wait until it expires.
     pub async fn release(&self) {
         let Ok(Some(mut lease)) = self.get().await else { return };
-        let Some(spec) = lease.spec.as_mut().filter(|spec| spec.holder_identity.as_ref() == Some(&self.me)) else {
+        let Some(spec) = lease.spec.as_mut().filter(|spec| spec.holder_identity.as_ref() == Some(&self.identity))
+        else {
             return;
         };
         spec.holder_identity = None;
-        let _ = timeout(ANSWER, self.leases.replace(&self.name, &ours(), &lease)).await;
+        let _ = timeout(RESPONSE_TIMEOUT, self.leases.replace(&self.name, &ours(), &lease)).await;
     }
 
-    async fn try_once(&self) -> Result<Try, String> {
+    async fn attempt(&self) -> Result<Attempt, String> {
         let now = Timestamp::now();
         let Some(mut lease) = self.get().await? else {
             let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
-            let lease = Lease { metadata, spec: Some(held(&self.me, now, 0)) };
-            return match timeout(ANSWER, self.leases.create(&ours(), &lease)).await {
-                Ok(Ok(_)) => Ok(Try::Held),
+            let lease = Lease { metadata, spec: Some(held(&self.identity, now, 0)) };
+            return match timeout(RESPONSE_TIMEOUT, self.leases.create(&ours(), &lease)).await {
+                Ok(Ok(_)) => Ok(Attempt::Held),
                 Ok(Err(kube::Error::Api(status))) if status.is_already_exists() => {
-                    Ok(Try::HeldBy("somebody faster".into()))
+                    Ok(Attempt::HeldBy("another operator".into()))
                 }
                 Ok(Err(error)) => Err(self.description("create", &chain(&error))),
-                Err(_) => Err(self.description("create", "no answer")),
+                Err(_) => Err(self.description("create", "no response")),
             };
         };
         let spec = lease.spec.take().unwrap_or_default();
-        lease.spec = match next(spec, &self.me, now) {
+        lease.spec = match next(spec, &self.identity, now) {
             Ok(spec) => Some(spec),
-            Err(other) => return Ok(Try::HeldBy(other)),
+            Err(other) => return Ok(Attempt::HeldBy(other)),
         };
         // The request contains the resource version that was read: of two concurrent attempts, one is refused with a
         // conflict.
-        match timeout(ANSWER, self.leases.replace(&self.name, &ours(), &lease)).await {
-            Ok(Ok(_)) => Ok(Try::Held),
-            Ok(Err(kube::Error::Api(status))) if status.is_conflict() => Ok(Try::HeldBy("somebody faster".into())),
+        match timeout(RESPONSE_TIMEOUT, self.leases.replace(&self.name, &ours(), &lease)).await {
+            Ok(Ok(_)) => Ok(Attempt::Held),
+            Ok(Err(kube::Error::Api(status))) if status.is_conflict() => Ok(Attempt::HeldBy("another operator".into())),
             Ok(Err(error)) => Err(self.description("renew", &chain(&error))),
-            Err(_) => Err(self.description("renew", "no answer")),
+            Err(_) => Err(self.description("renew", "no response")),
         }
     }
 
     async fn get(&self) -> Result<Option<Lease>, String> {
-        match timeout(ANSWER, self.leases.get_opt(&self.name)).await {
+        match timeout(RESPONSE_TIMEOUT, self.leases.get_opt(&self.name)).await {
             Ok(Ok(lease)) => Ok(lease),
             Ok(Err(error)) => Err(self.description("read", &chain(&error))),
-            Err(_) => Err(self.description("read", "no answer")),
+            Err(_) => Err(self.description("read", "no response")),
         }
     }
 
@@ -150,9 +151,9 @@ fn ours() -> PostParams {
     PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() }
 }
 
-fn held(me: &str, now: Timestamp, transitions: i32) -> LeaseSpec {
+fn held(identity: &str, now: Timestamp, transitions: i32) -> LeaseSpec {
     LeaseSpec {
-        holder_identity: Some(me.into()),
+        holder_identity: Some(identity.into()),
         lease_duration_seconds: Some(DURATION.as_secs() as i32),
         acquire_time: Some(MicroTime(now)),
         renew_time: Some(MicroTime(now)),
@@ -162,15 +163,15 @@ fn held(me: &str, now: Timestamp, transitions: i32) -> LeaseSpec {
 }
 
 /// The Lease with this operator as its holder; the error is the identity of the current holder.
-fn next(mut spec: LeaseSpec, me: &str, now: Timestamp) -> Result<LeaseSpec, String> {
+fn next(mut spec: LeaseSpec, identity: &str, now: Timestamp) -> Result<LeaseSpec, String> {
     let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty());
     match holder {
-        Some(holder) if holder == me => {
+        Some(holder) if holder == identity => {
             spec.renew_time = Some(MicroTime(now));
             Ok(spec)
         }
         Some(holder) if !expired(&spec, now) => Err(holder),
-        _ => Ok(held(me, now, spec.lease_transitions.unwrap_or(0) + 1)),
+        _ => Ok(held(identity, now, spec.lease_transitions.unwrap_or(0) + 1)),
     }
 }
 
@@ -188,26 +189,26 @@ mod tests {
     }
 
     #[test]
-    fn only_one_of_two_holds_a_lease() {
+    fn a_lease_has_one_holder_at_a_time() {
         let lease = held("a", at(0), 0);
         assert_eq!(next(lease.clone(), "b", at(10)).unwrap_err(), "a");
         assert_eq!(next(lease, "b", at(16)).unwrap().holder_identity.as_deref(), Some("b"));
     }
 
     #[test]
-    fn a_restarted_container_of_the_same_pod_goes_on_at_once() {
+    fn a_restarted_container_of_the_same_pod_keeps_the_lease() {
         let renewed = next(held("a", at(0), 3), "a", at(1)).unwrap();
         assert_eq!((renewed.lease_transitions, renewed.renew_time), (Some(3), Some(MicroTime(at(1)))));
     }
 
     #[test]
-    fn a_lease_that_was_given_up_is_free() {
+    fn a_released_lease_is_free() {
         let free = LeaseSpec { holder_identity: None, ..held("a", at(0), 0) };
         assert_eq!(next(free, "b", at(1)).unwrap().lease_transitions, Some(1));
     }
 
     #[test]
-    fn we_stop_before_anybody_else_may_begin() {
-        assert!(GIVE_UP + ANSWER <= DURATION && RENEW * 2 < GIVE_UP);
+    fn the_holder_stops_before_another_operator_may_begin() {
+        assert!(LOSS_TIMEOUT + RESPONSE_TIMEOUT <= DURATION && RENEW * 2 < LOSS_TIMEOUT);
     }
 }

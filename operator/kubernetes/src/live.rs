@@ -196,7 +196,7 @@ impl Watcher for Live {
         if ended {
             (status.step, status.tier) = (None, None);
         }
-        status.standing = ended.then(|| assert::of_run(run).word().to_owned());
+        status.standing = ended.then(|| assert::of_run(run).as_str().to_owned());
     }
 
     fn result(&self, result: &TrialResult) {
@@ -230,7 +230,7 @@ fn trial_status(trial: &TrialId, state: &TrialState, known: &BTreeMap<String, St
         trial,
         state: name.into(),
         validity: ended.then(|| validity.into()),
-        standing: ended.then(|| standing.word().into()),
+        standing: ended.then(|| standing.as_str().into()),
         description,
     }
 }
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_shows_its_figure_only_once_it_has_ended() {
+    fn a_trial_has_its_figure_only_after_its_end() {
         let trial = trial();
         let known = [(trial.to_string(), "valid, 12 delivered/s".to_owned())].into();
         let pending = trial_status(&trial, &TrialState::Pending, &known);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_step_at_hand_names_its_tier() {
+    fn the_current_step_sets_the_tier() {
         let live = Live::new();
         let trial = trial();
         live.step(TimelineStep::StartWorkers, Some(&trial));

@@ -15,7 +15,7 @@ use crate::live::Status;
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct OfState {
+struct StateLabel {
     state: String,
 }
 
@@ -25,7 +25,7 @@ struct StandingLabel {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct OfStep {
+struct StepLabel {
     step: String,
 }
 
@@ -33,17 +33,17 @@ struct OfStep {
 pub fn text(status: &Status) -> String {
     let mut registry = Registry::with_prefix("ladder");
     let info = [("version", status.version.clone()), ("run", status.run_id.clone()), ("plan", status.plan.clone())];
-    registry.register("operator", "The operator and the run that it was given", Info::new(info.to_vec()));
+    registry.register("operator", "The operator and its requested run", Info::new(info.to_vec()));
     let ready: Gauge = Gauge::default();
     ready.set(i64::from(status.ready));
     registry.register("ready", "Whether the operator could climb", ready);
-    let doing = Family::<OfState, Gauge>::default();
-    doing.get_or_create_owned(&OfState { state: word(&status.state) }).set(1);
+    let doing = Family::<StateLabel, Gauge>::default();
+    doing.get_or_create_owned(&StateLabel { state: serialized_name(&status.state) }).set(1);
     registry.register("state", "What the operator does", doing);
-    let trials = Family::<OfState, Gauge>::default();
+    let trials = Family::<StateLabel, Gauge>::default();
     for state in ["pending", "started", "finished", "failed"] {
         let count = status.trials.iter().filter(|trial| trial.state == state).count();
-        trials.get_or_create_owned(&OfState { state: state.into() }).set(count as i64);
+        trials.get_or_create_owned(&StateLabel { state: state.into() }).set(count as i64);
     }
     registry.register("trials", "Trials of the run by state", trials);
     let standings = Family::<StandingLabel, Gauge>::default();
@@ -59,18 +59,18 @@ pub fn text(status: &Status) -> String {
         "Trials that were interrupted and repeated since the operator started",
         interruptions,
     );
-    let since = Family::<OfStep, Gauge<f64, AtomicU64>>::default();
+    let since = Family::<StepLabel, Gauge<f64, AtomicU64>>::default();
     if let Some(step) = &status.step {
         let seconds = unix_ns().saturating_sub(step.since_unix_ns) as f64 / 1e9;
-        since.get_or_create_owned(&OfStep { step: word(&step.step) }).set(seconds);
+        since.get_or_create_owned(&StepLabel { step: serialized_name(&step.step) }).set(seconds);
     }
-    registry.register("step_seconds", "How long the step at hand has taken so far", since);
+    registry.register("step_seconds", "How long the current step has taken so far", since);
     let mut text = String::new();
     encode(&mut text, &registry).expect("a string takes all that is written");
     text
 }
 
-fn word<T: serde::Serialize>(value: &T) -> String {
+fn serialized_name<T: serde::Serialize>(value: &T) -> String {
     serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 

@@ -45,7 +45,7 @@ pub enum Role {
 
 impl Role {
     /// The name of the main container in the chart.
-    pub fn word(self) -> &'static str {
+    pub fn container_name(self) -> &'static str {
         match self {
             Self::Service => "service",
             Self::Companion => "companion",
@@ -66,25 +66,25 @@ pub struct WorkerPods {
 /// How a service ended; `None` while it runs as it was started.
 pub fn of_service(known: &ServicePod, deployment: Option<&Deployment>, pod: Option<&Pod>) -> Option<Ended> {
     let name = &known.deployment;
-    let Some(deployment) = deployment else { return outside(format!("Deployment {name} was deleted")) };
+    let Some(deployment) = deployment else { return external_end(format!("Deployment {name} was deleted")) };
     let replicas = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     if replicas != known.replicas {
-        let wanted = known.replicas;
-        return outside(format!(
-            "somebody set the replicas of Deployment {name} to {replicas} while a trial needed {wanted}"
+        let needed = known.replicas;
+        return external_end(format!(
+            "another client set the replicas of Deployment {name} to {replicas} while a trial needed {needed}"
         ));
     }
     let Some(pod) = pod.filter(|pod| pod.metadata.uid.as_deref() == Some(&known.uid)) else {
-        return outside(format!("pod {} of the {} is gone", known.pod, known.role.word()));
+        return external_end(format!("pod {} of the {} was removed", known.pod, known.role.container_name()));
     };
-    if let Some(description) = going(pod) {
-        return outside(description);
+    if let Some(description) = removal_reason(pod) {
+        return external_end(description);
     }
-    let name = known.role.word();
+    let name = known.role.container_name();
     let status = container(pod, name)?;
     if status.restart_count > known.restarts || status.state.as_ref().is_some_and(|state| state.terminated.is_some()) {
         let how = ending(status).unwrap_or_else(|| format!("container {name} was restarted"));
-        return outside(format!("pod {}: {how}", known.pod));
+        return external_end(format!("pod {}: {how}", known.pod));
     }
     None
 }
@@ -92,13 +92,13 @@ pub fn of_service(known: &ServicePod, deployment: Option<&Deployment>, pod: Opti
 /// How a worker ended; `None` while all run as they were started.
 pub fn of_workers(known: &WorkerPods, job: Option<&Job>, pods: &[impl AsRef<Pod>]) -> Option<Ended> {
     let name = &known.job;
-    let Some(job) = job else { return outside(format!("Job {name} was deleted")) };
+    let Some(job) = job else { return external_end(format!("Job {name} was deleted")) };
     let by_uid = |uid: &str| pods.iter().map(AsRef::as_ref).find(|pod: &&Pod| pod.metadata.uid.as_deref() == Some(uid));
     // The workers are checked before the Job, because a worker's end gives a more precise reason than the Job's state.
     for (index, (pod_name, uid)) in &known.pods {
         let ended = match by_uid(uid) {
             None if is_suspended(job) => None,
-            None => outside(format!("worker {index} is gone with its pod {pod_name}")),
+            None => external_end(format!("worker {index}: its pod {pod_name} was removed")),
             Some(pod) => of_worker(*index, pod),
         };
         if ended.is_some() {
@@ -106,7 +106,7 @@ pub fn of_workers(known: &WorkerPods, job: Option<&Job>, pods: &[impl AsRef<Pod>
         }
     }
     is_suspended(job)
-        .then(|| outside(format!("somebody suspended Job {name} while a trial needed its workers")))
+        .then(|| external_end(format!("another client suspended Job {name} while a trial needed its workers")))
         .flatten()
 }
 
@@ -146,8 +146,8 @@ pub fn job_of(pod: &Pod) -> Option<&str> {
 }
 
 fn of_worker(index: u32, pod: &Pod) -> Option<Ended> {
-    if let Some(description) = going(pod) {
-        return outside(format!("worker {index}: {description}"));
+    if let Some(description) = removal_reason(pod) {
+        return external_end(format!("worker {index}: {description}"));
     }
     let ended = containers(pod).find_map(|status| Some((status, status.state.as_ref()?.terminated.as_ref()?)));
     if let Some((status, terminated)) = ended {
@@ -157,22 +157,22 @@ fn of_worker(index: u32, pod: &Pod) -> Option<Ended> {
     }
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
     let over = ["Failed", "Succeeded"].contains(&phase);
-    over.then(|| outside(format!("worker {index}: pod {} ended (phase {phase})", pod_name(pod)))).flatten()
+    over.then(|| external_end(format!("worker {index}: pod {} ended (phase {phase})", pod_name(pod)))).flatten()
 }
 
 /// Why a pod is being removed; `None` for a pod that is not.
-fn going(pod: &Pod) -> Option<String> {
+fn removal_reason(pod: &Pod) -> Option<String> {
     if let Some((description, _)) = evicted(pod) {
         return Some(format!("pod {} was {description}", pod_name(pod)));
     }
     if let Some(description) = disruption(pod) {
-        return Some(format!("pod {} is taken away: {description}", pod_name(pod)));
+        return Some(format!("pod {} is being disrupted: {description}", pod_name(pod)));
     }
     pod.metadata.deletion_timestamp.as_ref()?;
     Some(format!("pod {} is being deleted", pod_name(pod)))
 }
 
-fn outside(description: String) -> Option<Ended> {
+fn external_end(description: String) -> Option<Ended> {
     Some(Ended { description, cause: Cause::Outside })
 }
 
@@ -220,19 +220,19 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_runs_as_it_was_started_has_not_ended() {
+    fn a_service_in_its_started_state_has_not_ended() {
         assert_eq!(description(Some(&deployment(1)), Some(&pod(json!({})))), None);
     }
 
     #[test]
-    fn every_end_of_a_service_is_named() {
+    fn every_reason_for_the_end_of_a_service_is_reported() {
         let killed = json!([{"name": "service", "image": "i", "imageID": "", "ready": false, "restartCount": 1,
             "state": {"running": {}}, "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]);
         let cases = [
             (None, None, "Deployment d was deleted"),
-            (Some(deployment(0)), None, "somebody set the replicas of Deployment d to 0 while a trial needed 1"),
-            (Some(deployment(1)), None, "pod p of the service is gone"),
-            (Some(deployment(1)), Some(json!({"metadata": {"uid": "other"}})), "pod p of the service is gone"),
+            (Some(deployment(0)), None, "another client set the replicas of Deployment d to 0 while a trial needed 1"),
+            (Some(deployment(1)), None, "pod p of the service was removed"),
+            (Some(deployment(1)), Some(json!({"metadata": {"uid": "other"}})), "pod p of the service was removed"),
             (
                 Some(deployment(1)),
                 Some(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})),
@@ -252,7 +252,7 @@ mod tests {
                 Some(deployment(1)),
                 Some(json!({"status": {"conditions": [{"type": "DisruptionTarget", "status": "True",
                     "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}]}})),
-                "pod p is taken away: EvictionByEvictionAPI: Eviction API: evicting",
+                "pod p is being disrupted: EvictionByEvictionAPI: Eviction API: evicting",
             ),
         ];
         for (deployment, change, expected) in cases {
@@ -262,15 +262,18 @@ mod tests {
     }
 
     #[test]
-    fn inference_or_a_companion_that_goes_or_restarts_ends_the_trial_too() {
-        for (role, word) in [(Role::Inference, "inference"), (Role::Companion, "companion")] {
+    fn a_removed_or_restarted_inference_or_companion_ends_the_trial_too() {
+        for (role, container_name) in [(Role::Inference, "inference"), (Role::Companion, "companion")] {
             let known = ServicePod { role, ..known() };
             let description =
                 |pod: Option<&Pod>| of_service(&known, Some(&deployment(1)), pod).map(|ended| ended.description);
-            assert_eq!(description(None).unwrap(), format!("pod p of the {word} is gone"));
-            let restarted = json!({"status": {"containerStatuses": [{"name": word, "image": "i", "imageID": "",
+            assert_eq!(description(None).unwrap(), format!("pod p of the {container_name} was removed"));
+            let restarted = json!({"status": {"containerStatuses": [{"name": container_name, "image": "i", "imageID": "",
                 "ready": false, "restartCount": 1, "state": {"running": {}}}]}});
-            assert_eq!(description(Some(&pod(restarted))).unwrap(), format!("pod p: container {word} was restarted"));
+            assert_eq!(
+                description(Some(&pod(restarted))).unwrap(),
+                format!("pod p: container {container_name} was restarted")
+            );
         }
     }
 
@@ -294,15 +297,15 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_another_client_suspends_is_an_interruption() {
+    fn a_suspended_job_is_an_interruption() {
         let none: [std::sync::Arc<Pod>; 0] = [];
         let description = |suspend: bool| of_workers(&workers(), Some(&job(suspend)), &none).unwrap().description;
-        assert_eq!(description(true), "somebody suspended Job j while a trial needed its workers");
-        assert_eq!(description(false), "worker 0 is gone with its pod p");
+        assert_eq!(description(true), "another client suspended Job j while a trial needed its workers");
+        assert_eq!(description(false), "worker 0: its pod p was removed");
     }
 
     #[test]
-    fn a_job_that_ended_for_good_reports_how() {
+    fn the_final_condition_of_a_job_is_reported() {
         let job = serde_json::from_value(json!({"spec": {"template": {}}, "status": {"conditions": [
             {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "exit code 5"}]}}));
         assert_eq!(job_over(&job.unwrap()).unwrap(), "Failed (PodFailurePolicy): exit code 5");

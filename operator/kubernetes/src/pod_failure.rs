@@ -44,7 +44,7 @@ pub fn ending(status: &ContainerStatus) -> Option<String> {
         "OOMKilled" => "ran out of memory (OOMKilled): give it a higher memory limit".to_owned(),
         "Completed" | "Error" => match (end.exit_code, end.signal) {
             (137, _) | (_, Some(9)) => "was killed (exit code 137)".into(),
-            (143, _) => "was told to stop (exit code 143)".into(),
+            (143, _) => "was terminated (exit code 143)".into(),
             (code, _) => format!("ended with exit code {code}"),
         },
         other => format!("ended: {other} (exit code {})", end.exit_code),
@@ -114,7 +114,7 @@ pub fn pod_name(pod: &Pod) -> String {
 fn unschedulable(pod: &Pod) -> Option<(String, Outlook)> {
     let condition = find_condition(pod, "PodScheduled").filter(|condition| condition.status == "False")?;
     let reason = condition.reason.as_deref().unwrap_or("Unschedulable");
-    let message = condition.message.as_deref().unwrap_or("the scheduler gave no words");
+    let message = condition.message.as_deref().unwrap_or("the scheduler gave no message");
     Some((format!("can't be scheduled ({reason}): {message}"), Outlook::Open))
 }
 
@@ -165,8 +165,8 @@ fn find_condition<'a>(pod: &'a Pod, name: &str) -> Option<&'a PodCondition> {
 }
 
 fn time_of(event: &Event) -> Option<k8s_openapi::jiff::Timestamp> {
-    let caches = event.last_timestamp.as_ref().map(|time| time.0);
-    caches.or(event.event_time.as_ref().map(|time| time.0)).or(event
+    let last_time = event.last_timestamp.as_ref().map(|time| time.0);
+    last_time.or(event.event_time.as_ref().map(|time| time.0)).or(event
         .metadata
         .creation_timestamp
         .as_ref()
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_event_of_the_pod_is_quoted_and_those_of_others_are_not() {
+    fn the_newest_event_of_the_pod_is_quoted_and_no_event_of_another_pod() {
         let event = |uid: &str, second: u32, message: &str| -> Arc<Event> {
             let value = json!({"metadata": {"name": "e"}, "involvedObject": {"uid": uid}, "reason": "Unhealthy",
                 "message": message, "lastTimestamp": format!("2026-01-01T00:00:{second:02}Z")});
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warning_about_what_a_deployment_makes_is_found_by_its_name() {
+    fn a_warning_about_a_deployments_objects_is_found_by_the_deployments_name() {
         let value = json!({"metadata": {"name": "e"}, "involvedObject": {"name": "wsl-a-5d4f"}, "type": "Warning",
             "reason": "FailedCreate", "message": "exceeded quota"});
         let events = [Arc::new(serde_json::from_value::<Event>(value).unwrap())];

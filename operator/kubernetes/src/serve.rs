@@ -18,9 +18,9 @@ use tokio::{
 
 use crate::{
     api::ClusterApi,
-    backend::{Kubernetes, describe_io_error},
+    backend::{Kubernetes, describe_volume_error},
     caches::Caches,
-    cluster_file::Orders,
+    cluster_file::CheckedInputs,
     events::{Events, OwnPod, Writer, events},
     journal::Journal,
     lease::Holder,
@@ -71,12 +71,12 @@ pub struct Options {
 /// The state that the steps of the sequence share.
 struct Operator<'a> {
     options: &'a Options,
-    orders: &'a Orders,
+    inputs: &'a CheckedInputs,
     live: &'a Live,
     events: Events,
     coordinator: &'a Coordinator,
     stop: Stop,
-    asked_at_unix_ns: u64,
+    requested_at_unix_ns: u64,
 }
 
 /// Runs the operator until a signal stops it.
@@ -84,7 +84,7 @@ struct Operator<'a> {
 /// # Errors
 /// When a port can't be bound, or the Lease is lost.
 pub async fn serve(options: Options) -> anyhow::Result<u8> {
-    let asked_at_unix_ns = clock::unix_ns();
+    let requested_at_unix_ns = clock::unix_ns();
     let mut stop = Stop::listen().context("failed to listen for signals")?;
     let live = Live::new();
     let coordinator_port = bind(&options.host, options.coordinator_port, "coordinator").await?;
@@ -92,8 +92,8 @@ pub async fn serve(options: Options) -> anyhow::Result<u8> {
     let metrics_port = bind(&options.host, options.metrics_port, "metrics").await?;
     tokio::spawn(web::serve(web_port, Web::new(live.clone(), options.results.clone())));
     tokio::spawn(web::serve_metrics(metrics_port, live.clone()));
-    let orders = match Orders::read(&options.plan, &options.cluster) {
-        Ok(orders) => orders,
+    let inputs = match CheckedInputs::read(&options.plan, &options.cluster) {
+        Ok(inputs) => inputs,
         Err(Mistakes(mistakes)) => {
             refuse(&live, mistakes.iter().map(ToString::to_string).collect());
             stop.wait().await;
@@ -101,30 +101,32 @@ pub async fn serve(options: Options) -> anyhow::Result<u8> {
         }
     };
     if options.token.is_none() {
-        eprintln!("ladder: no COORDINATOR_TOKEN: whoever reaches the coordinator's port can take part");
+        eprintln!(
+            "ladder: no COORDINATOR_TOKEN: any client that reaches the coordinator's port is accepted as a worker"
+        );
     }
-    let run = &orders.cluster.run_id;
-    let url = &orders.cluster.coordinator_url;
+    let run = &inputs.cluster.run_id;
+    let url = &inputs.cluster.coordinator_url;
     let coordinator = Coordinator::serve(coordinator_port, run, url, options.token.as_deref());
     live.change(|status| {
         status.run_id.clone_from(run);
-        status.plan.clone_from(&orders.plan.wire.name);
+        status.plan.clone_from(&inputs.plan.wire.name);
     });
-    let mut patience = stop.clone();
+    let mut stop_signal = stop.clone();
     let (events, writer) = events();
     let operator = Operator {
         options: &options,
-        orders: &orders,
+        inputs: &inputs,
         live: &live,
         events,
         coordinator: &coordinator,
         stop: stop.clone(),
-        asked_at_unix_ns,
+        requested_at_unix_ns,
     };
     tokio::select! {
         done = operator.operate(writer) => done.map(|()| 0),
-        () = async { patience.wait().await; sleep(STOPPING).await } => {
-            eprintln!("ladder: not all was put back in time; the next start does it");
+        () = async { stop_signal.wait().await; sleep(STOPPING).await } => {
+            eprintln!("ladder: not everything was restored in time; the next start does it");
             Ok(0)
         }
     }
@@ -143,18 +145,18 @@ fn refuse(live: &Live, mistakes: Vec<String>) {
     mistakes.iter().for_each(|line| eprintln!("{line}"));
     live.set_status(
         State::Idle,
-        &format!("{} mistakes in the plan or the cluster file; mend the values and upgrade", mistakes.len()),
+        &format!("{} mistakes in the plan or the cluster file; fix the values and upgrade", mistakes.len()),
     );
     live.change(|status| (status.ready, status.not_ready) = (false, mistakes));
 }
 
 impl Operator<'_> {
     async fn operate(mut self, writer: Writer) -> anyhow::Result<()> {
-        if !self.wait_for_room(State::Starting).await {
+        if !self.wait_for_space(State::Starting).await {
             return Ok(());
         }
         let Some(client) = self.connect().await else { return Ok(()) };
-        let cluster = &self.orders.cluster;
+        let cluster = &self.inputs.cluster;
         let writing = self.own_pod().map(|pod| tokio::spawn(writer.write(client.clone(), pod)));
         let me =
             self.options.pod.clone().unwrap_or_else(|| format!("{}-{}", Environment::read().host, std::process::id()));
@@ -167,42 +169,42 @@ impl Operator<'_> {
         }
         let lost = watch::Sender::new(None);
         let mut loss = lost.subscribe();
-        let keeper = tokio::spawn(holder.clone().keep(lost));
-        let led = tokio::select! {
-            led = self.lead(&client) => led,
+        let renewal = tokio::spawn(holder.clone().renew(lost));
+        let result = tokio::select! {
+            result = self.run_as_holder(&client) => result,
             description = loss.wait_for(Option::is_some) => {
                 let description = description.ok().and_then(|description| description.clone()).unwrap_or_default();
                 // Nothing is restored here: the new holder of the Lease does that first.
-                anyhow::bail!("stopped climbing at once: {description}");
+                anyhow::bail!("stopped climbing: {description}");
             }
         };
-        keeper.abort();
+        renewal.abort();
         holder.release().await;
         // Closes the queue of Events; those in it are still written.
         drop(self.events);
         if let Some(writing) = writing {
             let _ = timeout(LAST_EVENTS, writing).await;
         }
-        led
+        result
     }
 
     /// The pod that Events refer to; `None` where the operator doesn't run in one.
     fn own_pod(&self) -> Option<OwnPod> {
         let (name, uid) = (self.options.pod.clone()?, self.options.pod_uid.clone()?);
-        Some(OwnPod { namespace: self.orders.cluster.namespace.clone(), name, uid })
+        Some(OwnPod { namespace: self.inputs.cluster.namespace.clone(), name, uid })
     }
 
     /// The part that only the holder of the Lease runs: restore, climb, and wait for the stop signal.
-    async fn lead(&mut self, client: &Client) -> anyhow::Result<()> {
+    async fn run_as_holder(&mut self, client: &Client) -> anyhow::Result<()> {
         self.live.set_status(State::Starting, "reading the cluster");
         let Some(mut backend) = self.backend(client).await else { return Ok(()) };
         while let Err(error) = backend.put_back().await {
-            self.live.problem(&format!("what an earlier operator left could not be put back: {error}"));
+            self.live.problem(&format!("the changes of an earlier operator could not be restored: {error}"));
             if !self.pause().await {
                 return Ok(());
             }
         }
-        self.carry_out(backend).await?;
+        self.execute_decision(backend).await?;
         self.stop.wait().await;
         self.live.set_status(State::Stopping, "stopping");
         Ok(())
@@ -222,12 +224,12 @@ impl Operator<'_> {
     }
 
     async fn backend(&mut self, client: &Client) -> Option<Kubernetes> {
-        let cluster = Arc::new(self.orders.cluster.clone());
+        let cluster = Arc::new(self.inputs.cluster.clone());
         let api = ClusterApi::new(client, &cluster.namespace);
         loop {
             let caches = Caches::start(client, &cluster.namespace, &cluster.release).await;
             let journal = Journal::open(&self.options.results).map_err(|error| {
-                format!("failed to read what an earlier operator left: {}", describe_io_error(&error))
+                format!("failed to read the journal of an earlier operator: {}", describe_volume_error(&error))
             });
             match caches.and_then(|caches| Ok((caches, journal?))) {
                 Ok((caches, journal)) => {
@@ -254,10 +256,10 @@ impl Operator<'_> {
     }
 
     /// Waits until the results can be written. Returns `false` when a signal stops the operator first.
-    async fn wait_for_room(&mut self, waiting: State) -> bool {
+    async fn wait_for_space(&mut self, waiting: State) -> bool {
         while let Err(error) = volume::probe(&self.options.results) {
             let description =
-                format!("nothing is measured until results can be written: {}", describe_io_error(&error));
+                format!("nothing is measured until results can be written: {}", describe_volume_error(&error));
             self.live.problem(&description);
             self.live.set_status(waiting, &description);
             self.live.change(|status| (status.ready, status.not_ready) = (false, vec![description]));
@@ -291,13 +293,13 @@ async fn client() -> Result<Client, String> {
 /// An error of the store as text for the live page.
 fn describe_store_error(error: &operator::store::Error) -> String {
     match error {
-        operator::store::Error::File { source, .. } => format!("{error}: {}", describe_io_error(source)),
+        operator::store::Error::File { source, .. } => format!("{error}: {}", describe_volume_error(source)),
         other => chain(other),
     }
 }
 
 /// Whether a store's error is caused by the volume and may be temporary.
-fn is_of_the_volume(error: &operator::store::Error) -> bool {
+fn is_volume_error(error: &operator::store::Error) -> bool {
     match error {
         operator::store::Error::File { source, .. } => source.kind() != io::ErrorKind::NotFound,
         _ => false,

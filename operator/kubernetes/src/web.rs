@@ -160,7 +160,7 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
-    use crate::live::State as Doing;
+    use crate::live::State as OperatorState;
 
     struct Served {
         url: String,
@@ -184,12 +184,12 @@ mod tests {
     }
 
     async fn get(url: String) -> (u16, String) {
-        let answer = Client::builder().no_proxy().build().unwrap().get(url).send().await.unwrap();
-        (answer.status().as_u16(), answer.text().await.unwrap())
+        let reply = Client::builder().no_proxy().build().unwrap().get(url).send().await.unwrap();
+        (reply.status().as_u16(), reply.text().await.unwrap())
     }
 
     #[tokio::test]
-    async fn an_operator_with_mistakes_in_its_plan_is_alive_but_not_ready_and_names_them() {
+    async fn an_operator_with_mistakes_in_its_plan_is_alive_and_not_ready() {
         let served = served().await;
         served
             .live
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_bundle_is_listed_with_its_digests_and_handed_out() {
+    async fn a_bundle_is_listed_with_its_digests_and_served() {
         let served = served().await;
         let (_, body) = get(format!("{}/api/runs/r1/files", served.url)).await;
         let listed: Value = serde_json::from_str(&body).unwrap();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_outside_a_bundle_is_handed_out() {
+    async fn nothing_outside_a_bundle_is_served() {
         let served = served().await;
         std::os::unix::fs::symlink("../secret", served.results.path().join("r1/link")).unwrap();
         for path in [
@@ -234,18 +234,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_status_is_json_and_the_page_needs_nothing_else() {
+    async fn the_status_is_json_and_the_page_loads_nothing_from_elsewhere() {
         let served = served().await;
-        served.live.set_status(Doing::Idle, "no run is ordered");
+        served.live.set_status(OperatorState::Idle, "no run is requested");
         let (_, body) = get(format!("{}/api/status", served.url)).await;
         let status: Status = serde_json::from_str(&body).unwrap();
-        assert_eq!((status.state, status.description.as_str()), (Doing::Idle, "no run is ordered"));
+        assert_eq!((status.state, status.description.as_str()), (OperatorState::Idle, "no run is requested"));
         let (_, page) = get(served.url.clone()).await;
         assert!(page.contains("api/status") && !page.contains("src=\"http") && !page.contains("href=\"http"));
     }
 
     #[tokio::test]
-    async fn metrics_are_on_a_port_of_their_own() {
+    async fn metrics_have_a_separate_port() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}/metrics", listener.local_addr().unwrap());
         let _server = tokio::spawn(serve_metrics(listener, Live::new()));

@@ -50,14 +50,14 @@ impl Bench {
     }
 
     /// An operator with this start deadline.
-    async fn operator(&self, patience: Duration) -> Kubernetes {
+    async fn operator(&self, start_deadline: Duration) -> Kubernetes {
         Kubernetes::new(
             Arc::clone(&self.file),
             ClusterApi::new(&self.client, NAMESPACE),
             Caches::start(&self.client, NAMESPACE, "wsl").await.unwrap(),
             self.journal(),
             events().0,
-            patience,
+            start_deadline,
             Environment::default(),
         )
     }
@@ -96,70 +96,70 @@ impl Bench {
     }
 }
 
-const PATIENT: Duration = Duration::from_secs(30);
-const UP: [&str; 3] = ["wsl--redis 1", "wsl--publisher 1", "wsl 1"];
-const DOWN: [&str; 3] = ["wsl 0", "wsl--publisher 0", "wsl--redis 0"];
+const START_DEADLINE: Duration = Duration::from_secs(30);
+const SCALED_UP: [&str; 3] = ["wsl--redis 1", "wsl--publisher 1", "wsl 1"];
+const SCALED_DOWN: [&str; 3] = ["wsl 0", "wsl--publisher 0", "wsl--redis 0"];
 
 fn text(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
 #[tokio::test]
-async fn companions_come_before_their_service_and_go_after_it() {
+async fn companions_start_before_their_service_and_stop_after_it() {
     let bench = Bench::new().await;
-    let mut operator = bench.operator(PATIENT).await;
+    let mut operator = bench.operator(START_DEADLINE).await;
     let serving = operator.start_service(&bench.spec()).await.unwrap();
-    assert_eq!(bench.scaled(), UP);
+    assert_eq!(bench.scaled(), SCALED_UP);
     assert_eq!(serving.started.pid, 7);
     assert_eq!(serving.versions["redis"], "redis:1");
     assert_eq!(serving.versions["image of publisher"], "wsl--publisher@sha256:1");
-    assert_eq!(bench.journal().entries().len(), 3, "all of it is noted before it is changed");
+    assert_eq!(bench.journal().entries().len(), 3, "an original value is missing in the journal");
 
     bench.cluster.forget();
     operator.stop_service().await;
-    assert_eq!(bench.scaled(), DOWN);
-    assert_eq!(text(&bench.path("companion-redis.log")), "the last words of wsl--redis-1\n");
-    assert_eq!(text(&bench.path("companion-publisher.log")), "the last words of wsl--publisher-1\n");
+    assert_eq!(bench.scaled(), SCALED_DOWN);
+    assert_eq!(text(&bench.path("companion-redis.log")), "last log line of wsl--redis-1\n");
+    assert_eq!(text(&bench.path("companion-publisher.log")), "last log line of wsl--publisher-1\n");
     operator.put_back().await.unwrap();
     assert_eq!(bench.journal().entries(), []);
 }
 
 #[tokio::test]
-async fn an_object_in_the_journal_that_the_cluster_file_does_not_have_is_not_touched() {
+async fn an_object_in_the_journal_but_not_in_the_cluster_file_is_not_changed() {
     let bench = Bench::new().await;
     let mut journal = bench.journal();
     journal.note(Original::Deployment { name: "database".into(), replicas: 0 }).unwrap();
     journal.note(Original::Deployment { name: "wsl".into(), replicas: 0 }).unwrap();
     journal.note(Original::Job { name: "backup".into(), suspend: true }).unwrap();
-    let mut operator = bench.operator(PATIENT).await;
+    let mut operator = bench.operator(START_DEADLINE).await;
     operator.put_back().await.unwrap();
     assert_eq!(bench.scaled(), ["wsl 0"]);
     assert_eq!(bench.journal().entries(), []);
 }
 
 #[tokio::test]
-async fn the_usage_of_companions_is_separate_by_name_and_pod() {
+async fn the_usage_of_companions_is_reported_by_name_and_pod() {
     let bench = Bench::new().await;
-    let mut operator = bench.operator(PATIENT).await;
+    let mut operator = bench.operator(START_DEADLINE).await;
     operator.start_service(&bench.spec()).await.unwrap();
     let used: Vec<(String, u64)> =
         operator.companions_usage().await.unwrap().into_iter().map(|(name, usage)| (name, usage.cpu_ns)).collect();
     assert_eq!(used, [("publisher".to_owned(), 90), ("redis".to_owned(), 80)]);
     assert_eq!(operator.service_usage().await.unwrap().unwrap().cpu_ns, 70);
 
-    let (pods, whereabouts) = (operator.pods(), operator.whereabouts());
+    let (pods, placement) = (operator.pods(), operator.placement());
     let pods: Vec<(PodRole, Option<&str>, &str)> =
         pods.iter().map(|pod| (pod.role, pod.companion.as_deref(), pod.cpus_allowed.as_str())).collect();
     let companion = PodRole::Companion;
     let expected =
         [(PodRole::Service, None, "7"), (companion, Some("redis"), "8"), (companion, Some("publisher"), "9")];
     assert_eq!(pods, expected);
-    assert_eq!(whereabouts.cpu_roles["companion redis"], "8 of node-a (Guaranteed)");
+    assert_eq!(placement.cpu_roles["companion redis"], "8 of node-a (Guaranteed)");
     assert_eq!(operator.shares().isolation, None);
 }
 
 #[tokio::test]
-async fn a_companion_that_never_becomes_ready_is_named_with_its_event_and_log_and_nothing_stays_up() {
+async fn an_unready_companion_is_reported_with_its_event_and_log_and_all_is_scaled_down() {
     let bench = Bench::new().await;
     bench.cluster.never_ready("wsl--publisher");
     // The companion before it must become ready within that time.
@@ -170,14 +170,14 @@ async fn a_companion_that_never_becomes_ready_is_named_with_its_event_and_log_an
     assert_eq!(name, "companion publisher");
     assert!(reason.starts_with("pod wsl--publisher-1: phase Running, not Ready: not yet"), "{reason}");
     assert!(reason.contains("last event: Unhealthy: connection refused"), "{reason}");
-    assert!(log.contains("the last words of wsl--publisher-1"), "{log}");
+    assert!(log.contains("last log line of wsl--publisher-1"), "{log}");
     assert_eq!(bench.scaled(), ["wsl--redis 1", "wsl--publisher 1", "wsl--publisher 0", "wsl--redis 0"]);
 }
 
 #[tokio::test]
-async fn a_companion_that_restarts_interrupts_the_trial_as_the_service_would() {
+async fn a_companion_that_restarts_interrupts_the_trial() {
     let bench = Bench::new().await;
-    let mut operator = bench.operator(PATIENT).await;
+    let mut operator = bench.operator(START_DEADLINE).await;
     operator.start_service(&bench.spec()).await.unwrap();
     assert_eq!((operator.service_ended(), operator.confirm().await), (None, None));
     bench.cluster.restart("wsl--redis");
@@ -187,13 +187,13 @@ async fn a_companion_that_restarts_interrupts_the_trial_as_the_service_would() {
 }
 
 #[tokio::test]
-async fn a_new_operator_scales_back_what_a_killed_one_left() {
+async fn a_new_operator_scales_down_the_pods_of_a_killed_one() {
     let bench = Bench::new().await;
-    let mut killed = bench.operator(PATIENT).await;
+    let mut killed = bench.operator(START_DEADLINE).await;
     killed.start_service(&bench.spec()).await.unwrap();
     drop(killed);
     bench.cluster.forget();
-    bench.operator(PATIENT).await.put_back().await.unwrap();
-    assert_eq!(bench.scaled(), DOWN);
+    bench.operator(START_DEADLINE).await.put_back().await.unwrap();
+    assert_eq!(bench.scaled(), SCALED_DOWN);
     assert_eq!(bench.journal().entries(), []);
 }

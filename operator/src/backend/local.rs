@@ -17,7 +17,7 @@ use driver::{
 };
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::{Backend, Error, InferenceSpec, READY_DEADLINE, ServiceSpec, Serving, Whereabouts, WorkersSpec};
+use super::{Backend, Error, InferenceSpec, Placement, READY_DEADLINE, ServiceSpec, StartedService, WorkersSpec};
 use crate::{evidence, registry::worker_program, roles::Roles};
 use cgroup::{Cgroup, Hierarchy};
 use process::{Launch, Running, Stdout};
@@ -26,7 +26,7 @@ pub mod cgroup;
 pub mod process;
 
 /// Time between SIGTERM and SIGKILL. The contract gives services five seconds to stop.
-const PATIENCE: Duration = Duration::from_secs(6);
+const STOP_TIMEOUT: Duration = Duration::from_secs(6);
 /// Interval between two checks whether a service is ready.
 const POLL: Duration = Duration::from_millis(10);
 
@@ -40,8 +40,8 @@ pub struct Local {
     roles: Roles,
     shapes: CpuShapes,
     hierarchy: Result<Hierarchy, String>,
-    service: Option<Serves>,
-    inference: Option<Serves>,
+    service: Option<ReadyProcess>,
+    inference: Option<ReadyProcess>,
     workers: Vec<Running>,
     /// The output of each service's version commands, by service and program. They run once per service.
     versions: BTreeMap<String, BTreeMap<String, String>>,
@@ -49,7 +49,7 @@ pub struct Local {
 
 /// A process that printed its ready line.
 #[derive(Debug)]
-struct Serves {
+struct ReadyProcess {
     running: Running,
     /// The process id in the ready line, which may be a child of the process that was started.
     pid: u32,
@@ -97,9 +97,9 @@ impl Local {
         }
         let version = evidence::version(&self.root, &spec.name, &spec.service.version)?;
         let mut versions = BTreeMap::from([(spec.name.clone(), version)]);
-        if let Some(behind) = &spec.inference {
-            let version = evidence::version(&self.root, &behind.name, &behind.inference.version)?;
-            versions.insert(behind.name.clone(), version);
+        if let Some(inference_spec) = &spec.inference {
+            let version = evidence::version(&self.root, &inference_spec.name, &inference_spec.inference.version)?;
+            versions.insert(inference_spec.name.clone(), version);
         }
         if let Some(python) = evidence::python_version(&self.root, &spec.service) {
             versions.insert(format!("python of {}", spec.name), python);
@@ -109,16 +109,16 @@ impl Local {
     }
 
     /// Starts a program that prints a ready line, and returns when it is ready.
-    async fn start(&self, launch: Launch) -> Result<(Serves, Started), Error> {
+    async fn start(&self, launch: Launch) -> Result<(ReadyProcess, Started), Error> {
         let name = launch.name.clone();
         let mut running = Running::start(launch)?;
         match self.ready(&name, &mut running).await {
             Ok(started) => {
                 running.ignore_stdout();
-                Ok((Serves { running, pid: started.pid }, started))
+                Ok((ReadyProcess { running, pid: started.pid }, started))
             }
             Err(error) => {
-                running.stop(PATIENCE).await;
+                running.stop(STOP_TIMEOUT).await;
                 Err(error)
             }
         }
@@ -138,14 +138,14 @@ impl Local {
             log: spec.log.clone(),
             stdout: Stdout::Lines,
         };
-        let (serves, started) = self.start(launch).await?;
-        self.inference = Some(serves);
+        let (ready_process, started) = self.start(launch).await?;
+        self.inference = Some(ready_process);
         Ok(format!("http://{}", started.address))
     }
 
     async fn stop_inference(&mut self) {
         if let Some(mut inference) = self.inference.take() {
-            inference.running.stop(PATIENCE).await;
+            inference.running.stop(STOP_TIMEOUT).await;
         }
     }
 
@@ -156,12 +156,12 @@ impl Local {
         let line = timeout_at(deadline, running.first_json_line()).await;
         let reason = match line {
             Ok(Ok(Some(line))) => match serde_json::from_str::<Started>(&line) {
-                Ok(started) if started.event == "ready" => match self.answers(&started, deadline).await {
+                Ok(started) if started.event == "ready" => match self.becomes_ready(&started, deadline).await {
                     true => return Ok(started),
-                    false => late("/readyz did not answer 200"),
+                    false => late("/readyz did not return 200"),
                 },
-                Ok(started) => format!("its first line says \"{}\" instead of \"ready\"", started.event),
-                Err(error) => format!("its first line is no ready line of services/README.md: {error}: {line}"),
+                Ok(started) => format!("the event of its first line is \"{}\" instead of \"ready\"", started.event),
+                Err(error) => format!("its first line is not a ready line as in services/README.md: {error}: {line}"),
             },
             Ok(Ok(None)) => format!("it ended without a ready line ({})", running.describe_wait().await),
             Ok(Err(error)) => format!("failed to read its standard output: {error}"),
@@ -170,7 +170,7 @@ impl Local {
         Err(Error::NotReady { name: name.into(), reason, log: running.last_output() })
     }
 
-    async fn answers(&self, started: &Started, deadline: Instant) -> bool {
+    async fn becomes_ready(&self, started: &Started, deadline: Instant) -> bool {
         let client = ServiceClient::new(&started.metrics_address);
         while !client.ready().await {
             if Instant::now() >= deadline {
@@ -182,22 +182,22 @@ impl Local {
     }
 }
 
-impl Serves {
+impl ReadyProcess {
     /// The resource use of the process and its descendants so far. CPU time and limit come from the cgroup where there
     /// is one.
     fn usage(&self, shape: CpuShape, cpus: &[usize]) -> Result<Usage, Error> {
         let pid = self.pid;
         let failed = |what| move |source| Error::Usage { what, pid, source };
-        let family = process::family(pid);
+        let process_tree = process::process_tree(pid);
         let cgroup = self.running.cgroup();
         let cpu_ns = match cgroup.and_then(Cgroup::cpu_ns) {
             Some(cpu_ns) => cpu_ns,
-            None => process::added_up(&family, process::cpu_ns).map_err(failed("CPU time"))?,
+            None => process::sum_over(&process_tree, process::cpu_ns).map_err(failed("CPU time"))?,
         };
         Ok(Usage {
             pid,
             cpu_ns,
-            rss_bytes: process::added_up(&family, process::rss_bytes).map_err(failed("memory"))?,
+            rss_bytes: process::sum_over(&process_tree, process::rss_bytes).map_err(failed("memory"))?,
             cpu_limit: cgroup.and_then(Cgroup::quota_cpus).unwrap_or(shape.cpus).min(cpus.len() as f64),
             throttled_periods: cgroup.and_then(Cgroup::throttled_periods),
             periods: cgroup.and_then(Cgroup::periods),
@@ -206,11 +206,11 @@ impl Serves {
 }
 
 impl Backend for Local {
-    async fn start_service(&mut self, spec: &ServiceSpec) -> Result<Serving, Error> {
+    async fn start_service(&mut self, spec: &ServiceSpec) -> Result<StartedService, Error> {
         let versions = self.versions_of(spec)?;
         let mut env = spec.env.clone();
-        if let Some(behind) = &spec.inference {
-            env.insert("INFERENCE_URL".into(), self.start_inference(behind).await?);
+        if let Some(inference_spec) = &spec.inference {
+            env.insert("INFERENCE_URL".into(), self.start_inference(inference_spec).await?);
         }
         let mut command = spec.service.command.clone();
         if spec.replicas > 1 {
@@ -228,9 +228,9 @@ impl Backend for Local {
             stdout: Stdout::Lines,
         };
         match self.start(launch).await {
-            Ok((serves, started)) => {
-                self.service = Some(serves);
-                Ok(Serving { started, versions })
+            Ok((ready_process, started)) => {
+                self.service = Some(ready_process);
+                Ok(StartedService { started, versions })
             }
             Err(error) => {
                 self.stop_inference().await;
@@ -241,7 +241,7 @@ impl Backend for Local {
 
     async fn stop_service(&mut self) {
         if let Some(mut service) = self.service.take() {
-            service.running.stop(PATIENCE).await;
+            service.running.stop(STOP_TIMEOUT).await;
         }
         self.stop_inference().await;
     }
@@ -260,7 +260,7 @@ impl Backend for Local {
                 cpus: self.roles.workers[index as usize % self.roles.workers.len()].clone(),
                 cgroup: self.cgroup(&role, self.shapes.worker)?,
                 log: spec.logs.join(format!("{index}.log")),
-                stdout: Stdout::Nowhere,
+                stdout: Stdout::Discarded,
             })?);
         }
         Ok(())
@@ -268,7 +268,7 @@ impl Backend for Local {
 
     async fn stop_workers(&mut self) {
         for mut worker in self.workers.drain(..) {
-            worker.stop(PATIENCE).await;
+            worker.stop(STOP_TIMEOUT).await;
         }
     }
 
@@ -278,8 +278,8 @@ impl Backend for Local {
         Ok(())
     }
 
-    fn whereabouts(&self) -> Whereabouts {
-        Whereabouts { machines: vec![Environment::read()], cpu_roles: self.roles.description() }
+    fn placement(&self) -> Placement {
+        Placement { machines: vec![Environment::read()], cpu_roles: self.roles.description() }
     }
 }
 
@@ -290,18 +290,18 @@ impl Stage for Local {
     }
 
     async fn inference_usage(&self) -> Result<Option<Usage>, stage::Error> {
-        let usage = |serves: &Serves| serves.usage(self.shapes.inference, &self.roles.inference);
+        let usage = |ready_process: &ReadyProcess| ready_process.usage(self.shapes.inference, &self.roles.inference);
         Ok(self.inference.as_ref().map(usage).transpose()?)
     }
 
     fn service_ended(&mut self) -> Option<Ended> {
         // Inference first: a service may end because of it.
-        let serves = self.inference.iter_mut().chain(&mut self.service);
-        serves.map(|serves| &mut serves.running).find_map(Running::ended).map(by_itself)
+        let ready_process = self.inference.iter_mut().chain(&mut self.service);
+        ready_process.map(|ready_process| &mut ready_process.running).find_map(Running::ended).map(own_exit)
     }
 
     fn worker_ended(&mut self) -> Option<Ended> {
-        self.workers.iter_mut().find_map(Running::ended).map(by_itself)
+        self.workers.iter_mut().find_map(Running::ended).map(own_exit)
     }
 
     async fn confirm(&mut self) -> Option<Ended> {
@@ -319,6 +319,6 @@ impl Stage for Local {
 }
 
 /// The end of a local process: nothing but ladder starts or stops them, so a process that ended did so by itself.
-fn by_itself(description: String) -> Ended {
+fn own_exit(description: String) -> Ended {
     Ended { description, cause: Cause::Itself }
 }

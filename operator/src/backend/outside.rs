@@ -10,9 +10,9 @@ use bench_format::{run::Outside, service::Started};
 use driver::evidence_client::EvidenceClient;
 use driver::stage::{self, Ended, Shares, Stage, Usage};
 
-use super::{Backend, Error, ServiceSpec, Serving, Whereabouts, WorkersSpec, local::Local};
+use super::{Backend, Error, Placement, ServiceSpec, StartedService, WorkersSpec, local::Local};
 use crate::{
-    outside::{authority, look},
+    outside::{authority, check_service},
     roles::Roles,
 };
 
@@ -37,17 +37,17 @@ pub fn description(roles: &Roles, outside: &Outside) -> BTreeMap<String, String>
     let mut description = roles.description();
     let url = &outside.url;
     let usage = match &outside.evidence_address {
-        Some(address) => format!("CPU and memory are told by http://{address}"),
+        Some(address) => format!("CPU and memory are reported by http://{address}"),
         None => "CPU and memory are not read".into(),
     };
-    description.insert("service".into(), format!("not known: {url} was started by somebody else; {usage}"));
+    description.insert("service".into(), format!("not known: {url} was not started by ladder; {usage}"));
     description
 }
 
 impl Backend for OutsideService {
-    async fn start_service(&mut self, spec: &ServiceSpec) -> Result<Serving, Error> {
+    async fn start_service(&mut self, spec: &ServiceSpec) -> Result<StartedService, Error> {
         let not_ready = |reason| Error::NotReady { name: spec.name.clone(), reason, log: String::new() };
-        let version = look(&self.outside, &spec.name).await.map_err(|error| not_ready(error.to_string()))?;
+        let version = check_service(&self.outside, &spec.name).await.map_err(|error| not_ready(error.to_string()))?;
         let url = self.outside.url.parse().map_err(|_| not_ready(format!("{} is no address", self.outside.url)))?;
         let started = Started {
             event: "ready".into(),
@@ -56,7 +56,7 @@ impl Backend for OutsideService {
             // The process id is unknown and unused for such a service.
             pid: 0,
         };
-        Ok(Serving { started, versions: [(spec.name.clone(), version)].into() })
+        Ok(StartedService { started, versions: [(spec.name.clone(), version)].into() })
     }
 
     /// Does nothing, since ladder did not start the service.
@@ -74,9 +74,9 @@ impl Backend for OutsideService {
         self.workers.put_back().await
     }
 
-    fn whereabouts(&self) -> Whereabouts {
-        let whereabouts = self.workers.whereabouts();
-        Whereabouts { cpu_roles: description(self.workers.roles(), &self.outside), ..whereabouts }
+    fn placement(&self) -> Placement {
+        let placement = self.workers.placement();
+        Placement { cpu_roles: description(self.workers.roles(), &self.outside), ..placement }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
 
 /// The plan to climb, and the services that replace its own.
 #[derive(Debug)]
-pub(super) struct Chosen {
+pub(super) struct ChosenPlan {
     /// The argument that names the plan on a command line.
     pub(super) plan_argument: String,
     /// Path of the plan file.
@@ -23,7 +23,7 @@ pub(super) struct Chosen {
     pub(super) services: Vec<String>,
 }
 
-impl Chosen {
+impl ChosenPlan {
     /// Resolves `name`, which is a plan's path, a plan's name or a service's name. For a service, `of_service` returns
     /// the name of its default plan.
     pub(super) fn of(
@@ -37,8 +37,8 @@ impl Chosen {
         if name.contains('/') || name.ends_with(".yaml") || path.is_file() {
             return Ok(Self { plan_argument: name.into(), path, services });
         }
-        let in_plans = |name: &str| registry.root.join("plans").join(format!("{name}.yaml"));
-        match (registry.services.get(name), in_plans(name).is_file()) {
+        let plan_path = |name: &str| registry.root.join("plans").join(format!("{name}.yaml"));
+        match (registry.services.get(name), plan_path(name).is_file()) {
             (Some(_), true) => bail!("\"{name}\" is both a plan and a service; rename one of them"),
             (Some(service), false) => {
                 let Some(plan) = of_service(service) else {
@@ -47,16 +47,18 @@ impl Chosen {
                 if !services.is_empty() {
                     bail!("\"{name}\" is a service already; leave out --service, or name a plan");
                 }
-                Ok(Self { path: in_plans(&plan), plan_argument: plan, services: vec![name.into()] })
+                Ok(Self { path: plan_path(&plan), plan_argument: plan, services: vec![name.into()] })
             }
-            (None, true) => Ok(Self { plan_argument: name.into(), path: in_plans(name), services }),
-            (None, false) => bail!("\"{name}\" is neither a plan in plans/ nor a service; {}", way_out(name, registry)),
+            (None, true) => Ok(Self { plan_argument: name.into(), path: plan_path(name), services }),
+            (None, false) => {
+                bail!("\"{name}\" is neither a plan in plans/ nor a service; {}", hint_for(name, registry))
+            }
         }
     }
 }
 
 /// A hint for an unknown name: the closest known name, or the list of all plans and services.
-fn way_out(name: &str, registry: &Registry) -> String {
+fn hint_for(name: &str, registry: &Registry) -> String {
     let plans = plans(&registry.root);
     let services: Vec<&str> = registry.services.keys().map(String::as_str).collect();
     match closest(name, plans.iter().map(String::as_str).chain(services.iter().copied())) {

@@ -40,7 +40,7 @@ pub(super) struct Conformance {
 
 impl Conformance {
     /// The folder for the results and the formats to write there; `None` when no results are kept.
-    fn kept(&self) -> Option<(&Path, &'static [&'static str])> {
+    fn output_formats(&self) -> Option<(&Path, &'static [&'static str])> {
         let both = self.results.as_deref().map(|folder| (folder, ["json", "junit"].as_slice()));
         both.or(self.json_folder.as_deref().map(|folder| (folder, ["json"].as_slice())))
     }
@@ -50,13 +50,13 @@ impl Conformance {
 pub(super) fn run(arguments: &Conformance) -> anyhow::Result<u8> {
     let registry = Registry::load(&arguments.registry)?;
     let chosen = choose(&registry, &arguments.services)?;
-    if let Some((folder, _)) = arguments.kept() {
+    if let Some((folder, _)) = arguments.output_formats() {
         fs::create_dir_all(folder).with_context(|| format!("failed to make the folder {}", folder.display()))?;
     }
     let mut worst = 0;
     for (name, service, program) in chosen {
         let path = contract::find(program)?;
-        let results = results(arguments.kept(), name)?;
+        let results = results(arguments.output_formats(), name)?;
         let mut command = contract::command(&path, &registry, (name, service), arguments.level, &results);
         let ended = command.status().with_context(|| format!("failed to run {}", path.display()))?;
         // A program that was killed by a signal has checked nothing.
@@ -66,15 +66,15 @@ pub(super) fn run(arguments: &Conformance) -> anyhow::Result<u8> {
 }
 
 /// The program's options that make it write its results into the folder.
-fn results(kept: Option<(&Path, &[&str])>, name: &str) -> anyhow::Result<Vec<String>> {
-    let Some((folder, forms)) = kept else { return Ok(Vec::new()) };
+fn results(output_formats: Option<(&Path, &[&str])>, name: &str) -> anyhow::Result<Vec<String>> {
+    let Some((folder, formats)) = output_formats else { return Ok(Vec::new()) };
     // An absolute path, since the program runs in the checkout's root.
     let folder = fs::canonicalize(folder).with_context(|| format!("failed to find {}", folder.display()))?;
     let file = |form: &str| {
         let extension = if form == "junit" { "xml" } else { form };
         folder.join(format!("{name}.{extension}")).display().to_string()
     };
-    Ok(forms.iter().flat_map(|form| [format!("--{form}"), file(form)]).collect())
+    Ok(formats.iter().flat_map(|form| [format!("--{form}"), file(form)]).collect())
 }
 
 /// The requested services, each with the program that checks it.
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn without_names_it_is_all_whose_protocol_has_a_test_but_for_the_harness_s_own() {
+    fn without_names_all_services_with_a_test_are_chosen_except_self_tests() {
         assert_eq!(chosen(&[]).unwrap(), ["one by stt-conformance"]);
         assert_eq!(chosen(&["self-test-gateway"]).unwrap(), ["self-test-gateway by stt-conformance"]);
     }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_is_not_there_or_has_no_test_is_named() {
+    fn an_unknown_service_and_one_without_a_test_are_named() {
         assert!(chosen(&["oen"]).unwrap_err().contains("known: one, other"));
         assert!(chosen(&["other"]).unwrap_err().contains("its protocol wse has no conformance test"));
     }

@@ -27,15 +27,15 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CoreCheck {
     /// Checked before the first trial of a service and after its last one.
-    AroundTheTrials,
-    /// Not checked, because the user passed [`LEAVE_OUT`].
-    LeftOut,
+    BeforeAndAfter,
+    /// Not checked, because the user passed [`SKIP_FLAG`].
+    Skipped,
     /// Not checked, because the run is a search. Services are checked separately from searches.
     Never,
 }
 
 /// The flag that turns the check off.
-pub(super) const LEAVE_OUT: &str = "--no-conformance";
+pub(super) const SKIP_FLAG: &str = "--no-conformance";
 
 /// Checks each service that has open trials and has not been checked yet. Marks the open trials of a service that does
 /// not pass as failed.
@@ -45,7 +45,7 @@ pub(super) fn before(check: CoreCheck, registry: &Registry, store: &Store, run: 
     }
     if run.outside.is_some() {
         eprintln!(
-            "the contract is not checked: ladder did not start the service; stt-conformance --service checks one that runs"
+            "the contract is not checked: ladder did not start the service; stt-conformance --service checks a running service"
         );
         return Ok(());
     }
@@ -59,16 +59,16 @@ pub(super) fn before(check: CoreCheck, registry: &Registry, store: &Store, run: 
             program: program.clone(),
             level: Level::Core.to_string(),
             exceptions: registry.services[&name].exceptions.clone(),
-            left_out: (check == CoreCheck::LeftOut).then(|| LEAVE_OUT.into()),
+            left_out: (check == CoreCheck::Skipped).then(|| SKIP_FLAG.into()),
             before: None,
             after: None,
         };
-        if check == CoreCheck::AroundTheTrials {
+        if check == CoreCheck::BeforeAndAfter {
             let path = contract::find(&program)
-                .with_context(|| format!("{name} can't be checked ({LEAVE_OUT} leaves it out)"))?;
+                .with_context(|| format!("{name} can't be checked ({SKIP_FLAG} leaves it out)"))?;
             let checked = run_program(&path, registry, &name, store.folder())?;
             print_outcome(&name, "before its first trial", &checked);
-            refuse(run, &name, &checked);
+            fail_open_trials(run, &name, &checked);
             file.before = Some(checked);
         }
         store.save_contract(&file)?;
@@ -117,7 +117,7 @@ fn services(registry: &Registry, run: &Run) -> Vec<(String, String)> {
 }
 
 /// Marks the open trials of a service that did not pass the check as failed, so that they are not measured.
-fn refuse(run: &mut Run, name: &str, checked: &ContractCheck) {
+fn fail_open_trials(run: &mut Run, name: &str, checked: &ContractCheck) {
     if checked.outcome == ContractOutcome::Passed {
         return;
     }
@@ -130,8 +130,8 @@ fn refuse(run: &mut Run, name: &str, checked: &ContractCheck) {
 fn print_outcome(name: &str, when: &str, checked: &ContractCheck) {
     eprintln!("{name}: {when}, {}", description(checked));
     for ContractCase { name, expected, seen, .. } in checked.failed() {
-        let text_of = |text: &Option<String>| text.clone().unwrap_or_default();
-        eprintln!("  {name}: expected: {}; seen: {}", text_of(expected), text_of(seen));
+        let message = |text: &Option<String>| text.clone().unwrap_or_default();
+        eprintln!("  {name}: expected: {}; observed: {}", message(expected), message(seen));
     }
 }
 
@@ -140,7 +140,7 @@ fn description(checked: &ContractCheck) -> String {
     match checked.outcome {
         ContractOutcome::Passed => {
             let passed = checked.cases.iter().filter(|case| case.status == CaseStatus::Passed).count();
-            format!("it keeps the core of its contract ({passed} passed)")
+            format!("it meets the core of its contract ({passed} passed)")
         }
         ContractOutcome::Failed => format!("it breaks the core of its contract ({})", failed.join(", ")),
         ContractOutcome::NotChecked => {
@@ -188,13 +188,14 @@ impl From<CaseReport> for ContractCase {
 /// Runs the conformance program on a service. The program starts the service itself.
 fn run_program(path: &Path, registry: &Registry, name: &str, bundle: &Path) -> anyhow::Result<ContractCheck> {
     let at = clock::rfc3339(clock::unix_ns());
-    let kept: PathBuf = bundle.join(".conformance.json");
-    let results = ["--json".to_owned(), kept.display().to_string()];
+    let results_path: PathBuf = bundle.join(".conformance.json");
+    let results = ["--json".to_owned(), results_path.display().to_string()];
     let mut command = contract::command(path, registry, (name, &registry.services[name]), Level::Core, &results);
     let ended = command.stdin(Stdio::null()).output().with_context(|| format!("failed to run {}", path.display()))?;
-    let read =
-        fs::read(&kept).context("it left no results").and_then(|text| Ok(serde_json::from_slice::<Report>(&text)?));
-    let _ = fs::remove_file(&kept);
+    let read = fs::read(&results_path)
+        .context("it left no results")
+        .and_then(|text| Ok(serde_json::from_slice::<Report>(&text)?));
+    let _ = fs::remove_file(&results_path);
     let cases =
         |report: Report| report.services.into_iter().flat_map(|service| service.cases).map(Into::into).collect();
     Ok(match (ended.status.code(), read) {
@@ -205,10 +206,10 @@ fn run_program(path: &Path, registry: &Registry, name: &str, bundle: &Path) -> a
             ContractCheck { at, outcome: ContractOutcome::Failed, problem: None, cases: cases(report) }
         }
         (_, read) => {
-            let text_of = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
+            let message = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
             let why =
-                read.err().filter(|_| text_of.is_empty()).map(|error| format!(" ({error:#})")).unwrap_or_default();
-            let problem = if text_of.is_empty() { format!("it ended with {}{why}", ended.status) } else { text_of };
+                read.err().filter(|_| message.is_empty()).map(|error| format!(" ({error:#})")).unwrap_or_default();
+            let problem = if message.is_empty() { format!("it ended with {}{why}", ended.status) } else { message };
             ContractCheck { at, outcome: ContractOutcome::NotChecked, problem: Some(problem), cases: Vec::new() }
         }
     })
@@ -253,14 +254,14 @@ mod tests {
     fn the_findings_of_the_program_are_stored_case_by_case() {
         let passed = checked(&results("passed"), 0);
         assert_eq!((passed.outcome, passed.cases[0].status), (ContractOutcome::Passed, CaseStatus::Passed));
-        assert_eq!(description(&passed), "it keeps the core of its contract (1 passed)");
+        assert_eq!(description(&passed), "it meets the core of its contract (1 passed)");
         let failed = checked(&results("failed"), 1);
         assert_eq!((failed.outcome, failed.cases[0].seen.as_deref()), (ContractOutcome::Failed, Some("some")));
         assert_eq!(description(&failed), "it breaks the core of its contract (batches)");
     }
 
     #[test]
-    fn a_program_that_checked_nothing_reports_why() {
+    fn a_program_that_checks_nothing_is_reported_with_its_reason() {
         let none = checked("", 2);
         assert_eq!((none.outcome, none.problem.as_deref()), (ContractOutcome::NotChecked, Some("no gateway")));
         // Success without results counts as not checked, too.

@@ -7,27 +7,27 @@ use anyhow::bail;
 use crate::registry::worker_program;
 
 /// Name of the program that talks to clusters.
-const PROGRAM: &str = "ladder-kubernetes";
+const CLUSTER_PROGRAM: &str = "ladder-kubernetes";
 /// Options of `ladder assert` that locate a run in a cluster.
-const PLACES: [&str; 6] = ["--url", "--release", "--namespace", "-n", "--kubeconfig", "--context"];
+const LOCATION_OPTIONS: [&str; 6] = ["--url", "--release", "--namespace", "-n", "--kubeconfig", "--context"];
 
 /// Whether the command line is `ladder assert` for a run in a cluster.
-pub(super) fn asserts_elsewhere(arguments: &[OsString]) -> bool {
-    let place = |word: &OsString| {
+pub(super) fn is_assert_in_cluster(arguments: &[OsString]) -> bool {
+    let is_location = |word: &OsString| {
         let word = word.to_string_lossy();
-        PLACES.iter().any(|place| word == *place || word.starts_with(&format!("{place}=")))
+        LOCATION_OPTIONS.iter().any(|is_location| word == *is_location || word.starts_with(&format!("{is_location}=")))
     };
-    arguments.get(1).is_some_and(|word| word == "assert") && arguments[2..].iter().any(place)
+    arguments.get(1).is_some_and(|word| word == "assert") && arguments[2..].iter().any(is_location)
 }
 
 /// Replaces this process with `ladder-kubernetes` (exec) and passes our arguments on.
 ///
 /// # Errors
 /// When the program is not beside `ladder` or on `PATH`, or can't be executed.
-pub(super) fn become_it() -> anyhow::Result<Infallible> {
-    let Some(program) = worker_program(PROGRAM) else {
+pub(super) fn exec_cluster_program() -> anyhow::Result<Infallible> {
+    let Some(program) = worker_program(CLUSTER_PROGRAM) else {
         bail!(
-            "no program \"{PROGRAM}\" beside ladder or on PATH; build it: cargo build --release -p operator-kubernetes"
+            "no program \"{CLUSTER_PROGRAM}\" beside ladder or on PATH; build it: cargo build --release -p operator-kubernetes"
         );
     };
     let error = Command::new(&program).args(env::args_os().skip(1)).exec();
@@ -36,11 +36,11 @@ pub(super) fn become_it() -> anyhow::Result<Infallible> {
 
 #[cfg(test)]
 mod tests {
-    use super::asserts_elsewhere;
+    use super::is_assert_in_cluster;
 
     #[test]
-    fn an_assertion_is_elsewhere_when_it_names_a_place() {
-        let is = |line: &str| asserts_elsewhere(&line.split(' ').map(Into::into).collect::<Vec<_>>());
+    fn an_assertion_with_a_location_is_for_a_cluster() {
+        let is = |line: &str| is_assert_in_cluster(&line.split(' ').map(Into::into).collect::<Vec<_>>());
         assert!(is("ladder assert --url http://a") && is("ladder assert -n b --release=c"));
         assert!(!is("ladder assert results/r --junit j.xml") && !is("ladder status --url http://a") && !is("ladder"));
     }

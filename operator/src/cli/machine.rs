@@ -8,7 +8,7 @@ use rustix::{
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
 
-use crate::{backend::local::cgroup::Hierarchy, plan::check::Surroundings};
+use crate::{backend::local::cgroup::Hierarchy, plan::check::MachineLimits};
 
 /// CPUs on which this process may run (its affinity mask).
 pub(super) fn allowed_cpus() -> anyhow::Result<Vec<usize>> {
@@ -17,12 +17,12 @@ pub(super) fn allowed_cpus() -> anyhow::Result<Vec<usize>> {
 }
 
 /// The properties of the machine that the validity of a plan depends on.
-pub(super) fn surroundings() -> anyhow::Result<Surroundings> {
-    Ok(Surroundings { cpus: allowed_cpus()?.len(), no_fractions: Hierarchy::detect().err() })
+pub(super) fn machine_limits() -> anyhow::Result<MachineLimits> {
+    Ok(MachineLimits { cpus: allowed_cpus()?.len(), no_fractions: Hierarchy::detect().err() })
 }
 
 /// Sets the CPU affinity of this process. Call it before any thread is started: existing threads keep their affinity.
-pub(super) fn stay_on(cpus: &[usize]) -> io::Result<()> {
+pub(super) fn set_affinity(cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     cpus.iter().for_each(|&cpu| set.set(cpu));
     Ok(sched_setaffinity(None, &set)?)

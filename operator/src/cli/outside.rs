@@ -35,7 +35,7 @@ pub(super) struct Flags {
     /// container:NAME` of podman and docker.
     #[arg(long, value_name = "HOST:PORT", requires = "url")]
     evidence: Option<String>,
-    /// How long to wait for the service and the addresses given with it to answer; 0 tries once.
+    /// How long to wait for the service and the addresses given with it to respond; 0 tries once.
     #[arg(long, value_name = "SECONDS", requires = "url", default_value_t = 0)]
     wait: u64,
 }
@@ -46,23 +46,23 @@ pub(super) struct ServiceAddresses<'a> {
     url: &'a str,
     metrics: Option<&'a str>,
     evidence: Option<&'a str>,
-    /// How long the service may take to answer.
-    patience: Duration,
+    /// How long the service may take to respond.
+    retry_time: Duration,
 }
 
 impl Flags {
     /// The place, or `None` without `--url`.
-    pub(super) fn place(&self) -> Option<ServiceAddresses<'_>> {
+    pub(super) fn addresses(&self) -> Option<ServiceAddresses<'_>> {
         Some(ServiceAddresses {
             url: self.url.as_deref()?,
             metrics: self.metrics.as_deref(),
             evidence: self.evidence.as_deref(),
-            patience: Duration::from_secs(self.wait),
+            retry_time: Duration::from_secs(self.wait),
         })
     }
 
     /// The flags that select the same service again, for the command that reproduces a run.
-    pub(super) fn again(outside: &Outside) -> String {
+    pub(super) fn reproduce_command(outside: &Outside) -> String {
         let evidence = outside.evidence_address.iter().map(|address| format!(" --evidence {address}"));
         format!(" --url {} --metrics {}{}", outside.url, outside.metrics_address, evidence.collect::<String>())
     }
@@ -70,11 +70,11 @@ impl Flags {
 
 impl ServiceAddresses<'_> {
     /// Whether an evidence agent beside the service reports its CPU and memory.
-    pub(super) fn prints_usage(self) -> bool {
+    pub(super) fn has_usage(self) -> bool {
         self.evidence.is_some()
     }
 
-    /// Resolves the addresses of the plan's only service (see [`outside::fit`]) and checks that it can be climbed.
+    /// Resolves the addresses of the plan's only service (see [`outside::remove_unsupported`]) and checks that it can be climbed.
     pub(super) fn find(self, plan: &Plan, registry: &Registry) -> anyhow::Result<Outside> {
         let name = &plan.wire.services[0];
         let protocol = registry.protocol_of(&registry.services[name]);
@@ -87,22 +87,20 @@ impl ServiceAddresses<'_> {
         let beside = |given| host_and_port("--evidence", given, "where `ladder evidence` listens");
         let evidence_address = self.evidence.map(beside).transpose()?;
         let outside = Outside { url: url.into(), metrics_address, evidence_address };
-        look(&outside, name, self.patience)?;
+        check_service(&outside, name, self.retry_time)?;
         Ok(outside)
     }
 }
 
 /// Checks a service before the climb, and prints on standard error what will be measured.
-pub(super) fn look(outside: &Outside, name: &str, patience: Duration) -> anyhow::Result<()> {
-    let version = wait(outside::look_patiently(outside, name, patience))??;
+pub(super) fn check_service(outside: &Outside, name: &str, retry_time: Duration) -> anyhow::Result<()> {
+    let version = wait(outside::check_with_retries(outside, name, retry_time))??;
     let Outside { url, metrics_address, evidence_address } = outside;
     let usage = match evidence_address {
-        Some(address) => format!("are told at http://{address}"),
-        None => "are not read".into(),
+        Some(address) => format!("reported by http://{address}"),
+        None => "not read".into(),
     };
-    eprintln!(
-        "{name} {version} runs at {url}; its counters are at http://{metrics_address}, its CPU and memory {usage}"
-    );
+    eprintln!("{name} {version} runs at {url}; counters: http://{metrics_address}; CPU and memory: {usage}");
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use clap::Args;
 use driver::{clock, coordinator::Coordinator};
 
 use super::{
-    chosen::Chosen,
+    chosen::ChosenPlan,
     core_check::{self, CoreCheck},
     machine, outside,
 };
@@ -89,7 +89,7 @@ pub(super) struct RequestedRun<'a> {
     /// Services that replace the plan's own; empty keeps the plan's services.
     pub(super) services: Vec<String>,
     /// The command that climbs the plan again, for the results.
-    pub(super) again: String,
+    pub(super) reproduce_command: String,
     /// Whether the plan's searches are run instead of its tiers.
     pub(super) searches: bool,
     /// The addresses of a service that already runs; absent where ladder starts the services.
@@ -99,7 +99,7 @@ pub(super) struct RequestedRun<'a> {
 /// A run whose bundle exists and which can be climbed.
 struct Prepared {
     plan: Plan,
-    again: String,
+    reproduce_command: String,
     roles: Roles,
     store: Store,
     file: RunFile,
@@ -107,20 +107,20 @@ struct Prepared {
 
 pub(super) fn run(arguments: &Run) -> anyhow::Result<u8> {
     let registry = Registry::load(&arguments.shared.registry)?;
-    let check = if arguments.no_conformance { CoreCheck::LeftOut } else { CoreCheck::AroundTheTrials };
+    let check = if arguments.no_conformance { CoreCheck::Skipped } else { CoreCheck::BeforeAndAfter };
     if let Some(id) = &arguments.resume {
         return execute(&arguments.shared, &registry, check, |allowed| {
             resume(&arguments.shared, id, &registry, allowed)
         });
     }
     let of_service = |service: &Service| registry.protocol_of(service).plan.clone();
-    let Chosen { plan_argument, path, services } =
-        Chosen::of(&arguments.plan, &arguments.shared.services, &registry, of_service)?;
+    let ChosenPlan { plan_argument, path, services } =
+        ChosenPlan::of(&arguments.plan, &arguments.shared.services, &registry, of_service)?;
     let wire = plan::read::read(&path)?;
-    let again = format!("ladder run {plan_argument}");
-    let outside = arguments.outside.place();
-    let wanted = RequestedRun { wire, path, services, again, searches: false, outside };
-    begin_and_execute(&arguments.shared, &registry, check, wanted)
+    let reproduce_command = format!("ladder run {plan_argument}");
+    let outside = arguments.outside.addresses();
+    let requested = RequestedRun { wire, path, services, reproduce_command, searches: false, outside };
+    begin_and_execute(&arguments.shared, &registry, check, requested)
 }
 
 /// Starts a run, climbs it to its end and returns the exit code.
@@ -128,9 +128,9 @@ pub(super) fn begin_and_execute(
     shared: &Shared,
     registry: &Registry,
     check: CoreCheck,
-    wanted: RequestedRun<'_>,
+    requested: RequestedRun<'_>,
 ) -> anyhow::Result<u8> {
-    execute(shared, registry, check, |allowed| begin(shared, wanted, registry, allowed))
+    execute(shared, registry, check, |allowed| begin(shared, requested, registry, allowed))
 }
 
 fn execute(
@@ -144,11 +144,11 @@ fn execute(
     let mut prepared = prepare(&allowed)?;
     // The conformance program may use all CPUs, since no trial is running.
     core_check::before(check, registry, &prepared.store, &mut prepared.file)?;
-    machine::stay_on(&prepared.roles.ladder).context("failed to move ladder to its CPU")?;
+    machine::set_affinity(&prepared.roles.ladder).context("failed to move ladder to its CPU")?;
     let (bundle, file, end) = climb(prepared, registry)?;
     let broken = match end {
         ClimbEnd::Finished => {
-            machine::stay_on(&allowed).context("failed to give ladder its CPUs back")?;
+            machine::set_affinity(&allowed).context("failed to give ladder its CPUs back")?;
             core_check::after(registry, &bundle, &file)?
         }
         ClimbEnd::Stopped(_) => Vec::new(),
@@ -157,7 +157,7 @@ fn execute(
     file.searches.iter().for_each(|search| println!("{}", print::search::line(search)));
     println!("{}", print::overhead(&Overhead::of(&store::read_timeline(&bundle))));
     if let ClimbEnd::Stopped(signal) = end {
-        eprintln!("stopped; go on with: ladder run --resume {}", file.id);
+        eprintln!("stopped; resume with: ladder run --resume {}", file.id);
         return Ok(signal.exit_code());
     }
     if !shared.no_report {
@@ -187,8 +187,8 @@ fn climb_with<B: Backend>(
     prepared: Prepared,
     registry: &Registry,
 ) -> anyhow::Result<(PathBuf, RunFile, ClimbEnd)> {
-    let Prepared { plan, again, store, file, .. } = prepared;
-    let asked_at_unix_ns = clock::unix_ns();
+    let Prepared { plan, reproduce_command, store, file, .. } = prepared;
+    let requested_at_unix_ns = clock::unix_ns();
     // One thread: it stays on ladder's CPU. Children are bound to the thread that started them, so it must live as long
     // as this process.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -208,9 +208,9 @@ fn climb_with<B: Backend>(
             coordinator: &coordinator,
             store,
             run: file,
-            again,
+            reproduce_command,
             watcher: &Terminal,
-            asked_at_unix_ns,
+            requested_at_unix_ns,
             unsaved: None,
         };
         let end = climb.climb(&mut stop).await?;
@@ -220,23 +220,23 @@ fn climb_with<B: Backend>(
 
 fn begin(
     shared: &Shared,
-    wanted: RequestedRun<'_>,
+    requested: RequestedRun<'_>,
     registry: &Registry,
     allowed: &[usize],
 ) -> anyhow::Result<Prepared> {
-    let RequestedRun { mut wire, path, services, mut again, searches, outside } = wanted;
+    let RequestedRun { mut wire, path, services, mut reproduce_command, searches, outside } = requested;
     if !services.is_empty() {
         plan::replace_services(&mut wire, &services);
     }
-    if let Some(place) = outside {
-        crate::outside::fit(&mut wire, place.prints_usage())?
+    if let Some(addresses) = outside {
+        crate::outside::remove_unsupported(&mut wire, addresses.has_usage())?
             .iter()
-            .for_each(|words| eprintln!("{}: {words}", path.display()));
+            .for_each(|text| eprintln!("{}: {text}", path.display()));
     }
-    let plan = Plan::check(wire, &path, registry, &machine::surroundings()?)?;
+    let plan = Plan::check(wire, &path, registry, &machine::machine_limits()?)?;
     let only = Only(shared.only.clone());
     let trials = if searches { vec![] } else { plan.trials() };
-    let trials: Vec<_> = trials.into_iter().filter(|trial| only.takes(trial)).collect();
+    let trials: Vec<_> = trials.into_iter().filter(|trial| only.selects(trial)).collect();
     let searches: Vec<_> = if searches { plan.searches(&only) } else { vec![] };
     if trials.is_empty() && searches.is_empty() {
         let ladders: Vec<String> = plan.ladders.iter().map(|l| format!("{}/{}", l.workload, l.variant)).collect();
@@ -246,9 +246,9 @@ fn begin(
     let now = clock::unix_ns();
     let id = shared.run_id.clone().unwrap_or_else(|| format!("{}-{}", plan.wire.name, clock::stamp(now)));
     check_id(&id)?;
-    let outside = outside.map(|place| place.find(&plan, registry)).transpose()?;
+    let outside = outside.map(|addresses| addresses.find(&plan, registry)).transpose()?;
     if let Some(outside) = &outside {
-        again += &outside::Flags::again(outside);
+        reproduce_command += &outside::Flags::reproduce_command(outside);
     }
     let (roles, cpu_roles) = roles(&plan, allowed, outside.as_ref());
     let file = RunFile {
@@ -271,7 +271,7 @@ fn begin(
     };
     fs::create_dir_all(&shared.results).with_context(|| format!("failed to make {}", shared.results.display()))?;
     let store = Store::create(&fs::canonicalize(&shared.results)?, &file)?;
-    Ok(Prepared { plan, again, roles, store, file })
+    Ok(Prepared { plan, reproduce_command, roles, store, file })
 }
 
 /// Lines of code of each service whose sources are in this checkout, by service name.
@@ -288,19 +288,19 @@ fn resume(shared: &Shared, id: &str, registry: &Registry, allowed: &[usize]) -> 
         .with_context(|| format!("failed to find {}; give --results", shared.results.display()))?;
     let (store, mut file) = Store::open(&results, id)?;
     let path = store.folder().join("run.json");
-    let plan = Plan::check(file.plan.clone(), &path, registry, &machine::surroundings()?)?;
+    let plan = Plan::check(file.plan.clone(), &path, registry, &machine::machine_limits()?)?;
     let (roles, cpu_roles) = roles(&plan, allowed, file.outside.as_ref());
     if file.cpu_roles != cpu_roles {
         bail!("run {id} was measured on other CPUs ({:?}); start a new run", file.cpu_roles);
     }
     let verb = if file.searches.is_empty() { "run" } else { "search" };
-    let mut again = format!("ladder {verb} {}", file.plan.name);
+    let mut reproduce_command = format!("ladder {verb} {}", file.plan.name);
     if let (Some(outside), Some(service)) = (&file.outside, file.plan.services.first()) {
-        outside::look(outside, service, Duration::ZERO)?;
-        again += &outside::Flags::again(outside);
+        outside::check_service(outside, service, Duration::ZERO)?;
+        reproduce_command += &outside::Flags::reproduce_command(outside);
     }
     file.state = RunState::Running;
-    Ok(Prepared { plan, again, roles, store, file })
+    Ok(Prepared { plan, reproduce_command, roles, store, file })
 }
 
 /// The CPUs of each role, and their descriptions for `run.json`.
@@ -308,8 +308,8 @@ fn roles(plan: &Plan, allowed: &[usize], outside: Option<&Outside>) -> (Roles, B
     // The inference behind a service that already runs isn't started by ladder either.
     let inference = plan.inference.filter(|_| outside.is_none());
     let roles = Roles::assign(allowed, &plan.cpu, inference, plan.workers);
-    let words = outside.map_or_else(|| roles.description(), |outside| description(&roles, outside));
-    (roles, words)
+    let text = outside.map_or_else(|| roles.description(), |outside| description(&roles, outside));
+    (roles, text)
 }
 
 fn check_id(id: &str) -> anyhow::Result<()> {

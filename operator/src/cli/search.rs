@@ -5,7 +5,7 @@ use bench_format::plan::WirePlan;
 use clap::Args;
 
 use super::{
-    chosen::Chosen,
+    chosen::ChosenPlan,
     core_check::CoreCheck,
     run::{RequestedRun, Shared, begin_and_execute},
 };
@@ -35,19 +35,19 @@ pub(super) struct Search {
 pub(super) fn search(arguments: &Search) -> anyhow::Result<u8> {
     let registry = Registry::load(&arguments.shared.registry)?;
     let of_service = |service: &Service| Some(format!("{}-search", service.protocol));
-    let Chosen { plan_argument, path, services } =
-        Chosen::of(&arguments.target, &arguments.shared.services, &registry, of_service)?;
+    let ChosenPlan { plan_argument, path, services } =
+        ChosenPlan::of(&arguments.target, &arguments.shared.services, &registry, of_service)?;
     let mut wire = read::read(&path)?;
     adapt(&mut wire, arguments);
     if wire.ladders.is_empty() {
         bail!("no ladder of {} has a search; plans/stt-search.yaml shows one", path.display());
     }
-    let again = again(&plan_argument, arguments);
+    let reproduce_command = reproduce_command(&plan_argument, arguments);
     begin_and_execute(
         &arguments.shared,
         &registry,
         CoreCheck::Never,
-        RequestedRun { wire, path, services, again, searches: true, outside: None },
+        RequestedRun { wire, path, services, reproduce_command, searches: true, outside: None },
     )
 }
 
@@ -65,15 +65,15 @@ fn adapt(wire: &mut WirePlan, arguments: &Search) {
     });
 }
 
-fn again(plan: &str, arguments: &Search) -> String {
-    let mut again = format!("ladder search {plan}");
+fn reproduce_command(plan: &str, arguments: &Search) -> String {
+    let mut reproduce_command = format!("ladder search {plan}");
     let options = [
         ("cpus", arguments.cpus.map(|cpus| cpus.to_string())),
         ("from", arguments.from.map(|load| load.to_string())),
         ("to", arguments.to.map(|load| load.to_string())),
     ];
     for (name, value) in options {
-        again += &value.map(|value| format!(" --{name} {value}")).unwrap_or_default();
+        reproduce_command += &value.map(|value| format!(" --{name} {value}")).unwrap_or_default();
     }
-    again
+    reproduce_command
 }

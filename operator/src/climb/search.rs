@@ -11,7 +11,7 @@ use crate::{
     plan::Ladder,
     search::{
         course::{Course, FinishedTrial, Step},
-        losses::Brief,
+        losses::TrialSummary,
     },
     step, store,
 };
@@ -25,7 +25,7 @@ impl<B: Backend> Climb<'_, B> {
             let Some((ladder, wire)) = self.ladder_of(&search) else { return Ok(()) };
             let service_process = self.plan.wire.service_process;
             let course = Course { service: &search.service, ladder, search: wire, service_process };
-            match course.next(&self.ended(&course, running)?)? {
+            match course.next(&self.finished(&course, running)?)? {
                 Step::Measure(entry) => self.run.trials.push(*entry),
                 Step::SearchResult(found) => {
                     self.run.searches[index].found = Some(*found);
@@ -45,28 +45,28 @@ impl<B: Backend> Climb<'_, B> {
 
     /// The finished trials of a search. Each result is read once and cached, so a resumed climb decides from the same
     /// data.
-    fn ended(&self, course: &Course<'_>, running: &mut Running) -> Result<Vec<FinishedTrial>, Error> {
-        let mut ended = Vec::new();
+    fn finished(&self, course: &Course<'_>, running: &mut Running) -> Result<Vec<FinishedTrial>, Error> {
+        let mut finished = Vec::new();
         for (index, entry) in self.run.trials.iter().enumerate() {
             let Some(purpose) = entry.search.filter(|_| course.has(entry)) else { continue };
-            let brief = match running.briefs.get(&index) {
-                Some(brief) => brief.clone(),
-                None => self.brief(entry, &purpose, course.ladder)?,
+            let summary = match running.summaries.get(&index) {
+                Some(summary) => summary.clone(),
+                None => self.summary(entry, &purpose, course.ladder)?,
             };
-            running.briefs.insert(index, brief.clone());
-            ended.push(FinishedTrial { load: entry.trial.tier, purpose, brief });
+            running.summaries.insert(index, summary.clone());
+            finished.push(FinishedTrial { load: entry.trial.tier, purpose, summary });
         }
-        Ok(ended)
+        Ok(finished)
     }
 
-    fn brief(&self, entry: &TrialEntry, purpose: &SearchTrial, ladder: &Ladder) -> Result<Brief, Error> {
+    fn summary(&self, entry: &TrialEntry, purpose: &SearchTrial, ladder: &Ladder) -> Result<TrialSummary, Error> {
         Ok(match entry.state {
             TrialState::Finished { .. } => {
                 let result = store::read_result(self.store.folder(), &entry.trial)?;
-                Brief::of(&result, &ladder.objectives, &self.plan.validity)
+                TrialSummary::of(&result, &ladder.objectives, &self.plan.validity)
             }
-            _ if purpose.service_ended => Brief::service_ended(&ladder.objectives),
-            _ => Brief::not_measured(),
+            _ if purpose.service_ended => TrialSummary::service_ended(&ladder.objectives),
+            _ => TrialSummary::not_measured(),
         })
     }
 }

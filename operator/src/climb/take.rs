@@ -30,13 +30,13 @@ use crate::{
 };
 
 /// Limit of consecutive failed starts of a service. Each further attempt would cost its whole deadline.
-const STARTS: u32 = 2;
+const MAXIMAL_STARTS: u32 = 2;
 /// Limit of interruptions of one trial. After that many the cause is not expected to go away.
-const INTERRUPTIONS: u32 = 3;
+const MAXIMAL_INTERRUPTIONS: u32 = 3;
 /// Longest wait for workers to open their connections and to compute the expected replies.
-const OPENING: Duration = Duration::from_secs(120);
+const OPENING_TIMEOUT: Duration = Duration::from_secs(120);
 /// Interval between two checks whether the workers have registered.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Why a trial has no result. The climb continues with the next trial.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +49,7 @@ enum TrialError {
     Merge(#[from] bench_format::histogram::Error),
     #[error("the workers did not register within {seconds} s: {description}")]
     Register { seconds: u64, description: String },
-    #[error("not tried: {service} failed to start {STARTS} times in a row")]
+    #[error("not tried: {service} failed to start {MAXIMAL_STARTS} times in a row")]
     GivenUp { service: String },
 }
 
@@ -103,8 +103,8 @@ impl<B: Backend> Climb<'_, B> {
             return Some(TrialState::Failed { reason });
         }
         running.interruptions += 1;
-        if running.interruptions >= INTERRUPTIONS {
-            let reason = format!("given up after {INTERRUPTIONS} interruptions, the last: {reason}");
+        if running.interruptions >= MAXIMAL_INTERRUPTIONS {
+            let reason = format!("given up after {MAXIMAL_INTERRUPTIONS} interruptions, the last: {reason}");
             return Some(TrialState::Failed { reason });
         }
         self.watcher.interrupted(&self.run.trials[index].trial, &reason);
@@ -118,7 +118,7 @@ impl<B: Backend> Climb<'_, B> {
         let trial = self.run.trials[index].trial.clone();
         let name = &trial.service;
         let failed = running.failed_starts.entry(name.clone()).or_default();
-        if *failed >= STARTS {
+        if *failed >= MAXIMAL_STARTS {
             return Err(TrialError::GivenUp { service: name.clone() });
         }
         let service = self.registry.services[name].clone();
@@ -136,7 +136,7 @@ impl<B: Backend> Climb<'_, B> {
         running.service = Some((ProcessKey::of(&self.run.trials[index]), serving.started));
         running.failed_starts.remove(name);
         self.run.versions.extend(serving.versions);
-        self.note_whereabouts();
+        self.note_placement();
         Ok(())
     }
 
@@ -186,7 +186,7 @@ impl<B: Backend> Climb<'_, B> {
         for version in self.coordinator.ask(Barrier::programs) {
             self.run.versions.insert(program.clone(), version);
         }
-        self.note_whereabouts();
+        self.note_placement();
         Ok(())
     }
 
@@ -207,7 +207,7 @@ impl<B: Backend> Climb<'_, B> {
             Err(error) => return Ok(Err(error.into())),
         };
         self.note(TimelineStep::Trial, Some(index), began_unix_ns);
-        self.note_machines(machines_of(&measured.uploads, &measured.trial.pods));
+        self.add_machines(machines_of(&measured.uploads, &measured.trial.pods));
         let judged = match measured.judge() {
             Ok(judged) => judged,
             Err(error) => return Ok(Err(error.into())),
@@ -240,7 +240,7 @@ impl<B: Backend> Climb<'_, B> {
             warmup,
             window: ladder.window,
             drain: self.plan.drain,
-            opening: OPENING,
+            opening: OPENING_TIMEOUT,
             nothing_open: NothingOpen::CallOff,
             read_when_open: false,
             goodbye: self.plan.drain,
@@ -250,14 +250,14 @@ impl<B: Backend> Climb<'_, B> {
             keep_connections: step::keeps_connections(entry),
             samples: ladder.samples,
             protocol_check: service.protocol_check == ProtocolCheck::AroundTheLoad,
-            reproduce: reproduce(&self.again, entry),
+            reproduce: reproduce(&self.reproduce_command, entry),
         })
     }
 
-    fn note_whereabouts(&mut self) {
-        let whereabouts = self.backend.whereabouts();
-        self.run.cpu_roles.extend(whereabouts.cpu_roles);
-        self.note_machines(whereabouts.machines);
+    fn note_placement(&mut self) {
+        let placement = self.backend.placement();
+        self.run.cpu_roles.extend(placement.cpu_roles);
+        self.add_machines(placement.machines);
     }
 }
 
@@ -274,7 +274,7 @@ async fn registered<B: Backend>(backend: &mut B, coordinator: &Coordinator, coun
             None if Instant::now() >= deadline => {
                 return Err(register(format!("{} of {count} did", coordinator.ask(Barrier::registered))));
             }
-            None => sleep(LOOK).await,
+            None => sleep(POLL_INTERVAL).await,
         }
     }
     Ok(())
@@ -293,11 +293,11 @@ fn machines_of(uploads: &[Upload], pods: &[bench_format::pod::Pod]) -> Vec<Envir
 
 /// The command that reproduces a trial. For a search it repeats the whole search, since a search decides which loads it
 /// measures.
-fn reproduce(again: &str, entry: &TrialEntry) -> String {
+fn reproduce(reproduce_command: &str, entry: &TrialEntry) -> String {
     let TrialId { service, workload, variant, tier, .. } = &entry.trial;
     match entry.search {
-        Some(_) => format!("{again} --service {service} --only {workload}/{variant}"),
-        None => format!("{again} --service {service} --only {workload}/{variant}/{tier}"),
+        Some(_) => format!("{reproduce_command} --service {service} --only {workload}/{variant}"),
+        None => format!("{reproduce_command} --service {service} --only {workload}/{variant}/{tier}"),
     }
 }
 

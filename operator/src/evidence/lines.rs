@@ -78,13 +78,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blank_lines_comments_and_unit_tests_are_no_code() {
+    fn blank_lines_comments_and_unit_tests_are_not_counted() {
         let text = "//! What.\n\nuse a;\n/// Does.\nfn b() {}\n\n#[cfg(test)]\nmod tests {}\n";
         assert_eq!(of_text(text, &["//"]), 2);
     }
 
     #[test]
-    fn tests_and_what_was_fetched_or_built_are_left_out() {
+    fn tests_dependencies_and_build_output_are_not_counted() {
         let folder = tempfile::tempdir().unwrap();
         for file in ["main.go", "main_test.go", "build/gen.go", "src/a.rs", "node_modules/x/i.js", "README.md"] {
             let path = folder.path().join(file);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_without_a_folder_has_none() {
+    fn a_service_without_a_folder_has_no_lines() {
         assert_eq!(of_folder(Path::new("/nowhere")), 0);
     }
 }

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use driver::service_client::ServiceClient;
 
 /// Longest wait for a port that may not speak HTTP at all.
-const PATIENCE: Duration = Duration::from_secs(2);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A listening TCP socket, with its inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,28 +34,28 @@ pub async fn find(authority: &str) -> Result<String, String> {
     let mut resolved = authority.to_socket_addrs().map_err(|error| format!("{authority}: {error}"))?;
     let address = resolved.find(|address| address.ip().is_loopback());
     let address = address.ok_or_else(|| format!("{authority} is no loopback address of this machine"))?;
-    let others = beside(address, &listening()?)?;
+    let others = other_addresses(address, &listening()?)?;
     for other in &others {
-        let answer = timeout(PATIENCE, ServiceClient::new(&other.to_string()).stats()).await;
-        if answer.is_ok_and(|stats| stats.is_ok()) {
+        let response = timeout(RESPONSE_TIMEOUT, ServiceClient::new(&other.to_string()).stats()).await;
+        if response.is_ok_and(|stats| stats.is_ok()) {
             return Ok(other.to_string());
         }
     }
     let list: Vec<String> = others.iter().map(SocketAddr::to_string).collect();
-    Err(format!("of what else its process listens on, none answers /stats by the contract ({})", list.join(", ")))
+    Err(format!("no other port of its process serves /stats by the contract ({})", list.join(", ")))
 }
 
 /// The other addresses at which the process behind `address` listens.
-fn beside(address: SocketAddr, all: &[Listening]) -> Result<BTreeSet<SocketAddr>, String> {
-    let here = |one: &&Listening| one.address == address || is_wildcard_of(one.address, address);
-    let wanted: BTreeSet<u64> = all.iter().filter(here).map(|one| one.inode).collect();
-    if wanted.is_empty() {
-        return Err(format!("nobody listens at {address}"));
+fn other_addresses(address: SocketAddr, all: &[Listening]) -> Result<BTreeSet<SocketAddr>, String> {
+    let is_at_address = |one: &&Listening| one.address == address || is_wildcard_of(one.address, address);
+    let target_inodes: BTreeSet<u64> = all.iter().filter(is_at_address).map(|one| one.inode).collect();
+    if target_inodes.is_empty() {
+        return Err(format!("no process listens at {address}"));
     }
     let processes = all_processes().map_err(|error| format!("failed to list processes: {error}"))?;
-    let owned = processes.flatten().map(|process| sockets(&process)).find(|own| !own.is_disjoint(&wanted));
+    let owned = processes.flatten().map(|process| sockets(&process)).find(|own| !own.is_disjoint(&target_inodes));
     let owned = owned.ok_or_else(|| format!("the process that listens at {address} is another user's"))?;
-    let others = all.iter().filter(|one| owned.contains(&one.inode) && !wanted.contains(&one.inode));
+    let others = all.iter().filter(|one| owned.contains(&one.inode) && !target_inodes.contains(&one.inode));
     Ok(others.map(|one| reachable(one.address)).collect())
 }
 
@@ -78,8 +78,8 @@ fn sockets(process: &Process) -> BTreeSet<u64> {
 
 /// Whether a socket that listens on all addresses accepts connections to this one.
 fn is_wildcard_of(listens: SocketAddr, address: SocketAddr) -> bool {
-    let takes = listens.is_ipv6() || address.is_ipv4();
-    listens.ip().is_unspecified() && listens.port() == address.port() && takes
+    let accepts_family = listens.is_ipv6() || address.is_ipv4();
+    listens.ip().is_unspecified() && listens.port() == address.port() && accepts_family
 }
 
 /// An address at which a socket that listens on all addresses can be reached.
@@ -103,21 +103,21 @@ mod tests {
         let [first, second] = [(), ()].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let wildcard = TcpListener::bind("0.0.0.0:0").unwrap();
         let address = first.local_addr().unwrap();
-        let others = beside(address, &listening().unwrap()).unwrap();
+        let others = other_addresses(address, &listening().unwrap()).unwrap();
         assert!(others.contains(&second.local_addr().unwrap()) && !others.contains(&address), "{others:?}");
         assert!(others.contains(&SocketAddr::from(([127, 0, 0, 1], wildcard.local_addr().unwrap().port()))));
         let through_wildcard = SocketAddr::from(([127, 0, 0, 1], wildcard.local_addr().unwrap().port()));
-        assert!(beside(through_wildcard, &listening().unwrap()).unwrap().contains(&address));
+        assert!(other_addresses(through_wildcard, &listening().unwrap()).unwrap().contains(&address));
     }
 
     #[test]
     fn an_address_without_listener_is_named() {
-        let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        assert_eq!(beside(gone, &[]).unwrap_err(), format!("nobody listens at {gone}"));
+        let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        assert_eq!(other_addresses(unused, &[]).unwrap_err(), format!("no process listens at {unused}"));
     }
 
     #[tokio::test]
-    async fn another_machine_s_process_can_not_be_looked_at() {
+    async fn a_process_of_another_machine_cannot_be_inspected() {
         let reason = find("192.0.2.1:80").await.unwrap_err();
         assert_eq!(reason, "192.0.2.1:80 is no loopback address of this machine");
     }

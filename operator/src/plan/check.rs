@@ -17,7 +17,7 @@ use crate::{registry::Registry, spelling::closest};
 
 /// The properties of the machine that the validity of a plan depends on.
 #[derive(Clone, Debug)]
-pub struct Surroundings {
+pub struct MachineLimits {
     /// Number of CPUs on which this process may run.
     pub cpus: usize,
     /// Why a fraction of a CPU can't be given; absent when it can.
@@ -25,8 +25,8 @@ pub struct Surroundings {
 }
 
 /// All mistakes in a plan's values; empty for a valid plan. `path` appears in the mistakes.
-pub fn mistakes(plan: &WirePlan, path: &Path, registry: &Registry, surroundings: &Surroundings) -> Vec<Mistake> {
-    let mut check = Check { path, registry, surroundings, found: Vec::new() };
+pub fn mistakes(plan: &WirePlan, path: &Path, registry: &Registry, machine_limits: &MachineLimits) -> Vec<Mistake> {
+    let mut check = Check { path, registry, machine_limits, found: Vec::new() };
     check.head(plan);
     check.times(plan);
     check.cpu("cpu.service.cpus", plan.cpu.service);
@@ -41,7 +41,7 @@ pub fn mistakes(plan: &WirePlan, path: &Path, registry: &Registry, surroundings:
 struct Check<'a> {
     path: &'a Path,
     registry: &'a Registry,
-    surroundings: &'a Surroundings,
+    machine_limits: &'a MachineLimits,
     found: Vec<Mistake>,
 }
 
@@ -62,7 +62,7 @@ impl Check<'_> {
         }
         self.unless(plan.schema > 0, "schema", format!("0 is no schema; write {SCHEMA}"));
         self.folder_name("name", &plan.name);
-        self.unless(!plan.why.trim().is_empty(), "why", "empty; say in a sentence why this plan exists");
+        self.unless(!plan.why.trim().is_empty(), "why", "empty; give a sentence on why this plan exists");
         self.unless(plan.workers > 0, "workers", "0 workers load nothing; give at least 1");
         self.repeats("repeats", plan.repeats);
     }
@@ -94,11 +94,11 @@ impl Check<'_> {
         if !(cpus > 0.0 && cpus.is_finite()) {
             return self.wrong(place, format!("{cpus} CPUs can't run anything; give more than 0"));
         }
-        if cpus.ceil() as usize > self.surroundings.cpus {
-            let have = self.surroundings.cpus;
+        if cpus.ceil() as usize > self.machine_limits.cpus {
+            let have = self.machine_limits.cpus;
             self.wrong(place, format!("{cpus} CPUs, but ladder may run on {have}; give at most {have}"));
         }
-        if let (true, Some(reason)) = (cpus.fract() != 0.0, &self.surroundings.no_fractions) {
+        if let (true, Some(reason)) = (cpus.fract() != 0.0, &self.machine_limits.no_fractions) {
             self.wrong(
                 place,
                 format!("{cpus} is a fraction of a CPU, which needs a cgroup: {reason}; give a whole number"),
@@ -134,7 +134,7 @@ impl Check<'_> {
                 let known: Vec<&str> = self.registry.services.keys().map(String::as_str).collect();
                 self.wrong(&place, unknown("service", name, &known));
             }
-            self.unless(seen.insert(name), place, format!("\"{name}\" is there twice; name each service once"));
+            self.unless(seen.insert(name), place, format!("\"{name}\" is listed twice; name each service once"));
         }
     }
 }
@@ -165,8 +165,8 @@ mod tests {
     fn a_fraction_is_refused_where_no_cgroup_can_be_written() {
         let mut plan = minimal();
         plan.cpu.worker.cpus = 0.05;
-        let surroundings = Surroundings { cpus: 2, no_fractions: Some("/sys/fs/cgroup is read-only".into()) };
-        let found = mistakes(&plan, Path::new("p.yaml"), &registry(), &surroundings);
+        let machine_limits = MachineLimits { cpus: 2, no_fractions: Some("/sys/fs/cgroup is read-only".into()) };
+        let found = mistakes(&plan, Path::new("p.yaml"), &registry(), &machine_limits);
         assert_eq!(
             found[0].to_string(),
             "p.yaml: cpu.worker.cpus: 0.05 is a fraction of a CPU, which needs a cgroup: /sys/fs/cgroup is read-only; \
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn all_mistakes_come_at_once() {
+    fn all_mistakes_are_reported_at_once() {
         let found = found(|plan| {
             plan.why = String::new();
             plan.services = vec!["x".into()];

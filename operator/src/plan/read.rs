@@ -74,8 +74,8 @@ fn located(error: &serde_saphyr::Error) -> (String, String) {
 
 /// Adds `did you mean …` to serde's ``unknown field `a`, expected one of `b`, `c` ``.
 fn with_suggestion(message: &str) -> String {
-    let words: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
-    match (message.contains("unknown "), words.split_first()) {
+    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    match (message.contains("unknown "), quoted.split_first()) {
         (true, Some((wrong, known))) => match closest(wrong, known.iter().copied()) {
             Some(right) => format!("{message}; did you mean `{right}`?"),
             None => message.to_owned(),

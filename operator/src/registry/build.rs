@@ -70,7 +70,7 @@ pub(super) fn check(service: &Service) -> Result<(), (String, String)> {
         );
     }
     if let Some((field, _)) = texts(service).into_iter().find(|(_, text)| text.trim().is_empty()) {
-        return wrong(&field, "empty; say it, or leave it out".into());
+        return wrong(&field, "empty; give a value, or leave it out".into());
     }
     let mut quantities = service.image.iter().flat_map(|image| [("memory", &image.memory), ("cpu", &image.cpu)]);
     if service.image.as_ref().and_then(|image| image.platforms.as_ref()).is_some_and(Vec::is_empty) {
@@ -121,8 +121,8 @@ pub(super) fn complete(services: &mut BTreeMap<String, Service>) -> Result<(), (
             return Err((name, format!("no service \"{other}\"{hint}; known: {}", names(services))));
         };
         if let Some(further) = of.like {
-            let way_out = if further == name || other == name { "leave it out" } else { "name that one" };
-            return Err((name, format!("{other} is itself like {further}; {way_out}")));
+            let advice = if further == name || other == name { "leave it out" } else { "name that one" };
+            return Err((name, format!("{other} is itself like {further}; {advice}")));
         }
         if let Some(service) = services.get_mut(&name) {
             service.build = service.build.take().or(of.build);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_like_another_takes_build_image_and_exceptions_of_it_and_nothing_else() {
+    fn an_entry_with_like_inherits_build_image_and_exceptions_only() {
         let registry = parse(&services("like = \"b\"\n")).unwrap();
         let (a, b) = (&registry.services["a"], &registry.services["b"]);
         assert_eq!((&a.build, &a.image, &a.exceptions), (&b.build, &b.image, &b.exceptions));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_like_one_that_is_there_and_stands_for_itself() {
+    fn like_must_name_a_known_entry_that_has_no_like_itself() {
         assert_eq!(
             refusal("like = \"bb\""),
             "services.toml: services.a.like: no service \"bb\"; did you mean b?; known: a, b"

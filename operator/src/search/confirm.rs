@@ -26,7 +26,7 @@ pub struct Trial {
     /// The load of the trial.
     pub load: u32,
     /// The outcome of the trial.
-    pub shown: ConfirmationOutcome,
+    pub confirmation: ConfirmationOutcome,
 }
 
 /// The outcome of a confirming trial.
@@ -71,11 +71,11 @@ struct Tally {
     failed: u32,
     /// Invalid trials in a row, since the last valid one.
     invalid: usize,
-    blamed: usize,
+    generator_faults: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum BlameState {
+enum LoadClass {
     Open,
     Confirmed,
     Borderline,
@@ -83,8 +83,8 @@ enum BlameState {
 }
 
 impl Tally {
-    fn add(&mut self, shown: ConfirmationOutcome) {
-        match shown {
+    fn add(&mut self, confirmation: ConfirmationOutcome) {
+        match confirmation {
             ConfirmationOutcome::Passed => {
                 *self = Self { passed: self.passed + 1, failed: self.failed, ..Self::default() }
             }
@@ -93,17 +93,17 @@ impl Tally {
             }
             ConfirmationOutcome::Invalid(fault) => {
                 self.invalid += 1;
-                self.blamed += usize::from(fault == Fault::Generator);
+                self.generator_faults += usize::from(fault == Fault::Generator);
             }
         }
     }
 
-    fn standing(&self, repeats: u32) -> BlameState {
+    fn class(&self, repeats: u32) -> LoadClass {
         match (self.passed, self.failed) {
-            (passed, failed) if passed + failed < repeats => BlameState::Open,
-            (_, 0) => BlameState::Confirmed,
-            (0, _) => BlameState::SolidFail,
-            _ => BlameState::Borderline,
+            (passed, failed) if passed + failed < repeats => LoadClass::Open,
+            (_, 0) => LoadClass::Confirmed,
+            (0, _) => LoadClass::SolidFail,
+            _ => LoadClass::Borderline,
         }
     }
 }
@@ -116,7 +116,7 @@ pub fn next(grid: &Grid, start: Start, repeats: u32, trials: &[Trial]) -> Next {
 struct Confirming<'a> {
     grid: &'a Grid,
     start: Start,
-    standings: BTreeMap<usize, BlameState>,
+    classes: BTreeMap<usize, LoadClass>,
     /// The last place that may be measured; absent when none may.
     last: Option<usize>,
     generator_limit: Option<u32>,
@@ -127,13 +127,15 @@ impl<'a> Confirming<'a> {
     fn new(grid: &'a Grid, start: Start, repeats: u32, trials: &[Trial]) -> Self {
         let mut tallies: BTreeMap<usize, Tally> = BTreeMap::new();
         for trial in trials {
-            tallies.entry(grid.place(trial.load.into())).or_default().add(trial.shown);
+            tallies.entry(grid.place(trial.load.into())).or_default().add(trial.confirmation);
         }
-        let spoiled = |tally: &Tally| tally.invalid >= ATTEMPTS;
-        let blamed = |tally: &Tally| 2 * tally.blamed > tally.invalid;
-        let limit =
-            tallies.iter().find(|(_, tally)| spoiled(tally) && blamed(tally)).map(|(place, _)| grid.load(*place));
-        let given_up = tallies.iter().find(|(_, tally)| spoiled(tally) && !blamed(tally));
+        let disturbed = |tally: &Tally| tally.invalid >= ATTEMPTS;
+        let generator_faults = |tally: &Tally| 2 * tally.generator_faults > tally.invalid;
+        let limit = tallies
+            .iter()
+            .find(|(_, tally)| disturbed(tally) && generator_faults(tally))
+            .map(|(place, _)| grid.load(*place));
+        let given_up = tallies.iter().find(|(_, tally)| disturbed(tally) && !generator_faults(tally));
         let generator_limit = [start.generator_limit, limit].into_iter().flatten().min();
         let last = match generator_limit {
             Some(limit) => grid.place(limit.into()).checked_sub(1),
@@ -146,27 +148,23 @@ impl<'a> Confirming<'a> {
             last,
             generator_limit,
             given_up_at: given_up.map(|(place, _)| grid.load(*place)),
-            standings: tallies
-                .iter()
-                .filter(|(p, _)| allowed(p))
-                .map(|(p, tally)| (*p, tally.standing(repeats)))
-                .collect(),
+            classes: tallies.iter().filter(|(p, _)| allowed(p)).map(|(p, tally)| (*p, tally.class(repeats))).collect(),
         }
     }
 
     fn next(&self) -> Next {
-        match self.wanted() {
+        match self.requested() {
             Some(place) if self.given_up_at.is_none() => Next::Measure(self.grid.load(place)),
             _ => Next::Done(self.bracket()),
         }
     }
 
-    fn wanted(&self) -> Option<usize> {
+    fn requested(&self) -> Option<usize> {
         let last = self.last?;
-        if let Some(place) = self.places(BlameState::Open).next() {
+        if let Some(place) = self.places(LoadClass::Open).next() {
             return Some(place);
         }
-        let Some(lowest) = self.standings.keys().next().copied() else {
+        let Some(lowest) = self.classes.keys().next().copied() else {
             let lower = self.start.lower.map_or(0, |load| self.grid.place(load.into()));
             return Some(lower.min(last));
         };
@@ -175,7 +173,7 @@ impl<'a> Confirming<'a> {
             (None, _) => (lowest > 0).then(|| lowest.saturating_sub(self.stride())),
             (Some(_), None) => self.higher(last),
             (Some(low), Some(high)) => {
-                let between: Vec<usize> = (low + 1..high).filter(|place| !self.standings.contains_key(place)).collect();
+                let between: Vec<usize> = (low + 1..high).filter(|place| !self.classes.contains_key(place)).collect();
                 between.get(between.len() / 2).copied()
             }
         }
@@ -183,28 +181,28 @@ impl<'a> Confirming<'a> {
 
     /// The next place while no load has failed solidly: the search's upper bound, then higher loads.
     fn higher(&self, last: usize) -> Option<usize> {
-        let highest = self.standings.keys().next_back().copied()?;
+        let highest = self.classes.keys().next_back().copied()?;
         let upper = self.start.upper.map(|load| self.grid.place(load.into())).filter(|upper| *upper > highest);
         (highest < last).then(|| upper.unwrap_or(highest + self.stride()).min(last))
     }
 
     /// The stride in places; it doubles with every load that was measured.
     fn stride(&self) -> usize {
-        1 << (self.standings.len() - 1).min(16)
+        1 << (self.classes.len() - 1).min(16)
     }
 
-    fn places(&self, wanted: BlameState) -> impl DoubleEndedIterator<Item = usize> {
-        self.standings.iter().filter(move |(_, standing)| **standing == wanted).map(|(place, _)| *place)
+    fn places(&self, requested: LoadClass) -> impl DoubleEndedIterator<Item = usize> {
+        self.classes.iter().filter(move |(_, class)| **class == requested).map(|(place, _)| *place)
     }
 
     fn fail(&self) -> Option<usize> {
-        self.places(BlameState::SolidFail).next()
+        self.places(LoadClass::SolidFail).next()
     }
 
     /// The largest confirmed load below the first solid fail. A load that passes above a solid fail is not trusted.
     fn confirmed(&self) -> Option<usize> {
         let fail = self.fail().unwrap_or(usize::MAX);
-        self.places(BlameState::Confirmed).rfind(|place| *place < fail)
+        self.places(LoadClass::Confirmed).rfind(|place| *place < fail)
     }
 
     fn bracket(&self) -> Bracket {
@@ -213,7 +211,7 @@ impl<'a> Confirming<'a> {
         let load = |place| self.grid.load(place);
         Bracket {
             confirmed: confirmed.map(load),
-            borderline: self.places(BlameState::Borderline).filter(between).map(load).collect(),
+            borderline: self.places(LoadClass::Borderline).filter(between).map(load).collect(),
             first_solid_fail: fail.map(load),
             generator_limit: self.generator_limit,
             given_up_at: self.given_up_at,
@@ -243,7 +241,7 @@ mod tests {
                 Next::Done(bracket) => return (bracket, trials.iter().map(|trial| trial.load).collect()),
                 Next::Measure(load) => {
                     let number = trials.iter().filter(|trial| trial.load == load).count();
-                    trials.push(Trial { load, shown: service(load, number) });
+                    trials.push(Trial { load, confirmation: service(load, number) });
                     assert!(trials.len() < 100, "it does not end");
                 }
             }
@@ -282,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn where_long_windows_fail_far_below_the_gap_is_closed() {
+    fn a_bound_that_long_windows_refute_is_replaced_by_a_lower_one() {
         let (found, loads) = confirm(start(227, 252), below(125));
         assert_eq!(found, bracket(123, &[], 136));
         assert!(loads.len() <= 12, "{loads:?}");
@@ -294,13 +292,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_fails_leaves_no_upper_end() {
+    fn without_a_failing_load_the_bracket_has_no_upper_bound() {
         assert_eq!(confirm(start(259, 0), below(1000)).0, bracket(259, &[], 0));
         assert_eq!(confirm(start(0, 100), below(0)), (bracket(0, &[], 100), vec![100, 100]));
     }
 
     #[test]
-    fn a_load_that_the_generator_cannot_offer_ends_the_way_up() {
+    fn a_load_that_the_generator_cannot_offer_ends_the_upward_search() {
         let weak = |load, number| match load {
             load if load >= 167 => ConfirmationOutcome::Invalid(Fault::Generator),
             _ => below(1000)(load, number),
@@ -313,18 +311,18 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_trial_is_repeated_and_three_in_a_row_end_it() {
-        let spoiled = |load, number| {
+    fn an_invalid_trial_is_repeated_and_three_in_a_row_end_the_confirmation() {
+        let disturbed = |load, number| {
             if number == 0 { ConfirmationOutcome::Invalid(Fault::Other) } else { below(155)(load, number) }
         };
-        assert_eq!(confirm(start(151, 167), spoiled).0, bracket(151, &[], 167));
+        assert_eq!(confirm(start(151, 167), disturbed).0, bracket(151, &[], 167));
         let (found, loads) = confirm(start(151, 167), |_, _| ConfirmationOutcome::Invalid(Fault::Other));
         assert_eq!((found.given_up_at, found.confirmed, loads.len()), (Some(151), None, ATTEMPTS));
     }
 
     #[test]
     fn a_pass_above_a_solid_fail_is_not_trusted() {
-        let twice = |load, shown| [Trial { load, shown }; 2];
+        let twice = |load, confirmation| [Trial { load, confirmation }; 2];
         let trials = [
             twice(185, ConfirmationOutcome::Passed),
             twice(136, ConfirmationOutcome::Failed),

@@ -10,7 +10,7 @@ use bench_format::{
 
 use super::{
     Diverged, Next, SearchResult, Settings, Start, Trial, confirm,
-    losses::{Brief, goals},
+    losses::{TrialSummary, goals},
 };
 use crate::plan::Ladder;
 
@@ -35,7 +35,7 @@ pub struct FinishedTrial {
     /// The step of the search that the trial belongs to, with its window.
     pub purpose: SearchTrial,
     /// The outcome of the trial.
-    pub brief: Brief,
+    pub summary: TrialSummary,
 }
 
 /// The next step of the search.
@@ -59,18 +59,18 @@ impl Course<'_> {
     ///
     /// # Errors
     /// When the trials are not those that this search would have measured.
-    pub fn next(&self, ended: &[FinishedTrial]) -> Result<Step, Diverged> {
-        let of = |step| ended.iter().filter(move |trial| trial.purpose.step == step);
+    pub fn next(&self, finished: &[FinishedTrial]) -> Result<Step, Diverged> {
+        let of = |step| finished.iter().filter(move |trial| trial.purpose.step == step);
         let trials: Vec<Trial> = of(SearchStep::Bounds)
             .map(|trial| Trial {
                 load: trial.load,
                 seconds: trial.purpose.window_seconds,
-                outcome: trial.brief.outcome.clone(),
+                outcome: trial.summary.outcome.clone(),
             })
             .collect();
         let settings = self.settings();
         let found = match super::next(&settings, &trials)? {
-            Next::Measure { load, seconds } => return Ok(self.measure(ended, load, SearchStep::Bounds, seconds)),
+            Next::Measure { load, seconds } => return Ok(self.measure(finished, load, SearchStep::Bounds, seconds)),
             Next::SearchResult(found) => found,
         };
         let start = confirm::Start {
@@ -80,14 +80,14 @@ impl Course<'_> {
         };
         let confirm = &self.search.confirm;
         let trials: Vec<confirm::Trial> = of(SearchStep::Confirm)
-            .map(|trial| confirm::Trial { load: trial.load, shown: trial.brief.shown })
+            .map(|trial| confirm::Trial { load: trial.load, confirmation: trial.summary.confirmation })
             .collect();
         // A search that was given up has no bounds to confirm.
         let bracket = match found.given_up_at {
             Some(_) => confirm::Bracket { generator_limit: found.generator_limit, ..Default::default() },
             None => match confirm::next(&settings.grid(), start, confirm.repeats, &trials) {
                 confirm::Next::Measure(load) => {
-                    return Ok(self.measure(ended, load, SearchStep::Confirm, confirm.window_seconds));
+                    return Ok(self.measure(finished, load, SearchStep::Confirm, confirm.window_seconds));
                 }
                 confirm::Next::Done(bracket) => bracket,
             },
@@ -110,8 +110,8 @@ impl Course<'_> {
 
     /// The next trial. The trials of the bounds search share process 1. Confirming trials use other processes. Repeats
     /// are counted for each load.
-    fn measure(&self, ended: &[FinishedTrial], load: u32, step: SearchStep, window_seconds: f64) -> Step {
-        let before = ended.iter().filter(|trial| trial.load == load && trial.purpose.step == step).count() as u32;
+    fn measure(&self, finished: &[FinishedTrial], load: u32, step: SearchStep, window_seconds: f64) -> Step {
+        let before = finished.iter().filter(|trial| trial.load == load && trial.purpose.step == step).count() as u32;
         let (process, repeat) = match (step, self.service_process) {
             (SearchStep::Bounds, _) => (1, before + 1),
             (SearchStep::Confirm, ServiceProcess::Tier) => (2, before + 1),
@@ -130,7 +130,7 @@ impl Course<'_> {
     }
 
     fn found(&self, found: &SearchResult, bracket: confirm::Bracket, confirming: &[&FinishedTrial]) -> SearchFound {
-        let bounds = |(objective, goal): (&Objective, &super::GoalFound)| GoalBounds {
+        let bounds = |(objective, goal): (&Objective, &super::GoalResult)| GoalBounds {
             objective: objective.clone(),
             lower: goal.lower,
             upper: goal.upper,
@@ -138,17 +138,20 @@ impl Course<'_> {
         };
         let fails_at = bracket.first_solid_fail.or(bracket.borderline.first().copied());
         let edge_load = fails_at.or(bracket.confirmed);
-        let edge: Vec<&Brief> =
-            confirming.iter().filter(|trial| Some(trial.load) == edge_load).map(|trial| &trial.brief).collect();
-        let failed: Vec<&Brief> =
-            edge.iter().filter(|brief| brief.shown == confirm::ConfirmationOutcome::Failed).copied().collect();
-        let errors = failed.iter().any(|brief| brief.errors);
+        let edge: Vec<&TrialSummary> =
+            confirming.iter().filter(|trial| Some(trial.load) == edge_load).map(|trial| &trial.summary).collect();
+        let failed: Vec<&TrialSummary> = edge
+            .iter()
+            .filter(|summary| summary.confirmation == confirm::ConfirmationOutcome::Failed)
+            .copied()
+            .collect();
+        let errors = failed.iter().any(|summary| summary.errors);
         let least = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a.min(b));
-        let through = found.goals.iter().map(|goal| goal.conditional_throughput).reduce(least);
+        let throughput = found.goals.iter().map(|goal| goal.conditional_throughput).reduce(least);
         let by_generator = bracket.generator_limit.is_some() && fails_at.is_none();
         SearchFound {
             goals: self.ladder.objectives.iter().zip(&found.goals).map(bounds).collect(),
-            conditional_throughput: through.flatten(),
+            conditional_throughput: throughput.flatten(),
             at_least: bracket.confirmed.is_some() && bracket.first_solid_fail.is_none(),
             confirmed: bracket.confirmed,
             borderline: bracket.borderline,
@@ -157,7 +160,7 @@ impl Course<'_> {
             edge: (!failed.is_empty()).then_some(if errors { Edge::Errors } else { Edge::Latency }),
             bound_by: match by_generator {
                 true => Some(BoundBy::Generator),
-                false => edge.iter().find_map(|brief| brief.bound_by),
+                false => edge.iter().find_map(|summary| summary.bound_by),
             },
             generator_limit: bracket.generator_limit,
             given_up_at: found.given_up_at.or(bracket.given_up_at),
@@ -172,9 +175,9 @@ fn lower(found: &SearchResult) -> Option<u32> {
 }
 
 /// The objectives that failed trials missed, each once, sorted by the largest factor by which they were missed.
-fn gates(failed: &[&Brief]) -> Vec<Objective> {
+fn gates(failed: &[&TrialSummary]) -> Vec<Objective> {
     let mut missed: Vec<(Objective, f64)> = Vec::new();
-    for (objective, factor) in failed.iter().flat_map(|brief| &brief.missed) {
+    for (objective, factor) in failed.iter().flat_map(|summary| &summary.missed) {
         match missed.iter_mut().find(|(known, _)| known == objective) {
             Some((_, known)) => *known = known.max(*factor),
             None => missed.push((objective.clone(), *factor)),
@@ -216,39 +219,45 @@ mod tests {
         wire.ladders[0].search = Some(serde_json::from_str(text).unwrap());
         wire.ladders[0].load = Load::Open { rate_per_second: 10.0, arrivals: Default::default() };
         wire.ladders[0].objectives = vec![latency(50.0), latency(95.0)];
-        Plan::check(wire, Path::new("p.yaml"), &fixture::registry(), &fixture::surroundings()).unwrap()
+        Plan::check(wire, Path::new("p.yaml"), &fixture::registry(), &fixture::machine_limits()).unwrap()
     }
 
-    fn missing(objective: Objective, factor: f64, errors: bool) -> Brief {
+    fn missing(objective: Objective, factor: f64, errors: bool) -> TrialSummary {
         let outcome = Outcome::Measured(vec![0.0, 1.0]);
-        Brief {
+        TrialSummary {
             outcome,
-            shown: ConfirmationOutcome::Failed,
+            confirmation: ConfirmationOutcome::Failed,
             missed: vec![(objective, factor)],
             errors,
             bound_by: Some(BoundBy::Service),
         }
     }
 
-    fn passing() -> Brief {
+    fn passing() -> TrialSummary {
         let outcome = Outcome::Measured(vec![0.0, 0.0]);
-        Brief { outcome, shown: ConfirmationOutcome::Passed, missed: vec![], errors: false, bound_by: None }
+        TrialSummary {
+            outcome,
+            confirmation: ConfirmationOutcome::Passed,
+            missed: vec![],
+            errors: false,
+            bound_by: None,
+        }
     }
 
     /// Runs the search against a service; returns the trials and the result.
-    fn run(service_process: ServiceProcess, service: impl Fn(u32) -> Brief) -> (Vec<TrialEntry>, SearchFound) {
+    fn run(service_process: ServiceProcess, service: impl Fn(u32) -> TrialSummary) -> (Vec<TrialEntry>, SearchFound) {
         let plan = plan();
         let ladder = &plan.ladders[0];
         let search = ladder.search.as_ref().unwrap();
         let course = Course { service: "ours", ladder, search, service_process };
-        let (mut ended, mut entries) = (Vec::new(), Vec::new());
+        let (mut finished, mut entries) = (Vec::new(), Vec::new());
         loop {
-            match course.next(&ended).unwrap() {
+            match course.next(&finished).unwrap() {
                 Step::SearchResult(found) => return (entries, *found),
                 Step::Measure(entry) => {
                     assert!(course.has(&entry));
                     let load = entry.trial.tier;
-                    ended.push(FinishedTrial { load, purpose: entry.search.unwrap(), brief: service(load) });
+                    finished.push(FinishedTrial { load, purpose: entry.search.unwrap(), summary: service(load) });
                     entries.push(*entry);
                 }
             }
@@ -286,11 +295,12 @@ mod tests {
     }
 
     #[test]
-    fn the_gate_missed_by_most_comes_first_and_errors_make_a_cliff() {
+    fn the_most_exceeded_gate_is_first_and_errors_make_a_cliff() {
         let both = |load| match load {
-            load if load > 200 => {
-                Brief { missed: vec![(latency(50.0), 1.1), (latency(95.0), 40.0)], ..missing(latency(50.0), 1.0, true) }
-            }
+            load if load > 200 => TrialSummary {
+                missed: vec![(latency(50.0), 1.1), (latency(95.0), 40.0)],
+                ..missing(latency(50.0), 1.0, true)
+            },
             _ => passing(),
         };
         let (_, found) = run(ServiceProcess::Repeat, both);
@@ -299,9 +309,9 @@ mod tests {
 
     #[test]
     fn a_load_that_the_generator_could_not_offer_gives_a_lower_bound() {
-        let invalid = Brief {
+        let invalid = TrialSummary {
             outcome: Outcome::Invalid(Fault::Generator),
-            shown: ConfirmationOutcome::Invalid(Fault::Generator),
+            confirmation: ConfirmationOutcome::Invalid(Fault::Generator),
             ..passing()
         };
         let (_, found) = run(ServiceProcess::Tier, |load| if load > 300 { invalid.clone() } else { passing() });
@@ -310,16 +320,16 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_ends_under_a_load_failed_it() {
+    fn a_service_that_exits_under_a_load_fails_it() {
         let plan = plan();
-        let dying = Brief::service_ended(&plan.ladders[0].objectives);
+        let dying = TrialSummary::service_ended(&plan.ladders[0].objectives);
         let (_, found) = run(ServiceProcess::Tier, |load| if load > 200 { dying.clone() } else { passing() });
         assert_eq!((found.edge, found.gates.len()), (Some(Edge::Errors), 2));
     }
 
     #[test]
-    fn a_search_that_was_given_up_confirms_nothing() {
-        let (entries, found) = run(ServiceProcess::Tier, |_| Brief::not_measured());
+    fn an_abandoned_search_confirms_nothing() {
+        let (entries, found) = run(ServiceProcess::Tier, |_| TrialSummary::not_measured());
         assert_eq!((found.given_up_at, found.confirmed, entries.len()), (Some(10), None, 3));
     }
 }

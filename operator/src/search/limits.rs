@@ -13,19 +13,19 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// The place to measure instead of `wanted`. It is at least `width` from both bounds, and on a limit where it would
+    /// The place to measure instead of `requested`. It is at least `width` from both bounds, and on a limit where it would
     /// be closer than `width` to that limit. `None` where the bounds leave no room.
-    pub(super) fn clear(&self, wanted: usize, width: usize, bounds: Bounds) -> Option<usize> {
-        if bounds.upper.is_some_and(|upper| upper <= self.first || wanted >= upper) {
+    pub(super) fn adjusted(&self, requested: usize, width: usize, bounds: Bounds) -> Option<usize> {
+        if bounds.upper.is_some_and(|upper| upper <= self.first || requested >= upper) {
             return None;
         }
-        if bounds.lower.is_some_and(|lower| lower >= self.last || wanted <= lower) {
+        if bounds.lower.is_some_and(|lower| lower >= self.last || requested <= lower) {
             return None;
         }
         let (low, high) = (bounds.lower.unwrap_or(self.first), bounds.upper.unwrap_or(self.last));
         // A limit may be measured itself; a bound has already been measured.
         let (low_free, high_free) = (bounds.lower.is_none(), bounds.upper.is_none());
-        let wanted = wanted.clamp(low, high);
+        let requested = requested.clamp(low, high);
         if width >= high - low {
             return low_free.then_some(low).or(high_free.then_some(high));
         }
@@ -33,22 +33,22 @@ impl Limits {
         if soft_low > soft_high {
             (soft_low, soft_high) = (split(low, high, width), split(low, high, width));
         }
-        Some(match wanted {
-            wanted if wanted < soft_low => {
+        Some(match requested {
+            requested if requested < soft_low => {
                 if low_free {
                     low
                 } else {
                     soft_low
                 }
             }
-            wanted if wanted > soft_high => {
+            requested if requested > soft_high => {
                 if high_free {
                     high
                 } else {
                     soft_high
                 }
             }
-            wanted => wanted,
+            requested => requested,
         })
     }
 }
@@ -57,26 +57,29 @@ impl Limits {
 mod tests {
     use super::*;
 
-    fn clear(wanted: usize, lower: impl Into<Option<usize>>, upper: impl Into<Option<usize>>) -> Option<usize> {
+    fn adjusted(requested: usize, lower: impl Into<Option<usize>>, upper: impl Into<Option<usize>>) -> Option<usize> {
         let bounds = Bounds { lower: lower.into(), upper: upper.into() };
-        Limits { first: 0, last: 100 }.clear(wanted, 4, bounds)
+        Limits { first: 0, last: 100 }.adjusted(requested, 4, bounds)
     }
 
     #[test]
-    fn a_load_near_a_limit_is_the_limit_and_one_near_a_bound_a_width_off() {
+    fn a_load_near_a_limit_becomes_the_limit_and_one_near_a_bound_keeps_a_width_away() {
         assert_eq!(
-            [clear(2, None, None), clear(50, None, None), clear(98, None, None)],
+            [adjusted(2, None, None), adjusted(50, None, None), adjusted(98, None, None)],
             [Some(0), Some(50), Some(100)]
         );
-        assert_eq!([clear(21, 20, None), clear(97, 20, None)], [Some(24), Some(100)]);
-        assert_eq!([clear(2, None, 20), clear(19, None, 20)], [Some(0), Some(16)]);
-        assert_eq!([clear(21, 20, 40), clear(39, 20, 40), clear(30, 20, 40)], [Some(24), Some(36), Some(30)]);
+        assert_eq!([adjusted(21, 20, None), adjusted(97, 20, None)], [Some(24), Some(100)]);
+        assert_eq!([adjusted(2, None, 20), adjusted(19, None, 20)], [Some(0), Some(16)]);
+        assert_eq!([adjusted(21, 20, 40), adjusted(39, 20, 40), adjusted(30, 20, 40)], [Some(24), Some(36), Some(30)]);
     }
 
     #[test]
     fn between_narrow_bounds_nothing_is_measured() {
-        assert_eq!(clear(22, 20, 24), None);
-        assert_eq!(clear(22, 20, 25), Some(22), "five places hold one split");
-        assert_eq!([clear(20, 20, 40), clear(40, 20, 40), clear(0, None, 0), clear(101, 100, None)], [None; 4]);
+        assert_eq!(adjusted(22, 20, 24), None);
+        assert_eq!(adjusted(22, 20, 25), Some(22), "five places hold one split");
+        assert_eq!(
+            [adjusted(20, 20, 40), adjusted(40, 20, 40), adjusted(0, None, 0), adjusted(101, 100, None)],
+            [None; 4]
+        );
     }
 }

@@ -49,11 +49,11 @@ fn loss_ratio(objective: &Objective) -> f64 {
 
 /// The facts about a finished trial that a search needs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Brief {
+pub struct TrialSummary {
     /// Loss ratios for the search of the bounds.
     pub outcome: Outcome,
     /// Outcome for the confirmation of the bounds.
-    pub shown: ConfirmationOutcome,
+    pub confirmation: ConfirmationOutcome,
     /// The objectives that the trial missed, each with the factor by which it missed.
     pub missed: Vec<(Objective, f64)>,
     /// Whether messages failed, as opposed to only taking too long.
@@ -62,14 +62,15 @@ pub struct Brief {
     pub bound_by: Option<BoundBy>,
 }
 
-impl Brief {
+impl TrialSummary {
     /// The brief of a trial with a result.
     pub fn of(result: &TrialResult, objectives: &[Objective], thresholds: &Thresholds) -> Self {
-        let pushed_back = pushed_back(result, thresholds);
-        let fault = fault(&result.validity).filter(|_| !pushed_back);
+        let backpressured = backpressured(result, thresholds);
+        let fault = fault(&result.validity).filter(|_| !backpressured);
         // A loss ratio needs fewer samples than a percentile: short trials are added up, and only confirming trials
         // need a verdict.
-        let short = only(&result.validity, &[ReasonKind::WindowShort]) && result.figures.window_seconds > 0.0;
+        let short =
+            has_only_reasons(&result.validity, &[ReasonKind::WindowShort]) && result.figures.window_seconds > 0.0;
         let verdict =
             result.verdict.clone().or_else(|| verdict::verdict(objectives, &result.figures, &decoded(result)));
         let judged = verdict.iter().flat_map(|verdict| &verdict.objectives);
@@ -77,21 +78,21 @@ impl Brief {
             let factor = judged.seen.map_or(f64::INFINITY, |seen| excess(&judged.objective, seen));
             (judged.objective.clone(), factor)
         });
-        let passed = verdict.as_ref().is_some_and(|verdict| verdict.passed) && !pushed_back;
+        let passed = verdict.as_ref().is_some_and(|verdict| verdict.passed) && !backpressured;
         let some = |share: Option<f64>| share.is_some_and(|share| share > 0.0);
         Self {
             outcome: match fault.filter(|_| !short) {
                 Some(fault) => Outcome::Invalid(fault),
                 None => Outcome::Measured(objectives.iter().map(|objective| loss(objective, result)).collect()),
             },
-            shown: match (fault, passed) {
+            confirmation: match (fault, passed) {
                 (Some(fault), _) => ConfirmationOutcome::Invalid(fault),
                 (None, true) => ConfirmationOutcome::Passed,
                 (None, false) => ConfirmationOutcome::Failed,
             },
             missed: missed.collect(),
             errors: some(result.figures.failed_share) || some(result.figures.error_share),
-            bound_by: result.bound_by.or(pushed_back.then_some(BoundBy::Service)),
+            bound_by: result.bound_by.or(backpressured.then_some(BoundBy::Service)),
         }
     }
 
@@ -99,7 +100,7 @@ impl Brief {
     pub fn service_ended(objectives: &[Objective]) -> Self {
         Self {
             outcome: Outcome::Measured(vec![1.0; objectives.len()]),
-            shown: ConfirmationOutcome::Failed,
+            confirmation: ConfirmationOutcome::Failed,
             missed: objectives.iter().map(|objective| (objective.clone(), f64::INFINITY)).collect(),
             errors: true,
             bound_by: None,
@@ -108,25 +109,25 @@ impl Brief {
 
     /// The brief of a trial without a result.
     pub fn not_measured() -> Self {
-        let (outcome, shown) = (Outcome::Invalid(Fault::Other), ConfirmationOutcome::Invalid(Fault::Other));
-        Self { outcome, shown, missed: Vec::new(), errors: false, bound_by: None }
+        let (outcome, confirmation) = (Outcome::Invalid(Fault::Other), ConfirmationOutcome::Invalid(Fault::Other));
+        Self { outcome, confirmation, missed: Vec::new(), errors: false, bound_by: None }
     }
 }
 
 /// Whether a trial is invalid, for no other reasons than these.
-fn only(validity: &Validity, kinds: &[ReasonKind]) -> bool {
+fn has_only_reasons(validity: &Validity, kinds: &[ReasonKind]) -> bool {
     matches!(validity, Validity::Invalid { reasons } if reasons.iter().all(|reason| kinds.contains(&reason.kind)))
 }
 
 /// Whether the service caused the messages that were not sent in time: it has used up its CPU and reads no more from
 /// its sockets, while the generator has CPU to spare. Such a trial has no usable latencies, but the unsent messages
 /// count as lost.
-fn pushed_back(result: &TrialResult, thresholds: &Thresholds) -> bool {
+fn backpressured(result: &TrialResult, thresholds: &Thresholds) -> bool {
     use ReasonKind::{GeneratorLate, SendRate, WindowShort};
     let Validity::Invalid { reasons } = &result.validity else { return false };
     let unsent = reasons.iter().any(|reason| reason.kind == SendRate);
     let used_up = result.figures.service_cpu_share.is_some_and(|share| share >= thresholds.bound_share);
-    unsent && used_up && only(&result.validity, &[SendRate, GeneratorLate, WindowShort])
+    unsent && used_up && has_only_reasons(&result.validity, &[SendRate, GeneratorLate, WindowShort])
 }
 
 fn decoded(result: &TrialResult) -> BTreeMap<String, Recorder> {
@@ -137,8 +138,8 @@ fn decoded(result: &TrialResult) -> BTreeMap<String, Recorder> {
 /// The cause of an invalid trial; `None` for a valid one.
 fn fault(validity: &Validity) -> Option<Fault> {
     let Validity::Invalid { reasons } = validity else { return None };
-    let ours = reasons.iter().any(|reason| reason.kind.is_ours());
-    Some(if ours { Fault::Generator } else { Fault::Other })
+    let generator_fault = reasons.iter().any(|reason| reason.kind.is_ours());
+    Some(if generator_fault { Fault::Generator } else { Fault::Other })
 }
 
 /// The factor by which a figure misses its bound.
@@ -204,7 +205,7 @@ mod tests {
     }
 
     fn losses(result: &TrialResult, objective: Objective) -> f64 {
-        let Outcome::Measured(losses) = Brief::of(result, &[objective], &Thresholds::default()).outcome else {
+        let Outcome::Measured(losses) = TrialSummary::of(result, &[objective], &Thresholds::default()).outcome else {
             panic!("invalid")
         };
         losses[0]
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_lost_as_it_is_and_a_ceiling_wholly_or_not_at_all() {
+    fn a_share_is_the_loss_itself_and_a_ceiling_is_met_or_missed() {
         let mut result = result();
         result.figures.failed_share = Some(0.25);
         assert_eq!(losses(&result, objective(Figure::FailedShare, Some(0.1), None)), 0.25);
@@ -239,11 +240,14 @@ mod tests {
         let judged = Judged { objective: ceiling.clone(), seen: Some(30.0), passed: false };
         result.verdict = Some(Verdict { passed: false, objectives: vec![judged] });
         assert_eq!(losses(&result, ceiling.clone()), 1.0);
-        assert_eq!(Brief::of(&result, std::slice::from_ref(&ceiling), &Thresholds::default()).missed, [(ceiling, 3.0)]);
+        assert_eq!(
+            TrialSummary::of(&result, std::slice::from_ref(&ceiling), &Thresholds::default()).missed,
+            [(ceiling, 3.0)]
+        );
     }
 
     #[test]
-    fn a_window_too_short_for_a_percentile_still_has_a_share() {
+    fn a_window_too_short_for_a_percentile_still_has_a_loss_ratio() {
         let mut result = result();
         let reasons = |kind| vec![Reason { kind, detail: String::new() }];
         result.validity = Validity::Invalid { reasons: reasons(ReasonKind::WindowShort) };
@@ -251,45 +255,49 @@ mod tests {
         let late = losses(&result, percentile(50.0, 200.0));
         assert!((late - 0.1).abs() < 1e-9, "{late}");
         assert_eq!(
-            Brief::of(&result, &[], &Thresholds::default()).shown,
+            TrialSummary::of(&result, &[], &Thresholds::default()).confirmation,
             ConfirmationOutcome::Invalid(Fault::Other),
             "it confirms nothing"
         );
         result.figures.window_seconds = 0.0;
         assert_eq!(
-            Brief::of(&result, &[], &Thresholds::default()).outcome,
+            TrialSummary::of(&result, &[], &Thresholds::default()).outcome,
             Outcome::Invalid(Fault::Other),
             "no window, no share"
         );
     }
 
     #[test]
-    fn messages_that_a_starved_service_does_not_take_are_its_loss() {
-        let brief = |service_cpu_share, kinds: &[ReasonKind]| {
+    fn messages_that_a_starved_service_does_not_read_count_as_its_loss() {
+        let summary = |service_cpu_share, kinds: &[ReasonKind]| {
             let mut result = result();
             let reason = |kind: &ReasonKind| Reason { kind: *kind, detail: String::new() };
             result.validity = Validity::Invalid { reasons: kinds.iter().map(reason).collect() };
             (result.verdict, result.figures.failed_share) = (None, Some(0.2));
             result.figures.service_cpu_share = Some(service_cpu_share);
-            Brief::of(&result, &[percentile(50.0, 200.0)], &Thresholds::default())
+            TrialSummary::of(&result, &[percentile(50.0, 200.0)], &Thresholds::default())
         };
         let (late, unsent) = (ReasonKind::GeneratorLate, ReasonKind::SendRate);
-        let pushed_back = brief(0.99, &[late, unsent]);
-        let Outcome::Measured(losses) = pushed_back.outcome else { panic!("{pushed_back:?}") };
+        let backpressured = summary(0.99, &[late, unsent]);
+        let Outcome::Measured(losses) = backpressured.outcome else { panic!("{backpressured:?}") };
         assert!((losses[0] - 0.28).abs() < 1e-9, "{losses:?}");
-        assert_eq!((pushed_back.shown, pushed_back.errors), (ConfirmationOutcome::Failed, true));
-        let ours = ConfirmationOutcome::Invalid(Fault::Generator);
-        assert_eq!(brief(0.5, &[late, unsent]).shown, ours, "the service had time");
-        assert_eq!(brief(0.99, &[late]).shown, ours, "all was sent, only late");
-        assert_eq!(brief(0.99, &[unsent, ReasonKind::GeneratorCpu]).shown, ours, "the generator had no time");
+        assert_eq!((backpressured.confirmation, backpressured.errors), (ConfirmationOutcome::Failed, true));
+        let generator_fault = ConfirmationOutcome::Invalid(Fault::Generator);
+        assert_eq!(summary(0.5, &[late, unsent]).confirmation, generator_fault, "the service had time");
+        assert_eq!(summary(0.99, &[late]).confirmation, generator_fault, "all was sent, only late");
+        assert_eq!(
+            summary(0.99, &[unsent, ReasonKind::GeneratorCpu]).confirmation,
+            generator_fault,
+            "the generator had no time"
+        );
     }
 
     #[test]
-    fn a_trial_that_our_side_spoiled_is_the_generators_fault() {
+    fn an_invalid_trial_caused_by_the_generator_is_its_fault() {
         let fault = |kind| {
             let mut result = result();
             result.validity = Validity::Invalid { reasons: vec![Reason { kind, detail: String::new() }] };
-            Brief::of(&result, &[], &Thresholds::default()).shown
+            TrialSummary::of(&result, &[], &Thresholds::default()).confirmation
         };
         assert_eq!(fault(ReasonKind::SendRate), ConfirmationOutcome::Invalid(Fault::Generator));
         assert_eq!(fault(ReasonKind::ClockStep), ConfirmationOutcome::Invalid(Fault::Other));

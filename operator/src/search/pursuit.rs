@@ -26,7 +26,7 @@ pub(super) struct Nomination {
 impl Nomination {
     /// Whether this nomination takes precedence over `other`: the smaller load, then the longer trial, then the larger
     /// width, then the earlier goal.
-    pub(super) fn before(&self, other: &Self) -> bool {
+    pub(super) fn precedes(&self, other: &Self) -> bool {
         (self.place, -self.seconds) < (other.place, -other.seconds)
             || (self.place == other.place && self.seconds == other.seconds && self.width >= other.width)
     }
@@ -43,13 +43,13 @@ enum Side {
 #[derive(Debug)]
 pub(super) struct Pursuit {
     /// The targets that follow, in reverse order: the goal's own first.
-    ahead: Vec<Target>,
+    following_targets: Vec<Target>,
     target: Target,
     /// The bounds of the last target.
     inherited: Bounds,
     /// The width of the next extension.
-    reach: usize,
-    grows_on: Option<Side>,
+    extension_width: usize,
+    extended_side: Option<Side>,
     limits: Limits,
 }
 
@@ -58,8 +58,9 @@ impl Pursuit {
     pub(super) fn new(mut chain: Vec<Target>, start: (usize, usize), limits: Limits) -> Self {
         let target = chain.pop().expect("a chain has at least the goal's own target");
         let inherited = Bounds { lower: Some(start.0), upper: Some(start.1) };
-        let mut pursuit = Self { ahead: chain, target, inherited, reach: 0, grows_on: None, limits };
-        pursuit.reach_out();
+        let mut pursuit =
+            Self { following_targets: chain, target, inherited, extension_width: 0, extended_side: None, limits };
+        pursuit.start_extension();
         pursuit
     }
 
@@ -68,14 +69,14 @@ impl Pursuit {
     pub(super) fn nominate(&mut self, record: &Record, shared: usize) -> Option<Nomination> {
         loop {
             let bounds = record.bounds(&self.target);
-            self.grows_on = None;
+            self.extended_side = None;
             let found = self.halve(bounds).or_else(|| self.refine(bounds)).or_else(|| self.extend(bounds, shared));
             if let Some((place, width)) = found.or_else(|| self.narrow_down(bounds, shared)) {
                 return Some(Nomination { place, seconds: self.target.trial_seconds, width });
             }
-            self.target = self.ahead.pop()?;
+            self.target = self.following_targets.pop()?;
             self.inherited = bounds;
-            self.reach_out();
+            self.start_extension();
         }
     }
 
@@ -83,13 +84,13 @@ impl Pursuit {
     /// wider. Returns the new shared width if it changes.
     pub(super) fn measured(&mut self, place: usize, record: &Record) -> Option<usize> {
         let bounds = record.bounds(&self.target);
-        let moved = match self.grows_on? {
+        let moved = match self.extended_side? {
             Side::Lower => bounds.lower == Some(place),
             Side::Upper => bounds.upper == Some(place),
         };
         moved.then(|| {
-            self.reach = self.longer(self.reach);
-            self.reach
+            self.extension_width = self.longer(self.extension_width);
+            self.extension_width
         })
     }
 
@@ -98,14 +99,14 @@ impl Pursuit {
     }
 
     /// Sets the width of the first extension of a new target from the interval that it inherits.
-    fn reach_out(&mut self) {
+    fn start_extension(&mut self) {
         let interval = self.inherited.lower.zip(self.inherited.upper).map_or(0, |(lower, upper)| upper - lower);
-        self.reach = self.longer(interval.max(self.target.width));
+        self.extension_width = self.longer(interval.max(self.target.width));
     }
 
     /// Resets the width of the next extension after an interval was halved, checked or split.
-    fn settle(&mut self, width: usize) {
-        self.reach = self.longer(width.max(self.target.width));
+    fn restart_extension(&mut self, width: usize) {
+        self.extension_width = self.longer(width.max(self.target.width));
     }
 
     /// An inherited interval of at most two widths needs one trial in its middle, and often none at its ends.
@@ -113,30 +114,31 @@ impl Pursuit {
         let (lower, upper) = self.inherited.lower.zip(self.inherited.upper)?;
         let width = self.target.width;
         let halvable = upper - lower > width && upper - lower <= 2 * width;
-        let middle = halvable.then(|| split(lower, upper, width)).filter(|middle| bounds.worth(*middle, width))?;
-        self.settle(width);
+        let middle =
+            halvable.then(|| split(lower, upper, width)).filter(|middle| bounds.is_worth_measuring(*middle, width))?;
+        self.restart_extension(width);
         Some((middle, width))
     }
 
     /// Checks the inherited bounds under this target.
     fn refine(&mut self, bounds: Bounds) -> Option<(usize, usize)> {
         let width = self.target.width;
-        let ends = [self.inherited.lower, self.inherited.upper];
-        let end = ends.into_iter().flatten().find(|end| bounds.worth(*end, width))?;
-        self.settle(width);
-        Some((end, width))
+        let known_bounds = [self.inherited.lower, self.inherited.upper];
+        let bound = known_bounds.into_iter().flatten().find(|bound| bounds.is_worth_measuring(*bound, width))?;
+        self.restart_extension(width);
+        Some((bound, width))
     }
 
     /// Where one bound is missing, moves away from the other.
     fn extend(&mut self, bounds: Bounds, shared: usize) -> Option<(usize, usize)> {
-        let width = self.reach.max(shared);
-        let (wanted, side) = match (bounds.lower, bounds.upper) {
+        let width = self.extension_width.max(shared);
+        let (requested, side) = match (bounds.lower, bounds.upper) {
             (Some(lower), None) if lower < self.limits.last => (lower + width, Side::Lower),
             (None, Some(upper)) if upper > self.limits.first => (upper.saturating_sub(width), Side::Upper),
             _ => return None,
         };
-        let place = self.limits.clear(wanted, self.target.width, bounds)?;
-        self.grows_on = Some(side);
+        let place = self.limits.adjusted(requested, self.target.width, bounds)?;
+        self.extended_side = Some(side);
         Some((place, width))
     }
 
@@ -144,28 +146,28 @@ impl Pursuit {
     /// interval, the trial is one stride from that bound, because the other one is likely near.
     fn narrow_down(&mut self, bounds: Bounds, shared: usize) -> Option<(usize, usize)> {
         let (lower, upper) = bounds.lower.zip(bounds.upper)?;
-        if bounds.narrow(self.target.width) {
+        if bounds.is_narrow(self.target.width) {
             return None;
         }
         let middle = split(lower, upper, self.target.width);
-        let width = self.reach.max(shared);
-        let clear = |wanted| self.limits.clear(wanted, self.target.width, bounds);
+        let width = self.extension_width.max(shared);
+        let adjusted = |requested| self.limits.adjusted(requested, self.target.width, bounds);
         let down = self
             .inherited
             .upper
             .filter(|old| middle < *old)
-            .and_then(|old| clear(upper.saturating_sub(width)).filter(|place| middle < *place && *place < old));
+            .and_then(|old| adjusted(upper.saturating_sub(width)).filter(|place| middle < *place && *place < old));
         let up = self
             .inherited
             .lower
             .filter(|old| *old < middle)
-            .and_then(|old| clear(lower + width).filter(|place| old < *place && *place < middle));
+            .and_then(|old| adjusted(lower + width).filter(|place| old < *place && *place < middle));
         if let Some(place) = down.or(up) {
-            self.grows_on = Some(if down.is_some() { Side::Upper } else { Side::Lower });
+            self.extended_side = Some(if down.is_some() { Side::Upper } else { Side::Lower });
             return Some((place, width));
         }
         let width = (middle - lower).min(upper - middle);
-        self.settle(width);
+        self.restart_extension(width);
         Some((middle, width))
     }
 }

@@ -18,13 +18,13 @@ pub(super) struct Bounds {
 
 impl Bounds {
     /// Whether a trial at `place` could move a bound of an interval that has to be no wider than `width`.
-    pub(super) fn worth(&self, place: usize, width: usize) -> bool {
+    pub(super) fn is_worth_measuring(&self, place: usize, width: usize) -> bool {
         let inside = self.lower.is_none_or(|lower| lower < place) && self.upper.is_none_or(|upper| place < upper);
-        inside && !self.narrow(width)
+        inside && !self.is_narrow(width)
     }
 
     /// Whether both bounds are known and no further apart than `width`.
-    pub(super) fn narrow(&self, width: usize) -> bool {
+    pub(super) fn is_narrow(&self, width: usize) -> bool {
         self.lower.zip(self.upper).is_some_and(|(lower, upper)| upper - lower <= width)
     }
 }
@@ -40,7 +40,7 @@ impl Record {
     }
 
     /// Removes the trials above a place.
-    pub(super) fn forget_above(&mut self, place: usize) {
+    pub(super) fn remove_above(&mut self, place: usize) {
         self.0.retain(|known, _| *known <= place);
     }
 
@@ -96,8 +96,8 @@ mod tests {
     #[test]
     fn only_places_inside_a_wide_interval_are_worth_a_trial() {
         let bounds = Bounds { lower: Some(3), upper: Some(7) };
-        assert_eq!([3, 4, 6, 7].map(|place| bounds.worth(place, 1)), [false, true, true, false]);
-        assert!(!bounds.worth(5, 4));
-        assert!(Bounds::default().worth(0, 1));
+        assert_eq!([3, 4, 6, 7].map(|place| bounds.is_worth_measuring(place, 1)), [false, true, true, false]);
+        assert!(!bounds.is_worth_measuring(5, 4));
+        assert!(Bounds::default().is_worth_measuring(0, 1));
     }
 }

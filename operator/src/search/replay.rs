@@ -1,7 +1,7 @@
 //! Replays the search over the finished trials and returns the first trial that is missing.
 
 use super::{
-    ATTEMPTS, Diverged, Fault, GoalFound, Next, Outcome, SearchResult, Settings, Start, Trial,
+    ATTEMPTS, Diverged, Fault, GoalResult, Next, Outcome, SearchResult, Settings, Start, Trial,
     grid::Grid,
     limits::Limits,
     pursuit::{Nomination, Pursuit},
@@ -13,7 +13,7 @@ use super::{
 /// Why the replay stops before the search is finished.
 enum Halt {
     /// The finished trials are used up; this trial is next.
-    Ask { place: usize, seconds: f64 },
+    MissingTrial { place: usize, seconds: f64 },
     /// The generator can't offer this load.
     Limit { place: usize },
     /// Trials at this load stay invalid for another cause.
@@ -56,7 +56,9 @@ impl<'a> Replay<'a> {
                     }
                     _ => break,
                 },
-                Err(Halt::Ask { place, seconds }) => return Ok(Next::Measure { load: self.grid.load(place), seconds }),
+                Err(Halt::MissingTrial { place, seconds }) => {
+                    return Ok(Next::Measure { load: self.grid.load(place), seconds });
+                }
                 Err(Halt::Diverged(diverged)) => return Err(diverged),
                 Err(Halt::GivenUp { place }) => {
                     given_up_at = Some(self.grid.load(place));
@@ -68,7 +70,7 @@ impl<'a> Replay<'a> {
                         self.record = Record::default();
                         break;
                     }
-                    self.record.forget_above(place - 1);
+                    self.record.remove_above(place - 1);
                     let known = self.record.highest().unwrap_or(self.limits.first);
                     self.limits.last = (known + place) / 2;
                     start = Start::Low;
@@ -91,11 +93,11 @@ impl<'a> Replay<'a> {
         self.chains.iter().all(|chain| self.record.bounds(&chain[0]).upper.is_none())
     }
 
-    fn found(&self, target: &Target) -> GoalFound {
+    fn found(&self, target: &Target) -> GoalResult {
         let Bounds { lower, upper } = self.record.bounds(target);
         let load = |place| self.grid.load(place);
-        let through = |place| f64::from(self.grid.load(place)) * (1.0 - self.record.loss(place, target));
-        GoalFound { lower: lower.map(load), upper: upper.map(load), conditional_throughput: lower.map(through) }
+        let throughput = |place| f64::from(self.grid.load(place)) * (1.0 - self.record.loss(place, target));
+        GoalResult { lower: lower.map(load), upper: upper.map(load), conditional_throughput: lower.map(throughput) }
     }
 
     fn search(&mut self, start: Start) -> Result<(), Halt> {
@@ -110,7 +112,7 @@ impl<'a> Replay<'a> {
             let mut winner: Option<(Nomination, usize)> = None;
             for (index, pursuit) in pursuits.iter_mut().enumerate() {
                 let nomination = pursuit.nominate(&self.record, shared);
-                let wins = |new: &Nomination| winner.as_ref().is_none_or(|(known, _)| !known.before(new));
+                let wins = |new: &Nomination| winner.as_ref().is_none_or(|(known, _)| !known.precedes(new));
                 if let Some(nomination) = nomination.filter(wins) {
                     winner = Some((nomination, index));
                 }
@@ -132,18 +134,18 @@ impl<'a> Replay<'a> {
         let width = coarsest().map(|target| target.width).max().unwrap_or(1);
         let Limits { last: top, .. } = self.limits;
         let losses = self.measure(top, seconds)?;
-        let through = self.through(top, &losses);
-        if through >= top {
+        let throughput = self.throughput(top, &losses);
+        if throughput >= top {
             return Ok((top, top));
         }
         let below = |upper| Bounds { lower: None, upper: Some(upper) };
-        let Some(second) = self.limits.clear(through, width, below(top)) else { return Ok((top, top)) };
+        let Some(second) = self.limits.adjusted(throughput, width, below(top)) else { return Ok((top, top)) };
         let losses = self.measure(second, seconds)?;
         let third = if self.exceeds(&losses) {
-            self.limits.clear(self.through(second, &losses), width, below(second))
+            self.limits.adjusted(self.throughput(second, &losses), width, below(second))
         } else {
             let between = Bounds { lower: Some(second), upper: Some(top) };
-            self.limits.clear((second + width).min(top), width, between)
+            self.limits.adjusted((second + width).min(top), width, between)
         };
         let Some(third) = third else { return Ok((second, second)) };
         self.measure(third, seconds)?;
@@ -156,37 +158,37 @@ impl<'a> Replay<'a> {
 
     /// The place of the load that equals the throughput at `place`, adjusted for the loss that each goal allows; the
     /// smallest over all goals.
-    fn through(&self, place: usize, losses: &[f64]) -> usize {
+    fn throughput(&self, place: usize, losses: &[f64]) -> usize {
         let load = f64::from(self.grid.load(place));
-        let through = losses
+        let throughput = losses
             .iter()
             .zip(&self.settings.goals)
             .map(|(loss, goal)| load * (1.0 - loss) * (1.0 / (1.0 - goal.loss_ratio)))
             .fold(f64::INFINITY, f64::min);
-        self.grid.place(through).min(self.limits.last)
+        self.grid.place(throughput).min(self.limits.last)
     }
 
     /// Takes the next valid trial of the list and skips invalid ones.
     fn measure(&mut self, place: usize, seconds: f64) -> Result<Vec<f64>, Halt> {
-        let wanted_load = self.grid.load(place);
-        let mut blamed = 0;
+        let planned_load = self.grid.load(place);
+        let mut generator_faults = 0;
         for _ in 0..ATTEMPTS {
-            let Some(trial) = self.trials.get(self.used) else { return Err(Halt::Ask { place, seconds }) };
+            let Some(trial) = self.trials.get(self.used) else { return Err(Halt::MissingTrial { place, seconds }) };
             self.used += 1;
-            if trial.load != wanted_load || trial.seconds != seconds {
-                return Err(Halt::Diverged(Diverged::new(self.used, trial, Some((wanted_load, seconds)))));
+            if trial.load != planned_load || trial.seconds != seconds {
+                return Err(Halt::Diverged(Diverged::new(self.used, trial, Some((planned_load, seconds)))));
             }
             match &trial.outcome {
                 Outcome::Measured(losses) => {
                     self.record.add(place, Measured { seconds, losses: losses.clone() });
                     return Ok(losses.clone());
                 }
-                Outcome::Invalid(Fault::Generator) => blamed += 1,
+                Outcome::Invalid(Fault::Generator) => generator_faults += 1,
                 Outcome::Invalid(Fault::Other) => {}
             }
         }
         // The cause of most of the invalid attempts is taken as the reason; any single attempt may be invalid for
         // another one.
-        Err(if 2 * blamed > ATTEMPTS { Halt::Limit { place } } else { Halt::GivenUp { place } })
+        Err(if 2 * generator_faults > ATTEMPTS { Halt::Limit { place } } else { Halt::GivenUp { place } })
     }
 }

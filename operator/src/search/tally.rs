@@ -58,9 +58,9 @@ pub(super) fn classify(trials: &[Measured], target: &Target) -> Class {
     let balancing = tally.short_low * target.exceed_ratio / (1.0 - target.exceed_ratio);
     let excess = (tally.short_high - balancing).max(0.0);
     let high = tally.full_high + excess;
-    let whole = (tally.full_low + high).max(target.sum_seconds);
-    let quantile = whole * target.exceed_ratio;
-    if whole - tally.full_low <= quantile {
+    let total = (tally.full_low + high).max(target.sum_seconds);
+    let quantile = total * target.exceed_ratio;
+    if total - tally.full_low <= quantile {
         Class::Lower
     } else if high > quantile {
         Class::Upper

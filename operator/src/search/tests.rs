@@ -34,19 +34,19 @@ fn carries(capacity: u32) -> impl Fn(u32, usize) -> Outcome {
     move |load, _| Outcome::Measured(vec![if load > capacity { 1.0 } else { 0.0 }; 3])
 }
 
-fn one(found: &SearchResult) -> GoalFound {
+fn one(found: &SearchResult) -> GoalResult {
     let [goal] = found.goals[..] else { panic!("{found:?}") };
     goal
 }
 
 #[test]
-fn it_begins_low_and_stays_near_the_capacity() {
+fn a_search_begins_low_and_stays_near_the_capacity() {
     let (found, trials) = search(&settings(vec![goal()]), carries(100));
-    let GoalFound { lower, upper, conditional_throughput } = one(&found);
+    let GoalResult { lower, upper, conditional_throughput } = one(&found);
     assert_eq!((lower, upper, conditional_throughput), (Some(100), Some(102), Some(100.0)));
     let loads: Vec<u32> = trials.iter().map(|trial| trial.load).collect();
     assert_eq!(loads[0], LIMITS.0);
-    assert!(loads.iter().all(|load| *load <= 200), "a service of 100 sessions saw {loads:?}");
+    assert!(loads.iter().all(|load| *load <= 200), "a service of 100 sessions got {loads:?}");
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn the_largest_load_that_passes_has_no_upper_bound() {
 #[test]
 fn the_smallest_load_that_fails_has_no_lower_bound() {
     let (found, _) = search(&settings(vec![goal()]), carries(0));
-    let none = GoalFound { lower: None, upper: Some(LIMITS.0), conditional_throughput: None };
+    let none = GoalResult { lower: None, upper: Some(LIMITS.0), conditional_throughput: None };
     assert_eq!(one(&found), none);
 }
 
@@ -72,19 +72,19 @@ fn goals_share_trials_and_have_bounds_of_their_own() {
 }
 
 #[test]
-fn where_the_generator_is_the_limit_the_search_ends_below_it() {
+fn the_search_stops_below_the_load_that_the_generator_cannot_offer() {
     let (found, trials) = search(&settings(vec![goal()]), |load, number| match load {
         load if load > 300 => Outcome::Invalid(Fault::Generator),
         _ => carries(1000)(load, number),
     });
     let limit = found.generator_limit.unwrap();
-    let GoalFound { lower, upper, .. } = one(&found);
+    let GoalResult { lower, upper, .. } = one(&found);
     assert!(limit > 300 && limit <= 307 && upper.is_none(), "{found:?}");
     assert!(lower.unwrap() <= 300 && lower.unwrap() >= 290, "{found:?}");
     let at_the_limit = |trial: &&Trial| trial.load == limit;
     assert_eq!(trials.iter().filter(at_the_limit).count(), ATTEMPTS);
     let invalid = trials.iter().filter(|trial| trial.load > 300).count();
-    assert!(invalid <= 8 * ATTEMPTS, "{invalid} trials beyond the generator, which is found by halves");
+    assert!(invalid <= 8 * ATTEMPTS, "{invalid} trials beyond the generator's limit");
 }
 
 #[test]
@@ -95,16 +95,16 @@ fn a_generator_that_cannot_offer_the_smallest_load_finds_nothing() {
 
 #[test]
 fn an_invalid_trial_is_repeated_and_decides_nothing() {
-    let spoiled = |load, number: usize| match number % 3 {
+    let disturbed = |load, number: usize| match number % 3 {
         1 => Outcome::Invalid(Fault::Other),
         _ => carries(100)(load, number),
     };
-    let (found, _) = search(&settings(vec![goal()]), spoiled);
+    let (found, _) = search(&settings(vec![goal()]), disturbed);
     assert_eq!(found, search(&settings(vec![goal()]), carries(100)).0);
 }
 
 #[test]
-fn a_load_that_stays_invalid_ends_the_search_with_what_is_known() {
+fn a_load_that_stays_invalid_ends_the_search_with_the_known_bounds() {
     let (found, _) = search(&settings(vec![goal()]), |load, number| match load {
         load if load > 50 => Outcome::Invalid(Fault::Other),
         _ => carries(1000)(load, number),
@@ -118,10 +118,10 @@ fn trials_of_another_search_are_refused_with_the_reason() {
     let other = Settings { from: 20, ..settings(vec![goal()]) };
     assert_eq!(
         next(&other, &trials).unwrap_err().to_string(),
-        "trial 1 of the search is 10 for 1 s, but the search asks for 20 for 1 s; start a new run"
+        "trial 1 of the search is 10 for 1 s, but the search would measure 20 for 1 s; start a new run"
     );
     let more = [&trials[..], &trials[..1]].concat();
-    assert!(next(&settings(vec![goal()]), &more).unwrap_err().to_string().contains("asks for none"));
+    assert!(next(&settings(vec![goal()]), &more).unwrap_err().to_string().contains("would measure none"));
 }
 
 fn any_goal() -> impl Strategy<Value = Goal> {
@@ -201,11 +201,11 @@ proptest! {
     }
 
     #[test]
-    fn a_search_that_is_taken_up_again_decides_the_same(settings in any_settings(), capacity in 1_u32..3000) {
+    fn a_resumed_search_makes_the_same_decisions(settings in any_settings(), capacity in 1_u32..3000) {
         let (found, trials) = search(&settings, carries(capacity));
         for known in 0..trials.len() {
-            let wanted = Next::Measure { load: trials[known].load, seconds: trials[known].seconds };
-            prop_assert_eq!(next(&settings, &trials[..known]).unwrap(), wanted);
+            let expected = Next::Measure { load: trials[known].load, seconds: trials[known].seconds };
+            prop_assert_eq!(next(&settings, &trials[..known]).unwrap(), expected);
         }
         prop_assert_eq!(next(&settings, &trials).unwrap(), Next::SearchResult(found));
     }

@@ -95,12 +95,12 @@ impl Files for Disk {
 /// nothing.
 #[cfg(test)]
 #[derive(Debug)]
-pub(crate) struct Dying {
+pub(crate) struct KilledDisk {
     left: std::cell::Cell<usize>,
 }
 
 #[cfg(test)]
-impl Dying {
+impl KilledDisk {
     pub(crate) fn after(steps: usize) -> Self {
         Self { left: steps.into() }
     }
@@ -113,7 +113,7 @@ impl Dying {
 }
 
 #[cfg(test)]
-impl Files for Dying {
+impl Files for KilledDisk {
     fn make_folder(&self, path: &Path) -> io::Result<()> {
         self.step().and_then(|()| Disk.make_folder(path))
     }

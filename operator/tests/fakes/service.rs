@@ -115,6 +115,6 @@ async fn send(State(shared): State<Shared>, Json(sent): Json<Sent>) {
 }
 
 async fn die() {
-    eprintln!("dying as I was told");
+    eprintln!("dying as configured");
     std::process::exit(9);
 }

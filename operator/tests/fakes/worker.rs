@@ -21,8 +21,8 @@ pub const MESSAGES: u64 = 10;
 /// `FAKE_ARGUMENTS`.
 pub fn run() {
     let arguments = env::var("FAKE_ARGUMENTS").unwrap();
-    let words: Vec<&str> = arguments.split(' ').collect();
-    let after = |flag: &str| words[words.iter().position(|word| *word == flag).unwrap() + 1];
+    let parts: Vec<&str> = arguments.split(' ').collect();
+    let after = |flag: &str| parts[parts.iter().position(|word| *word == flag).unwrap() + 1];
     let worker = Worker { coordinator: after("--coordinator").into(), index: after("--worker").parse().unwrap() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(worker.run(&env::var("FAKE_WORKER_FLAW").unwrap_or_default()));
@@ -48,7 +48,7 @@ impl Worker {
                     let start_at_unix_ns = self.ready(&http, &assignment).await;
                     eprintln!("worker {} was released", self.index);
                     if flaw == "dies" || (flaw == "second-dies" && self.index == 1) {
-                        eprintln!("worker {} dies as it was told", self.index);
+                        eprintln!("worker {} dies as configured", self.index);
                         std::process::exit(5);
                     }
                     let result = load(&http, &assignment, start_at_unix_ns).await;

@@ -9,7 +9,7 @@ use bench_format::{
     service::{ConnectionBooks, ServiceStats, Started},
 };
 
-use crate::run::{Run, Tries, checkout, is_disturbed, start_in};
+use crate::run::{Attempts, Run, checkout, is_disturbed, start_in};
 
 /// The fenced code blocks of one language in the document.
 fn examples(language: &str) -> Vec<String> {
@@ -19,12 +19,12 @@ fn examples(language: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_json_examples_are_the_contracts_types_and_keep_its_equations() {
+fn the_json_examples_parse_as_the_contracts_types_and_satisfy_its_equations() {
     let [started, stats, books] = <[String; 3]>::try_from(examples("json")).unwrap();
     assert_eq!(serde_json::from_str::<Started>(&started).unwrap().event, "ready");
     let ServiceStats { messages, application, .. } = serde_json::from_str(&stats).unwrap();
-    let fates = messages.consumed + messages.delivered + messages.dropped.values().sum::<u64>() + messages.queued;
-    assert_eq!(messages.received, fates);
+    let outcomes = messages.consumed + messages.delivered + messages.dropped.values().sum::<u64>() + messages.queued;
+    assert_eq!(messages.received, outcomes);
     assert_eq!(messages.delivered, application.unwrap().delivered);
     for book in serde_json::from_str::<ConnectionBooks>(&books).unwrap().connections {
         assert_eq!(book.received, book.consumed + book.dropped + book.application.unwrap().delivered);
@@ -44,13 +44,13 @@ fn the_plan_climbs_the_service_of_the_registry_entry() {
     fs::write(root.path().join("first-steps.yaml"), plan).unwrap();
 
     let climb = || start_in(root.path(), "first-steps.yaml", &["--registry", "services/services.toml"]).finish();
-    let mut tries = Tries::with(climb);
+    let mut attempts = Attempts::with(climb);
     let of_a_trial = |run: &Run, at: usize| match run.states().swap_remove(at) {
         TrialState::Finished { validity, .. } => validity,
         other => panic!("{other:?}\n{}", run.output),
     };
     for at in 0..3 {
-        let run = tries.until(|run| !is_disturbed(&of_a_trial(run, at)));
+        let run = attempts.until(|run| !is_disturbed(&of_a_trial(run, at)));
         assert_eq!(run.states().len(), 3, "\n{}", run.output);
         assert_eq!(of_a_trial(run, at), Validity::Valid, "trial {at}\n{}", run.output);
     }

@@ -15,7 +15,7 @@ use flate2::{Compression, write::ZlibEncoder};
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::json;
 
-use crate::raw_client::{ClimbEnd, RawClient, RunningService, frame, text, upgrade_request};
+use crate::raw_client::{ConnectionEnd, RawClient, RunningService, frame, text, upgrade_request};
 
 /// The public secret of the published benchmarks.
 const SECRET: &str = "bench-secret-key-for-testing-only";
@@ -54,7 +54,7 @@ fn violations() -> Vec<(&'static str, Vec<u8>, u16)> {
 }
 
 /// Messages in valid frames with invalid content. The service must continue to respond, or close with a fitting code.
-fn nonsense() -> Vec<(&'static str, Vec<u8>)> {
+fn invalid_messages() -> Vec<(&'static str, Vec<u8>)> {
     let packed = |depth: usize| [b"M:".to_vec(), vec![0x91; depth], vec![0xc0]].concat();
     let keys = format!("{{{}\"t\":1}}", "\"k\":0,".repeat(100_000));
     vec![
@@ -112,9 +112,9 @@ fn requests() -> Vec<(&'static str, Vec<u8>)> {
 struct Faults(Vec<(&'static str, String)>);
 
 impl Faults {
-    fn unless(&mut self, fine: bool, input: &'static str, seen: impl std::fmt::Debug) {
+    fn unless(&mut self, fine: bool, input: &'static str, observed: impl std::fmt::Debug) {
         if !fine {
-            self.0.push((input, format!("{seen:?}")));
+            self.0.push((input, format!("{observed:?}")));
         }
     }
 }
@@ -125,21 +125,21 @@ fn faults_of(name: &str, environment: &BTreeMap<&str, &str>) -> Faults {
     let service = RunningService::start(name, environment);
     let started = &service.started;
     let token = good_token();
-    let mut witness = RawClient::open(started, &token);
+    let mut observer = RawClient::open(started, &token);
     for (what, bytes, code) in violations() {
         let mut client = RawClient::open(started, &token);
         client.send(&bytes);
         let end = client.end();
-        faults.unless(end == ClimbEnd::Closed(code), what, end);
-        faults.unless(witness.answers() == Ok(()), what, "others are not served");
+        faults.unless(end == ConnectionEnd::Closed(code), what, end);
+        faults.unless(observer.responds_to_ping() == Ok(()), what, "others are not served");
     }
-    for (what, bytes) in nonsense() {
+    for (what, bytes) in invalid_messages() {
         let mut client = RawClient::open(started, &token);
         client.send(&bytes);
-        let tolerable = |end: &ClimbEnd| matches!(end, ClimbEnd::Closed(1002 | 1003 | 1007 | 1008 | 1009));
-        let answered = client.answers();
+        let tolerable = |end: &ConnectionEnd| matches!(end, ConnectionEnd::Closed(1002 | 1003 | 1007 | 1008 | 1009));
+        let answered = client.responds_to_ping();
         faults.unless(answered.as_ref().is_ok() || answered.as_ref().is_err_and(tolerable), what, answered);
-        faults.unless(witness.answers() == Ok(()), what, "others are not served");
+        faults.unless(observer.responds_to_ping() == Ok(()), what, "others are not served");
     }
     for (what, bytes) in requests() {
         let (status, _) = RawClient::request(started, &bytes);
@@ -151,11 +151,11 @@ fn faults_of(name: &str, environment: &BTreeMap<&str, &str>) -> Faults {
     let stats = service.stats_when("rejections of all bad tokens", |stats| counted(stats) >= refused);
     faults.unless(counted(&stats) == refused, "bad tokens", stats.connections.rejected);
     // The witness stays connected until here, so it was served throughout.
-    faults.unless(witness.answers() == Ok(()), "all of it", "the witness is not served");
-    drop(witness);
+    faults.unless(observer.responds_to_ping() == Ok(()), "all of it", "the witness is not served");
+    drop(observer);
     balances(name, &service);
     faults.unless(service.peak_memory() < MEMORY, "all of it", service.peak_memory());
-    faults.unless(service.terminate(), "SIGTERM", "it did not end well");
+    faults.unless(service.terminate(), "SIGTERM", "it did not exit with success");
     faults
 }
 
@@ -185,8 +185,8 @@ fn try_bad_tokens(service: &RunningService, faults: &mut Faults) -> u64 {
         // WSE completes the upgrade and then closes the connection.
         faults.unless(status == Some(101), what, status);
         let end = client.end();
-        refused += u64::from(end == ClimbEnd::Closed(4401));
-        faults.unless(end == ClimbEnd::Closed(4401), what, end);
+        refused += u64::from(end == ConnectionEnd::Closed(4401));
+        faults.unless(end == ConnectionEnd::Closed(4401), what, end);
     }
     refused
 }
@@ -195,8 +195,8 @@ fn balances(name: &str, service: &RunningService) {
     let stats =
         service.stats_when("end of all connections", |stats| stats.connections.open == 0 && stats.messages.queued == 0);
     let messages = &stats.messages;
-    let fates = messages.consumed + messages.delivered + messages.dropped.values().sum::<u64>();
-    assert_eq!(messages.received, fates, "{name}: {messages:?}");
+    let outcomes = messages.consumed + messages.delivered + messages.dropped.values().sum::<u64>();
+    assert_eq!(messages.received, outcomes, "{name}: {messages:?}");
     assert_eq!(stats.application.map(|application| application.delivered), Some(messages.delivered), "{name}");
     let closed: u64 = stats.connections.closed.values().sum();
     assert_eq!(stats.connections.accepted, closed, "{name}: {:?}", stats.connections);
@@ -209,9 +209,9 @@ fn the_self_test_service_withstands_bad_input() {
 }
 
 #[test]
-fn a_service_that_accepts_what_it_must_refuse_is_found_out_in_each_case() {
+fn a_service_that_accepts_bad_input_is_detected_in_each_case() {
     let faults = faults_of("self-test-gullible", &BTreeMap::from([("JWT_SECRET", SECRET)]));
-    let served = format!("{:?}", ClimbEnd::Served);
+    let served = format!("{:?}", ConnectionEnd::Served);
     let wrong = ["an unmasked frame"].into_iter().chain(bad_tokens().into_iter().map(|(what, _)| what));
     assert_eq!(faults.0, wrong.map(|what| (what, served.clone())).collect::<Vec<_>>());
 }

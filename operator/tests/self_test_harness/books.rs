@@ -2,7 +2,7 @@
 
 use bench_format::result::{Equation, ReasonKind, TrialResult, Validity};
 
-use crate::run::{Check, Checked, cooked, distinguish, ensure, reasons, sound};
+use crate::run::{Check, Checked, distinguish, ensure, reasons, sound, tampered};
 
 /// The self-test services of the registry lose one message in this many.
 const EVERY: u64 = 100;
@@ -53,12 +53,12 @@ fn check_liar(result: &TrialResult) -> Checked {
     let lost = FIRST_NUMBER + EVERY - 1;
     let broken = broken(result);
     ensure(broken.iter().all(|equation| equation.left.wrapping_sub(equation.right) == lost), || {
-        format!("something else than message {lost} is missing: {broken:?}")
+        format!("not message {lost} is missing: {broken:?}")
     })?;
     let connections = result.books.connections.as_ref().ok_or("there are no books per connection")?;
     ensure(connections.mismatched == 1, || format!("not one connection is wrong: {connections:?}"))?;
     ensure(connections.examples.iter().all(|description| description.contains("sequence sum")), || {
-        format!("the sum isn't what gave it away: {connections:?}")
+        format!("the reason isn't the sum: {connections:?}")
     })
 }
 
@@ -73,17 +73,17 @@ fn broken(result: &TrialResult) -> Vec<&Equation> {
 }
 
 #[test]
-fn every_way_of_losing_a_message_is_distinguished() {
-    refuses_cooked_books(&distinguish("books", &CHECKS, "self-test-none"));
+fn every_kind_of_message_loss_is_distinguished() {
+    refuses_tampered_books(&distinguish("books", &CHECKS, "self-test-none"));
 }
 
 /// An honest result with one changed number is refused.
-fn refuses_cooked_books(honest: &TrialResult) {
-    let cook = |change| cooked(honest, check_honest, change);
-    assert!(cook(|result| result.messages.delivered -= 1).is_err());
-    assert!(cook(|result| result.books.equations[0].left += 1).is_err());
-    assert!(cook(|result| result.books.equations.clear()).is_err());
-    assert!(cook(|result| result.validity = Validity::Invalid { reasons: Vec::new() }).is_err());
-    assert!(cook(|result| result.books.connections.as_mut().unwrap().mismatched += 1).is_err());
-    assert_eq!(cook(|_| ()), Ok(()));
+fn refuses_tampered_books(honest: &TrialResult) {
+    let tamper = |change| tampered(honest, check_honest, change);
+    assert!(tamper(|result| result.messages.delivered -= 1).is_err());
+    assert!(tamper(|result| result.books.equations[0].left += 1).is_err());
+    assert!(tamper(|result| result.books.equations.clear()).is_err());
+    assert!(tamper(|result| result.validity = Validity::Invalid { reasons: Vec::new() }).is_err());
+    assert!(tamper(|result| result.books.connections.as_mut().unwrap().mismatched += 1).is_err());
+    assert_eq!(tamper(|_| ()), Ok(()));
 }

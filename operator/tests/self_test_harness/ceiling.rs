@@ -2,7 +2,7 @@
 
 use bench_format::result::{BoundBy, TrialResult, Witness};
 
-use crate::run::{Checked, Run, Tries, ensure, sound};
+use crate::run::{Attempts, Checked, Run, ensure, sound};
 
 /// Least rate in messages per second. A lower rate means that the machine or the build is broken: even a debug build on
 /// one slow CPU exceeds it.
@@ -16,7 +16,7 @@ fn check(result: &TrialResult) -> Checked {
     // The first message of each connection is received too, but is not counted among the messages.
     let discarded = messages.dropped.get("discarded").copied().unwrap_or(0);
     ensure(messages.sent > 0 && discarded >= messages.sent, || format!("not all were discarded: {messages:?}"))?;
-    ensure(messages.delivered == 0, || format!("nobody was there to deliver to: {messages:?}"))?;
+    ensure(messages.delivered == 0, || format!("delivered without an application: {messages:?}"))?;
     ensure(result.witness != Witness::Application, || "a service without an application has a witness".into())?;
     ensure(result.figures.delivered_per_second.is_none_or(|rate| rate == 0.0), || "a throughput figure".into())?;
     let received = result.figures.received_per_second.ok_or("no rate at the receiving side")?;
@@ -42,9 +42,9 @@ fn is_bound_by_the_generator(result: &TrialResult) -> bool {
 
 #[test]
 fn the_ceiling_of_the_generator_is_measured_and_its_books_balance() {
-    let mut tries = Tries::of("ceiling");
+    let mut attempts = Attempts::of("ceiling");
     let bound = |run: &Run| run.trial("self-test-null", "standard").bound_by;
-    let run = tries.until(|run| matches!(bound(run), Some(BoundBy::Generator | BoundBy::Both)));
+    let run = attempts.until(|run| matches!(bound(run), Some(BoundBy::Generator | BoundBy::Both)));
     let result = run.trial("self-test-null", "standard");
     assert_eq!(check(&result), Ok(()), "\n{}", run.output);
     assert_eq!(run.exit, Some(0), "\n{}", run.output);

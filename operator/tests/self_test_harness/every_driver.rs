@@ -11,8 +11,8 @@ use operator::backend::local::cgroup::Hierarchy;
 use serde_json::Value;
 
 use crate::{
-    outside::ByHand,
-    run::{MACHINES_OWN, TRIES, checkout, programs},
+    outside::StartedByTest,
+    run::{MACHINE_REASONS, MAXIMAL_ATTEMPTS, checkout, programs},
 };
 
 /// A program that drives trials by itself and prints the reasons of its single trial as JSON.
@@ -41,7 +41,7 @@ impl Driver {
     }
 
     /// The reasons why its single trial is invalid, by their names in files.
-    fn reasons(self, service: &ByHand) -> BTreeSet<String> {
+    fn reasons(self, service: &StartedByTest) -> BTreeSet<String> {
         let mut command = self.command();
         command.args(["--duration", "0.5", "--warmup", "0.1", "--drain", "2", "--output", "json"]);
         command.args(service.flags());
@@ -69,7 +69,7 @@ fn kinds_of_problems(printed: &Value) -> BTreeSet<String> {
     problems.map(|problem| problem.split(':').next().unwrap_or(problem).to_owned()).collect()
 }
 
-impl ByHand {
+impl StartedByTest {
     fn with_flaw(flaw: &str) -> Self {
         Self::start("self-test-service", &["--flaw", flaw], &[("JWT_SECRET", "bench-secret-key-for-testing-only")])
     }
@@ -82,13 +82,13 @@ impl ByHand {
 }
 
 #[test]
-fn a_flaw_is_called_by_every_driver_what_ladder_calls_it() {
+fn every_driver_reports_the_same_reasons_as_ladder() {
     for (flaw, expected) in
         [("none", None), ("drop", None), ("silent-drop", Some("unaccounted")), ("liar", Some("unaccounted"))]
     {
         for (name, driver) in [("wse-bench", Driver::Rust), ("Python", Driver::Python), ("npm", Driver::TypeScript)] {
             let expected: BTreeSet<String> = expected.into_iter().map(str::to_owned).collect();
-            let found = undisturbed(|| driver.reasons(&ByHand::with_flaw(flaw)));
+            let found = undisturbed(|| driver.reasons(&StartedByTest::with_flaw(flaw)));
             assert_eq!(found, expected, "{name} of the service with the flaw {flaw:?}");
         }
     }
@@ -97,8 +97,8 @@ fn a_flaw_is_called_by_every_driver_what_ladder_calls_it() {
 /// The reasons of the first run that the machine did not disturb, or of the last of several.
 fn undisturbed(mut run: impl FnMut() -> BTreeSet<String>) -> BTreeSet<String> {
     let mut found = run();
-    for _ in 1..TRIES {
-        if !MACHINES_OWN.iter().any(|kind| found.contains(&kind.to_string())) {
+    for _ in 1..MAXIMAL_ATTEMPTS {
+        if !MACHINE_REASONS.iter().any(|kind| found.contains(&kind.to_string())) {
             break;
         }
         found = run();
@@ -112,9 +112,10 @@ fn undisturbed(mut run: impl FnMut() -> BTreeSet<String>) -> BTreeSet<String> {
 fn starved(role: &str, cpus: f64, command: &Command) -> Value {
     let hierarchy = Hierarchy::detect().expect("a slow generator needs a cgroup, and none can be written here");
     let group = hierarchy.create(role, cpus).unwrap();
-    let doors: Vec<_> = group.doors().iter().map(|door| format!("echo $$ > {}; ", door.display())).collect();
+    let procs_files: Vec<_> =
+        group.procs_files().iter().map(|procs_file| format!("echo $$ > {}; ", procs_file.display())).collect();
     let mut shell = Command::new("sh");
-    shell.args(["-c", &format!("{}exec \"$@\"", doors.concat()), "sh"]).arg(command.get_program());
+    shell.args(["-c", &format!("{}exec \"$@\"", procs_files.concat()), "sh"]).arg(command.get_program());
     shell.args(command.get_args()).current_dir(command.get_current_dir().unwrap_or(&checkout()));
     let output = shell.output().unwrap();
     group.remove();
@@ -123,7 +124,7 @@ fn starved(role: &str, cpus: f64, command: &Command) -> Value {
 
 #[test]
 fn a_slow_generator_by_hand_accuses_itself() {
-    let service = ByHand::with_flaw("none");
+    let service = StartedByTest::with_flaw("none");
     let mut command = Command::new(programs().join("wse-bench"));
     let flags = "--test ping-latency --tiers 100 --rate 16000 --duration 2 --warmup 0.2 --drain 10 --output json";
     command.args(flags.split(' ')).args(service.flags());
@@ -134,11 +135,11 @@ fn a_slow_generator_by_hand_accuses_itself() {
 
 /// The clients are closed loops, so with little CPU they, and not the service, limit the rate.
 #[test]
-fn a_slow_client_reports_that_it_was_the_bound() {
+fn a_slow_client_reports_itself_as_the_bottleneck() {
     for (role, driver, result) in
         [("python", Driver::Python, "/0/result/bound_by"), ("npm", Driver::TypeScript, "/0/results/0/extra/bound_by")]
     {
-        let service = ByHand::with_flaw("none");
+        let service = StartedByTest::with_flaw("none");
         let mut command = driver.command();
         command.args(["--duration", "1", "--warmup", "0.1", "--drain", "10", "--output", "json"]).args(service.flags());
         let printed = starved(role, 0.2, &command);

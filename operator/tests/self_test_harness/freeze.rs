@@ -12,7 +12,7 @@ use bench_format::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::run::{Checked, Tries, ensure, histogram, sound, start};
+use crate::run::{Attempts, Checked, ensure, histogram, sound, start};
 
 /// Length of the plan's window.
 const WINDOW: Duration = Duration::from_secs(10);
@@ -34,10 +34,10 @@ fn expected(freeze: Duration, percentile: f64) -> f64 {
 fn check_response(response: &Recorder, freeze: Duration) -> Checked {
     ensure(response.count() == MESSAGES, || format!("{} responses instead of {MESSAGES}", response.count()))?;
     for percentile in [90.0, 95.0, 99.0] {
-        let seen = percentile_ns(response, percentile).ok_or("too few samples")? as f64 / 1e9;
+        let measured = percentile_ns(response, percentile).ok_or("too few samples")? as f64 / 1e9;
         let expected = expected(freeze, percentile);
-        ensure((seen / expected - 1.0).abs() < 0.05, || {
-            format!("p{percentile} is {seen:.3} s after a freeze of {freeze:?}; theory says {expected:.3} s")
+        ensure((measured / expected - 1.0).abs() < 0.05, || {
+            format!("p{percentile} is {measured:.3} s after a freeze of {freeze:?}; in theory it is {expected:.3} s")
         })?;
     }
     let median = percentile_ns(response, 50.0).ok_or("too few samples")?;
@@ -62,16 +62,16 @@ pub(crate) fn freeze(pid: u32, length: Duration) -> Duration {
 
 #[test]
 fn a_freeze_shows_in_every_message_that_was_due_during_it() {
-    let stood_still = Cell::new(Duration::ZERO);
-    let mut tries = Tries::with(|| {
+    let frozen_for = Cell::new(Duration::ZERO);
+    let mut attempts = Attempts::with(|| {
         let mut climbing = start("freeze");
         let service = climbing.service("none");
         climbing.wait_for_stats(&service, "load", |stats| stats.messages.consumed > BEFORE);
-        stood_still.set(freeze(service.pid, FREEZE));
+        frozen_for.set(freeze(service.pid, FREEZE));
         climbing.finish()
     });
-    let (result, run) = tries.trial("self-test-none", "standard");
-    assert_eq!(check(&result, stood_still.get()), Ok(()), "\n{}", run.output);
+    let (result, run) = attempts.trial("self-test-none", "standard");
+    assert_eq!(check(&result, frozen_for.get()), Ok(()), "\n{}", run.output);
 
     // Must be refused: a freeze of another length, and none at all.
     for other in [Duration::ZERO, FREEZE / 2, FREEZE * 2] {
@@ -80,16 +80,16 @@ fn a_freeze_shows_in_every_message_that_was_due_during_it() {
 }
 
 #[test]
-fn a_generator_that_waits_for_answers_is_refused() {
-    let answers = |slow: u64| {
+fn a_closed_loop_generator_is_refused() {
+    let responses_with = |slow: u64| {
         let mut response = Recorder::new();
         (0..MESSAGES - slow).for_each(|_| response.record(100_000));
         (0..slow).for_each(|_| response.record(FREEZE.as_nanos() as u64));
         response
     };
     // Ten connections, each with one message in flight when the service stops.
-    assert!(check_response(&answers(10), FREEZE).is_err());
-    assert!(check_response(&answers(0), FREEZE).is_err());
+    assert!(check_response(&responses_with(10), FREEZE).is_err());
+    assert!(check_response(&responses_with(0), FREEZE).is_err());
     // A distribution that follows the theory is accepted.
     let mut theory = Recorder::new();
     (0..1600).for_each(|_| theory.record(100_000));

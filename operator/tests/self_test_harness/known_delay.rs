@@ -5,7 +5,7 @@ use bench_format::{
     result::TrialResult,
 };
 
-use crate::run::{Checked, Tries, ensure, histogram, sound};
+use crate::run::{Attempts, Checked, ensure, histogram, sound};
 
 /// Percentiles that are compared for a delayed response.
 const BOTH: [f64; 2] = [50.0, 99.0];
@@ -26,14 +26,16 @@ fn check(result: &TrialResult, recorded: &Recorder, percentiles: &[f64]) -> Chec
     sound(result)?;
     let response = histogram(result, "response_ns")?;
     ensure(response.count() + PINGS_OF_CHECKS == recorded.count(), || {
-        let (answered, held) = (recorded.count(), response.count());
-        format!("the service answered {answered} pings, {PINGS_OF_CHECKS} of them checks'; the histogram holds {held}")
+        let (responses, samples) = (recorded.count(), response.count());
+        format!(
+            "the service responded to {responses} pings, {PINGS_OF_CHECKS} of them of checks; the histogram has {samples}"
+        )
     })?;
     for &percentile in percentiles {
         let of = |recorder| percentile_ns(recorder, percentile).ok_or("too few samples".to_owned());
-        let (seen, expected) = (of(&response)?, of(recorded)?);
-        ensure(seen.abs_diff(expected) <= tolerance(expected), || {
-            format!("p{percentile} is {seen} ns, the service recorded {expected} ns")
+        let (measured, expected) = (of(&response)?, of(recorded)?);
+        ensure(measured.abs_diff(expected) <= tolerance(expected), || {
+            format!("p{percentile} is {measured} ns, the service recorded {expected} ns")
         })?;
     }
     Ok(())
@@ -58,8 +60,8 @@ fn repeated(recorded: &Recorder, count: u64) -> Recorder {
 
 #[test]
 fn a_known_delay_is_measured_as_that_delay() {
-    let mut tries = Tries::of("known-delay");
-    let (delayed, run) = tries.trial("self-test-delay", "delayed");
+    let mut attempts = Attempts::of("known-delay");
+    let (delayed, run) = attempts.trial("self-test-delay", "delayed");
     let recorded = run.recorded("delay");
     let percentiles = BOTH.map(|percentile| percentile_ns(&recorded, percentile));
     println!("the service recorded p50 and p99 of {percentiles:?} ns");
@@ -67,7 +69,7 @@ fn a_known_delay_is_measured_as_that_delay() {
 
     // An immediate response must be measured as one. Its tail is the kernel's scheduling, which both sides see
     // differently; its median is not.
-    let (honest, run) = tries.trial("self-test-none", "honest");
+    let (honest, run) = attempts.trial("self-test-none", "honest");
     let at_once = run.recorded("none");
     assert_eq!(check(&honest, &at_once, &MEDIAN), Ok(()), "\n{}", run.output);
 

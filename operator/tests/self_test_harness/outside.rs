@@ -12,17 +12,17 @@ use bench_format::{
     service::Started,
 };
 
-use crate::run::{Checked, Run, Tries, checkout, ensure, programs, reasons, sound, start_with};
+use crate::run::{Attempts, Checked, Run, checkout, ensure, programs, reasons, sound, start_with};
 
 const PLAN: &str = "plans/self-test/outside.yaml";
 
 /// A program that the test started. It is killed when this is dropped.
-pub(crate) struct ByHand {
+pub(crate) struct StartedByTest {
     child: Child,
     pub(crate) started: Started,
 }
 
-impl ByHand {
+impl StartedByTest {
     pub(crate) fn start(program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut child = Command::new(programs().join(program))
             .args(arguments)
@@ -33,7 +33,7 @@ impl ByHand {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let ready = lines.find(|line| line.starts_with('{')).expect("it says that it is ready");
+        let ready = lines.find(|line| line.starts_with('{')).expect("no ready line");
         Self { child, started: serde_json::from_str(&ready).unwrap() }
     }
 
@@ -52,12 +52,12 @@ impl ByHand {
         format!("ws://{}{path}", self.started.address)
     }
 
-    fn lives(&mut self) -> bool {
+    fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 }
 
-impl Drop for ByHand {
+impl Drop for StartedByTest {
     fn drop(&mut self) {
         // Both calls fail when the process has ended.
         let _ = self.child.kill();
@@ -82,48 +82,48 @@ fn check(result: &TrialResult) -> Checked {
 }
 
 #[test]
-fn a_gateway_that_runs_already_is_found_with_its_counters_and_climbed() {
-    let inference = ByHand::inference();
-    let mut gateway = ByHand::gateway(&inference.started.address, "4");
+fn a_running_gateway_is_climbed_with_the_counters_that_ladder_finds() {
+    let inference = StartedByTest::inference();
+    let mut gateway = StartedByTest::gateway(&inference.started.address, "4");
     let url = gateway.url("/ws/stt");
-    let mut tries = Tries::with(|| climb("rust-axum", &url, "4"));
-    let (result, run) = tries.trial("rust-axum", "standard");
+    let mut attempts = Attempts::with(|| climb("rust-axum", &url, "4"));
+    let (result, run) = attempts.trial("rust-axum", "standard");
     assert_eq!((check(&result), run.exit), (Ok(()), Some(0)), "\n{}", run.output);
-    let counters = format!("its counters are at http://{}", gateway.started.metrics_address);
+    let counters = format!("counters: http://{}", gateway.started.metrics_address);
     assert!(run.output.contains(&counters), "{}", run.output);
-    assert!(gateway.lives(), "ladder stopped what it had not started");
+    assert!(gateway.is_running(), "ladder stopped a service that it did not start");
 }
 
 #[test]
-fn a_wse_service_that_runs_already_is_climbed_by_the_same_books() {
+fn a_running_wse_service_is_climbed_with_the_same_books() {
     // The secret with which the workers sign. Without it, a service could not detect a forged token and would fail the
     // protocol check.
     let secret = env::var("WSE_BENCH_SECRET").unwrap_or_else(|_| "bench-secret-key-for-testing-only".into());
-    let mut service = ByHand::start("self-test-service", &["--flaw", "none"], &[("JWT_SECRET", &secret)]);
+    let mut service = StartedByTest::start("self-test-service", &["--flaw", "none"], &[("JWT_SECRET", &secret)]);
     let url = service.url("/wse");
-    let mut tries = Tries::with(|| climb("self-test-none", &url, "4"));
-    let (result, run) = tries.trial("self-test-none", "standard");
+    let mut attempts = Attempts::with(|| climb("self-test-none", &url, "4"));
+    let (result, run) = attempts.trial("self-test-none", "standard");
     assert_eq!((check(&result), run.exit), (Ok(()), Some(0)), "\n{}", run.output);
-    assert!(service.lives(), "ladder stopped what it had not started");
+    assert!(service.is_running(), "ladder stopped a service that it did not start");
 }
 
 #[test]
-fn a_gateway_with_other_passes_than_the_workers_expect_is_not_called_right() {
-    let inference = ByHand::inference();
-    let gateway = ByHand::gateway(&inference.started.address, "2");
+fn a_gateway_with_unexpected_passes_is_reported_as_wrong() {
+    let inference = StartedByTest::inference();
+    let gateway = StartedByTest::gateway(&inference.started.address, "2");
     let run = climb("rust-axum", &gateway.url(""), "4");
     let wrong = run.trial("rust-axum", "standard");
     assert!(wrong.failures.window.contains_key("content/cpu_passes"), "{:?}", wrong.failures);
     assert!(check(&wrong).is_err() && run.exit != Some(0), "{}", run.output);
-    let mut tries = Tries::with(|| climb("rust-axum", &gateway.url(""), "2"));
-    let (right, run) = tries.trial("rust-axum", "standard");
+    let mut attempts = Attempts::with(|| climb("rust-axum", &gateway.url(""), "2"));
+    let (right, run) = attempts.trial("rust-axum", "standard");
     assert_eq!(check(&right), Ok(()), "\n{}", run.output);
 }
 
 #[test]
-fn a_gateway_without_inference_is_reported_and_never_passes() {
-    let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut gateway = ByHand::gateway(&nowhere.to_string(), "4");
+fn a_gateway_without_inference_fails_its_protocol_check() {
+    let unused_address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut gateway = StartedByTest::gateway(&unused_address.to_string(), "4");
     let run = climb("rust-axum", &gateway.url("/ws/stt"), "4");
     let result = run.trial("rust-axum", "standard");
     let refused = result.failures.window.get("inference_request/connection_reset").copied().unwrap_or(0);
@@ -132,14 +132,14 @@ fn a_gateway_without_inference_is_reported_and_never_passes() {
     assert!(reasons(&result).contains(&ReasonKind::Conformance), "{:?}", result.validity);
     assert_eq!(run.exit, Some(2), "{}", run.output);
     assert!(run.output.contains("failed its protocol check before the load"), "{}", run.output);
-    assert!(gateway.lives());
+    assert!(gateway.is_running());
 }
 
 #[test]
-fn workers_expect_the_passes_that_the_plan_gives_to_its_gateway() {
-    let mut tries = Tries::of("stt-passes");
+fn workers_expect_the_passes_that_the_plan_sets_for_the_gateway() {
+    let mut attempts = Attempts::of("stt-passes");
     for variant in ["two", "standard"] {
-        let (result, run) = tries.trial("self-test-gateway-none", variant);
+        let (result, run) = attempts.trial("self-test-gateway-none", variant);
         assert_eq!(result.validity, Validity::Valid, "{variant}\n{}", run.output);
         let messages = &result.messages;
         assert!(messages.delivered > 0 && messages.wrong == 0, "{variant}: {messages:?}");

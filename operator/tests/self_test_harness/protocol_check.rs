@@ -3,7 +3,7 @@
 
 use bench_format::result::{ReasonKind, TrialResult, Validity};
 
-use crate::run::{Checked, Run, Tries, ensure, reasons, sound};
+use crate::run::{Attempts, Checked, Run, ensure, reasons, sound};
 
 /// Number of connections of the load in the plan.
 const TIER: u64 = 5;
@@ -40,23 +40,23 @@ fn check_gullible(result: &TrialResult) -> Checked {
 }
 
 #[test]
-fn a_service_that_lets_in_a_bad_token_has_no_figures_and_the_honest_one_has() {
-    let mut tries = Tries::of("protocol-check");
+fn only_a_service_that_refuses_a_bad_token_has_figures() {
+    let mut attempts = Attempts::of("protocol-check");
     for variant in VARIANTS {
-        let (honest, run) = tries.trial("self-test-none", variant);
+        let (honest, run) = attempts.trial("self-test-none", variant);
         assert_eq!(check_honest(&honest, run), Ok(()), "{variant}\n{}", run.output);
         assert!(check_gullible(&honest).is_err());
-        assert_eq!(run.exit, Some(2), "something was invalid, so ladder says 2:\n{}", run.output);
-        let (gullible, run) = tries.trial("self-test-gullible", variant);
+        assert_eq!(run.exit, Some(2), "a trial is invalid, so the exit code is 2:\n{}", run.output);
+        let (gullible, run) = attempts.trial("self-test-gullible", variant);
         assert_eq!(check_gullible(&gullible), Ok(()), "{variant}\n{}", run.output);
         assert!(check_honest(&gullible, run).is_err());
     }
 }
 
 #[test]
-fn a_service_without_a_protocol_is_not_held_to_one() {
-    let mut tries = Tries::of("protocol-check");
-    let (null, run) = tries.trial("self-test-null", "standard");
+fn a_service_without_a_protocol_is_not_checked() {
+    let mut attempts = Attempts::of("protocol-check");
+    let (null, run) = attempts.trial("self-test-null", "standard");
     assert_eq!(sound(&null), Ok(()), "\n{}", run.output);
     let worker = run.workers("self-test-null", "standard").remove(0);
     assert_eq!(worker.conformance, None);

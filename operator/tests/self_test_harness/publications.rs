@@ -2,7 +2,7 @@
 
 use bench_format::result::{Equation, ReasonKind, TrialResult, Validity};
 
-use crate::run::{Check, Checked, cooked, distinguish, ensure, reasons, sound};
+use crate::run::{Check, Checked, distinguish, ensure, reasons, sound, tampered};
 
 /// The flawed publishers of the registry lose one publication in this many.
 const EVERY: u64 = 50;
@@ -34,8 +34,12 @@ fn check_silent_drop(result: &TrialResult) -> Checked {
 fn check_liar(result: &TrialResult) -> Checked {
     check_lost(result)?;
     ensure(broken(result) == [SENT, LOST], || format!("{:?}", broken(result)))?;
-    let sent =
-        result.books.equations.iter().find(|equation| equation.name == SENT).ok_or("nobody counts what was sent")?;
+    let sent = result
+        .books
+        .equations
+        .iter()
+        .find(|equation| equation.name == SENT)
+        .ok_or("no equation counts the sent publications")?;
     // A publication after a connection's last message may also be reported as sent, but no receiver misses it.
     let (pretended, connections) = (sent.left.saturating_sub(sent.right), result.connections.open);
     ensure((result.messages.lost..=result.messages.lost + 2 * connections).contains(&pretended), || {
@@ -67,16 +71,16 @@ fn broken(result: &TrialResult) -> Vec<&str> {
 }
 
 #[test]
-fn every_way_of_losing_a_publication_is_distinguished() {
-    refuses_cooked_books(&distinguish("publications", &CHECKS, "self-test-publisher"));
+fn every_kind_of_publication_loss_is_distinguished() {
+    refuses_tampered_books(&distinguish("publications", &CHECKS, "self-test-publisher"));
 }
 
 /// An honest result with one changed number is refused.
-fn refuses_cooked_books(honest: &TrialResult) {
-    let cook = |change| cooked(honest, check_honest, change);
-    assert!(cook(|result| result.messages.delivered -= 1).is_err());
-    assert!(cook(|result| result.messages.lost += 1).is_err());
-    assert!(cook(|result| result.books.equations[0].left += 1).is_err());
-    assert!(cook(|result| result.validity = Validity::Invalid { reasons: Vec::new() }).is_err());
-    assert_eq!(cook(|_| ()), Ok(()));
+fn refuses_tampered_books(honest: &TrialResult) {
+    let tamper = |change| tampered(honest, check_honest, change);
+    assert!(tamper(|result| result.messages.delivered -= 1).is_err());
+    assert!(tamper(|result| result.messages.lost += 1).is_err());
+    assert!(tamper(|result| result.books.equations[0].left += 1).is_err());
+    assert!(tamper(|result| result.validity = Validity::Invalid { reasons: Vec::new() }).is_err());
+    assert_eq!(tamper(|_| ()), Ok(()));
 }

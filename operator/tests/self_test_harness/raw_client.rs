@@ -12,10 +12,10 @@ use bench_format::service::{ServiceStats, Started};
 use operator::registry::Registry;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::run::{GLANCE, checkout, programs, stats};
+use crate::run::{POLL_INTERVAL, checkout, programs, stats};
 
 /// Longest wait for an expected event.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A frame with a mask of zeros, which leaves the payload readable.
 pub(crate) fn frame(first_byte: u8, payload: &[u8]) -> Vec<u8> {
@@ -51,7 +51,7 @@ pub(crate) fn upgrade_request(token: &str) -> String {
 
 /// How a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ClimbEnd {
+pub(crate) enum ConnectionEnd {
     /// With a Close frame of this code; 1005 if it has none.
     Closed(u16),
     /// Without a Close frame.
@@ -71,7 +71,7 @@ impl RawClient {
     pub(crate) fn request(started: &Started, request: &[u8]) -> (Option<u16>, Self) {
         let mut stream = TcpStream::connect(&started.address).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         // The server may refuse before everything is written.
         let _ = stream.write_all(request);
         let mut client = Self { stream, read: Vec::new() };
@@ -83,7 +83,7 @@ impl RawClient {
     pub(crate) fn open(started: &Started, token: &str) -> Self {
         let (status, mut client) = Self::request(started, upgrade_request(token).as_bytes());
         assert_eq!(status, Some(101));
-        let ready = client.message().expect("the first frame comes");
+        let ready = client.message().expect("no first frame");
         assert!(ready.contains("\"server_ready\""), "{ready}");
         client
     }
@@ -94,7 +94,7 @@ impl RawClient {
     }
 
     /// Whether the service still responds to a ping.
-    pub(crate) fn answers(&mut self) -> Result<(), ClimbEnd> {
+    pub(crate) fn responds_to_ping(&mut self) -> Result<(), ConnectionEnd> {
         self.send(&text(r#"{"t":"ping","p":{"timestamp":4711}}"#));
         loop {
             let message = self.message()?;
@@ -105,11 +105,11 @@ impl RawClient {
     }
 
     /// Reads until the connection ends, or until the server responds as if it had accepted the client.
-    pub(crate) fn end(&mut self) -> ClimbEnd {
+    pub(crate) fn end(&mut self) -> ConnectionEnd {
         loop {
             match self.message() {
                 Ok(message) if message.contains("\"PONG\"") || message.contains("\"server_ready\"") => {
-                    return ClimbEnd::Served;
+                    return ConnectionEnd::Served;
                 }
                 Ok(_) => {}
                 Err(end) => return end,
@@ -118,12 +118,14 @@ impl RawClient {
     }
 
     /// The next data message as text.
-    fn message(&mut self) -> Result<String, ClimbEnd> {
+    fn message(&mut self) -> Result<String, ConnectionEnd> {
         loop {
-            let (opcode, payload) = self.frame().ok_or(ClimbEnd::Cut)?;
+            let (opcode, payload) = self.frame().ok_or(ConnectionEnd::Cut)?;
             match opcode {
                 8 => {
-                    return Err(ClimbEnd::Closed(payload.first_chunk().map_or(1005, |code| u16::from_be_bytes(*code))));
+                    return Err(ConnectionEnd::Closed(
+                        payload.first_chunk().map_or(1005, |code| u16::from_be_bytes(*code)),
+                    ));
                 }
                 1 | 2 => return Ok(String::from_utf8_lossy(&payload).into_owned()),
                 _ => {}
@@ -158,7 +160,9 @@ impl RawClient {
                 Ok(0) => return None,
                 Ok(read) => self.read.extend_from_slice(&buffer[..read]),
                 // Silence is a fault: a refused client must get a Close frame or be disconnected.
-                Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("nothing came within {PATIENCE:?}"),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    panic!("nothing was received within {TIMEOUT:?}")
+                }
                 Err(_) => return None,
             }
         }
@@ -197,16 +201,16 @@ impl RunningService {
         Self { child, started }
     }
 
-    /// Polls `/stats` until `is` returns true; panics after [`PATIENCE`].
+    /// Polls `/stats` until `is` returns true; panics after [`TIMEOUT`].
     pub(crate) fn stats_when(&self, what: &str, is: impl Fn(&ServiceStats) -> bool) -> ServiceStats {
         let begun = Instant::now();
         loop {
-            let stats = stats(&self.started.metrics_address).expect("the service answers");
+            let stats = stats(&self.started.metrics_address).expect("the service responds");
             if is(&stats) {
                 return stats;
             }
-            assert!(begun.elapsed() < PATIENCE, "no {what}: {stats:?}");
-            std::thread::sleep(GLANCE);
+            assert!(begun.elapsed() < TIMEOUT, "no {what}: {stats:?}");
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -225,7 +229,7 @@ impl RunningService {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.success();
             }
-            std::thread::sleep(GLANCE);
+            std::thread::sleep(POLL_INTERVAL);
         }
         false
     }

@@ -22,11 +22,11 @@ use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 
 /// Longest time for one plan.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 /// Limit of climbs of a plan until a trial is undisturbed.
-pub(crate) const TRIES: usize = 6;
+pub(crate) const MAXIMAL_ATTEMPTS: usize = 6;
 /// Interval between two polls.
-pub(crate) const GLANCE: Duration = Duration::from_millis(10);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// The programs that the tests run.
 const PROGRAMS: [&str; 7] =
     ["ladder", "wse-bench", "self-test-service", "stt-loadgen", "inference-sim", "self-test-gateway", "rust-axum"];
@@ -47,11 +47,11 @@ pub(crate) type Check = fn(&TrialResult) -> Checked;
 /// Climbs a plan of `plans/self-test`, and applies every check to the result of every service: a result must pass its
 /// own check and fail the others. `honest` names the service without a flaw; returns its result.
 pub(crate) fn distinguish(plan: &str, checks: &[(&str, Check)], honest: &str) -> TrialResult {
-    let mut tries = Tries::of(plan);
+    let mut attempts = Attempts::of(plan);
     let mut of_honest = None;
     for (own, _) in checks {
-        let (result, run) = tries.trial(own, "standard");
-        assert_eq!(run.exit, Some(2), "something was invalid, so ladder says 2:\n{}", run.output);
+        let (result, run) = attempts.trial(own, "standard");
+        assert_eq!(run.exit, Some(2), "a trial is invalid, so the exit code is 2:\n{}", run.output);
         for (service, check) in checks {
             let checked = check(&result);
             assert_eq!(
@@ -69,10 +69,10 @@ pub(crate) fn distinguish(plan: &str, checks: &[(&str, Check)], honest: &str) ->
 }
 
 /// Applies a check to a changed copy of a result.
-pub(crate) fn cooked(result: &TrialResult, check: Check, change: fn(&mut TrialResult)) -> Checked {
-    let mut cooked = result.clone();
-    change(&mut cooked);
-    check(&cooked)
+pub(crate) fn tampered(result: &TrialResult, check: Check, change: fn(&mut TrialResult)) -> Checked {
+    let mut tampered = result.clone();
+    change(&mut tampered);
+    check(&tampered)
 }
 
 /// A `ladder run` that may still climb. Only one runs at a time, because two would disturb each other's measurements.
@@ -130,12 +130,12 @@ pub(crate) fn run(plan: &str) -> Run {
 
 /// The runs of one plan, repeated until a trial is undisturbed. A trial that is invalid because of the machine says
 /// nothing about the harness, so it is repeated (`docs/METHODOLOGY.md`). The decision does not depend on its figures.
-pub(crate) struct Tries<'a> {
+pub(crate) struct Attempts<'a> {
     climb: Box<dyn FnMut() -> Run + 'a>,
     runs: Vec<Run>,
 }
 
-impl<'a> Tries<'a> {
+impl<'a> Attempts<'a> {
     /// Runs of a plan of `plans/self-test`.
     pub(crate) fn of(plan: &'a str) -> Self {
         Self::with(move || run(plan))
@@ -154,7 +154,7 @@ impl<'a> Tries<'a> {
                 let run = (self.climb)();
                 self.runs.push(run);
             }
-            if at + 1 == TRIES || settled(&self.runs[at]) {
+            if at + 1 == MAXIMAL_ATTEMPTS || settled(&self.runs[at]) {
                 return &self.runs[at];
             }
             at += 1;
@@ -169,7 +169,7 @@ impl<'a> Tries<'a> {
 }
 
 /// Reasons that are caused by the generator or the machine, which was busy with other work.
-pub(crate) const MACHINES_OWN: [ReasonKind; 6] = {
+pub(crate) const MACHINE_REASONS: [ReasonKind; 6] = {
     use ReasonKind::{ClockStep, GeneratorCpu, GeneratorLate, ReadingLate, SendRate, StartSkew};
     [GeneratorLate, GeneratorCpu, SendRate, StartSkew, ReadingLate, ClockStep]
 };
@@ -178,7 +178,7 @@ pub(crate) const MACHINES_OWN: [ReasonKind; 6] = {
 pub(crate) fn is_disturbed(validity: &Validity) -> bool {
     match validity {
         Validity::Valid => false,
-        Validity::Invalid { reasons } => reasons.iter().any(|reason| MACHINES_OWN.contains(&reason.kind)),
+        Validity::Invalid { reasons } => reasons.iter().any(|reason| MACHINE_REASONS.contains(&reason.kind)),
     }
 }
 
@@ -190,8 +190,8 @@ impl Climbing {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            assert!(begun.elapsed() < PATIENCE, "ladder still climbs after {PATIENCE:?}:\n{}", self.output());
-            sleep(GLANCE);
+            assert!(begun.elapsed() < TIMEOUT, "ladder still climbs after {TIMEOUT:?}:\n{}", self.output());
+            sleep(POLL_INTERVAL);
         };
         let output = self.output();
         let folder = std::mem::replace(&mut self.folder, tempfile::tempdir().unwrap());
@@ -219,12 +219,12 @@ impl Climbing {
     fn wait_for<T>(&mut self, what: &str, look: impl Fn() -> Option<T>) -> T {
         let begun = Instant::now();
         loop {
-            if let Some(seen) = look() {
-                return seen;
+            if let Some(value) = look() {
+                return value;
             }
             let ended = self.child.try_wait().unwrap();
-            assert!(ended.is_none() && begun.elapsed() < PATIENCE, "no {what}; ladder says:\n{}", self.output());
-            sleep(GLANCE);
+            assert!(ended.is_none() && begun.elapsed() < TIMEOUT, "no {what}; output of ladder:\n{}", self.output());
+            sleep(POLL_INTERVAL);
         }
     }
 
@@ -249,12 +249,12 @@ impl Run {
     }
 
     fn trial_folder(&self, service: &str, variant: &str) -> PathBuf {
-        let wanted = format!("/trials/{service}/");
+        let trial_path = format!("/trials/{service}/");
         let mut found = Vec::new();
         find(&self.folder.path().join("results"), "result.json", &mut found);
         let of_service = |path: &&PathBuf| {
             let text = path.to_string_lossy();
-            text.contains(&wanted) && text.contains(&format!("/{variant}/"))
+            text.contains(&trial_path) && text.contains(&format!("/{variant}/"))
         };
         let path = found.iter().find(of_service);
         let path = path.unwrap_or_else(|| panic!("no result of {service}/{variant} among {found:?}:\n{}", self.output));
@@ -361,7 +361,7 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
 pub(crate) fn stats(metrics_address: &str) -> Option<ServiceStats> {
     let mut stream = TcpStream::connect(metrics_address).ok()?;
     write!(stream, "GET /stats HTTP/1.1\r\nHost: self-test\r\nConnection: close\r\n\r\n").ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
+    let mut response = String::new();
+    stream.read_to_string(&mut response).ok()?;
+    serde_json::from_str(response.split_once("\r\n\r\n")?.1).ok()
 }

@@ -2,7 +2,7 @@
 
 use bench_format::result::{BoundBy, ReasonKind, TrialResult, Validity};
 
-use crate::run::{Checked, Run, Tries, ensure, reasons, run};
+use crate::run::{Attempts, Checked, Run, ensure, reasons, run};
 
 /// Least delay at the 99th percentile of a generator that gets only a small part of the CPU time that it needs, in
 /// nanoseconds.
@@ -27,25 +27,25 @@ fn check_flood(result: &TrialResult) -> Checked {
 
 /// Asserts that the run was possible. A fraction of a CPU needs a cgroup; where none can be created, the test must not
 /// pass.
-pub(crate) fn ran(run: Run) -> Run {
+pub(crate) fn assert_possible(run: Run) -> Run {
     let refused = run.output.contains("is a fraction of a CPU, which needs a cgroup");
     assert!(!refused, "a slow generator can't be made here, because no cgroup can be written:\n{}", run.output);
     run
 }
 
 #[test]
-fn a_slow_generator_accuses_itself_and_a_fast_one_does_not() {
-    let slow = ran(run("slow-generator"));
+fn only_a_slow_generator_accuses_itself() {
+    let slow = assert_possible(run("slow-generator"));
     assert_eq!(check_open(&slow.trial("self-test-none", "open")), Ok(()), "\n{}", slow.output);
     assert_eq!(check_flood(&slow.trial("self-test-null", "flood")), Ok(()), "\n{}", slow.output);
     assert_eq!(slow.exit, Some(2), "\n{}", slow.output);
 
     // Must be refused: the same load from a generator with a whole CPU.
-    let mut tries = Tries::of("fast-generator");
-    let (open, fast) = tries.trial("self-test-none", "open");
+    let mut attempts = Attempts::of("fast-generator");
+    let (open, fast) = attempts.trial("self-test-none", "open");
     assert!(check_open(&open).is_err(), "\n{}", fast.output);
     assert_eq!(open.validity, Validity::Valid, "\n{}", fast.output);
     assert!(open.verdict.as_ref().is_some_and(|verdict| verdict.passed), "\n{}", fast.output);
-    let (flood, fast) = tries.trial("self-test-none", "flood");
+    let (flood, fast) = attempts.trial("self-test-none", "flood");
     assert!(check_flood(&flood).is_err(), "\n{}", fast.output);
 }

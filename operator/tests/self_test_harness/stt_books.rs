@@ -2,7 +2,7 @@
 
 use bench_format::result::{ReasonKind, TrialResult, WorkerResult};
 
-use crate::run::{Checked, Run, Tries, ensure, reasons, sound};
+use crate::run::{Attempts, Checked, Run, ensure, reasons, sound};
 
 /// The gateway of the registry that omits frames omits one in this many.
 const EVERY: u64 = 100;
@@ -67,11 +67,11 @@ fn check_unaccounted(result: &TrialResult) -> Checked {
 }
 
 #[test]
-fn every_way_of_losing_audio_is_distinguished() {
-    let mut tries = Tries::of("stt-books");
+fn every_kind_of_audio_loss_is_distinguished() {
+    let mut attempts = Attempts::of("stt-books");
     for (gateway, variant, _) in CHECKS {
-        let (result, run) = tries.trial(gateway, variant);
-        assert_eq!(run.exit, Some(2), "something was invalid, so ladder says 2:\n{}", run.output);
+        let (result, run) = attempts.trial(gateway, variant);
+        assert_eq!(run.exit, Some(2), "a trial is invalid, so the exit code is 2:\n{}", run.output);
         let workers = run.workers(gateway, variant);
         for (other, other_variant, check) in CHECKS {
             let checked = check(&result, &workers);
@@ -83,21 +83,21 @@ fn every_way_of_losing_audio_is_distinguished() {
             );
         }
         if (gateway, variant) == ("self-test-gateway-none", "standard") {
-            refuses_cooked_books(&result, run);
+            refuses_tampered_books(&result, run);
         }
     }
 }
 
 /// An honest result with one changed number is refused.
-fn refuses_cooked_books(honest: &TrialResult, run: &Run) {
+fn refuses_tampered_books(honest: &TrialResult, run: &Run) {
     let workers = run.workers("self-test-gateway-none", "standard");
-    let cook = |change: fn(&mut TrialResult)| {
-        let mut cooked = honest.clone();
-        change(&mut cooked);
-        check_honest(&cooked, &workers)
+    let tamper = |change: fn(&mut TrialResult)| {
+        let mut tampered = honest.clone();
+        change(&mut tampered);
+        check_honest(&tampered, &workers)
     };
-    assert!(cook(|result| result.messages.delivered -= 1).is_err());
-    assert!(cook(|result| result.books.equations[0].left += 1).is_err());
-    assert!(cook(|result| _ = result.failures.window.insert("session/reset".into(), 1)).is_err());
-    assert_eq!(cook(|_| ()), Ok(()));
+    assert!(tamper(|result| result.messages.delivered -= 1).is_err());
+    assert!(tamper(|result| result.books.equations[0].left += 1).is_err());
+    assert!(tamper(|result| _ = result.failures.window.insert("session/reset".into(), 1)).is_err());
+    assert_eq!(tamper(|_| ()), Ok(()));
 }

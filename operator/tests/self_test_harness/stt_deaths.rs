@@ -13,14 +13,14 @@ use std::{
 use bench_format::run::{Run as RunFile, TrialState};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
-use crate::run::{GLANCE, checkout, programs, start};
+use crate::run::{POLL_INTERVAL, checkout, programs, start};
 
 const GATEWAY: &str = "self-test-gateway-none";
 /// Longest wait for a step of ladder.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
-fn a_gateway_that_dies_in_the_window_costs_its_own_trial_alone() {
+fn a_gateway_that_dies_in_the_window_costs_only_its_own_trial() {
     let mut climbing = start("stt-deaths");
     let first = climbing.service("gateway-none");
     let second = climbing.service_after("gateway-none", first.pid);
@@ -40,7 +40,7 @@ fn a_gateway_that_dies_in_the_window_costs_its_own_trial_alone() {
 }
 
 /// A run whose results are on a small disk that the test can fill, in a mount namespace of its own.
-struct OnASmallDisk {
+struct SmallDiskRun {
     ladder: std::process::Child,
     folder: tempfile::TempDir,
 }
@@ -55,7 +55,7 @@ cp -a "$1/disk/." "$1/kept"
 exit $code
 "#;
 
-impl OnASmallDisk {
+impl SmallDiskRun {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("disk")).unwrap();
@@ -77,8 +77,8 @@ impl OnASmallDisk {
 
     /// The path of the disk through the process's root.
     fn disk(&self) -> PathBuf {
-        let seen = format!("/proc/{}/root", self.ladder.id());
-        PathBuf::from(seen + self.folder.path().to_str().unwrap()).join("disk")
+        let root = format!("/proc/{}/root", self.ladder.id());
+        PathBuf::from(root + self.folder.path().to_str().unwrap()).join("disk")
     }
 
     fn output(&self) -> String {
@@ -91,8 +91,8 @@ impl OnASmallDisk {
         let read = || fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
         while !read().as_ref().is_some_and(&is) {
             let ended = self.ladder.try_wait().unwrap();
-            assert!(ended.is_none() && begun.elapsed() < PATIENCE, "no {what} ({ended:?}): {}", self.output());
-            sleep(GLANCE);
+            assert!(ended.is_none() && begun.elapsed() < TIMEOUT, "no {what} ({ended:?}): {}", self.output());
+            sleep(POLL_INTERVAL);
         }
     }
 
@@ -106,8 +106,8 @@ impl OnASmallDisk {
 }
 
 #[test]
-fn a_full_disk_costs_the_trial_at_hand_alone_and_is_named() {
-    let mut run = OnASmallDisk::start();
+fn a_full_disk_costs_only_the_current_trial_and_is_reported() {
+    let mut run = SmallDiskRun::start();
     run.wait_until("second trial", |run| {
         matches!(run.trials[0].state, TrialState::Finished { .. })
             && matches!(run.trials[1].state, TrialState::Started { .. })
@@ -118,15 +118,15 @@ fn a_full_disk_costs_the_trial_at_hand_alone_and_is_named() {
     let output = run.output();
     assert!(output.contains("failed to write ") && output.contains("No space left on device"), "{output}");
     assert!(output.contains(run.folder.path().join("disk/r").to_str().unwrap()), "{output}");
-    let kept = run.folder.path().join("kept/r");
-    let file = operator::store::read_run(&kept).unwrap();
+    let results = run.folder.path().join("kept/r");
+    let file = operator::store::read_run(&results).unwrap();
     assert!(matches!(file.trials[0].state, TrialState::Finished { .. }), "{:?}", file.trials);
     assert!(matches!(file.trials[1].state, TrialState::Started { .. }), "{:?}", file.trials);
-    let first = operator::store::read_result(&kept, &file.trials[0].trial).unwrap();
+    let first = operator::store::read_result(&results, &file.trials[0].trial).unwrap();
     assert!(first.messages.delivered > 0 && first.books.balance(), "{:?}", first.books);
 }
 
-impl Drop for OnASmallDisk {
+impl Drop for SmallDiskRun {
     fn drop(&mut self) {
         // Both calls fail when the process has ended, which is the usual case.
         let _ = self.ladder.kill();

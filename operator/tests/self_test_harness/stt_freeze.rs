@@ -6,7 +6,7 @@ use bench_format::{histogram::percentile_ns, result::TrialResult};
 
 use crate::{
     freeze::freeze,
-    run::{Checked, Tries, ensure, histogram, sound, start},
+    run::{Attempts, Checked, ensure, histogram, sound, start},
 };
 
 /// Length of the plan's window.
@@ -38,10 +38,12 @@ fn check(result: &TrialResult, freeze: Duration) -> Checked {
     let (newest, oldest) = (histogram(result, "newest_ns")?, histogram(result, "oldest_ns")?);
     // Above these percentiles the work of the thaw itself shows: all sessions are late at once.
     for percentile in [90.0, 95.0] {
-        let seen = percentile_ns(&oldest, percentile).ok_or("too few samples")? as f64 / 1e9;
+        let measured = percentile_ns(&oldest, percentile).ok_or("too few samples")? as f64 / 1e9;
         let expected = expected(freeze, percentile);
-        ensure((seen / expected - 1.0).abs() < 0.05, || {
-            format!("p{percentile} of oldest is {seen:.3} s after a freeze of {freeze:?}; theory says {expected:.3} s")
+        ensure((measured / expected - 1.0).abs() < 0.05, || {
+            format!(
+                "p{percentile} of oldest is {measured:.3} s after a freeze of {freeze:?}; in theory it is {expected:.3} s"
+            )
         })?;
     }
     // At the thaw the newest frame is as old as the freeze is long: one partial in eleven.
@@ -53,16 +55,16 @@ fn check(result: &TrialResult, freeze: Duration) -> Checked {
 
 #[test]
 fn a_freeze_shows_in_all_the_audio_that_was_due_during_it() {
-    let stood_still = Cell::new(Duration::ZERO);
-    let mut tries = Tries::with(|| {
+    let frozen_for = Cell::new(Duration::ZERO);
+    let mut attempts = Attempts::with(|| {
         let mut climbing = start("stt-freeze");
         let service = climbing.service("gateway-none");
         climbing.wait_for_stats(&service, "load", |stats| stats.messages.received > BEFORE);
-        stood_still.set(freeze(service.pid, FREEZE));
+        frozen_for.set(freeze(service.pid, FREEZE));
         climbing.finish()
     });
-    let (result, run) = tries.trial("self-test-gateway-none", "standard");
-    assert_eq!(check(&result, stood_still.get()), Ok(()), "\n{}", run.output);
+    let (result, run) = attempts.trial("self-test-gateway-none", "standard");
+    assert_eq!(check(&result, frozen_for.get()), Ok(()), "\n{}", run.output);
 
     // Must be refused: a freeze of another length, and none at all.
     for other in [Duration::ZERO, FREEZE / 2, FREEZE * 2] {

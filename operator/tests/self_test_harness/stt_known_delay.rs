@@ -8,7 +8,7 @@ use bench_format::{
 
 use crate::{
     known_delay::{changed, tolerance},
-    run::{Checked, Run, Tries, ensure, histogram, sound},
+    run::{Attempts, Checked, Run, ensure, histogram, sound},
 };
 
 /// Number of sessions in the plan.
@@ -42,17 +42,17 @@ impl Recorded {
 fn check(result: &TrialResult, recorded: &Recorded, percentiles: &[f64]) -> Checked {
     sound(result)?;
     for (name, recorded) in [("newest_ns", &recorded.newest), ("oldest_ns", &recorded.oldest)] {
-        let seen = histogram(result, name)?;
+        let measured = histogram(result, name)?;
         // The gateway doesn't record the last partial of a session, and some partials reach the worker only in the
         // drain.
-        ensure(recorded.count().abs_diff(seen.count()) <= SESSIONS, || {
-            format!("{name}: the gateway sent {} partials, the histogram holds {}", recorded.count(), seen.count())
+        ensure(recorded.count().abs_diff(measured.count()) <= SESSIONS, || {
+            format!("{name}: the gateway sent {} partials, the histogram holds {}", recorded.count(), measured.count())
         })?;
         for &percentile in percentiles {
             let of = |recorder| percentile_ns(recorder, percentile).ok_or("too few samples".to_owned());
-            let (seen, expected) = (of(&seen)?, of(recorded)?);
-            ensure(seen.abs_diff(expected) <= tolerance(expected), || {
-                format!("p{percentile} of {name} is {seen}, the gateway recorded {expected}")
+            let (measured, expected) = (of(&measured)?, of(recorded)?);
+            ensure(measured.abs_diff(expected) <= tolerance(expected), || {
+                format!("p{percentile} of {name} is {measured}, the gateway recorded {expected}")
             })?;
         }
     }
@@ -61,11 +61,11 @@ fn check(result: &TrialResult, recorded: &Recorded, percentiles: &[f64]) -> Chec
 
 #[test]
 fn a_known_delay_of_partials_is_measured_as_that_delay() {
-    let mut tries = Tries::of("stt-known-delay");
-    let (delayed, run) = tries.trial("self-test-gateway-delay", "delayed");
+    let mut attempts = Attempts::of("stt-known-delay");
+    let (delayed, run) = attempts.trial("self-test-gateway-delay", "delayed");
     let recorded = Recorded::of(run, "delay");
     assert_eq!(check(&delayed, &recorded, &BOTH), Ok(()), "\n{}", run.output);
-    let (honest, run) = tries.trial("self-test-gateway-none", "honest");
+    let (honest, run) = attempts.trial("self-test-gateway-none", "honest");
     let at_once = Recorded::of(run, "none");
     assert_eq!(check(&honest, &at_once, &MEDIAN), Ok(()), "\n{}", run.output);
 

@@ -1,11 +1,11 @@
 //! Several processes of a gateway count as one service in the books, and each is loaded by its own worker.
 
-use crate::run::{Tries, sound};
+use crate::run::{Attempts, sound};
 
 #[test]
-fn two_processes_of_a_gateway_take_half_of_the_sessions_each_and_their_books_are_added_up() {
-    let mut tries = Tries::of("stt-replicas");
-    let (result, run) = tries.trial("self-test-gateway-none", "standard");
+fn two_processes_of_a_gateway_share_the_sessions_and_their_books_are_summed() {
+    let mut attempts = Attempts::of("stt-replicas");
+    let (result, run) = attempts.trial("self-test-gateway-none", "standard");
     // Each process has room for 12 of the 20 sessions.
     assert_eq!(sound(&result), Ok(()), "{}", run.output);
     assert!(result.messages.sent > 0 && result.messages.delivered == result.messages.sent, "{:?}", result.messages);

@@ -3,8 +3,8 @@
 use bench_format::result::{BoundBy, ReasonKind, TrialResult, Validity};
 
 use crate::{
-    run::{Checked, Tries, ensure, reasons, run},
-    slow_generator::{STARVED_NS, ran},
+    run::{Attempts, Checked, ensure, reasons, run},
+    slow_generator::{STARVED_NS, assert_possible},
 };
 
 /// Sessions are invalid because of the generator, and have no verdict.
@@ -26,18 +26,18 @@ fn check_inference(result: &TrialResult) -> Checked {
 }
 
 #[test]
-fn a_harness_short_of_cpu_accuses_itself_and_one_with_enough_does_not() {
+fn only_a_harness_without_enough_cpu_accuses_itself() {
     let gateway = "self-test-gateway-none";
-    let slow = ran(run("stt-slow-generator"));
+    let slow = assert_possible(run("stt-slow-generator"));
     assert_eq!(check_generator(&slow.trial(gateway, "standard")), Ok(()), "\n{}", slow.output);
     assert_eq!(slow.exit, Some(2), "\n{}", slow.output);
-    let mut starved = Tries::of("stt-slow-inference");
+    let mut starved = Attempts::of("stt-slow-inference");
     let accused = starved.until(|run| reasons(&run.trial(gateway, "standard")).contains(&ReasonKind::InferenceCpu));
     assert_eq!(check_inference(&accused.trial(gateway, "standard")), Ok(()), "\n{}", accused.output);
 
     // Must be refused: the same load from a harness with whole CPUs.
-    let mut tries = Tries::of("stt-fast");
-    let (result, fast) = tries.trial(gateway, "standard");
+    let mut attempts = Attempts::of("stt-fast");
+    let (result, fast) = attempts.trial(gateway, "standard");
     assert!(check_generator(&result).is_err() && check_inference(&result).is_err(), "\n{}", fast.output);
     assert_eq!(result.validity, Validity::Valid, "\n{}", fast.output);
     assert!(result.verdict.as_ref().is_some_and(|verdict| verdict.passed), "\n{}", fast.output);

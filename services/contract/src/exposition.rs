@@ -89,7 +89,7 @@ impl Exposition {
     }
 
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        writeln!(self.0, "{line}").expect("a String takes everything");
+        writeln!(self.0, "{line}").expect("writing to a String cannot fail");
     }
 }
 
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_written_for_each_of_its_values_after_one_head() {
+    fn each_label_value_has_its_sample_after_one_head() {
         let counters = text(|text| text.counters("a_total", "By b", "b", [("x", 1), ("y", 0)]));
         assert_eq!(counters, "# HELP a_total By b\n# TYPE a_total counter\na_total{b=\"x\"} 1\na_total{b=\"y\"} 0\n");
         let none = text(|text| text.counters("a_total", "By b", "b", [("", 0); 0]));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_that_a_client_chose_stays_inside_its_quotes() {
+    fn label_values_and_help_texts_are_escaped() {
         let counters = text(|text| text.counters("a", "b", "topic", [("x\"} 9\ny\\n", 1)]));
         assert_eq!(counters.lines().last(), Some(r#"a{topic="x\"} 9\ny\\n"} 1"#));
         let help = text(|text| text.gauge("a", "b\\c\nd", 1_u64));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_of_a_histogram_hold_all_that_is_within_their_bounds() {
+    fn histogram_buckets_are_cumulative() {
         let histogram = Histogram { bounds: &[0.000_25, 0.5, 5.0], counts: &[2, 0, 1, 4], sum: 30.25 };
         let expected = "# HELP a b\n# TYPE a histogram\na_bucket{le=\"0.00025\"} 2\na_bucket{le=\"0.5\"} 2\n\
             a_bucket{le=\"5\"} 3\na_bucket{le=\"+Inf\"} 7\na_sum 30.25\na_count 7\n";

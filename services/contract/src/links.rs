@@ -34,9 +34,9 @@ impl LinksStats {
     }
 
     /// The sum of the links of two instances.
-    pub fn and(&self, other: &Self) -> Self {
+    pub fn merge(&self, other: &Self) -> Self {
         let of = |own: &Option<LinkStats>, other: &Option<LinkStats>| match (own, other) {
-            (Some(own), Some(other)) => Some(own.and(other)),
+            (Some(own), Some(other)) => Some(own.merge(other)),
             (one, None) | (None, one) => one.clone(),
         };
         Self { cluster: of(&self.cluster, &other.cluster), redis: of(&self.redis, &other.redis) }
@@ -96,7 +96,7 @@ impl LinkStats {
         }
     }
 
-    fn and(&self, other: &Self) -> Self {
+    fn merge(&self, other: &Self) -> Self {
         let mut dropped = self.dropped.clone();
         for (reason, count) in &other.dropped {
             *dropped.entry(reason.clone()).or_default() += count;
@@ -130,9 +130,9 @@ mod tests {
 
     #[test]
     fn instances_are_added_up_link_by_link() {
-        let both = redis(link(10, 3, 0)).and(&redis(link(0, 0, 7)));
+        let both = redis(link(10, 3, 0)).merge(&redis(link(0, 0, 7)));
         assert_eq!(both, redis(link(10, 3, 7)));
-        assert_eq!(both.and(&LinksStats::default()), both);
+        assert_eq!(both.merge(&LinksStats::default()), both);
         assert_eq!(both.by_name().map(|(name, _)| name).collect::<Vec<_>>(), ["redis"]);
     }
 

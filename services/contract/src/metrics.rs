@@ -122,12 +122,12 @@ mod tests {
 
     /// Counters with the value 3 for the reason `why`.
     fn stats() -> ServiceStats {
-        let why = || BTreeMap::from([("why".to_owned(), 3)]);
+        let reasons = || BTreeMap::from([("why".to_owned(), 3)]);
         ServiceStats {
-            connections: ConnectionStats { closed: why(), rejected: why(), ..ConnectionStats::default() },
-            messages: MessageStats { dropped: why(), send_dropped: why(), ..MessageStats::default() },
+            connections: ConnectionStats { closed: reasons(), rejected: reasons(), ..ConnectionStats::default() },
+            messages: MessageStats { dropped: reasons(), send_dropped: reasons(), ..MessageStats::default() },
             application: Some(ApplicationStats::default()),
-            inference: Some(InferenceStats { failed: why(), ..InferenceStats::default() }),
+            inference: Some(InferenceStats { failed: reasons(), ..InferenceStats::default() }),
             ..ServiceStats::default()
         }
     }
@@ -145,7 +145,7 @@ mod tests {
     }
 
     /// The names of metrics in the tables of `services/README.md`, each with its label.
-    fn promised() -> Vec<(String, Option<&'static str>)> {
+    fn documented() -> Vec<(String, Option<&'static str>)> {
         let readme = include_str!("../../README.md");
         let (of_all, gateways) = readme.split_once("\n## Gateways\n").expect("a section on gateways");
         let (_, of_gateways) = gateways.split_once("\n| metric | type | what |\n").expect("a table of metrics");
@@ -158,10 +158,10 @@ mod tests {
     }
 
     #[test]
-    fn every_name_that_the_contract_promises_is_there_with_its_label() {
-        let (text, promised) = (text(), promised());
-        assert!(promised.len() >= 26, "the contract lists {promised:?}");
-        for (name, label) in promised {
+    fn every_documented_metric_is_exposed_with_its_label() {
+        let (text, documented) = (text(), documented());
+        assert!(documented.len() >= 26, "the contract lists {documented:?}");
+        for (name, label) in documented {
             assert!(text.contains(&format!("# TYPE {name} ")), "{name} is missing in\n{text}");
             if let Some(label) = label {
                 assert!(text.contains(&format!("\n{name}{{{label}=\"")), "{name} has no {label} in\n{text}");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_limit_is_reported_before_the_run() {
+    fn known_labels_are_written_first_even_with_a_count_of_zero() {
         let counts = BTreeMap::from([("b".to_owned(), 2), ("x".to_owned(), 7)]);
         assert!(known_first(&["c", "b"], &counts).eq([("c", 0), ("b", 2), ("x", 7)]));
         assert!(known_first(&[], &counts).eq([("b", 2), ("x", 7)]));

@@ -45,33 +45,33 @@ fn text(value: &Value) -> String {
 }
 
 /// The first dependency path from `package` to the harness.
-fn way_to_harness(packages: &BTreeMap<String, Package>, package: &str) -> Option<String> {
+fn path_to_harness(packages: &BTreeMap<String, Package>, package: &str) -> Option<String> {
     let Package { folder, built_from } = &packages[package];
     if HARNESS.iter().any(|harness| Path::new(folder).starts_with(harness)) {
         return Some(package.to_owned());
     }
-    built_from.iter().find_map(|next| Some(format!("{package} -> {}", way_to_harness(packages, next)?)))
+    built_from.iter().find_map(|next| Some(format!("{package} -> {}", path_to_harness(packages, next)?)))
 }
 
 #[test]
 fn no_service_is_built_from_the_harness() {
     let packages = packages();
     for service in SERVICES {
-        assert_eq!(way_to_harness(&packages, service), None, "{service} depends on the harness");
+        assert_eq!(path_to_harness(&packages, service), None, "{service} depends on the harness");
     }
 }
 
 #[test]
-fn a_way_to_the_harness_is_found_over_several_packages() {
+fn a_path_to_the_harness_is_found_over_several_packages() {
     let packages = packages();
     // The harness's own gateway uses the harness's histograms.
-    let way = way_to_harness(&packages, "self-test-service");
-    assert_eq!(way.as_deref(), Some("self-test-service -> bench-format"));
+    let path = path_to_harness(&packages, "self-test-service");
+    assert_eq!(path.as_deref(), Some("self-test-service -> bench-format"));
     let package = |folder: &str, next: &str| Package { folder: folder.into(), built_from: vec![next.into()] };
-    let several = BTreeMap::from([
+    let packages_in_a_chain = BTreeMap::from([
         ("a".to_owned(), package("services/a", "b")),
         ("b".to_owned(), package("services/b", "c")),
         ("c".to_owned(), Package { folder: "loadgen/c".into(), built_from: Vec::new() }),
     ]);
-    assert_eq!(way_to_harness(&several, "a").as_deref(), Some("a -> b -> c"));
+    assert_eq!(path_to_harness(&packages_in_a_chain, "a").as_deref(), Some("a -> b -> c"));
 }

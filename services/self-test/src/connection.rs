@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// How long the close handshake may take when this side closes.
-const FAREWELL: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why a connection ended: a reason of the contract.
 type CloseReason = &'static str;
@@ -51,7 +51,7 @@ pub(crate) struct Connection {
     entry: Arc<Entry>,
     shared: Arc<Shared>,
     delays: Delays,
-    answers: BinaryHeap<Reverse<DueReply>>,
+    replies: BinaryHeap<Reverse<DueReply>>,
     /// Present when the service publishes.
     publications: Option<mpsc::UnboundedReceiver<Publication>>,
     client_closed: bool,
@@ -67,7 +67,7 @@ enum Event {
 impl Connection {
     pub(crate) fn new(socket: WebSocketStream<Wire>, entry: Arc<Entry>, shared: Arc<Shared>, delays: Delays) -> Self {
         let publications = shared.publisher.as_ref().map(Publisher::listen);
-        Self { socket, entry, shared, delays, answers: BinaryHeap::new(), publications, client_closed: false }
+        Self { socket, entry, shared, delays, replies: BinaryHeap::new(), publications, client_closed: false }
     }
 
     /// Serves the client until one side ends the connection.
@@ -80,7 +80,7 @@ impl Connection {
 
     async fn serve(&mut self, stop: &mut watch::Receiver<bool>) -> Result<CloseReason, Error> {
         loop {
-            let due = self.answers.peek().map(|Reverse(answer)| answer.due);
+            let due = self.replies.peek().map(|Reverse(reply)| reply.due);
             let event = tokio::select! {
                 biased;
                 () = sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => Event::Due,
@@ -93,10 +93,10 @@ impl Connection {
             match event {
                 Event::Message(Some(message)) => self.take(message?).await?,
                 Event::Message(None) => return Ok(if self.client_closed { "client" } else { "eof" }),
-                Event::Due => self.answer_due().await?,
+                Event::Due => self.send_due_replies().await?,
                 Event::Published(Publication::Send(text)) => self.send(text).await?,
-                Event::Published(Publication::Pretend) => self.entry.book().sent += 1,
-                Event::Stop => return self.leave().await,
+                Event::Published(Publication::CountOnly) => self.entry.book().sent += 1,
+                Event::Stop => return self.close_for_shutdown().await,
             }
         }
     }
@@ -107,8 +107,8 @@ impl Connection {
             Some(Kind::Hello) => self.send(protocol::server_hello(&self.entry.id().to_string())).await,
             Some(Kind::Ping { timestamp }) => {
                 let due = read_at + self.delays.next().unwrap_or_default();
-                self.answers.push(Reverse(DueReply { due, read_at, timestamp }));
-                self.answer_due().await
+                self.replies.push(Reverse(DueReply { due, read_at, timestamp }));
+                self.send_due_replies().await
             }
             _ => Ok(()),
         }
@@ -129,14 +129,14 @@ impl Connection {
         Some(kind)
     }
 
-    async fn answer_due(&mut self) -> Result<(), Error> {
-        while let Some(Reverse(answer)) = self.answers.peek().copied() {
-            if answer.due > Instant::now() {
+    async fn send_due_replies(&mut self) -> Result<(), Error> {
+        while let Some(Reverse(reply)) = self.replies.peek().copied() {
+            if reply.due > Instant::now() {
                 break;
             }
-            self.answers.pop();
-            self.send(protocol::pong(answer.timestamp)).await?;
-            self.shared.record(answer.read_at.elapsed());
+            self.replies.pop();
+            self.send(protocol::pong(reply.timestamp)).await?;
+            self.shared.record(reply.read_at.elapsed());
         }
         Ok(())
     }
@@ -149,7 +149,7 @@ impl Connection {
     }
 
     /// Closes with 1001 when the service stops, and still counts what the client had sent.
-    async fn leave(&mut self) -> Result<CloseReason, Error> {
+    async fn close_for_shutdown(&mut self) -> Result<CloseReason, Error> {
         self.socket.send(close(CloseCode::Away, "shutdown")).await?;
         let rest = async {
             while let Some(Ok(message)) = self.socket.next().await {
@@ -157,7 +157,7 @@ impl Connection {
             }
         };
         // A client that doesn't answer is left after the deadline.
-        let _ = timeout(FAREWELL, rest).await;
+        let _ = timeout(CLOSE_TIMEOUT, rest).await;
         Ok("shutdown")
     }
 
@@ -165,11 +165,11 @@ impl Connection {
     async fn fail(&mut self, error: &Error) -> CloseReason {
         let (reason, code) = reason(error);
         if let Some(code) = code {
-            let farewell = async {
+            let closing = async {
                 self.socket.send(close(code, reason)).await?;
                 self.socket.close(None).await
             };
-            let _ = timeout(FAREWELL, farewell).await;
+            let _ = timeout(CLOSE_TIMEOUT, closing).await;
         }
         reason
     }
@@ -181,8 +181,8 @@ async fn published(publications: &mut Option<mpsc::UnboundedReceiver<Publication
 }
 
 /// A Close frame with a code and a reason.
-pub(crate) fn close(code: CloseCode, word: &'static str) -> Message {
-    Message::Close(Some(CloseFrame { code, reason: word.into() }))
+pub(crate) fn close(code: CloseCode, reason: &'static str) -> Message {
+    Message::Close(Some(CloseFrame { code, reason: reason.into() }))
 }
 
 /// The reason by which an error is counted, and the close code for the client.

@@ -76,20 +76,23 @@ mod tests {
     }
 
     #[test]
-    fn the_distribution_is_the_one_that_was_asked_for() {
+    fn the_delays_have_the_configured_distribution() {
         let mut all: Vec<f64> =
             (0..100).flat_map(|stream| delays(1, stream).take(1000)).map(|d| d.as_secs_f64()).collect();
         all.sort_by(f64::total_cmp);
         // 100 ms + 20 ms × ln 2 and 100 ms + 20 ms × ln 100.
         for (quantile, expected) in [(0.5, 0.113_863), (0.99, 0.192_103)] {
-            let seen = all[(all.len() as f64 * quantile) as usize];
-            assert!((seen / expected - 1.0).abs() < 0.02, "quantile {quantile}: {seen} s instead of {expected} s");
+            let observed = all[(all.len() as f64 * quantile) as usize];
+            assert!(
+                (observed / expected - 1.0).abs() < 0.02,
+                "quantile {quantile}: {observed} s instead of {expected} s"
+            );
         }
         assert!(all[0] >= 0.1);
     }
 
     #[test]
-    fn no_delay_is_none() {
+    fn delays_of_none_are_zero() {
         assert!(Delays::none().take(10).all(|delay| delay.is_zero()));
     }
 }

@@ -15,9 +15,9 @@ pub enum Disposition {
     /// It doesn't reach the application, and is counted as dropped.
     Drop,
     /// It doesn't reach the application, and isn't counted.
-    Vanish,
+    DropSilently,
     /// It doesn't reach the application, and is counted as delivered.
-    Lie,
+    FakeDelivery,
 }
 
 /// Decides for the messages of all connections.
@@ -27,22 +27,24 @@ pub struct Dispositions {
     every: NonZeroU64,
     /// Number of decisions over all connections: so a loss of one in k is exact for any number of connections.
     decided: AtomicU64,
-    lied: AtomicBool,
+    has_faked: AtomicBool,
 }
 
 impl Dispositions {
     /// Creates the decisions of a flaw; `every` is its k.
     pub fn new(flaw: Flaw, every: NonZeroU64) -> Self {
-        Self { flaw, every, decided: AtomicU64::new(0), lied: AtomicBool::new(false) }
+        Self { flaw, every, decided: AtomicU64::new(0), has_faked: AtomicBool::new(false) }
     }
 
     /// The fate of a connection's `nth` message, counted from 1.
     pub fn decide(&self, nth: u64) -> Disposition {
         match self.flaw {
             Flaw::Drop if self.is_kth() => Disposition::Drop,
-            Flaw::SilentDrop | Flaw::PublisherSilentDrop if self.is_kth() => Disposition::Vanish,
-            Flaw::PublisherLiar if self.is_kth() => Disposition::Lie,
-            Flaw::Liar if nth == self.every.get() && !self.lied.swap(true, Ordering::Relaxed) => Disposition::Lie,
+            Flaw::SilentDrop | Flaw::PublisherSilentDrop if self.is_kth() => Disposition::DropSilently,
+            Flaw::PublisherLiar if self.is_kth() => Disposition::FakeDelivery,
+            Flaw::Liar if nth == self.every.get() && !self.has_faked.swap(true, Ordering::Relaxed) => {
+                Disposition::FakeDelivery
+            }
             Flaw::Null => Disposition::Drop,
             _ => Disposition::Deliver,
         }
@@ -74,17 +76,19 @@ mod tests {
     }
 
     #[test]
-    fn one_in_k_is_dropped_over_all_connections_together() {
+    fn one_in_k_of_all_connections_together_is_dropped() {
         assert_eq!(count(Flaw::Drop, Disposition::Drop), 201);
-        assert_eq!(count(Flaw::SilentDrop, Disposition::Vanish), 201);
+        assert_eq!(count(Flaw::SilentDrop, Disposition::DropSilently), 201);
     }
 
     #[test]
-    fn a_liar_lies_once_about_the_kth_message_of_one_connection() {
+    fn the_flaw_liar_fakes_one_delivery_which_is_the_kth_of_one_connection() {
         let dispositions = dispositions(Flaw::Liar);
-        let lies: Vec<u64> =
-            (1..=1005).flat_map(|nth| [nth, nth]).filter(|nth| dispositions.decide(*nth) == Disposition::Lie).collect();
-        assert_eq!(lies, [10]);
+        let faked: Vec<u64> = (1..=1005)
+            .flat_map(|nth| [nth, nth])
+            .filter(|nth| dispositions.decide(*nth) == Disposition::FakeDelivery)
+            .collect();
+        assert_eq!(faked, [10]);
     }
 
     #[test]

@@ -44,21 +44,21 @@ impl Counter {
     /// counter can't be used afterwards.
     pub fn feed(&mut self, mut bytes: &[u8], mut on_control: impl FnMut(Control)) -> Result<(), Violation> {
         loop {
-            bytes = self.hop(bytes, &mut on_control);
+            bytes = self.consume_payload(bytes, &mut on_control);
             if bytes.is_empty() {
                 return Ok(());
             }
             // The header is nearly always complete, and then isn't copied.
-            let used = if self.header.is_empty() { self.begin(bytes)? } else { None };
+            let used = if self.header.is_empty() { self.parse_header(bytes)? } else { None };
             bytes = match used {
                 Some(used) => &bytes[used..],
-                None => self.begin_slowly(bytes)?,
+                None => self.parse_split_header(bytes)?,
             };
         }
     }
 
     /// Skips the rest of the current payload; returns the bytes after it.
-    fn hop<'a>(&mut self, bytes: &'a [u8], on_control: &mut impl FnMut(Control)) -> &'a [u8] {
+    fn consume_payload<'a>(&mut self, bytes: &'a [u8], on_control: &mut impl FnMut(Control)) -> &'a [u8] {
         let taken = usize::try_from(self.remaining).unwrap_or(usize::MAX).min(bytes.len());
         self.remaining -= taken as u64;
         if let Some((control, mask)) = &mut self.control {
@@ -76,7 +76,7 @@ impl Counter {
     }
 
     /// Parses the header at the start of `bytes`; returns its length, or `None` when it is incomplete.
-    fn begin(&mut self, bytes: &[u8]) -> Result<Option<usize>, Violation> {
+    fn parse_header(&mut self, bytes: &[u8]) -> Result<Option<usize>, Violation> {
         let [first, second, ..] = *bytes else { return Ok(None) };
         let (opcode, fin, length) = (first & 0x0f, first & 0x80 != 0, second & 0x7f);
         let is_control = opcode >= 8;
@@ -107,11 +107,11 @@ impl Counter {
     }
 
     /// Collects a header that arrives in parts; returns the bytes after it.
-    fn begin_slowly<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], Violation> {
+    fn parse_split_header<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], Violation> {
         for (index, byte) in bytes.iter().enumerate() {
             self.header.push(*byte);
             let header = std::mem::take(&mut self.header);
-            if self.begin(&header)?.is_some() {
+            if self.parse_header(&header)?.is_some() {
                 return Ok(&bytes[index + 1..]);
             }
             self.header = header;
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_counts_when_its_last_byte_has_come() {
+    fn a_message_is_counted_when_its_last_byte_has_arrived() {
         let stream = frame(0x81, 10);
         assert_eq!(count(&stream[..stream.len() - 1], 100).unwrap().0, 0);
         assert_eq!(count(&stream, 100).unwrap().0, 1);

@@ -54,8 +54,8 @@ impl Book {
                 self.application_reads(sequence);
             }
             Disposition::Drop => self.dropped += 1,
-            Disposition::Vanish => {}
-            Disposition::Lie => {
+            Disposition::DropSilently => {}
+            Disposition::FakeDelivery => {
                 self.delivered += 1;
                 self.application.delivered += 1;
             }
@@ -120,11 +120,11 @@ impl Entry {
 pub(crate) struct Ledger {
     flaw: Flaw,
     started: Instant,
-    shelves: Mutex<Shelves>,
+    state: Mutex<LedgerState>,
 }
 
 #[derive(Debug, Default)]
-struct Shelves {
+struct LedgerState {
     accepted: u64,
     open: HashMap<Uuid, Arc<Entry>>,
     /// Closed connections whose books were not read yet.
@@ -152,37 +152,37 @@ impl Sums {
 impl Ledger {
     /// Creates an empty ledger for a service with this flaw.
     pub(crate) fn new(flaw: Flaw) -> Self {
-        Self { flaw, started: Instant::now(), shelves: Mutex::default() }
+        Self { flaw, started: Instant::now(), state: Mutex::default() }
     }
 
     /// Opens a book for a connection after its upgrade.
     pub(crate) fn accept(&self, traffic: Arc<Traffic>) -> Arc<Entry> {
         let entry = Arc::new(Entry { id: Uuid::now_v7(), book: Mutex::default(), traffic });
-        let mut shelves = self.shelves();
-        shelves.accepted += 1;
-        shelves.open.insert(entry.id, entry.clone());
+        let mut state = self.state();
+        state.accepted += 1;
+        state.open.insert(entry.id, entry.clone());
         entry
     }
 
     /// Closes a connection's book; it stays until `connections` has returned it.
     pub(crate) fn close(&self, entry: &Entry, reason: &str) {
-        let mut shelves = self.shelves();
-        if let Some(entry) = shelves.open.remove(&entry.id) {
-            shelves.unfetched.push(entry);
-            *shelves.closed.entry(reason.to_owned()).or_default() += 1;
+        let mut state = self.state();
+        if let Some(entry) = state.open.remove(&entry.id) {
+            state.unfetched.push(entry);
+            *state.closed.entry(reason.to_owned()).or_default() += 1;
         }
     }
 
     /// Counts a client that was rejected.
     pub(crate) fn reject(&self, reason: &str) {
-        *self.shelves().rejected.entry(reason.to_owned()).or_default() += 1;
+        *self.state().rejected.entry(reason.to_owned()).or_default() += 1;
     }
 
     /// The content of `/stats`.
     pub(crate) fn stats(&self) -> ServiceStats {
-        let shelves = self.shelves();
-        let mut sums = shelves.fetched;
-        shelves.open.values().chain(&shelves.unfetched).for_each(|entry| sums.add(entry));
+        let state = self.state();
+        let mut sums = state.fetched;
+        state.open.values().chain(&state.unfetched).for_each(|entry| sums.add(entry));
         let Sums { book, bytes } = sums;
         let mut dropped = BTreeMap::new();
         if book.dropped > 0 {
@@ -193,10 +193,10 @@ impl Ledger {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_seconds: self.started.elapsed().as_secs_f64(),
             connections: ConnectionStats {
-                accepted: shelves.accepted,
-                open: shelves.open.len() as u64,
-                closed: shelves.closed.clone(),
-                rejected: shelves.rejected.clone(),
+                accepted: state.accepted,
+                open: state.open.len() as u64,
+                closed: state.closed.clone(),
+                rejected: state.rejected.clone(),
             },
             messages: MessageStats {
                 received: book.received,
@@ -216,10 +216,10 @@ impl Ledger {
 
     /// The content of `/stats/connections`. Books of closed connections are returned once.
     pub(crate) fn connections(&self) -> ConnectionBooks {
-        let mut shelves = self.shelves();
-        let closed = std::mem::take(&mut shelves.unfetched);
-        closed.iter().for_each(|entry| shelves.fetched.add(entry));
-        let open = shelves.open.values().map(|entry| self.entry(entry, true));
+        let mut state = self.state();
+        let closed = std::mem::take(&mut state.unfetched);
+        closed.iter().for_each(|entry| state.fetched.add(entry));
+        let open = state.open.values().map(|entry| self.entry(entry, true));
         let connections = open.chain(closed.iter().map(|entry| self.entry(entry, false))).collect();
         ConnectionBooks { connections }
     }
@@ -242,8 +242,8 @@ impl Ledger {
         (self.flaw != Flaw::Null).then_some(book.application)
     }
 
-    fn shelves(&self) -> MutexGuard<'_, Shelves> {
-        self.shelves.lock().expect("no holder of this lock can panic")
+    fn state(&self) -> MutexGuard<'_, LedgerState> {
+        self.state.lock().expect("no holder of this lock can panic")
     }
 }
 
@@ -277,32 +277,32 @@ mod tests {
     }
 
     #[test]
-    fn a_vanished_message_leaves_a_hole() {
-        let book = book(Disposition::Vanish);
+    fn a_silent_drop_unbalances_the_book() {
+        let book = book(Disposition::DropSilently);
         assert_eq!((book.received, book.consumed + book.delivered + book.dropped), (3, 2));
     }
 
     #[test]
-    fn a_lie_shows_only_in_the_sum() {
-        let (lie, truth) = (book(Disposition::Lie), book(Disposition::Deliver));
+    fn a_faked_delivery_shows_only_in_the_sequence_sum() {
+        let (faked, delivered_book) = (book(Disposition::FakeDelivery), book(Disposition::Deliver));
         let without_sum = |mut book: Book| {
             book.application.sequence_sum = 0;
             book
         };
-        assert_eq!(without_sum(lie), without_sum(truth));
-        assert_ne!(lie, truth);
+        assert_eq!(without_sum(faked), without_sum(delivered_book));
+        assert_ne!(faked, delivered_book);
     }
 
     #[test]
-    fn a_closed_book_is_given_out_once_and_stays_in_the_sums() {
+    fn a_closed_book_is_returned_once_and_stays_in_the_sums() {
         let ledger = Ledger::new(Flaw::None);
         let (first, second) = (ledger.accept(Arc::default()), ledger.accept(Arc::default()));
         first.book().count(trade(5), |_| Disposition::Deliver);
         ledger.close(&first, "client");
         ledger.close(&first, "client");
         assert_eq!(ledger.connections().connections.len(), 2);
-        let left = ledger.connections().connections;
-        assert_eq!(left.iter().map(|book| book.id.clone()).collect::<Vec<_>>(), [second.id().to_string()]);
+        let remaining = ledger.connections().connections;
+        assert_eq!(remaining.iter().map(|book| book.id.clone()).collect::<Vec<_>>(), [second.id().to_string()]);
         let stats = ledger.stats();
         assert_eq!((stats.connections.accepted, stats.connections.open, stats.connections.closed["client"]), (2, 1, 1));
         assert_eq!((stats.messages.received, stats.application.unwrap().sequence_sum), (1, 5));

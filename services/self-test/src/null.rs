@@ -32,7 +32,7 @@ const EVENTS: usize = 512;
 /// epoll data of the wake-up descriptor; connections have their index.
 const WAKE: u64 = u64::MAX;
 /// How long clients may take to answer our Close frames.
-const FAREWELL: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The reading threads, with the inboxes through which they get connections.
 pub(crate) struct Readers {
@@ -60,8 +60,8 @@ impl Readers {
 
     /// Passes a connection to one of the threads, in turn.
     pub(crate) fn adopt(&self, stream: TcpStream, entry: Arc<Entry>) {
-        let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.readers.len();
-        let (inbox, _) = &self.readers[turn];
+        let reader_index = self.next.fetch_add(1, Ordering::Relaxed) % self.readers.len();
+        let (inbox, _) = &self.readers[reader_index];
         inbox.arrivals.lock().expect("no holder of this lock can panic").push((stream, entry));
         inbox.wake_up();
     }
@@ -116,15 +116,15 @@ impl Reader {
     }
 
     fn run(&mut self) -> io::Result<()> {
-        let mut goodbye_until = None;
-        while goodbye_until.is_none_or(|until| self.open() > 0 && Instant::now() < until) {
-            self.round(goodbye_until.map(|_| FAREWELL / 10))?;
-            if goodbye_until.is_none() && self.inbox.stop.load(Ordering::Acquire) {
-                self.say_goodbye();
-                goodbye_until = Some(Instant::now() + FAREWELL);
+        let mut close_deadline = None;
+        while close_deadline.is_none_or(|until| self.open() > 0 && Instant::now() < until) {
+            self.round(close_deadline.map(|_| CLOSE_TIMEOUT / 10))?;
+            if close_deadline.is_none() && self.inbox.stop.load(Ordering::Acquire) {
+                self.send_close_frames();
+                close_deadline = Some(Instant::now() + CLOSE_TIMEOUT);
             }
         }
-        (0..self.connections.len()).for_each(|index| self.end(index, "shutdown"));
+        (0..self.connections.len()).for_each(|index| self.close_connection(index, "shutdown"));
         Ok(())
     }
 
@@ -139,7 +139,7 @@ impl Reader {
         for event in events {
             match event.data.u64() {
                 WAKE => self.adopt()?,
-                index => self.read(usize::try_from(index).expect("an index of ours fits")),
+                index => self.read(usize::try_from(index).expect("this loop made the index from a usize")),
             }
         }
         Ok(())
@@ -164,24 +164,24 @@ impl Reader {
     fn read(&mut self, index: usize) {
         let Some(socket) = self.connections.get_mut(index).and_then(Option::as_mut) else { return };
         match rustix::io::read(&socket.stream, &mut self.buffer) {
-            Ok(0) => self.end(index, "eof"),
+            Ok(0) => self.close_connection(index, "eof"),
             Ok(read) => {
                 if let Some(reason) = socket.take(&self.buffer[..read]) {
-                    self.end(index, reason);
+                    self.close_connection(index, reason);
                 }
             }
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
-            Err(_) => self.end(index, "eof"),
+            Err(_) => self.close_connection(index, "eof"),
         }
     }
 
-    fn say_goodbye(&mut self) {
+    fn send_close_frames(&mut self) {
         for socket in self.connections.iter_mut().flatten() {
             socket.write(8, &1001_u16.to_be_bytes());
         }
     }
 
-    fn end(&mut self, index: usize, reason: &str) {
+    fn close_connection(&mut self, index: usize, reason: &str) {
         if let Some(socket) = self.connections[index].take() {
             self.ledger.close(&socket.entry, reason);
             self.vacant.push(index);
@@ -206,10 +206,10 @@ impl Socket {
             self.write(8, &1002_u16.to_be_bytes());
             return Some("protocol");
         }
-        controls.into_iter().find_map(|control| self.answer(&control))
+        controls.into_iter().find_map(|control| self.reply_to(&control))
     }
 
-    fn answer(&mut self, control: &Control) -> Option<&'static str> {
+    fn reply_to(&mut self, control: &Control) -> Option<&'static str> {
         match control.opcode {
             8 => {
                 self.write(8, control.payload.get(..2).unwrap_or_default());

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_known_by_its_type_wherever_that_stands() {
+    fn a_message_is_classified_by_its_type_at_any_position() {
         assert_eq!(text_kind(r#"{"p":{"t":"trade","timestamp":123},"t":"ping"}"#), Kind::Ping { timestamp: 123 });
         assert_eq!(text_kind(r#"{"t":"client_hello","p":{}}"#), Kind::Hello);
         assert_eq!(text_kind(r#"WSE{"t":"PONG"}"#), Kind::Pong);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_json_reaches_the_application_as_it_is() {
+    fn text_that_is_not_json_reaches_the_application_unchanged() {
         assert_eq!(text_kind("hello"), Kind::Application { sequence: None, malformed: true });
         assert_eq!(text_kind(r#"["ping"]"#), Kind::Application { sequence: None, malformed: true });
     }
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pong_echoes_the_timestamp_within_what_clients_look_at() {
+    fn a_pong_has_the_timestamp_in_its_first_bytes() {
         let pong = pong(100_000_001);
         assert!(pong.starts_with(r#"{"c":"WSE","t":"PONG","p":{"client_timestamp":100000001,"#), "{pong}");
         assert!(serde_json::from_str::<serde_json::Value>(&pong).is_ok());

@@ -33,7 +33,7 @@ pub(crate) enum Publication {
     /// Send this text to the client.
     Send(Utf8Bytes),
     /// Send nothing, but count it as sent.
-    Pretend,
+    CountOnly,
 }
 
 /// The publisher's subscribers and counters.
@@ -41,7 +41,7 @@ pub(crate) enum Publication {
 pub(crate) struct Publisher {
     rate_per_second: f64,
     /// The actual rate, which the flaw may reduce.
-    kept_per_second: f64,
+    actual_per_second: f64,
     listeners: Mutex<Vec<mpsc::UnboundedSender<Publication>>>,
     publishing: AtomicBool,
     published: AtomicU64,
@@ -54,10 +54,10 @@ pub(crate) struct Publisher {
 impl Publisher {
     /// Creates a publisher that reports this rate; with the flaw `publisher-slow` it publishes at half of it.
     pub(crate) fn new(rate_per_second: f64, flaw: Flaw) -> Self {
-        let kept_share = if flaw == Flaw::PublisherSlow { 0.5 } else { 1.0 };
+        let actual_share = if flaw == Flaw::PublisherSlow { 0.5 } else { 1.0 };
         Self {
             rate_per_second,
-            kept_per_second: rate_per_second * kept_share,
+            actual_per_second: rate_per_second * actual_share,
             listeners: Mutex::default(),
             publishing: AtomicBool::new(false),
             published: AtomicU64::new(0),
@@ -83,7 +83,7 @@ impl Publisher {
                     sleep_until(Instant::now() + IDLE).await;
                 }
                 self.publishing.store(true, Ordering::Release);
-                self.keep_pace(dispositions).await;
+                self.publish_on_schedule(dispositions).await;
                 self.publishing.store(false, Ordering::Release);
             }
         };
@@ -114,10 +114,10 @@ impl Publisher {
     }
 
     /// Publishes each message when it is due, until no subscriber is left.
-    async fn keep_pace(&self, dispositions: &Dispositions) {
+    async fn publish_on_schedule(&self, dispositions: &Dispositions) {
         let (start, start_unix) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
         for nth in 0_u64.. {
-            let after = Duration::from_secs_f64(nth as f64 / self.kept_per_second);
+            let after = Duration::from_secs_f64(nth as f64 / self.actual_per_second);
             sleep_until(start + after).await;
             if !self.has_listeners() {
                 return;
@@ -126,7 +126,7 @@ impl Publisher {
             let late_us = (start + after).elapsed().as_micros() as u64;
             self.late.fetch_add(u64::from(late_us > LATE_US), Ordering::Relaxed);
             self.lateness_max_us.fetch_max(late_us, Ordering::Relaxed);
-            self.publishing_us.fetch_add((1e6 / self.kept_per_second) as u64, Ordering::Relaxed);
+            self.publishing_us.fetch_add((1e6 / self.actual_per_second) as u64, Ordering::Relaxed);
         }
     }
 
@@ -138,8 +138,8 @@ impl Publisher {
         self.bytes.fetch_add(text.len() as u64, Ordering::Relaxed);
         let publication = match dispositions.decide(number + 1) {
             Disposition::Deliver => Some(Publication::Send(text.into())),
-            Disposition::Lie => Some(Publication::Pretend),
-            Disposition::Drop | Disposition::Vanish => None,
+            Disposition::FakeDelivery => Some(Publication::CountOnly),
+            Disposition::Drop | Disposition::DropSilently => None,
         };
         // Counted before it is sent: no receiver may be ahead of this count.
         self.published.store(number + 1, Ordering::Release);
@@ -161,45 +161,49 @@ mod tests {
     use super::*;
 
     /// What a subscriber gets of this many publications (`None` for a pretended one), and the publisher's counters.
-    async fn reports(flaw: Flaw, publications: u64) -> (Vec<Option<u64>>, PublisherStats) {
+    async fn received_numbers(flaw: Flaw, publications: u64) -> (Vec<Option<u64>>, PublisherStats) {
         let publisher = Publisher::new(1000.0, flaw);
         let dispositions = Dispositions::new(flaw, 10.try_into().unwrap());
         let mut listener = publisher.listen();
         for _ in 0..publications {
             publisher.publish(1_700_000_000_000_000, &dispositions);
         }
-        let mut reports = Vec::new();
+        let mut received_numbers = Vec::new();
         while let Ok(publication) = listener.try_recv() {
-            reports.push(match publication {
+            received_numbers.push(match publication {
                 Publication::Send(text) => {
                     let message: serde_json::Value = serde_json::from_str(&text).unwrap();
                     message["p"]["seq"].as_u64()
                 }
-                Publication::Pretend => None,
+                Publication::CountOnly => None,
             });
         }
-        (reports, publisher.stats())
+        (received_numbers, publisher.stats())
     }
 
     #[tokio::test]
     async fn an_honest_publisher_sends_every_number() {
-        let (reports, stats) = reports(Flaw::Publisher, 25).await;
-        assert_eq!(reports, (0..25).map(Some).collect::<Vec<_>>());
+        let (received_numbers, stats) = received_numbers(Flaw::Publisher, 25).await;
+        assert_eq!(received_numbers, (0..25).map(Some).collect::<Vec<_>>());
         assert_eq!((stats.published, stats.first_sequence, stats.last_sequence), (25, Some(0), Some(24)));
     }
 
     #[tokio::test]
-    async fn one_in_k_is_not_sent_and_counted_as_published() {
-        let (reports, stats) = reports(Flaw::PublisherSilentDrop, 25).await;
-        assert_eq!(reports, (0..25).filter(|number| ![9, 19].contains(number)).map(Some).collect::<Vec<_>>());
+    async fn one_in_k_is_counted_as_published_but_not_sent() {
+        let (received_numbers, stats) = received_numbers(Flaw::PublisherSilentDrop, 25).await;
+        assert_eq!(received_numbers, (0..25).filter(|number| ![9, 19].contains(number)).map(Some).collect::<Vec<_>>());
         assert_eq!(stats.published, 25);
     }
 
     #[tokio::test]
-    async fn a_liar_pretends_that_one_in_k_was_sent() {
-        let (reports, stats) = reports(Flaw::PublisherLiar, 25).await;
+    async fn the_flaw_publisher_liar_counts_one_in_k_as_sent_without_sending_it() {
+        let (received_numbers, stats) = received_numbers(Flaw::PublisherLiar, 25).await;
         assert_eq!(
-            (reports.len(), reports.iter().filter(|number| number.is_none()).count(), stats.published),
+            (
+                received_numbers.len(),
+                received_numbers.iter().filter(|number| number.is_none()).count(),
+                stats.published
+            ),
             (25, 2, 25)
         );
     }
@@ -217,7 +221,9 @@ mod tests {
             assert!(!before.publishing, "{before:?}");
             let mut listener = publisher.listen();
             for number in before.published..before.published + 10 {
-                let Some(Publication::Send(text)) = listener.recv().await else { panic!("it ended") };
+                let Some(Publication::Send(text)) = listener.recv().await else {
+                    panic!("the publisher closed its channel")
+                };
                 assert!(text.contains(&format!(r#""seq":{number},"#)), "{text}");
             }
             drop(listener);

@@ -41,7 +41,7 @@ const BACKLOG: u32 = 16_384;
 /// WSE's close code for a missing or invalid token.
 const UNAUTHENTICATED: CloseCode = CloseCode::Library(4401);
 /// How long all connections together may take to end; the contract allows five seconds for the whole shutdown.
-const FAREWELL: Duration = Duration::from_secs(3);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause after a failed accept, which usually means that no descriptor is left.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -82,7 +82,7 @@ impl Service {
         let accepting = tokio::spawn(accept(listener, shared.clone(), readers.clone(), stopped));
         let metrics = metrics::serve(metrics_listener.into_std()?, shared.clone())?;
         let service = Self { shared, address, metrics_address, stop, accepting, metrics, readers };
-        service.leave_evidence("ready.json", &service.started())?;
+        service.write_evidence("ready.json", &service.started())?;
         Ok(service)
     }
 
@@ -108,21 +108,22 @@ impl Service {
         if let Some(readers) = self.readers.take().and_then(Arc::into_inner) {
             tokio::task::spawn_blocking(|| readers.stop()).await?.context("a null reader failed")?;
         }
-        self.leave_evidence("recorded.json", &self.shared.recorded())?;
+        self.write_evidence("recorded.json", &self.shared.recorded())?;
         self.metrics.stop()
     }
 
     /// Writes a file into the folder for evidence, if there is one. The file is renamed into place, so it is never
     /// incomplete.
-    fn leave_evidence(&self, name: &str, content: &impl serde::Serialize) -> anyhow::Result<()> {
+    fn write_evidence(&self, name: &str, content: &impl serde::Serialize) -> anyhow::Result<()> {
         let Some(folder) = &self.shared.config.evidence else { return Ok(()) };
         // Services with different flaws may share a folder.
         let name = &format!("{}-{name}", self.shared.config.flaw.word());
-        write_whole(folder, name, content).with_context(|| format!("failed to write {name} into {}", folder.display()))
+        write_atomically(folder, name, content)
+            .with_context(|| format!("failed to write {name} into {}", folder.display()))
     }
 }
 
-fn write_whole(folder: &Path, name: &str, content: &impl serde::Serialize) -> anyhow::Result<()> {
+fn write_atomically(folder: &Path, name: &str, content: &impl serde::Serialize) -> anyhow::Result<()> {
     let temporary = folder.join(format!(".{name}"));
     fs::write(&temporary, serde_json::to_vec(content)?)?;
     fs::rename(temporary, folder.join(name))?;
@@ -168,9 +169,9 @@ async fn accept(
         }
     }
     drop(listener);
-    let ends = async { while connections.join_next().await.is_some() {} };
-    if timeout(FAREWELL, ends).await.is_err() {
-        eprintln!("some connections did not end within {FAREWELL:?}");
+    let closing = async { while connections.join_next().await.is_some() {} };
+    if timeout(CLOSE_TIMEOUT, closing).await.is_err() {
+        eprintln!("some connections did not close within {CLOSE_TIMEOUT:?}");
     }
 }
 
@@ -179,7 +180,7 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>, readers: Option<Arc<Reade
     // Replies are single small packets and must leave at once. This fails only when the client is gone.
     let _ = stream.set_nodelay(true);
     let upgraded = tokio::select! {
-        upgraded = upgrade(Wire::new(stream), &shared.door) => upgraded,
+        upgraded = upgrade(Wire::new(stream), &shared.admission_rules) => upgraded,
         _ = stop.wait_for(|stop| *stop) => Err("draining"),
     };
     let (socket, admission) = match upgraded {
@@ -188,11 +189,11 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>, readers: Option<Arc<Reade
     };
     if admission == Admission::Denied {
         shared.ledger.reject("auth");
-        return turn_away(socket).await;
+        return reject_token(socket).await;
     }
     let entry = shared.ledger.accept(socket.get_ref().traffic().clone());
     let reason = match readers {
-        Some(readers) => hand_over(socket, &entry, &readers).await,
+        Some(readers) => give_to_reader(socket, &entry, &readers).await,
         None => {
             let mut connection = Connection::new(socket, entry.clone(), shared.clone(), shared.delays());
             match connection.send(protocol::server_ready(&entry.id().to_string())).await {
@@ -206,18 +207,18 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>, readers: Option<Arc<Reade
     }
 }
 
-async fn turn_away(mut socket: WebSocketStream<Wire>) {
-    let farewell = async {
+async fn reject_token(mut socket: WebSocketStream<Wire>) {
+    let rejection = async {
         socket.send(Message::text(protocol::authentication_failed())).await?;
         socket.send(close(UNAUTHENTICATED, "Authentication failed")).await?;
         socket.close(None).await
     };
     // Failures are ignored: the rejection was counted already.
-    let _ = timeout(Duration::from_secs(1), farewell).await;
+    let _ = timeout(Duration::from_secs(1), rejection).await;
 }
 
 /// Passes the bare socket to the null readers; returns the close reason when that failed.
-async fn hand_over(
+async fn give_to_reader(
     mut socket: WebSocketStream<Wire>,
     entry: &Arc<crate::ledger::Entry>,
     readers: &Readers,

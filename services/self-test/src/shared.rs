@@ -16,7 +16,7 @@ use crate::{
     disposition::Dispositions,
     ledger::Ledger,
     publisher::Publisher,
-    upgrade::Door,
+    upgrade::AdmissionRules,
 };
 
 /// The state that connections and the metrics port share.
@@ -28,7 +28,7 @@ pub(crate) struct Shared {
     /// Whether new connections are accepted; false once the service stops.
     pub(crate) accepting: AtomicBool,
     recorded: Mutex<Recorder>,
-    pub(crate) door: Door,
+    pub(crate) admission_rules: AdmissionRules,
     /// Number of connections so far: each has its own sequence of delays.
     streams: AtomicU64,
 }
@@ -39,7 +39,7 @@ impl Shared {
         Self {
             dispositions: Dispositions::new(config.flaw, config.every),
             publisher: config.flaw.publishes().then(|| Publisher::new(config.rate, config.flaw)),
-            door: Door::new(config.secret.as_deref(), config.flaw),
+            admission_rules: AdmissionRules::new(config.secret.as_deref(), config.flaw),
             ledger,
             accepting: AtomicBool::new(true),
             recorded: Mutex::default(),
@@ -49,9 +49,9 @@ impl Shared {
     }
 
     /// Records the time from when a ping was read until its reply was written.
-    pub(crate) fn record(&self, took: Duration) {
+    pub(crate) fn record(&self, duration: Duration) {
         let mut recorded = self.recorded.lock().expect("no holder of this lock can panic");
-        recorded.record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        recorded.record(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
     }
 
     /// The recorded times, in nanoseconds.

@@ -64,12 +64,12 @@ fn token(request: &Request) -> Option<&str> {
 }
 
 /// What the service requires of a handshake.
-pub(crate) struct Door {
+pub(crate) struct AdmissionRules {
     verifier: Option<Verifier>,
     unmasked: bool,
 }
 
-impl Door {
+impl AdmissionRules {
     /// Without a secret every client is accepted. The flaw `gullible` accepts every token and frames without a mask.
     pub(crate) fn new(secret: Option<&str>, flaw: Flaw) -> Self {
         let gullible = flaw == Flaw::Gullible;
@@ -90,17 +90,20 @@ pub(crate) enum Admission {
 ///
 /// # Errors
 /// The reason by which the rejection is counted: `timeout` or `handshake`.
-pub(crate) async fn upgrade(wire: Wire, door: &Door) -> Result<(WebSocketStream<Wire>, Admission), &'static str> {
+pub(crate) async fn upgrade(
+    wire: Wire,
+    admission_rules: &AdmissionRules,
+) -> Result<(WebSocketStream<Wire>, Admission), &'static str> {
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER_BYTES)
         .max_message_size(Some(MAX_MESSAGE_BYTES))
         .max_frame_size(Some(MAX_MESSAGE_BYTES))
-        .accept_unmasked_frames(door.unmasked);
+        .accept_unmasked_frames(admission_rules.unmasked);
     let mut admission = Admission::Granted;
     let handshake = async {
         #[expect(clippy::result_large_err, reason = "the library's signature")]
         let check = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
-            if door.verifier.as_ref().is_some_and(|verifier| !verifier.admits(request)) {
+            if admission_rules.verifier.as_ref().is_some_and(|verifier| !verifier.admits(request)) {
                 admission = Admission::Denied;
             }
             Ok(response)

@@ -72,14 +72,14 @@ def test_a_storm_opens_every_connection(service: dict[str, Any]) -> None:
     assert connections["open"] == connections["attempted"] == CONNECTIONS
 
 
-def test_it_says_that_it_keeps_no_books_per_connection(service: dict[str, Any]) -> None:
+def test_the_reference_has_no_books_per_connection(service: dict[str, Any]) -> None:
     with pytest.raises(HTTPError) as caught, urlopen(f"http://{service['metrics_address']}/stats/connections"):
         pass
     caught.value.close()
     assert caught.value.code == 404
 
 
-def test_a_flood_that_it_is_offered_comes_to_so_many_deliveries_and_all_arrive() -> None:
+def test_an_offered_flood_has_the_given_deliveries_and_all_arrive() -> None:
     with started("fanout_server.py", "--offered-deliveries", "100000") as service:
         measured = bench(service, "fanout-broadcast")
         with urlopen(f"http://{service['metrics_address']}/stats/publisher") as response:
@@ -90,17 +90,17 @@ def test_a_flood_that_it_is_offered_comes_to_so_many_deliveries_and_all_arrive()
     assert measured["messages"]["lost"] == measured["messages"]["wrong"] == 0
 
 
-def test_a_rate_that_is_none_is_refused_by_name() -> None:
+def test_an_invalid_rate_is_refused_with_the_name_of_its_flag() -> None:
     command = [ROOT / ".tools/reference/bin/python", ROOT / "services/wse-reference/fanout_server.py"]
     done = subprocess.run([*command, "--offered-deliveries", "-1"], check=False, capture_output=True, text=True)
     assert done.returncode == 2
-    assert "--offered-deliveries: -1 is no rate" in done.stderr
+    assert "--offered-deliveries: -1 is not a rate" in done.stderr
 
 
 @pytest.mark.parametrize("rate", ["many", "0", "inf"])
-def test_a_rate_that_is_none_is_refused_by_name_in_the_environment_too(rate: str) -> None:
+def test_an_invalid_rate_in_the_environment_is_refused_with_the_name_of_its_flag(rate: str) -> None:
     command = [ROOT / ".tools/reference/bin/python", ROOT / "services/wse-reference/fanout_server.py"]
     environment = {**os.environ, "OFFERED_DELIVERIES": rate}
     done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
     assert done.returncode == 2
-    assert f"--offered-deliveries: {rate} is no rate" in done.stderr
+    assert f"--offered-deliveries: {rate} is not a rate" in done.stderr

@@ -12,7 +12,7 @@ from bench_redis import free_port
 
 PROGRAM = Path(__file__).parents[3] / ".tools/redis/bin/redis-server"
 PASSWORD = "s3cret p@ss/word"
-PATIENCE_SECONDS = 20.0
+TIMEOUT_SECONDS = 20.0
 
 
 class RedisServer:
@@ -37,10 +37,10 @@ class RedisServer:
         if self.password is not None:
             command += ["--requirepass", self.password]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while self.process.poll() is None:
             try:
-                if self.ask("PING") == "PONG":
+                if self.execute("PING") == "PONG":
                     return True
             except (OSError, RuntimeError):
                 assert time.monotonic() < deadline, "Redis does not answer"
@@ -67,28 +67,28 @@ class RedisServer:
         assert self.process is not None
         self.process.send_signal(signal.SIGCONT)
 
-    def ask(self, *words: str | bytes) -> Any:
+    def execute(self, *arguments: str | bytes) -> Any:
         """Sends one command and decodes its reply; an error reply raises RuntimeError."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_SECONDS) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT_SECONDS) as connection:
             lines = connection.makefile("rwb")
             if self.password is not None:
                 lines.write(command("AUTH", self.password))
-            lines.write(command(*words))
+            lines.write(command(*arguments))
             lines.flush()
             if self.password is not None:
-                answer(lines)
-            return answer(lines)
+                read_reply(lines)
+            return read_reply(lines)
 
 
-def command(*words: str | bytes) -> bytes:
-    parts = [word.encode() if isinstance(word, str) else word for word in words]
+def command(*arguments: str | bytes) -> bytes:
+    parts = [word.encode() if isinstance(word, str) else word for word in arguments]
     return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in parts)
 
 
-def answer(lines: Any) -> Any:
+def read_reply(lines: Any) -> Any:
     line: bytes = lines.readline()
     if not line:
-        raise OSError("it hung up")
+        raise OSError("Redis closed the connection")
     kind, rest = line[:1], line[1:-2]
     match kind:
         case b"+":
@@ -100,4 +100,4 @@ def answer(lines: Any) -> Any:
         case b"$":
             return None if rest == b"-1" else lines.read(int(rest) + 2)[:-2]
         case _:
-            return [answer(lines) for _ in range(int(rest))]
+            return [read_reply(lines) for _ in range(int(rest))]

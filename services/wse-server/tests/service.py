@@ -33,17 +33,17 @@ class Service:
 
     def get(self, path: str) -> Any:
         """Gets a page of the metrics port, decoded if it is JSON."""
-        with urllib.request.urlopen(f"http://{self.ready['metrics_address']}{path}") as answer:
-            body = answer.read().decode()
+        with urllib.request.urlopen(f"http://{self.ready['metrics_address']}{path}") as response:
+            body = response.read().decode()
             return json.loads(body) if body.startswith("{") else body
 
-    def connect(self, secret: bytes = SECRET, greeting: str = '"server_ready"') -> ClientConnection:
+    def connect(self, secret: bytes = SECRET, first_message: str = '"server_ready"') -> ClientConnection:
         """Opens a connection with a token and waits for the server's first message."""
         headers = {"Cookie": f"access_token={token(int(time.time()), secret)}"}
         connection = connect(
             f"ws://{self.ready['address']}/wse", additional_headers=headers, compression=None, legacy=True
         )
-        assert greeting in str(connection.recv(10))
+        assert first_message in str(connection.recv(10))
         return connection
 
     def rss_mebibytes(self) -> float:
@@ -70,7 +70,7 @@ class Service:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(5)
 
-    def end(self) -> None:
+    def kill(self) -> None:
         """Kills the service with SIGKILL and waits until it has ended."""
         self.process.kill()
         self.process.communicate()

@@ -31,7 +31,7 @@ def talk(running: Running, act: Callable[[Socket], Awaitable[None]], **options: 
     asyncio.run(session())
 
 
-def test_it_connects_sends_and_is_heard(running: Running) -> None:
+def test_the_client_connects_and_its_messages_arrive(running: Running) -> None:
     async def act(socket: Socket) -> None:
         assert (await socket.receive_json())["t"] == "server_ready"
         assert not socket.compress
@@ -43,7 +43,7 @@ def test_it_connects_sends_and_is_heard(running: Running) -> None:
     assert kinds == {"order": {"qty": 2}, "packed": {"n": 1}}
 
 
-def test_it_receives_text_binary_and_pongs(running: Running) -> None:
+def test_the_client_receives_text_binary_and_pongs(running: Running) -> None:
     async def act(socket: Socket) -> None:
         ready = await socket.receive_json()
         connection_id = ready["p"]["details"]["connection_id"]
@@ -52,13 +52,13 @@ def test_it_receives_text_binary_and_pongs(running: Running) -> None:
         assert json.loads(await socket.receive_str()) == {"t": "tick"}
         assert await socket.receive_bytes() == b"\x00\xff"
         await socket.ping(b"are you there")
-        answer = await socket.receive()
-        assert (answer.type, answer.data) == (aiohttp.WSMsgType.PONG, b"are you there")
+        reply = await socket.receive()
+        assert (reply.type, reply.data) == (aiohttp.WSMsgType.PONG, b"are you there")
 
     talk(running, act, autoping=False)
 
 
-def test_large_messages_arrive_whole(running: Running) -> None:
+def test_large_messages_arrive_complete(running: Running) -> None:
     text = "x" * 1_000_000
 
     async def act(socket: Socket) -> None:
@@ -69,7 +69,7 @@ def test_large_messages_arrive_whole(running: Running) -> None:
     assert [data["p"]["d"] == text for kind, _, data in running.drain(2) if kind == "msg"] == [True]
 
 
-def test_it_learns_why_it_is_turned_away(running: Running) -> None:
+def test_a_refused_client_gets_the_reason(running: Running) -> None:
     async def session() -> None:
         async with aiohttp.ClientSession() as client, client.ws_connect(running.url()) as socket:
             error = await socket.receive_json()

@@ -66,7 +66,7 @@ def test_a_missing_token_is_refused(running: Running, cookie: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer"])
-def test_a_bearer_token_is_as_good_as_a_cookie(running: Running, scheme: str) -> None:
+def test_a_bearer_token_is_accepted_like_a_cookie(running: Running, scheme: str) -> None:
     headers = {"Authorization": f"{scheme} {token(NOW)}"}
     with connect(running.url(), additional_headers=headers) as connection:
         assert message(connection)["p"]["details"]["user_id"] == "bench-user"

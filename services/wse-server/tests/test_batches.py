@@ -39,17 +39,17 @@ def test_a_view_gives_its_bytes_without_a_copy_and_read_only(running: Running) -
     with running.connect() as connection:
         connection.send(TEXT)
         batch = drained(running, 2)
-        seen = memoryview(batch[1])
+        read = memoryview(batch[1])
         del batch
         gc.collect()
-        assert seen.readonly
-        assert seen.tobytes() == TEXT.encode()
-        assert (seen.format, seen.shape, seen.strides) == ("B", (len(TEXT),), (1,))
+        assert read.readonly
+        assert read.tobytes() == TEXT.encode()
+        assert (read.format, read.shape, read.strides) == ("B", (len(TEXT),), (1,))
         with pytest.raises(TypeError):
-            seen[0] = 0
+            read[0] = 0
 
 
-def test_indexes_count_from_both_ends(running: Running) -> None:
+def test_indexes_may_be_negative(running: Running) -> None:
     with running.connect() as connection:
         for number in range(3):
             connection.send(f'{{"t":"n{number}"}}')
@@ -89,7 +89,7 @@ def test_runs_hold_every_message_once_and_in_order(running: Running) -> None:
     assert unpacked(batch) == batch.tuples()
 
 
-def test_packed_messages_lie_back_to_back_however_long(running: Running) -> None:
+def test_packed_messages_are_contiguous_for_every_length(running: Running) -> None:
     sizes = [0, 1, 125, 40_000, 7, 7, 200_000]
     with running.connect() as connection:
         for size in sizes:
@@ -109,7 +109,7 @@ def unpacked(batch: MessageBatch) -> list[tuple[int, str | None, bytes]]:
     ]
 
 
-def test_neighbours_share_their_key_and_type(running: Running) -> None:
+def test_adjacent_messages_share_their_key_and_type(running: Running) -> None:
     with running.connect() as connection:
         for _ in range(10):
             connection.send(TEXT)
@@ -117,7 +117,7 @@ def test_neighbours_share_their_key_and_type(running: Running) -> None:
     assert len({id(row[0]) for row in rows}) == len({id(row[1]) for row in rows}) == 1
 
 
-def test_json_decodes_messagepack_too_and_keeps_large_integers(running: Running) -> None:
+def test_json_decodes_messagepack_too_with_large_integers(running: Running) -> None:
     value = {"t": "x", "p": {"n": 2**64 - 1}}
     with running.connect("?format=msgpack") as connection:
         connection.send(msgpack.packb(value))
@@ -133,7 +133,7 @@ def test_invalid_json_is_a_clear_error(running: Running) -> None:
         connection.send("hello")
         connection.send(b"\x00")
         batch = drained(running, 4)
-    for index, why in ((1, "column"), (2, "kind raw"), (3, "kind bin")):
+    for index, why in ((1, "column"), (2, "kind is raw"), (3, "kind is bin")):
         with pytest.raises(ValueError, match=why):
             batch[index].json()
 
@@ -151,7 +151,7 @@ def test_a_batch_outlives_its_server_but_ids_are_forgotten_with_the_last_batch(r
         _ = first[1].connection_id
 
 
-def test_an_empty_batch_comes_at_the_timeout_and_at_once_after_a_stop(running: Running) -> None:
+def test_an_empty_batch_is_returned_at_the_timeout_and_at_once_after_a_stop(running: Running) -> None:
     started = time.monotonic()
     assert len(running.server.drain_batch(10, 120)) == 0
     assert 0.1 <= time.monotonic() - started < DEADLINE_SECONDS
@@ -159,7 +159,7 @@ def test_an_empty_batch_comes_at_the_timeout_and_at_once_after_a_stop(running: R
     assert len(running.server.drain_batch(10, 60_000)) == 0
 
 
-def test_a_drain_takes_no_more_than_it_was_asked_for(running: Running) -> None:
+def test_a_drain_returns_at_most_the_requested_number(running: Running) -> None:
     with running.connect() as connection:
         for number in range(10):
             connection.send(f'{{"t":"n{number}"}}')
@@ -168,25 +168,25 @@ def test_a_drain_takes_no_more_than_it_was_asked_for(running: Running) -> None:
     assert sizes == [4, 4, 3]
 
 
-def test_keeping_batches_slows_the_client_down_and_letting_go_frees_it(start: Callable[..., Running]) -> None:
+def test_stored_batches_slow_the_client_down_until_they_are_released(start: Callable[..., Running]) -> None:
     running = start(max_inbound_queue_size=64)
     total = 50_000
     with running.connect() as connection:
-        held = [running.server.drain_batch()]
+        batches = [running.server.drain_batch()]
         # More than the kernel buffers for both sides in any case: 4 MiB to send, 32 MiB to read.
         sender = Sender(connection, total, padding_bytes=1024)
         # Held batches reach the limit; then no more messages arrive although the client has more to send.
         while batch := running.server.drain_batch(4096, 300):
-            held.append(batch)
+            batches.append(batch)
         assert sender.is_alive()
-        assert sum(map(len, held)) < total
-        seen = sum(len(batch.tuples()) for batch in held)
-        held.clear()
+        assert sum(map(len, batches)) < total
+        read = sum(len(batch.tuples()) for batch in batches)
+        batches.clear()
         del batch
-        while seen < total:
+        while read < total:
             batch = running.server.drain_batch(4096, 1000)
-            assert len(batch), f"{seen} of {total} arrived"
-            seen += len(batch.tuples())
+            assert len(batch), f"{read} of {total} arrived"
+            read += len(batch.tuples())
             del batch
         sender.join()
     assert running.server.inbound_dropped_count() == 0

@@ -45,7 +45,7 @@ def counted(data: bytes) -> tuple[int, int, int]:
         (msgpack.packb({"t": "a", "p": {"seq": 70_000}}), 70_000),
     ],
 )
-def test_a_number_is_found_wherever_it_stands(data: bytes, number: int) -> None:
+def test_a_number_is_found_at_any_position(data: bytes, number: int) -> None:
     assert counted(data) == (1, number, 0)
 
 
@@ -55,7 +55,7 @@ def test_a_message_without_a_number_is_counted_as_such(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("connections", [1, 2])
-def test_a_number_is_never_read_from_where_only_the_last_message_had_it(connections: int) -> None:
+def test_a_number_is_not_read_at_the_last_position_without_a_check(connections: int) -> None:
     messages = [
         (b'{"p":{"seq":123},"t":"a"}', 123),
         (b'{"p":{"seq":456},"t":"a"}', 456),
@@ -85,14 +85,14 @@ def test_a_number_is_never_read_from_where_only_the_last_message_had_it(connecti
 
 @pytest.mark.parametrize("first", [0, 1, 95, 995, 9_990, 99_900, 100_000_000, 100_009_999, 999_999_990, 10**19 - 5])
 @pytest.mark.parametrize("count", [1, 2, 9, 10, 11, 1000, 1025, 10_001])
-def test_successive_numbers_are_summed_wherever_they_carry(first: int, count: int) -> None:
+def test_successive_numbers_are_summed_across_every_carry(first: int, count: int) -> None:
     books = Books()
     numbers = range(first, first + count)
     count_packed([packed(1, trades(*numbers))], books)
     assert books.totals() == (count, sum(numbers) & UINT64, 0)
 
 
-def test_one_number_out_of_turn_is_summed_as_it_is() -> None:
+def test_one_number_out_of_order_is_summed_too() -> None:
     random = Random(5)
     for _ in range(500):
         first, count = random.randrange(10 ** random.randrange(1, 11)), random.randrange(2, 40)
@@ -104,7 +104,7 @@ def test_one_number_out_of_turn_is_summed_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("swapped", [(0, 1), (3, 9), (62, 63)])
-def test_messages_that_changed_places_are_summed_too(swapped: tuple[int, int]) -> None:
+def test_swapped_messages_are_summed_too(swapped: tuple[int, int]) -> None:
     one, other = swapped
     messages = trades(*range(10_000_000, 10_000_064))
     messages[one], messages[other] = messages[other], messages[one]
@@ -113,16 +113,16 @@ def test_messages_that_changed_places_are_summed_too(swapped: tuple[int, int]) -
     assert books.totals() == (64, sum(range(10_000_000, 10_000_064)), 0)
 
 
-def test_sizes_that_vary_keep_no_rulers() -> None:
+def test_varying_sizes_do_not_grow_the_cache_of_offsets() -> None:
     books = Books()
-    before = len(bench_application.RULERS)
+    before = len(bench_application.EVEN_OFFSETS)
     for number in range(200):
         count_packed([packed(1, [b'{"seq":1}', b'{"seq":1}' + b" " * (2 * number + 2)])], books)
-    assert len(bench_application.RULERS) == before
+    assert len(bench_application.EVEN_OFFSETS) == before
     assert books.totals() == (400, 400, 0)
 
 
-def test_books_are_kept_per_connection_and_in_total() -> None:
+def test_books_count_per_connection_and_in_total() -> None:
     books = Books()
     for key in (1, 2):
         books.open(key, f"id{key}")
@@ -182,7 +182,7 @@ def test_events_open_and_close_books_around_their_messages() -> None:
     assert books.connections() == {}
 
 
-def test_a_connection_whose_announcement_was_lost_has_books_too() -> None:
+def test_a_connection_whose_connect_event_was_lost_has_books_too() -> None:
     books = Books()
     count_events(
         [("msg", "one", {"t": "a", "p": {"seq": 2}}), ("raw", "one", '{"seq":3'), ("bin", "one", b"\x00")], books

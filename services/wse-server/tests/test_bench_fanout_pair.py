@@ -53,7 +53,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     for service in started:
         with suppress(ProcessLookupError, subprocess.TimeoutExpired):
             service.stop()
-        service.end()
+        service.kill()
 
 
 @pytest.mark.parametrize("link", LINKS)
@@ -64,8 +64,8 @@ def test_publications_reach_the_other_instance_in_order_and_the_books_balance(
     assert service.publisher()["published"] == 0, "nothing is published for nobody"
     with subscriber(service) as first, subscriber(service) as second:
         for connection in (first, second):
-            got = [tick["seq"] for tick in ticks(connection, 300)]
-            assert got == list(range(got[0], got[0] + 300))
+            received = [tick["seq"] for tick in ticks(connection, 300)]
+            assert received == list(range(received[0], received[0] + 300))
     wait_until(service.rests)
     publisher, books = service.publisher(), service.link()
     assert publisher["mode"] == ("pubsub" if link == "redis" else "cluster")
@@ -79,12 +79,12 @@ def test_publications_reach_the_other_instance_in_order_and_the_books_balance(
 def test_a_flood_loses_nothing_and_does_not_run_ahead_of_its_subscribers(start: Callable[..., Pair], link: str) -> None:
     service = start(link, "--backlog-bytes", "100000")
     with subscriber(service) as connection:
-        got = [tick["seq"] for tick in ticks(connection, 20_000)]
-        assert got == list(range(got[0], got[0] + 20_000))
+        received = [tick["seq"] for tick in ticks(connection, 20_000)]
+        assert received == list(range(received[0], received[0] + 20_000))
         stats = service.publisher()
         assert stats["backpressure"] == "receivers"
         # At most the backlog limit, plus the buffers of kernel and client.
-        assert (stats["published"] - got[-1]) * 100 < 100_000 + (32 << 20)
+        assert (stats["published"] - received[-1]) * 100 < 100_000 + (32 << 20)
     wait_until(service.rests)
     books = service.link()
     assert books["lost"] == 0
@@ -114,7 +114,7 @@ def test_its_processes_are_listed_by_name_and_complete(start: Callable[..., Pair
 
 
 @pytest.mark.parametrize("link", ["redis", "cluster"])
-def test_a_signal_ends_all_of_them_in_the_middle_of_a_flood(start: Callable[..., Pair], link: str) -> None:
+def test_a_signal_stops_all_processes_during_a_flood(start: Callable[..., Pair], link: str) -> None:
     service = start(link)
     children = service.children()
     with subscriber(service) as connection:
@@ -123,7 +123,7 @@ def test_a_signal_ends_all_of_them_in_the_middle_of_a_flood(start: Callable[...,
     assert not any(exists(pid) for pid in children)
 
 
-def test_it_ends_when_one_of_them_does(start: Callable[..., Pair]) -> None:
+def test_the_service_stops_when_one_process_exits(start: Callable[..., Pair]) -> None:
     service = start("redis")
     processes = service.get("/stats/processes")["processes"]
     os.kill(processes["redis"]["pid"], signal.SIGKILL)
@@ -132,7 +132,7 @@ def test_it_ends_when_one_of_them_does(start: Callable[..., Pair]) -> None:
 
 
 @pytest.mark.parametrize("link", ["redis", "cluster"])
-def test_none_of_them_outlives_it(start: Callable[..., Pair], link: str) -> None:
+def test_no_process_outlives_the_launcher(start: Callable[..., Pair], link: str) -> None:
     service = start(link)
     children = service.children()
     service.process.kill()
@@ -150,10 +150,10 @@ def test_its_redis_admits_no_other_user(start: Callable[..., Pair]) -> None:
     assert b"requirepass" not in command
 
 
-def test_a_link_that_is_none_is_refused(tmp_path: Path) -> None:
-    for words in (["--link", "pigeon"], [], ["--link", "redis", "--tls"]):
+def test_an_unknown_link_is_refused(tmp_path: Path) -> None:
+    for command_line in (["--link", "pigeon"], [], ["--link", "redis", "--tls"]):
         done = subprocess.run(
-            [sys.executable, PROGRAM, *words], capture_output=True, text=True, check=False, cwd=tmp_path
+            [sys.executable, PROGRAM, *command_line], capture_output=True, text=True, check=False, cwd=tmp_path
         )
         assert done.returncode == 2, done.stderr
 
@@ -163,10 +163,10 @@ def test_without_a_redis_the_error_names_how_to_get_one(tmp_path: Path) -> None:
         "import bench_redis; from pathlib import Path; bench_redis.OWN = Path('/nowhere');"
         "import bench_fanout_pair as pair; pair.main()"
     )
-    words = [sys.executable, "-c", program, "--link", "redis", "--port", "0", "--metrics-port", "0"]
+    command_line = [sys.executable, "-c", program, "--link", "redis", "--port", "0", "--metrics-port", "0"]
     paths = os.pathsep.join([str(PROGRAM.parent), *sys.path])
     environment = os.environ | {"PATH": str(tmp_path), "PYTHONPATH": paths}
-    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(command_line, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 1
     assert "run tools/redis-env" in done.stderr
 
@@ -181,9 +181,9 @@ def exists(pid: int) -> bool:
 def listening_port(pid: int) -> int:
     """The port of 127.0.0.1 on which a process listens."""
     links = [os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir()]  # noqa: PTH115
-    own = {link.removeprefix("socket:[").removesuffix("]") for link in links if link.startswith("socket:[")}
+    sockets = {link.removeprefix("socket:[").removesuffix("]") for link in links if link.startswith("socket:[")}
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    (port,) = {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A" and row[9] in own}
+    (port,) = {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A" and row[9] in sockets}
     return port
 
 
@@ -204,14 +204,14 @@ def instances() -> Iterator[Callable[..., Instance]]:
 
     yield start
     for instance in started:
-        instance.end()
+        instance.kill()
 
 
 def status(instance: Instance, path: str) -> int:
     """The HTTP status of a page of the metrics port."""
     try:
-        with urllib.request.urlopen(f"http://{instance.ready['metrics_address']}{path}") as answer:
-            return int(answer.status)
+        with urllib.request.urlopen(f"http://{instance.ready['metrics_address']}{path}") as response:
+            return int(response.status)
     except urllib.error.HTTPError as error:
         # Closing the error releases its connection.
         with error:
@@ -221,8 +221,12 @@ def status(instance: Instance, path: str) -> int:
 def test_the_forwarding_instance_reports_the_publishing_one(instances: Callable[..., Instance]) -> None:
     publisher = instances("--mode", "cluster", "--rate", "500", "--cluster-port", "0")
     found = publisher.ready["cluster_address"]
-    told = {"MODE": "cluster-subscribe", "PEERS": found, "PUBLISHER_METRICS": publisher.ready["metrics_address"]}
-    subscribing = instances("--cluster-port", "0", **told)
+    environment_of = {
+        "MODE": "cluster-subscribe",
+        "PEERS": found,
+        "PUBLISHER_METRICS": publisher.ready["metrics_address"],
+    }
+    subscribing = instances("--cluster-port", "0", **environment_of)
     wait_until(lambda: status(subscribing, "/readyz") == 200)
     with subscriber(subscribing) as connection:
         ticks(connection, 100)
@@ -240,13 +244,13 @@ def test_the_forwarding_instance_reports_the_publishing_one(instances: Callable[
 def test_the_publishers_own_connections_are_subscribers_too(instances: Callable[..., Instance]) -> None:
     publisher = instances("--mode", "cluster", "--rate", "500", "--cluster-port", "0")
     with subscriber(publisher) as connection:
-        got = [tick["seq"] for tick in ticks(connection, 50)]
-    assert got == list(range(got[0], got[0] + 50))
+        received = [tick["seq"] for tick in ticks(connection, 50)]
+    assert received == list(range(received[0], received[0] + 50))
 
 
 def test_an_instance_is_ready_only_while_it_is_connected(instances: Callable[..., Instance]) -> None:
     found = instances("--mode", "cluster")
-    assert status(found, "/readyz") == 200, "it was told of nobody"
+    assert status(found, "/readyz") == 200, "the instance has no configured peers"
     where = found.ready["cluster_address"]
     other = instances("--mode", "cluster-subscribe", "--peers", where)
     wait_until(lambda: status(other, "/readyz") == 200)

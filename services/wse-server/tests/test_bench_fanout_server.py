@@ -40,7 +40,7 @@ def start() -> Iterator[Callable[..., Fanout]]:
 
     yield start
     for service in started:
-        service.end()
+        service.kill()
 
 
 @contextmanager
@@ -68,9 +68,9 @@ def test_every_subscriber_gets_every_message_in_order(start: Callable[..., Fanou
     service = start("--rate", "2000")
     with subscriber(service) as first, subscriber(service) as second:
         for connection in (first, second):
-            got = ticks(connection, 500)
-            assert [tick["seq"] for tick in got] == list(range(got[0]["seq"], got[0]["seq"] + 500))
-            stamps = [tick["ts_us"] for tick in got]
+            received = ticks(connection, 500)
+            assert [tick["seq"] for tick in received] == list(range(received[0]["seq"], received[0]["seq"] + 500))
+            stamps = [tick["ts_us"] for tick in received]
             assert {later - earlier for earlier, later in itertools.pairwise(stamps)} == {500}
 
 
@@ -130,7 +130,7 @@ def test_an_unknown_mode_is_refused_with_the_known_ones() -> None:
     assert all(mode in done.stderr for mode in ("broadcast", "pubsub", "subscribe", "cluster", "cluster-subscribe"))
 
 
-def test_a_signal_ends_it_in_the_middle_of_a_flood(start: Callable[..., Fanout]) -> None:
+def test_a_signal_stops_the_service_during_a_flood(start: Callable[..., Fanout]) -> None:
     service = start()
     with subscriber(service) as connection:
         ticks(connection, 100)

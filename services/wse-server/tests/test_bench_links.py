@@ -8,25 +8,25 @@ from typing import Any
 import pytest
 from harness import wait_until
 
-from bench_backpressure import LEAST_PAUSE_SECONDS, Backlog, Backpressure, Receivers
+from bench_backpressure import MINIMAL_PAUSE_SECONDS, Backlog, Backpressure, Receivers
 from bench_fanout_server import arguments
-from bench_links import TOPIC, Cluster, Interest, Others, check_link_options, progress
+from bench_links import TOPIC, Cluster, InstanceClients, Interest, check_link_options, progress
 from bench_metrics import MetricsPort
 from bench_publisher import Subscribers
 
 
-def parsed(*words: str) -> Any:
+def parsed(*flags: str) -> Any:
     """A parsed and completed command line."""
     parser = arguments()
-    options = parser.parse_args(words)
+    options = parser.parse_args(flags)
     check_link_options(parser, options)
     return options
 
 
-def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def refused(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
     """The error message for an invalid command line."""
     with pytest.raises(SystemExit):
-        parsed(*words)
+        parsed(*flags)
     return capsys.readouterr().err
 
 
@@ -42,7 +42,7 @@ def test_the_cluster_port_is_above_that_of_the_clients() -> None:
 
 
 def test_each_flag_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = {
+    settings = {
         "MODE": "cluster-subscribe",
         "REDIS_URL": "redis://:secret@redis:6379/1",
         "PEERS": "a:1, b:2",
@@ -54,10 +54,10 @@ def test_each_flag_has_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
         "PUBLISHER_METRICS": "p:1",
         "SUBSCRIBER_METRICS": "s:1,s:2",
     }
-    for name, value in told.items():
+    for name, value in settings.items():
         monkeypatch.setenv(name, value)
     options = parsed()
-    assert (options.mode, options.redis_url, options.peers) == (told["MODE"], told["REDIS_URL"], ["a:1", "b:2"])
+    assert (options.mode, options.redis_url, options.peers) == (settings["MODE"], settings["REDIS_URL"], ["a:1", "b:2"])
     assert (options.cluster_port, options.cluster_addr) == (7007, "me:7007")
     assert (options.tls_cert, options.tls_key, options.tls_ca) == ("cert", "key", "ca")
     assert (options.publisher_metrics, options.subscriber_metrics) == ("p:1", ["s:1", "s:2"])
@@ -79,15 +79,15 @@ class Peers:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.told: dict[str, Any] = {}
+        self.settings: dict[str, Any] = {}
 
     def cluster_peers_count(self) -> int:
         """The configured number of peers."""
         return self.count
 
-    def connect_cluster(self, peers: list[str], **told: Any) -> None:
-        """Records the arguments in `told`."""
-        self.told = told | {"peers": peers}
+    def connect_cluster(self, peers: list[str], **settings: Any) -> None:
+        """Records the arguments in `settings`."""
+        self.settings = settings | {"peers": peers}
 
 
 @pytest.mark.parametrize("peers", [[], ["a:1"], ["a:1", "b:1"]])
@@ -104,21 +104,21 @@ def test_a_cluster_is_connected_with_the_given_settings() -> None:
         parsed("--mode", "cluster", "--peers", "x:1", "--cluster-port", "0", "--cluster-addr", "y:2", *tls)
     ).connect(server)
     files = {"tls_cert": "a", "tls_key": "b", "tls_ca": "c"}
-    assert server.told == files | {"peers": ["x:1"], "cluster_port": 0, "cluster_addr": "y:2"}
+    assert server.settings == files | {"peers": ["x:1"], "cluster_port": 0, "cluster_addr": "y:2"}
 
 
 def test_progress_counts_arrived_and_lost_messages_of_all_links() -> None:
     link = {"delivered": 5, "lost": 2, "received": 5}
-    told = progress({"cluster": link, "redis": None}, 300, 7)
-    assert told == {"delivered": 5, "lost": 2, "backlog_bytes": 300, "subscribers": 7}
+    settings = progress({"cluster": link, "redis": None}, 300, 7)
+    assert settings == {"delivered": 5, "lost": 2, "backlog_bytes": 300, "subscribers": 7}
 
 
-class Elsewhere:
+class RemoteInstance:
     """A fake subscribing instance with a metrics port."""
 
     def __init__(self) -> None:
-        self.told = {"delivered": 0, "lost": 0, "backlog_bytes": 0, "subscribers": 0}
-        self.asked = 0
+        self.settings = {"delivered": 0, "lost": 0, "backlog_bytes": 0, "subscribers": 0}
+        self.request_count = 0
         self.port = MetricsPort(("127.0.0.1", 0), self._page)
         self.port.start()
 
@@ -128,24 +128,26 @@ class Elsewhere:
         return f"127.0.0.1:{self.port.port}"
 
     def _page(self, path: str) -> tuple[int, str, str]:
-        self.asked += 1
-        return (200, "application/json", json.dumps(self.told)) if path == "/progress" else (404, "text/plain", "no\n")
+        self.request_count += 1
+        return (
+            (200, "application/json", json.dumps(self.settings)) if path == "/progress" else (404, "text/plain", "no\n")
+        )
 
 
 @pytest.fixture
-def elsewhere() -> Iterator[Elsewhere]:
+def remote_instance() -> Iterator[RemoteInstance]:
     """A fake subscribing instance; stopped after the test."""
-    instance = Elsewhere()
+    instance = RemoteInstance()
     yield instance
     instance.port.stop()
 
 
-def test_of_an_instance_that_does_not_answer_the_last_is_taken(
-    request: pytest.FixtureRequest, elsewhere: Elsewhere
+def test_the_last_progress_of_an_unresponsive_instance_is_used(
+    request: pytest.FixtureRequest, remote_instance: RemoteInstance
 ) -> None:
-    others = Others([elsewhere.address, "127.0.0.1:1"])
+    others = InstanceClients([remote_instance.address, "127.0.0.1:1"])
     request.addfinalizer(others.close)
-    elsewhere.told |= {"delivered": 9, "lost": 1, "backlog_bytes": 50, "subscribers": 3}
+    remote_instance.settings |= {"delivered": 9, "lost": 1, "backlog_bytes": 50, "subscribers": 3}
     assert others.backlogs() == [Backlog(10, 50), Backlog(0, 0)]
     assert others.subscribers() == 3
 
@@ -161,16 +163,16 @@ class Interested:
         return self.interest
 
 
-def test_a_remote_subscriber_counts_as_long_as_it_is_subscribed(elsewhere: Elsewhere) -> None:
+def test_a_remote_subscriber_counts_as_long_as_it_is_subscribed(remote_instance: RemoteInstance) -> None:
     server, subscribers = Interested(), Subscribers()
-    others = Others([elsewhere.address])
+    others = InstanceClients([remote_instance.address])
     interest = Interest(server, subscribers, others)
     interest.start()
     try:
         assert not subscribers.wait(0.2)
         server.interest = 1
         assert subscribers.wait(10)
-        elsewhere.told["subscribers"] = 40
+        remote_instance.settings["subscribers"] = 40
         wait_until(lambda: subscribers.count == 40)
         server.interest = 0
         wait_until(lambda: subscribers.count == 0)
@@ -179,15 +181,15 @@ def test_a_remote_subscriber_counts_as_long_as_it_is_subscribed(elsewhere: Elsew
         others.close()
 
 
-def test_a_crowd_elsewhere_is_waited_for_like_one_that_is_here() -> None:
+def test_publishing_waits_until_remote_subscribers_have_stopped_arriving() -> None:
     subscribers = Subscribers()
 
-    def come() -> None:
+    def connect_all() -> None:
         for number in range(1, 6):
-            subscribers.set_elsewhere(number)
+            subscribers.set_remote(number)
             threading.Event().wait(0.02)
 
-    crowd = threading.Thread(target=come)
+    crowd = threading.Thread(target=connect_all)
     crowd.start()
     assert subscribers.wait(30, 0.3)
     assert subscribers.count == 5
@@ -197,17 +199,17 @@ def test_a_crowd_elsewhere_is_waited_for_like_one_that_is_here() -> None:
 class Looked(Receivers):
     """Instances with progress that the test sets; readings are counted and not delayed."""
 
-    least_seconds = most_seconds = 0.0
-    patience_seconds = 1000.0
+    minimal_seconds = maximal_seconds = 0.0
+    timeout_seconds = 1000.0
 
-    def __init__(self, *seen: Backlog) -> None:
-        self.seen = list(seen)
-        self.looks = 0
+    def __init__(self, *current: Backlog) -> None:
+        self.current = list(current)
+        self.readings = 0
         super().__init__(self._now)
 
     def _now(self) -> list[Backlog]:
-        self.looks += 1
-        return list(self.seen)
+        self.readings += 1
+        return list(self.current)
 
 
 LIMIT = 1_000
@@ -218,16 +220,16 @@ def test_a_publisher_does_not_run_ahead_of_the_slowest_instance() -> None:
     receivers.begin(2_000)
     assert receivers.backlog(2_000, 100, LIMIT) == 0
     assert receivers.backlog(2_004, 100, LIMIT) == 400
-    assert receivers.looks == 1, "by what was seen first there is room for long"
-    receivers.seen = [Backlog(510, 0), Backlog(74, 0)]
+    assert receivers.readings == 1, "the first reading leaves room for a long time"
+    receivers.current = [Backlog(510, 0), Backlog(74, 0)]
     assert receivers.backlog(2_010, 100, LIMIT) == 600
-    assert receivers.looks == 2
+    assert receivers.readings == 2
 
 
 def test_unwritten_messages_of_an_instance_count_in_its_backlog() -> None:
     receivers = Looked(Backlog(0, 0))
     receivers.begin(0)
-    receivers.seen = [Backlog(10, 700)]
+    receivers.current = [Backlog(10, 700)]
     assert receivers.backlog(12, 100, LIMIT) == 900
 
 
@@ -235,22 +237,22 @@ def test_waiting_for_a_missing_message_is_bounded() -> None:
     receivers = Looked(Backlog(0, 0))
     receivers.begin(0)
     assert receivers.backlog(10, 100, LIMIT) == 1_000
-    receivers.patience_seconds = 0.0
+    receivers.timeout_seconds = 0.0
     receivers.backlog(10, 100, LIMIT)
     assert receivers.backlog(10, 100, LIMIT) == 0
 
 
-def test_a_pace_decides_how_often_one_looks() -> None:
+def test_the_pace_of_delivery_determines_the_reading_interval() -> None:
     receivers = Looked(Backlog(0, 0))
-    receivers.most_seconds = 1000.0
+    receivers.maximal_seconds = 1000.0
     receivers.begin(0)
-    receivers.seen = [Backlog(1, 0)]
+    receivers.current = [Backlog(1, 0)]
     receivers.backlog(10, 100, LIMIT)
-    looks = receivers.looks
+    readings = receivers.readings
     # A tenth of the room became free at once; half of it takes five times as long, which has not passed yet.
-    receivers._looked += 1000.0
+    receivers._read_at += 1000.0
     receivers.backlog(12, 100, LIMIT)
-    assert receivers.looks == looks
+    assert receivers.readings == readings
 
 
 class Waiting:
@@ -263,7 +265,7 @@ class Waiting:
         return self.backlog
 
 
-def test_a_flood_has_the_room_that_is_left_here_and_elsewhere() -> None:
+def test_a_flood_is_limited_by_the_local_and_the_remote_backlog() -> None:
     server, receivers = Waiting(), Looked(Backlog(0, 0))
     backpressure = Backpressure(server, LIMIT, receivers)
     backpressure.begin(0)
@@ -271,17 +273,17 @@ def test_a_flood_has_the_room_that_is_left_here_and_elsewhere() -> None:
     server.backlog = 900
     assert backpressure.room(100, 7) == 1
     server.backlog = LIMIT
-    looks = receivers.looks
+    readings = receivers.readings
     assert backpressure.room(100, 50) == 0
-    assert receivers.looks == looks, "who has no room here need not ask elsewhere"
-    assert backpressure.pause_seconds == LEAST_PAUSE_SECONDS
+    assert receivers.readings == readings, "without local room the instances are not read"
+    assert backpressure.pause_seconds == MINIMAL_PAUSE_SECONDS
 
 
 def test_a_publisher_that_waits_for_instances_sleeps_until_the_next_check() -> None:
     receivers = Looked(Backlog(0, 0))
-    receivers.least_seconds = receivers.most_seconds = 0.05
+    receivers.minimal_seconds = receivers.maximal_seconds = 0.05
     backpressure = Backpressure(Waiting(), LIMIT, receivers)
     backpressure.begin(0)
-    receivers._looked -= 1
+    receivers._read_at -= 1
     assert backpressure.room(100, 10) == 0
     assert 0.04 < backpressure.pause_seconds <= 0.05

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from bench_backpressure import BURST_MESSAGES, LEAST_PAUSE_SECONDS, MOST_PAUSE_SECONDS, Backpressure, Offer
+from bench_backpressure import BURST_MESSAGES, MAXIMAL_PAUSE_SECONDS, MINIMAL_PAUSE_SECONDS, Backpressure, Offer
 from bench_publisher import (
     Message,
     Options,
@@ -36,13 +36,13 @@ def test_a_message_is_the_one_of_the_published_benchmarks() -> None:
 
 
 @pytest.mark.parametrize("size", [110, 200, 65_536])
-def test_a_longer_message_has_exactly_the_size_asked_for(size: int) -> None:
+def test_a_padded_message_has_exactly_the_requested_size(size: int) -> None:
     text = Message(size).text(123_456, 1_700_000_000_000_000)
     assert len(text) == size
     assert json.loads(text)["p"] | {"pad": ""} == json.loads(PLAIN)["p"] | {"seq": 123_456, "pad": ""}
 
 
-def test_a_message_that_is_longer_anyway_is_not_cut() -> None:
+def test_a_message_longer_than_the_requested_size_is_not_cut() -> None:
     assert Message(len(PLAIN) + 8).text(7, 1_700_000_000_000_000) == PLAIN
     assert len(Message(len(PLAIN) + 9).text(7, 1_700_000_000_000_000)) == len(PLAIN) + 9
 
@@ -58,7 +58,7 @@ def test_a_reported_backlog_is_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fell", "pause"), [(250, 0.02), (0, MOST_PAUSE_SECONDS), (1, MOST_PAUSE_SECONDS), (LIMIT, 0.005)]
+    ("fell", "pause"), [(250, 0.02), (0, MAXIMAL_PAUSE_SECONDS), (1, MAXIMAL_PAUSE_SECONDS), (LIMIT, 0.005)]
 )
 def test_a_publisher_without_room_checks_again_when_half_is_expected(
     monkeypatch: pytest.MonkeyPatch, fell: int, pause: float
@@ -68,7 +68,7 @@ def test_a_publisher_without_room_checks_again_when_half_is_expected(
     server = Telling()
     server.backlog = LIMIT
     backpressure = Backpressure(server, LIMIT)
-    assert (backpressure.room(100), backpressure.pause_seconds) == (0, LEAST_PAUSE_SECONDS)
+    assert (backpressure.room(100), backpressure.pause_seconds) == (0, MINIMAL_PAUSE_SECONDS)
     now, server.backlog = 1000.01, LIMIT - fell
     backpressure.room(100)
     assert backpressure.pause_seconds == pytest.approx(pause)
@@ -79,7 +79,7 @@ def test_a_publisher_without_room_checks_again_when_half_is_expected(
         assert backpressure.pause_seconds == pytest.approx(pause)
 
 
-def test_messages_that_are_handed_over_together_are_those_that_would_be_one_by_one() -> None:
+def test_messages_published_together_are_the_same_as_one_by_one() -> None:
     for size in (0, 150):
         message = Message(size)
         for sequences in (
@@ -105,15 +105,15 @@ def test_offers_are_complete_bursts_at_the_pace_of_all_deliveries(
     subscribers = 100
     backpressure = Backpressure(object(), LIMIT, offer=Offer(BURST_MESSAGES * 1000.0, lambda: subscribers))
     backpressure.begin(0)
-    given = [backpressure.room(100)]
+    offered = [backpressure.room(100)]
     # A burst is due every 100 ms with 100 subscribers, every 200 ms with 200.
     for step in range(1, 41):
         now = 1000.0 + step * 0.05
         subscribers = 100 if step <= 20 else 200
-        given.append(backpressure.room(100))
+        offered.append(backpressure.room(100))
     assert backpressure.kind == "offer"
-    assert set(given) == {0, BURST_MESSAGES}
-    assert (sum(given[:21]), sum(given[21:])) == (10 * BURST_MESSAGES, 5 * BURST_MESSAGES)
+    assert set(offered) == {0, BURST_MESSAGES}
+    assert (sum(offered[:21]), sum(offered[21:])) == (10 * BURST_MESSAGES, 5 * BURST_MESSAGES)
 
 
 def test_a_server_that_reports_its_backlog_needs_no_offer() -> None:
@@ -139,12 +139,12 @@ def test_nothing_is_published_while_subscribers_still_arrive() -> None:
     subscribers = Subscribers()
     began = time.monotonic()
 
-    def come() -> None:
+    def connect_all() -> None:
         for _ in range(10):
             subscribers.add(1)
             time.sleep(0.02)
 
-    crowd = threading.Thread(target=come)
+    crowd = threading.Thread(target=connect_all)
     crowd.start()
     assert subscribers.wait(30, 0.3)
     assert subscribers.count == 10
@@ -179,8 +179,8 @@ def test_a_server_that_blocks_makes_a_paced_publisher_late_and_not_slow() -> Non
     assert {later - earlier for earlier, later in itertools.pairwise(stamps)} == {10_000}
     stats = publisher.stats()
     assert (stats["published"], stats["last_sequence"]) == (20, 19)
-    late, most = stats["late"], stats["lateness_max_us"]
-    assert isinstance(late, int)
-    assert isinstance(most, int)
-    assert late >= 4
-    assert most >= 40_000
+    late_count, maximal_lateness_us = stats["late"], stats["lateness_max_us"]
+    assert isinstance(late_count, int)
+    assert isinstance(maximal_lateness_us, int)
+    assert late_count >= 4
+    assert maximal_lateness_us >= 40_000

@@ -23,7 +23,7 @@ def service(request: pytest.FixtureRequest) -> Iterator[Service]:
     by_flag = request.param == "dict"
     service = Service("--delivery", request.param) if by_flag else Service(DELIVERY=request.param)
     yield service
-    service.end()
+    service.kill()
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def start() -> Iterator[Callable[..., Service]]:
 
     yield start
     for service in started:
-        service.end()
+        service.kill()
 
 
 def test_the_ready_line_has_all_addresses(service: Service) -> None:
@@ -75,7 +75,7 @@ def test_every_message_is_in_the_books(service: Service) -> None:
     assert service.get("/stats/connections") == {"connections": []}
 
 
-def test_it_stops_on_sigterm_with_a_farewell(service: Service) -> None:
+def test_sigterm_stops_the_service_with_a_close_frame(service: Service) -> None:
     connection = service.connect()
     assert service.stop() == 0
     with pytest.raises(ConnectionClosed) as closed:
@@ -100,7 +100,7 @@ def test_without_an_application_messages_are_discarded(service: Service) -> None
     assert service.stop() == 0
 
 
-def test_token_only_prints_a_token_that_opens_the_door(service: Service) -> None:
+def test_token_only_prints_a_valid_token(service: Service) -> None:
     printed = subprocess.run(
         [sys.executable, str(PROGRAM), "--token-only"], capture_output=True, text=True, check=True
     ).stdout
@@ -122,19 +122,19 @@ def test_a_delivery_that_does_not_exist_is_refused() -> None:
     assert "'pigeon'" in refused.stderr
 
 
-def test_host_moves_both_ports_and_a_flag_outranks_it(start: Callable[..., Service]) -> None:
-    elsewhere = start(HOST="127.0.0.2")
-    assert elsewhere.ready["address"].startswith("127.0.0.2:")
-    assert elsewhere.ready["metrics_address"].startswith("127.0.0.2:")
-    assert elsewhere.get("/readyz")
+def test_host_applies_to_both_ports_and_a_flag_overrides_it(start: Callable[..., Service]) -> None:
+    other_host = start(HOST="127.0.0.2")
+    assert other_host.ready["address"].startswith("127.0.0.2:")
+    assert other_host.ready["metrics_address"].startswith("127.0.0.2:")
+    assert other_host.get("/readyz")
     home = start("--host", "127.0.0.1", HOST="127.0.0.2")
     assert home.ready["metrics_address"].startswith("127.0.0.1:")
 
 
-def test_a_secret_of_ones_own_shuts_the_public_one_out(start: Callable[..., Service]) -> None:
+def test_with_a_private_secret_tokens_of_the_public_one_are_refused(start: Callable[..., Service]) -> None:
     secret = b"k" * 32
     service = start(JWT_SECRET=secret.decode())
-    with service.connect(secret), service.connect(SECRET, greeting='"AUTH_FAILED"'):
+    with service.connect(secret), service.connect(SECRET, first_message='"AUTH_FAILED"'):
         pass
 
 

@@ -14,19 +14,19 @@ class Calls:
     """Records calls; `closed` is set on disconnect."""
 
     def __init__(self) -> None:
-        self.seen: list[tuple[Any, ...]] = []
+        self.recorded: list[tuple[Any, ...]] = []
         self.closed = threading.Event()
 
     def connected(self, connection_id: str, detail: str) -> None:
-        self.seen.append(("connected", connection_id, detail))
+        self.recorded.append(("connected", connection_id, detail))
 
     def received(self, connection_id: str, data: Any) -> None:
-        self.seen.append(("received", connection_id, data))
+        self.recorded.append(("received", connection_id, data))
         if data == "boom":
             raise RuntimeError("the application's own mistake")
 
     def disconnected(self, connection_id: str) -> None:
-        self.seen.append(("disconnected", connection_id))
+        self.recorded.append(("disconnected", connection_id))
         self.closed.set()
 
 
@@ -37,7 +37,7 @@ def start_with(start: Callable[..., Running], calls: Calls) -> Running:
     return running
 
 
-def test_callbacks_come_in_order_with_decoded_data(start: Callable[..., Running]) -> None:
+def test_callbacks_are_called_in_order_with_decoded_data(start: Callable[..., Running]) -> None:
     calls = Calls()
     running = start_with(start, calls)
     with running.connect("?format=msgpack") as connection:
@@ -46,8 +46,8 @@ def test_callbacks_come_in_order_with_decoded_data(start: Callable[..., Running]
         connection.send("hello")
         connection.send(b"\xc1")
     assert calls.closed.wait(DEADLINE_SECONDS)
-    connection_id = calls.seen[0][1]
-    assert calls.seen == [
+    connection_id = calls.recorded[0][1]
+    assert calls.recorded == [
         ("connected", connection_id, "bench-user"),
         ("received", connection_id, {"t": "a"}),
         ("received", connection_id, {"t": "b"}),
@@ -68,7 +68,7 @@ def test_an_error_in_a_callback_is_reported_and_the_next_message_handled(
         connection.send("boom")
         connection.send("after")
     assert calls.closed.wait(DEADLINE_SECONDS)
-    assert [call[2] for call in calls.seen if call[0] == "received"] == ["boom", "after"]
+    assert [call[2] for call in calls.recorded if call[0] == "received"] == ["boom", "after"]
     assert [(report.exc_type, report.object) for report in reported] == [(RuntimeError, calls.received)]
 
 
@@ -77,9 +77,9 @@ def test_a_stop_delivers_what_was_received_first(start: Callable[..., Running]) 
     running = start_with(start, calls)
     connection = running.connect()
     connection.send("hello")
-    running.wait(lambda: len(calls.seen) >= 2)
+    running.wait(lambda: len(calls.recorded) >= 2)
     running.server.stop()
-    assert [call[0] for call in calls.seen] == ["connected", "received", "disconnected"]
+    assert [call[0] for call in calls.recorded] == ["connected", "received", "disconnected"]
 
 
 def test_a_callback_may_stop_the_server(start: Callable[..., Running]) -> None:

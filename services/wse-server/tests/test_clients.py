@@ -23,23 +23,23 @@ def client(running: Running) -> Iterator[Any]:
     client.close()
 
 
-def received(running: Running, wanted: str) -> Any:
+def received(running: Running, expected_type: str) -> Any:
     """Drains until a message of this type; returns its data with the connection's id."""
     while True:
         for kind, connection_id, data in running.drain(1):
-            if kind == "msg" and data["t"] == wanted:
+            if kind == "msg" and data["t"] == expected_type:
                 return connection_id, data
 
 
-def next_event(client: Any, wanted: str) -> Any:
+def next_event(client: Any, expected_type: str) -> Any:
     """Receives until an event of this type and returns it."""
     while True:
         event = client.recv(timeout=10)
-        if event.type == wanted:
+        if event.type == expected_type:
             return event
 
 
-def test_it_connects_and_sends(running: Running, client: Any) -> None:
+def test_the_reference_client_connects_and_sends(running: Running, client: Any) -> None:
     assert client.is_connected
     assert client.send("order", {"symbol": "ES", "qty": 2})
     _, data = received(running, "order")
@@ -47,7 +47,7 @@ def test_it_connects_and_sends(running: Running, client: Any) -> None:
     assert data["c"] == "U"
 
 
-def test_it_receives_json_and_messagepack(running: Running, client: Any) -> None:
+def test_the_reference_client_receives_json_and_messagepack(running: Running, client: Any) -> None:
     client.send("hello", {})
     connection_id, _ = received(running, "hello")
     running.server.send(connection_id, '{"c":"U","t":"tick","p":{"n":1},"v":1}')
@@ -59,18 +59,20 @@ def test_it_receives_json_and_messagepack(running: Running, client: Any) -> None
     assert next_event(client, "all").payload == {"n": 3}
 
 
-def test_its_pings_are_answered_and_never_reach_the_application(running: Running) -> None:
+def test_pings_of_the_client_are_answered_and_never_reach_the_application(running: Running) -> None:
     with running.connect() as connection:
         connection.recv(10)
         connection.send('{"c":"WSE","t":"ping","p":{"timestamp":123},"v":1}')
-        answer = connection.recv(10)
-        assert isinstance(answer, str)
-        assert answer.startswith('{"c":"WSE","t":"PONG","p":{"client_timestamp":123,"server_timestamp":')
+        pong = connection.recv(10)
+        assert isinstance(pong, str)
+        assert pong.startswith('{"c":"WSE","t":"PONG","p":{"client_timestamp":123,"server_timestamp":')
         connection.send('{"t":"after"}')
         assert [event[0] for event in running.drain(2)] == ["auth_connect", "msg"]
 
 
-def test_it_reconnects_after_the_server_restarted(start: Callable[..., Running], running: Running, client: Any) -> None:
+def test_the_reference_client_reconnects_after_a_restart_of_the_server(
+    start: Callable[..., Running], running: Running, client: Any
+) -> None:
     client.send("before", {})
     received(running, "before")
     port = running.server.port
@@ -78,7 +80,7 @@ def test_it_reconnects_after_the_server_restarted(start: Callable[..., Running],
     for connection_id in running.server.get_connections():
         running.server.disconnect(connection_id)
     running.server.stop()
-    again = start(port=port)
-    again.wait(lambda: again.server.get_connection_count() == 1 and client.is_connected)
+    restarted = start(port=port)
+    restarted.wait(lambda: restarted.server.get_connection_count() == 1 and client.is_connected)
     assert client.send("after", {})
-    received(again, "after")
+    received(restarted, "after")

@@ -46,7 +46,7 @@ def subscriber(running: Running, *topics: str) -> tuple[ClientConnection, str]:
     return connection, connection_id
 
 
-def wanted(running: Running, topic: str, by: int = 1) -> None:
+def wait_for_interest(running: Running, topic: str, by: int = 1) -> None:
     wait_until(lambda: running.server.get_topic_interest(topic) == by)
 
 
@@ -71,7 +71,7 @@ def pair(start: Start) -> tuple[Running, Running]:
 def test_publications_cross_the_cluster_and_peers_are_reported(pair: tuple[Running, Running]) -> None:
     one, other = pair
     client, _ = subscriber(other, "news.*")
-    wanted(one, "news.es")
+    wait_for_interest(one, "news.es")
     publish(one, "news.es", range(100))
     assert numbers(client, 100) == list(range(100))
     [peer] = other.server.cluster_info()
@@ -127,7 +127,7 @@ class Node:
         assert self.process.stdout is not None
         return json.loads(self.process.stdout.readline())
 
-    def ask(self, *call: Any) -> Any:
+    def request(self, *call: Any) -> Any:
         """Calls a method of the server in the process and returns its result."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(call) + "\n")
@@ -156,12 +156,12 @@ def node() -> Iterator[Callable[..., Node]]:
 def client_of(node: Node, topic: str) -> ClientConnection:
     """A client, without token, of a server process; it is subscribed to the topic."""
     client: ClientConnection = connect(f"ws://127.0.0.1:{node.ready['port']}/wse", compression=None, legacy=True)
-    wait_until(lambda: bool(node.ask("get_connections")))
-    assert node.ask("subscribe_connection", node.ask("get_connections")[0], [topic])
+    wait_until(lambda: bool(node.request("get_connections")))
+    assert node.request("subscribe_connection", node.request("get_connections")[0], [topic])
     return client
 
 
-def test_a_killed_instance_that_returns_is_linked_again_and_nothing_is_uncounted(
+def test_a_killed_instance_is_linked_again_after_its_restart_and_every_loss_is_counted(
     start: Start, node: Callable[..., Node]
 ) -> None:
     one = start()
@@ -169,7 +169,7 @@ def test_a_killed_instance_that_returns_is_linked_again_and_nothing_is_uncounted
     port = first.ready["cluster_port"]
     cluster(one, peers=[f"127.0.0.1:{port}"])
     client = client_of(first, "a")
-    wanted(one, "a")
+    wait_for_interest(one, "a")
     publish(one, "a", range(1000))
     assert numbers(client, 1000) == list(range(1000))
     first.process.send_signal(signal.SIGKILL)
@@ -178,19 +178,19 @@ def test_a_killed_instance_that_returns_is_linked_again_and_nothing_is_uncounted
     publish(one, "a", range(1000, 1100))
     second = node(cluster={"peers": [], "cluster_port": port})
     wait_until(one.server.cluster_connected)
-    again = client_of(second, "a")
-    wanted(one, "a")
+    reconnected = client_of(second, "a")
+    wait_for_interest(one, "a")
     # These messages were for the instance that has ended.
     wait_until(lambda: links(one)["cluster_messages_dropped"] == 100)
     assert {entry["error"] for entry in one.server.get_cluster_dlq_entries()} == {"gone"}
     publish(one, "a", range(2000, 2100))
-    assert numbers(again, 100) == list(range(2000, 2100))
-    assert (links(one)["cluster_messages_sent"], second.ask("health_snapshot")["cluster_messages_received"]) == (
+    assert numbers(reconnected, 100) == list(range(2000, 2100))
+    assert (links(one)["cluster_messages_sent"], second.request("health_snapshot")["cluster_messages_received"]) == (
         1100,
         100,
     )
     client.socket.close()
-    again.socket.close()
+    reconnected.socket.close()
 
 
 class Authority:
@@ -241,39 +241,39 @@ def test_certificates_of_one_authority_are_a_cluster_by_name_and_by_address(star
     cluster(named, peers=[f"localhost:{one.server.cluster_port}"], **authority.files("named"))
     wait_until(lambda: one.server.cluster_peers_count() == 2)
     client, _ = subscriber(other, "a")
-    wanted(one, "a")
+    wait_for_interest(one, "a")
     publish(one, "a", range(5000))
     assert numbers(client, 5000) == list(range(5000))
 
 
-def test_strangers_and_plain_peers_are_refused_and_counted_and_others_stay(start: Start, tmp_path: Path) -> None:
+def test_foreign_and_unencrypted_peers_are_refused_and_counted_and_others_stay(start: Start, tmp_path: Path) -> None:
     authority, foreign = Authority(tmp_path, "ours"), Authority(tmp_path, "theirs")
     options: dict[str, Any] = {"metrics_port": 0}
-    one, other, plain, stranger, lonely = (start(**options) for _ in range(5))
+    one, other, plain, foreign_node, lonely = (start(**options) for _ in range(5))
     cluster(one, **authority.files("one"))
     cluster(other, one, **authority.files("other"))
     cluster(plain, one)
-    cluster(stranger, one, **foreign.files("stranger"))
+    cluster(foreign_node, one, **foreign.files("stranger"))
     cluster(lonely, plain, **authority.files("lonely"))
 
     def refused(running: Running) -> int:
         count: int = json.loads(page(running, "/stats/links"))["cluster"]["refused"].get("tls", 0)
         return count
 
-    wait_until(lambda: refused(one) >= 2 and refused(plain) >= 2 and refused(stranger) >= 1)
-    assert [it.server.cluster_peers_count() for it in (one, other, plain, stranger, lonely)] == [1, 1, 0, 0, 0]
+    wait_until(lambda: refused(one) >= 2 and refused(plain) >= 2 and refused(foreign_node) >= 1)
+    assert [it.server.cluster_peers_count() for it in (one, other, plain, foreign_node, lonely)] == [1, 1, 0, 0, 0]
 
 
 def page(running: Running, path: str) -> str:
     with socket.create_connection(("127.0.0.1", running.server.metrics_port or 0), DEADLINE_SECONDS) as stream:
         stream.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
-        with stream.makefile("rb") as answer:
-            return answer.read().decode().partition("\r\n\r\n")[2]
+        with stream.makefile("rb") as response:
+            return response.read().decode().partition("\r\n\r\n")[2]
 
 
-def test_other_certificates_hold_for_new_links_and_wrong_ones_are_refused_by_name(start: Start, tmp_path: Path) -> None:
+def test_reloaded_certificates_apply_to_new_links_and_wrong_ones_are_refused(start: Start, tmp_path: Path) -> None:
     old, new = Authority(tmp_path, "old"), Authority(tmp_path, "new")
-    one, other, late = start(), start(), start()
+    one, other, joining = start(), start(), start()
     files = old.files("one")
     cluster(one, **files)
     cluster(other, one, **old.files("other"))
@@ -286,7 +286,7 @@ def test_other_certificates_hold_for_new_links_and_wrong_ones_are_refused_by_nam
         one.server.reload_cluster_tls(files["tls_cert"], old.files("another")["tls_key"], files["tls_ca"])
     fresh = new.files("fresh")
     one.server.reload_cluster_tls(fresh["tls_cert"], fresh["tls_key"], fresh["tls_ca"])
-    cluster(late, one, **new.files("late"))
+    cluster(joining, one, **new.files("late"))
     wait_until(lambda: one.server.cluster_peers_count() == 2)
 
 
@@ -310,7 +310,7 @@ def test_a_client_recovers_missed_messages_at_another_instance(start: Start) -> 
     cluster(one)
     cluster(other, one)
     client, connection_id = subscriber(other, "a")
-    wanted(one, "a")
+    wait_for_interest(one, "a")
     publish(one, "a", range(5))
     last = [message(client) for _ in range(5)][-1]
     assert (last["tp"], last["o"], last["p"]["n"]) == ("a", 4, 4)
@@ -318,10 +318,10 @@ def test_a_client_recovers_missed_messages_at_another_instance(start: Start) -> 
     other.server.disconnect(connection_id)
     publish(one, "a", range(5, 8))
     wait_until(lambda: links(other)["cluster_messages_received"] == 8)
-    again, again_id = subscriber(other, "else")
-    told = other.server.subscribe_with_recovery(again_id, ["a"], True, last["e"], last["o"])
-    assert (told["recovered"], told["topics"]["a"]["count"]) == (True, 3)
-    assert numbers(again, 3) == [5, 6, 7]
+    reconnected, reconnected_id = subscriber(other, "else")
+    recovered = other.server.subscribe_with_recovery(reconnected_id, ["a"], True, last["e"], last["o"])
+    assert (recovered["recovered"], recovered["topics"]["a"]["count"]) == (True, 3)
+    assert numbers(reconnected, 3) == [5, 6, 7]
 
 
 def test_remote_users_are_present_and_leave_with_their_instance(start: Start) -> None:
@@ -370,7 +370,7 @@ def mixed_pair(start: Start, node: Callable[..., Node], *, ours_first: bool) -> 
     )
     if not ours_first:
         ours()
-    wait_until(lambda: one.server.cluster_connected() and theirs.ask("cluster_peers_count") == 1)
+    wait_until(lambda: one.server.cluster_connected() and theirs.request("cluster_peers_count") == 1)
     return one, theirs
 
 
@@ -399,14 +399,14 @@ def test_an_unmodified_reference_takes_part(start: Start, node: Callable[..., No
     ours_client, _ = subscriber(one, "a", "b.*")
     theirs_client = token_client(theirs.ready["port"])
     theirs_id = message(theirs_client)["p"]["details"]["connection_id"]
-    theirs.ask("subscribe_connection", theirs_id, ["c", "d.*", "room"], {"status": "here"})
-    wanted(one, "d.x")
+    theirs.request("subscribe_connection", theirs_id, ["c", "d.*", "room"], {"status": "here"})
+    wait_for_interest(one, "d.x")
     long = "x" * 5000
     for number, topic in enumerate(("c", "d.x")):
         one.server.broadcast(topic, json.dumps({"t": "tick", "p": {"n": number, "long": long}}))
     assert ticks(theirs_client, 2) == [0, 1]
     for number, topic in enumerate(("a", "b.x", "other", "a")):
-        theirs.ask("broadcast", topic, json.dumps({"t": "tick", "p": {"n": number, "long": long}}))
+        theirs.request("broadcast", topic, json.dumps({"t": "tick", "p": {"n": number, "long": long}}))
     assert ticks(ours_client, 3) == [0, 1, 3]
     wait_until(lambda: list(one.server.presence("room").values()) == [{"data": {"status": "here"}, "connections": 1}])
     theirs_client.socket.close()

@@ -12,7 +12,7 @@ TASKS = tasks()
 
 
 @pytest.mark.parametrize("task", TASKS, ids=[f"{task.component.name}, {task.component.baseline}" for task in TASKS])
-def test_both_sides_give_the_same_answers_and_can_be_run_again(task: Task) -> None:
+def test_both_sides_give_the_same_results_and_can_be_run_again(task: Task) -> None:
     task.check()
     for side in (task.ours, task.plain):
         for count in (1, 100):
@@ -21,7 +21,7 @@ def test_both_sides_give_the_same_answers_and_can_be_run_again(task: Task) -> No
     task.check()
 
 
-def test_answers_that_differ_stop_the_benchmark() -> None:
+def test_results_that_differ_stop_the_benchmark() -> None:
     with pytest.raises(AssertionError, match="name: answer 1 differs: Rust gives 2, Python 3"):
         same("name", [(1, 1), (2, 3)])
 

@@ -39,7 +39,7 @@ KINDS: dict[Any, str] = {
 }
 
 
-def test_the_binary_has_the_names_of_the_contract_and_no_others() -> None:
+def test_the_binary_exports_exactly_the_names_of_the_contract() -> None:
     public = vars(_wse_accel)
     assert {name for name, value in public.items() if inspect.isclass(value)} == set(CLASSES)
     assert {name for name, value in public.items() if inspect.isbuiltin(value)} == set(FUNCTIONS)
@@ -83,7 +83,7 @@ def test_a_function_is_the_contracts(name: str) -> None:
     assert rows == parameters(FUNCTIONS[name])
 
 
-def test_a_class_that_only_the_server_makes_cannot_be_made() -> None:
+def test_a_class_that_only_the_server_creates_cannot_be_instantiated() -> None:
     for name in ("Message", "MessageBatch"):
         with pytest.raises(TypeError):
             getattr(_wse_accel, name)()

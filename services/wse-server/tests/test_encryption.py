@@ -25,13 +25,13 @@ class Private:
     def __init__(self, running: Running, query: str = "") -> None:
         self.connection = running.connect(query)
         self.id = message(self.connection)["p"]["details"]["connection_id"]
-        own = ec.generate_private_key(ec.SECP256R1())
-        public = own.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+        private_key = ec.generate_private_key(ec.SECP256R1())
+        public = private_key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
         hello = {"features": {"encryption": True}, "encryption_public_key": base64.b64encode(public).decode()}
         self.connection.send("WSE" + json.dumps({"p": hello, "t": "client_hello"}))
         self.hello = message(self.connection)
         peer = base64.b64decode(self.hello["p"]["encryption_public_key"])
-        secret = own.exchange(ec.ECDH(), ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), peer))
+        secret = private_key.exchange(ec.ECDH(), ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), peer))
         self.key = AESGCM(HKDF(SHA256(), 32, salt=None, info=b"wse-encryption/aes-gcm-key").derive(secret))
 
     def send(self, plain: bytes, iv: bytes = bytes(12)) -> None:
@@ -88,15 +88,15 @@ def test_forged_messages_are_dropped_and_counted(running: Running) -> None:
     running.wait(lambda: '\nservice_messages_dropped_total{reason="undecryptable"} 1\n' in metrics())
 
 
-def test_a_key_that_is_none_is_refused(running: Running) -> None:
+def test_an_invalid_key_is_refused(running: Running) -> None:
     connection = running.connect()
     message(connection)
     hello = {"features": {"encryption": True}, "encryption_public_key": base64.b64encode(b"\x04" + b"x" * 64).decode()}
     connection.send(json.dumps({"t": "client_hello", "p": hello}))
     error = message(connection)
     assert (error["t"], error["p"]["code"], error["p"]["recoverable"]) == ("error", "KEY_EXCHANGE_FAILED", True)
-    answer = message(connection)
-    assert (answer["t"], answer["p"]["features"]["encryption"]) == ("server_hello", False)
+    server_hello = message(connection)
+    assert (server_hello["t"], server_hello["p"]["features"]["encryption"]) == ("server_hello", False)
 
 
 @pytest.fixture
@@ -127,11 +127,11 @@ def connection_of(running: Running, client: Any) -> str:
                 return str(connection_id)
 
 
-def payload(client: Any, wanted: str) -> Any:
+def payload(client: Any, expected_type: str) -> Any:
     """Receives until an event of this type and returns its payload."""
     while True:
         event = client.recv(timeout=DEADLINE_SECONDS)
-        if event.type == wanted:
+        if event.type == expected_type:
             return event.payload
 
 
@@ -156,11 +156,11 @@ def test_the_reference_s_client_reads_events_in_every_encoding(
 
 def test_messages_encrypted_by_the_references_client_are_read(running: Running, clients: Callable[..., Any]) -> None:
     client = clients(encryption=True)
-    seen: list[str] = []
+    sent_texts: list[str] = []
     encrypt = client._client._security.encrypt
 
     def watched(text: str) -> Any:
-        seen.append(text)
+        sent_texts.append(text)
         return encrypt(text)
 
     client._client._security.encrypt = watched
@@ -168,4 +168,6 @@ def test_messages_encrypted_by_the_references_client_are_read(running: Running, 
     client.send("order", {"qty": 2})
     ((kind, _, data),) = running.drain(1)
     assert (kind, data["t"], data["p"]) == ("msg", "order", {"qty": 2})
-    assert [json.loads(text)["t"] for text in seen] == ["hello", "order"], "it did encrypt them"
+    assert [json.loads(text)["t"] for text in sent_texts] == ["hello", "order"], (
+        "the client encrypted no message of these types"
+    )

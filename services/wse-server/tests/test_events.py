@@ -118,14 +118,14 @@ def test_messagepack_keeps_values_that_json_has_not(running: Running) -> None:
         assert running.drain(2)[1][::2] == ("msg", value | {"p": value["p"] | {"list": [1.5, -1, float(2**63)]}})  # type: ignore[operator]
 
 
-def test_a_messagepack_map_that_python_cannot_hold_comes_as_bytes(running: Running) -> None:
+def test_a_messagepack_map_without_a_python_equivalent_arrives_as_bytes(running: Running) -> None:
     packed = b"\x81\x80\x01"  # {{}: 1}
     with running.connect("?format=msgpack") as connection:
         connection.send(packed)
         assert running.drain(2)[1][::2] == ("bin", packed)
 
 
-def test_without_a_secret_the_application_gets_the_cookie_and_greets(start: Callable[..., Running]) -> None:
+def test_without_a_secret_the_application_gets_the_cookie_and_sends_first(start: Callable[..., Running]) -> None:
     running = start(jwt_secret=None, jwt_issuer=None, jwt_audience=None)
     with running.connect(cookie="session=1") as connection:
         kind, connection_id, cookie = running.drain(1)[0]

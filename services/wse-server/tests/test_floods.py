@@ -38,7 +38,7 @@ def service() -> Iterator[Service]:
     """A service with the engine's default limits."""
     service = Service("--max-connections", "8000", "--delivery", "batch")
     yield service
-    service.end()
+    service.kill()
 
 
 @pytest.fixture
@@ -132,21 +132,21 @@ def test_metrics_are_served_when_clients_have_taken_every_descriptor(
 ) -> None:
     service = FewDescriptors("--max-connections", "8000")
     try:
-        taken = [upgraded(sockets(service))]
+        open_clients = [upgraded(sockets(service))]
         while service.get("/stats")["connections"]["rejected"].get("full", 0) == 0:
-            assert len(taken) < FEW_DESCRIPTORS
+            assert len(open_clients) < FEW_DESCRIPTORS
             client = sockets(service)
-            taken.append(client)
+            open_clients.append(client)
             with suppress(ConnectionError, AssertionError, TimeoutError):
                 upgraded(client)
         stats = service.get("/stats")["connections"]
         # Many were accepted, and some descriptors are left.
         assert FEW_DESCRIPTORS / 2 < stats["open"] < FEW_DESCRIPTORS - 32
-        for client in taken:
+        for client in open_clients:
             client.close()
         assert is_served(service)
     finally:
-        service.end()
+        service.kill()
 
 
 def test_silent_connections_cost_nothing(service: Service, sockets: Callable[[Service], socket.socket]) -> None:
@@ -166,35 +166,35 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("flood", FLOODS)
-def test_clients_that_ask_and_never_read_are_not_answered_without_end(
+def test_replies_to_clients_that_never_read_are_bounded(
     service: Service, sockets: Callable[[Service], socket.socket], flood: str
 ) -> None:
     clients = [upgraded(sockets(service)) for _ in range(300 if flood == "pings" else 160)]
     before = service.rss_mebibytes()
     pushed = push(clients, FLOODS[flood])
-    grown = service.rss_mebibytes() - before
-    print(f"pushed {pushed / MEBIBYTE:.0f} MiB, grown by {grown:.0f} MiB")
+    growth_mebibytes = service.rss_mebibytes() - before
+    print(f"pushed {pushed / MEBIBYTE:.0f} MiB, grown by {growth_mebibytes:.0f} MiB")
     # In addition to the limit: one read and its replies.
-    assert grown < 1.5 * OUTBOUND_MEBIBYTES + OTHER_MEBIBYTES
+    assert growth_mebibytes < 1.5 * OUTBOUND_MEBIBYTES + OTHER_MEBIBYTES
     assert service.get("/stats")["connections"]["closed"].get("protocol") is None
     assert is_served(service)
 
 
-def test_a_mebibyte_from_each_of_five_thousand_connections_is_not_held_at_once(
+def test_a_mebibyte_from_each_of_five_thousand_connections_is_not_buffered_at_once(
     service: Service, sockets: Callable[[Service], socket.socket]
 ) -> None:
     clients = [upgraded(sockets(service)) for _ in range(5000)]
     before = service.rss_mebibytes()
     # All but the last byte, so that no message is ever complete.
     pushed = push(clients, frame(2, MEBIBYTE)[:-1])
-    grown = service.rss_mebibytes() - before
-    print(f"pushed {pushed / MEBIBYTE:.0f} MiB, grown by {grown:.0f} MiB")
+    growth_mebibytes = service.rss_mebibytes() - before
+    print(f"pushed {pushed / MEBIBYTE:.0f} MiB, grown by {growth_mebibytes:.0f} MiB")
     # Each connection may hold 32 KiB of a frame without a reservation, and as much again in its last short read.
-    assert grown < PARTIAL_MEBIBYTES + 5000 * 64 / 1024 + OTHER_MEBIBYTES
+    assert growth_mebibytes < PARTIAL_MEBIBYTES + 5000 * 64 / 1024 + OTHER_MEBIBYTES
     assert is_served(service)
 
 
-def test_parts_of_messages_are_not_held_at_once_either(
+def test_parts_of_messages_are_not_buffered_at_once_either(
     service: Service, sockets: Callable[[Service], socket.socket]
 ) -> None:
     clients = [upgraded(sockets(service)) for _ in range(2000)]
@@ -202,21 +202,21 @@ def test_parts_of_messages_are_not_held_at_once_either(
     first, more = bytearray(frame(2, 4096)), bytearray(frame(0, 4096))
     first[0], more[0] = 0x02, 0x00
     pushed = push(clients, bytes(first + more * 200))
-    grown = service.rss_mebibytes() - before
-    print(f"pushed {pushed / MEBIBYTE:.0f} MiB, grown by {grown:.0f} MiB")
-    assert grown < 2 * PARTIAL_MEBIBYTES + 2000 * 128 / 1024 + OTHER_MEBIBYTES
+    growth_mebibytes = service.rss_mebibytes() - before
+    print(f"pushed {pushed / MEBIBYTE:.0f} MiB, grown by {growth_mebibytes:.0f} MiB")
+    assert growth_mebibytes < 2 * PARTIAL_MEBIBYTES + 2000 * 128 / 1024 + OTHER_MEBIBYTES
     assert service.get("/stats")["connections"]["closed"].get("protocol") is None
     assert is_served(service)
 
 
-def test_a_crowd_of_large_messages_waits_and_loses_none(
+def test_many_large_messages_at_once_are_delayed_and_none_is_lost(
     service: Service, sockets: Callable[[Service], socket.socket]
 ) -> None:
     # Four times what may be reserved at once, all from well-behaved clients.
     clients = [upgraded(sockets(service)) for _ in range(4 * PARTIAL_MEBIBYTES)]
     before = service.rss_mebibytes()
-    whole = frame(2, MEBIBYTE)
-    assert push(clients, whole) == len(clients) * len(whole)
+    large_message = frame(2, MEBIBYTE)
+    assert push(clients, large_message) == len(clients) * len(large_message)
     wait_until(lambda: service.get("/stats")["application"]["delivered"] == len(clients))
     assert service.get("/stats")["connections"]["closed"] == {}
     assert service.rss_mebibytes() - before < 3 * PARTIAL_MEBIBYTES + OTHER_MEBIBYTES
@@ -228,9 +228,9 @@ def test_an_unread_echo_is_bounded_too(sockets: Callable[[Service], socket.socke
         clients = [upgraded(sockets(service)) for _ in range(400)]
         before = service.rss_mebibytes()
         pushed = push(clients, frame(2, 16 << 10) * 256)
-        grown = service.rss_mebibytes() - before
-        print(f"pushed {pushed / MEBIBYTE:.0f} MiB, grown by {grown:.0f} MiB")
-        assert grown < 2 * OUTBOUND_MEBIBYTES + OTHER_MEBIBYTES
+        growth_mebibytes = service.rss_mebibytes() - before
+        print(f"pushed {pushed / MEBIBYTE:.0f} MiB, grown by {growth_mebibytes:.0f} MiB")
+        assert growth_mebibytes < 2 * OUTBOUND_MEBIBYTES + OTHER_MEBIBYTES
         assert service.get("/stats")["connections"]["closed"].get("protocol") is None
     finally:
-        service.end()
+        service.kill()

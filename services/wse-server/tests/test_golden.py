@@ -42,7 +42,7 @@ def decode(golden: dict[str, Any]) -> object:
 
 
 @pytest.mark.parametrize("golden", GOLDEN, ids=name)
-def test_decoders_that_know_nothing_of_us_agree_with_the_file(golden: dict[str, Any]) -> None:
+def test_independent_decoders_agree_with_the_file(golden: dict[str, Any]) -> None:
     assert decode(golden) == golden["decoded"]
     assert golden["source"]
 
@@ -76,7 +76,7 @@ def test_each_client_message_has_the_meaning_in_the_file(running: Running, golde
         # A consumed message doesn't reach the application.
         assert running.drain(2)[1][::2] == ("raw", "behind")
         if golden["means"] == "ping":
-            answer = message(connection)
-            assert (answer["t"], answer["p"]["client_timestamp"]) == ("PONG", golden["client_timestamp"])
+            reply = message(connection)
+            assert (reply["t"], reply["p"]["client_timestamp"]) == ("PONG", golden["client_timestamp"])
         elif golden["means"] == "hello":
             assert message(connection)["t"] == "server_hello"

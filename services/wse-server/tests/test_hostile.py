@@ -40,14 +40,14 @@ def test_a_message_over_the_limit_is_closed_with_1009(start: Callable[..., Runni
 
 
 @pytest.mark.parametrize("depth", [100, 5000, 300_000])
-def test_messagepack_too_deep_to_decode_comes_as_bytes(running: Running, depth: int) -> None:
+def test_messagepack_too_deep_to_decode_arrives_as_bytes(running: Running, depth: int) -> None:
     packed = b"\x81\xa1t" * depth + b"\xc0"
     with running.connect("?format=msgpack") as connection:
         connection.send(packed)
         assert running.drain(2)[1][::2] == ("bin", packed)
 
 
-def test_json_too_deep_to_decode_comes_raw(running: Running) -> None:
+def test_json_too_deep_to_decode_arrives_raw(running: Running) -> None:
     text = '{"t":"x","p":' + "[" * 100_000 + "]" * 100_000 + "}"
     with running.connect() as connection:
         connection.send(text)
@@ -67,7 +67,7 @@ def test_json_too_deep_to_decode_comes_raw(running: Running) -> None:
         b"",
     ],
 )
-def test_messagepack_that_lies_about_its_length_comes_as_bytes(running: Running, packed: bytes) -> None:
+def test_messagepack_with_a_wrong_length_arrives_as_bytes(running: Running, packed: bytes) -> None:
     with running.connect("?format=msgpack") as connection:
         connection.send(packed)
         assert running.drain(2)[1][::2] == ("bin", packed)

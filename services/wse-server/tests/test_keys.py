@@ -160,7 +160,7 @@ P384 = Pair("ES384", ec.generate_private_key(ec.SECP384R1()))
         ({"jwt_secret": None, "jwt_keys": key_set(WEAK.jwk("w"))}, "jwt_keys: none of the set's 1 keys"),
     ],
 )
-def test_keys_that_would_not_do_are_refused_at_once(options: dict[str, Any], says: str) -> None:
+def test_unusable_keys_are_refused_at_once(options: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=re.escape(says)):
         RustWSEServer("127.0.0.1", 0, **({"jwt_secret": SECRET} | options))
 

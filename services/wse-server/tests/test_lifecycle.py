@@ -36,20 +36,20 @@ from bench_server import token
         ({"metrics_host": "nowhere"}, "metrics_host"),
     ],
 )
-def test_an_argument_that_makes_no_sense_is_refused(options: dict[str, Any], why: str) -> None:
+def test_an_invalid_argument_is_refused(options: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         RustWSEServer("127.0.0.1", 0, **options)
 
 
 @pytest.mark.parametrize(("host", "port"), [("example.com", 0), ("", 0), ("127.0.0.1", 70_000), ("127.0.0.1", -1)])
-def test_an_address_that_is_none_is_refused(host: str, port: int) -> None:
+def test_an_invalid_address_is_refused(host: str, port: int) -> None:
     with pytest.raises(ValueError, match=r"host|port"):
         RustWSEServer(host, port)
 
 
-def test_a_taken_port_is_an_error_of_the_systems_kind(start: Callable[..., Running]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+def test_a_port_in_use_is_an_os_error(start: Callable[..., Running]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         running = start(running=False, port=port)
         with pytest.raises(OSError, match=f"127.0.0.1:{port}") as error:
             running.server.start()
@@ -65,8 +65,8 @@ def test_a_server_reports_its_address(start: Callable[..., Running]) -> None:
     assert server.address == ("127.0.0.1", server.port)
     assert server.port > 0
     assert server.metrics_port
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/healthz") as answer:
-        assert answer.status == 200
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/healthz") as response:
+        assert response.status == 200
 
 
 def test_starting_twice_is_an_error_and_stopping_twice_is_not(running: Running) -> None:
@@ -82,13 +82,13 @@ def test_starting_twice_is_an_error_and_stopping_twice_is_not(running: Running) 
 
 def test_nothing_can_be_drained_before_the_start(start: Callable[..., Running]) -> None:
     server = start(running=False).server
-    for ask in (server.drain_inbound, server.drain_batch, server.health_snapshot, server.prometheus_metrics):
+    for call in (server.drain_inbound, server.drain_batch, server.health_snapshot, server.prometheus_metrics):
         with pytest.raises(RuntimeError, match="never started"):
-            ask()
+            call()
     assert (server.get_connection_count(), server.get_connections(), server.send("x", "y")) == (0, [], False)
 
 
-def test_a_stop_closes_clients_with_1001_and_keeps_what_was_received(running: Running) -> None:
+def test_a_stop_closes_clients_with_1001_and_retains_received_messages(running: Running) -> None:
     connection = running.connect()
     message(connection)
     connection.send('{"t":"x"}')
@@ -154,8 +154,8 @@ def test_books_that_fail_are_left_out_and_reported(
 
 def fetch(running: Running, path: str) -> dict[str, Any]:
     """Gets a JSON page of the metrics port."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{running.server.metrics_port}{path}") as answer:
-        page: dict[str, Any] = json.load(answer)
+    with urllib.request.urlopen(f"http://127.0.0.1:{running.server.metrics_port}{path}") as response:
+        page: dict[str, Any] = json.load(response)
         return page
 
 
@@ -222,7 +222,7 @@ def test_a_draining_server_closes_its_clients_and_admits_none(start: Callable[..
     assert 'service_connections_rejected_total{reason="draining"} 1\n' in metrics
 
 
-def test_a_client_that_does_not_go_is_cut_off_when_its_time_is_over(running: Running) -> None:
+def test_a_client_that_ignores_the_close_frame_is_disconnected_at_the_timeout(running: Running) -> None:
     stubborn = socket.create_connection(("127.0.0.1", running.server.port))
     bearer = token(int(time.time()))
     stubborn.sendall(
@@ -236,7 +236,7 @@ def test_a_client_that_does_not_go_is_cut_off_when_its_time_is_over(running: Run
     stubborn.close()
 
 
-def test_a_farewell_that_no_close_frame_can_carry_is_refused(running: Running) -> None:
+def test_a_code_or_reason_that_no_close_frame_can_carry_is_refused(running: Running) -> None:
     connection = running.connect()
     assert message(connection)["t"] == "server_ready"
     for code, reason in ((1005, ""), (70_000, ""), (4300, "x" * 124)):

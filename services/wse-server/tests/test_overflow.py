@@ -19,7 +19,7 @@ def test_backpressure_loses_nothing_and_keeps_the_order(start: Callable[..., Run
     running = start(max_inbound_queue_size=16)
     with running.connect() as connection:
         sender = Sender(connection, COUNT)
-        assert sequence_numbers(running, lambda seen: seen == COUNT) == list(range(COUNT))
+        assert sequence_numbers(running, lambda counted: counted == COUNT) == list(range(COUNT))
         sender.join()
     assert running.server.inbound_dropped_count() == 0
 
@@ -33,7 +33,7 @@ def test_drop_mode_counts_what_it_drops(start: Callable[..., Running]) -> None:
         dropped = running.server.inbound_dropped_count
         running.wait(lambda: dropped() + running.server.inbound_queue_depth() == COUNT + 1)
         assert dropped() > 0
-        numbers = sequence_numbers(running, lambda seen: seen + dropped() == COUNT)
+        numbers = sequence_numbers(running, lambda counted: counted + dropped() == COUNT)
     assert numbers == sorted(set(numbers))
     assert (
         f'service_messages_dropped_total{{reason="inbound_overflow"}} {dropped()}'

@@ -53,12 +53,12 @@ def test_subscribers_and_the_application_are_notified_of_joins_and_leaves(runnin
         ("presence_join", None, {"topic": topic, "user_id": "ann", "data": {"status": "here"}})
         for topic in ("room", "hall")
     ]
-    left = [
+    leave_events = [
         ("presence_leave", None, {"topic": "hall", "user_id": "ann", "data": {"status": "here"}}),
         ("presence_leave", None, {"topic": "room", "user_id": "ann", "data": {"status": "away"}}),
     ]
     assert events[:2] == joined
-    assert sorted(events[2:], key=str) == sorted(left, key=str)
+    assert sorted(events[2:], key=str) == sorted(leave_events, key=str)
 
 
 def test_unsubscribing_leaves(running: Running) -> None:

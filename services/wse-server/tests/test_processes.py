@@ -25,7 +25,7 @@ def service() -> Iterator[Service]:
     """A service of two processes."""
     service = Service("--processes", "2")
     yield service
-    service.end()
+    service.kill()
 
 
 def test_the_books_of_all_processes_are_summed_and_balance(service: Service) -> None:
@@ -78,7 +78,7 @@ def test_sigterm_closes_the_clients_of_every_process(service: Service) -> None:
     assert not any(os.path.exists(f"/proc/{pid}") for pid in children)  # noqa: PTH110
 
 
-def test_the_service_ends_when_one_of_its_processes_does(service: Service) -> None:
+def test_the_service_stops_when_one_of_its_processes_exits(service: Service) -> None:
     first, second = service.children()
     os.kill(first, signal.SIGKILL)
     assert service.process.wait(10) == 1
@@ -92,7 +92,7 @@ def test_no_process_outlives_the_service(service: Service) -> None:
     wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in children))  # noqa: PTH110
 
 
-def test_a_port_that_someone_listens_on_is_refused(service: Service) -> None:
+def test_a_port_in_use_is_refused(service: Service) -> None:
     port = service.ready["address"].rsplit(":", 1)[1]
     command = [sys.executable, str(PROGRAM), "--port", port, "--metrics-port", "0", "--processes", "2"]
     refused = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
@@ -100,7 +100,7 @@ def test_a_port_that_someone_listens_on_is_refused(service: Service) -> None:
     assert "Address already in use" in refused.stderr
 
 
-def test_metrics_of_a_process_that_hangs_are_an_error_and_not_a_part(service: Service) -> None:
+def test_metrics_with_a_hanging_process_are_an_error_and_not_a_partial_sum(service: Service) -> None:
     for pid in service.children():
         os.kill(pid, signal.SIGKILL)
     with pytest.raises((urllib.error.URLError, ConnectionError, socket.timeout)):
@@ -119,7 +119,7 @@ def test_readings_are_added_by_name() -> None:
     assert add("sequence_sum", [2**64 - 1, 2]) == 1
 
 
-def test_metrics_are_added_by_series_and_keep_their_comments() -> None:
+def test_metrics_are_added_by_series_with_their_comments() -> None:
     text = '# HELP a b\n# TYPE a counter\na{reason="x"} 2\nwse_uptime_seconds 1.5\n'
     assert add_metrics([text, text.replace("1.5", "3.5")]) == (
         '# HELP a b\n# TYPE a counter\na{reason="x"} 4\nwse_uptime_seconds 3.5\n'

@@ -83,7 +83,7 @@ def test_a_client_that_gets_events_at_the_limit_loses_points_for_its_pace(start:
     assert allowances == pytest.approx([1 - number / 10 for number in range(11)])
 
 
-def test_a_survey_of_many_connections_counts_each_once(start: Callable[..., Running]) -> None:
+def test_a_summary_of_many_connections_counts_each_once(start: Callable[..., Running]) -> None:
     running = start(shards=2)
     connections = [running.connect() for _ in range(600)]
     for connection in connections:

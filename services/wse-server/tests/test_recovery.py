@@ -43,15 +43,15 @@ def test_a_client_that_reconnects_gets_missed_messages_before_new_ones(running: 
     fresh = running.server.subscribe_with_recovery(first_id, ["a"])["topics"]["a"]
     assert (fresh["offset"], fresh["recoverable"], fresh["recovered"], fresh["count"]) == (-1, True, False, 0)
     publish(running, "a", range(5))
-    got = stamps(first, 5)
-    assert got == [("a", fresh["epoch"], number, number) for number in range(5)]
+    received = stamps(first, 5)
+    assert received == [("a", fresh["epoch"], number, number) for number in range(5)]
     first.close()
     publish(running, "a", range(5, 9))
     second, second_id = ready(running)
-    told = running.server.subscribe_with_recovery(second_id, ["a"], True, fresh["epoch"], 4)
+    outcome = running.server.subscribe_with_recovery(second_id, ["a"], True, fresh["epoch"], 4)
     publish(running, "a", range(9, 10))
-    assert told["recovered"]
-    assert told["topics"]["a"] == {
+    assert outcome["recovered"]
+    assert outcome["topics"]["a"] == {
         "epoch": fresh["epoch"],
         "offset": 8,
         "recoverable": True,
@@ -68,22 +68,22 @@ def test_a_client_that_cannot_recover_starts_anew(running: Running) -> None:
     assert position["offset"] == 99
     other = f"{int(position['epoch'], 16) ^ 1:08x}"
     for epoch, offset in [(position["epoch"], 5), (position["epoch"], 88), (position["epoch"], 500), (other, 99)]:
-        told = running.server.subscribe_with_recovery(connection_id, ["a"], True, epoch, offset)
-        assert (told["recovered"], told["topics"]["a"]["count"]) == (False, 0)
+        outcome = running.server.subscribe_with_recovery(connection_id, ["a"], True, epoch, offset)
+        assert (outcome["recovered"], outcome["topics"]["a"]["count"]) == (False, 0)
     assert running.server.subscribe_with_recovery(connection_id, ["a"], True, position["epoch"], 89)["recovered"]
     with pytest.raises(ValueError, match="hexadecimal"):
         running.server.subscribe_with_recovery(connection_id, ["a"], True, "xyz", 1)
 
 
-def test_patterns_and_servers_without_recovery_have_no_past(running: Running, start: Callable[..., Running]) -> None:
+def test_patterns_and_servers_without_recovery_have_no_history(running: Running, start: Callable[..., Running]) -> None:
     _, connection_id = ready(running)
-    told = running.server.subscribe_with_recovery(connection_id, ["a.*"], True, "00000000", 1)
-    assert told["recovered"] is False
-    assert told["topics"]["a.*"]["epoch"] is None
+    outcome = running.server.subscribe_with_recovery(connection_id, ["a.*"], True, "00000000", 1)
+    assert outcome["recovered"] is False
+    assert outcome["topics"]["a.*"]["epoch"] is None
     plain = start()
     connection, connection_id = ready(plain)
-    told = plain.server.subscribe_with_recovery(connection_id, ["a"])
-    assert told["topics"]["a"]["recoverable"] is False
+    outcome = plain.server.subscribe_with_recovery(connection_id, ["a"])
+    assert outcome["topics"]["a"]["recoverable"] is False
     plain.server.broadcast("a", '{"t":"tick"}')
     assert connection.recv(10) == '{"c":"U","t":"tick"}'
     assert plain.server.health_snapshot()["recovery_enabled"] is False
@@ -97,14 +97,14 @@ def test_the_history_shows_in_health_and_metrics(running: Running) -> None:
     assert "\nwse_recovery_topics 1\n" in running.server.prometheus_metrics()
 
 
-def answer(running: Running, connection_id: str, update: dict[str, Any]) -> None:
+def reply_to_update(running: Running, connection_id: str, update: dict[str, Any]) -> None:
     """Answers a client's `subscription_update` as an application does."""
     topics = update["topics"]
     recovery: Position = next(iter(update.get("recovery", {}).values()), {})
-    told = running.server.subscribe_with_recovery(
+    outcome = running.server.subscribe_with_recovery(
         connection_id, topics, bool(update.get("recover")), recovery.get("epoch"), recovery.get("offset")
     )
-    p = {"action": "subscribe", "success": True, "success_topics": topics, "recovery": told["topics"]}
+    p = {"action": "subscribe", "success": True, "success_topics": topics, "recovery": outcome["topics"]}
     running.server.send(connection_id, json.dumps({"c": "WSE", "t": "subscription_update", "p": p}))
 
 
@@ -115,7 +115,7 @@ async def serve(running: Running, numbers: list[int], total: int) -> int:
         for kind, connection_id, data in await asyncio.to_thread(running.server.drain_inbound, 64, 20):
             connections += kind == "auth_connect"
             if kind == "msg" and data["t"] == "subscription_update":
-                answer(running, connection_id, data["p"])
+                reply_to_update(running, connection_id, data["p"])
                 if not published:
                     published = 5
                     publish(running, "a", range(published))

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 from harness import DEADLINE_SECONDS, Running, message, wait_until
-from redis_server import PASSWORD, RedisServer, answer, command
+from redis_server import PASSWORD, RedisServer, command, read_reply
 from websockets.sync.client import ClientConnection
 
 
@@ -41,7 +41,7 @@ def subscriber(running: Running, *topics: str) -> ClientConnection:
 
 def interest(redis: RedisServer) -> int:
     """The number of channels and patterns with subscriptions in Redis."""
-    return len(redis.ask("PUBSUB", "CHANNELS")) + int(redis.ask("PUBSUB", "NUMPAT"))
+    return len(redis.execute("PUBSUB", "CHANNELS")) + int(redis.execute("PUBSUB", "NUMPAT"))
 
 
 def tick(number: int) -> str:
@@ -67,8 +67,8 @@ def test_subscribers_of_both_servers_get_publications_once_and_in_order(
     start: Callable[..., Running], redis: RedisServer
 ) -> None:
     one, other = (connected(start, redis, metrics_port=0) for _ in range(2))
-    here = subscriber(one, "a.b", "a.*")
-    there = subscriber(other, "a.b", "a.?", "*")
+    local_client = subscriber(one, "a.b", "a.*")
+    remote_client = subscriber(other, "a.b", "a.?", "*")
     wait_until(lambda: interest(redis) == 4)
     assert one.server.get_topic_interest("a.b") == 1
     one.server.broadcast_many("a.b", [tick(number) for number in range(1000)])
@@ -77,8 +77,8 @@ def test_subscribers_of_both_servers_get_publications_once_and_in_order(
     one.server.broadcast("end", tick(-1))
     other.server.broadcast("a.c", tick(-2))
     # The order between publications of the two servers is not defined.
-    assert [number for number in numbers(there, 1502) if number != -2] == [*range(1500), -1]
-    assert [number for number in numbers(here, 1501) if number != -2] == [*range(1500)]
+    assert [number for number in numbers(remote_client, 1502) if number != -2] == [*range(1500), -1]
+    assert [number for number in numbers(local_client, 1501) if number != -2] == [*range(1500)]
     wait_until(lambda: links(one)["queued"] == 0)
     stats = links(one)
     assert_balanced(stats)
@@ -96,18 +96,18 @@ def test_a_foreign_publication_in_redis_reaches_subscribers_unchanged(
     client = subscriber(running, "news.*", "news.es")
     wait_until(lambda: interest(redis) == 2)
     for text in ('{"t":"plain","p":1}', '{"t":"plain","p":1}', '{"t":"plain","p":{"é":2}}'):
-        assert redis.ask("PUBLISH", "wse:news.es", text) == 2
+        assert redis.execute("PUBLISH", "wse:news.es", text) == 2
         assert client.recv(DEADLINE_SECONDS) == text
-    assert redis.ask("PUBLISH", "wse:news.es", b"\xff") == 2
-    assert redis.ask("PUBLISH", "wse:news.es", b"\x01\xffheader") == 2
-    assert redis.ask("PUBLISH", "other:news.es", "not for us") == 0
-    assert redis.ask("PUBLISH", "wse:news.es", '{"t":"end"}') == 2
+    assert redis.execute("PUBLISH", "wse:news.es", b"\xff") == 2
+    assert redis.execute("PUBLISH", "wse:news.es", b"\x01\xffheader") == 2
+    assert redis.execute("PUBLISH", "other:news.es", "not for us") == 0
+    assert redis.execute("PUBLISH", "wse:news.es", '{"t":"end"}') == 2
     assert client.recv(DEADLINE_SECONDS) == '{"t":"end"}'
 
 
 def test_publications_can_be_read_by_other_redis_clients(start: Callable[..., Running], redis: RedisServer) -> None:
     running = connected(start, redis)
-    heard: list[bytes] = []
+    received: list[bytes] = []
     ready = threading.Event()
 
     def listen() -> None:
@@ -115,9 +115,9 @@ def test_publications_can_be_read_by_other_redis_clients(start: Callable[..., Ru
             lines = connection.makefile("rwb")
             lines.write(command("SUBSCRIBE", "wse:out"))
             lines.flush()
-            answer(lines)
+            read_reply(lines)
             ready.set()
-            heard.append(answer(lines)[2])
+            received.append(read_reply(lines)[2])
 
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()
@@ -125,19 +125,19 @@ def test_publications_can_be_read_by_other_redis_clients(start: Callable[..., Ru
     running.server.broadcast("out", tick(7))
     listener.join(DEADLINE_SECONDS)
     # The format of docs/PROTOCOL.md: a mark, the kind (a number follows), the origin, the number.
-    assert heard[0][:2] == b"\x01\x01"
-    assert heard[0][18:] == tick(7).encode()
+    assert received[0][:2] == b"\x01\x01"
+    assert received[0][18:] == tick(7).encode()
 
 
 def test_ended_subscriptions_are_removed_in_redis(start: Callable[..., Running], redis: RedisServer) -> None:
     running = connected(start, redis)
     client = subscriber(running, "a", "b[1]\\", "c*", "c**")
     wait_until(lambda: interest(redis) == 3)
-    assert sorted(redis.ask("PUBSUB", "CHANNELS")) == [b"wse:a", b"wse:b[1]\\"]
+    assert sorted(redis.execute("PUBSUB", "CHANNELS")) == [b"wse:a", b"wse:b[1]\\"]
     for connection_id in running.server.get_connections():
         assert running.server.unsubscribe_connection(connection_id, ["a", "c*"]) == 2
-    wait_until(lambda: redis.ask("PUBSUB", "CHANNELS") == [b"wse:b[1]\\"])
-    assert redis.ask("PUBSUB", "NUMPAT") == 1
+    wait_until(lambda: redis.execute("PUBSUB", "CHANNELS") == [b"wse:b[1]\\"])
+    assert redis.execute("PUBSUB", "NUMPAT") == 1
     client.close()
     wait_until(lambda: interest(redis) == 0)
 
@@ -146,14 +146,14 @@ def test_publications_without_redis_become_dead_letters_and_can_be_replayed(
     start: Callable[..., Running], redis: RedisServer
 ) -> None:
     one, other = (connected(start, redis, metrics_port=0) for _ in range(2))
-    here, there = subscriber(one, "a"), subscriber(other, "a")
+    local_client, remote_client = subscriber(one, "a"), subscriber(other, "a")
     wait_until(lambda: one.server.get_topic_interest("a") == 1)
     redis.kill()
     one.wait(lambda: not one.server.redis_connected())
     for number in range(50):
         one.server.broadcast("a", tick(number))
     # Subscribers of the same server don't wait for Redis.
-    assert numbers(here, 50) == list(range(50))
+    assert numbers(local_client, 50) == list(range(50))
     wait_until(lambda: one.server.health_snapshot()["redis_dlq_size"] == 50)
     entries = one.server.get_dlq_entries()
     assert [entry["channel"] for entry in entries] == ["wse:a"] * 50
@@ -165,18 +165,18 @@ def test_publications_without_redis_become_dead_letters_and_can_be_replayed(
     assert redis.start()
     one.wait(one.server.redis_connected)
     other.wait(other.server.redis_connected)
-    wait_until(lambda: redis.ask("LLEN", "wse:dlq:a") == 50)
-    assert 0 < redis.ask("TTL", "wse:dlq:a") <= 7 * 24 * 3600
+    wait_until(lambda: redis.execute("LLEN", "wse:dlq:a") == 50)
+    assert 0 < redis.execute("TTL", "wse:dlq:a") <= 7 * 24 * 3600
     wait_until(lambda: one.server.get_topic_interest("a") == 1)
     assert other.server.replay_dlq("a", 20) == 20
     # Replayed messages are removed from the list after the call; another instance could find them until then.
-    wait_until(lambda: redis.ask("LLEN", "wse:dlq:a") == 30)
+    wait_until(lambda: redis.execute("LLEN", "wse:dlq:a") == 30)
     assert one.server.replay_dlq("a") == 30
-    assert numbers(there, 50) == list(range(50))
-    wait_until(lambda: redis.ask("LLEN", "wse:dlq:a") == 0)
+    assert numbers(remote_client, 50) == list(range(50))
+    wait_until(lambda: redis.execute("LLEN", "wse:dlq:a") == 0)
     assert one.server.replay_dlq("a") == 0
     one.server.broadcast("a", tick(50))
-    assert numbers(here, 1) == [50]
+    assert numbers(local_client, 1) == [50]
     stats = links(one)
     assert_balanced(stats)
     assert stats["dropped"]["unreachable"] == 50
@@ -194,15 +194,15 @@ def test_a_password_is_used_and_never_printed(
         wrong = start(metrics_port=0)
         wrong.server.connect_redis(f"redis://:{quote(PASSWORD, safe='')}2@127.0.0.1:{redis.port}")
         wait_until(
-            lambda: re.search(rb"cmdstat_auth:.*failed_calls=[1-9]", redis.ask("INFO", "commandstats")) is not None
+            lambda: re.search(rb"cmdstat_auth:.*failed_calls=[1-9]", redis.execute("INFO", "commandstats")) is not None
         )
         assert not wrong.server.redis_connected()
-        told = repr(wrong.server.health_snapshot()) + wrong.server.prometheus_metrics() + repr(links(wrong))
+        printed = repr(wrong.server.health_snapshot()) + wrong.server.prometheus_metrics() + repr(links(wrong))
         wrong.server.stop()
     finally:
         redis.kill()
-    told += "".join(capfd.readouterr())
-    assert "s3cret" not in told
+    printed += "".join(capfd.readouterr())
+    assert "s3cret" not in printed
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_password_is_used_and_never_printed(
         ("redis://localhost?password=hunter2", "nothing may follow"),
     ],
 )
-def test_a_url_that_is_none_is_refused_without_its_secrets(running: Running, url: str, why: str) -> None:
+def test_an_invalid_url_is_refused_without_printing_its_secrets(running: Running, url: str, why: str) -> None:
     with pytest.raises(ValueError, match=why) as raised:
         running.server.connect_redis(url)
     assert "hunter2" not in str(raised.value)
@@ -234,7 +234,7 @@ def test_a_server_has_one_redis_and_only_while_it_runs(start: Callable[..., Runn
         running.server.connect_redis(redis.url)
     running.server.stop()
     assert running.server.redis_connected() is False
-    wait_until(lambda: len(redis.ask("CLIENT", "LIST").splitlines()) == 1)
+    wait_until(lambda: len(redis.execute("CLIENT", "LIST").splitlines()) == 1)
     with pytest.raises(RuntimeError, match="stopped"):
         running.server.replay_dlq("a")
     # After a restart the server has no Redis.
@@ -251,11 +251,11 @@ def test_the_health_snapshot_and_the_metrics_include_redis(start: Callable[..., 
     assert snapshot["redis_connected"] is False
     assert "wse_redis" not in alone.server.prometheus_metrics()
     one, other = (connected(start, redis) for _ in range(2))
-    there = subscriber(other, "a")
+    remote_client = subscriber(other, "a")
     wait_until(lambda: interest(redis) == 1)
     one.server.broadcast_many("a", [tick(0), tick(1), tick(2)])
     one.server.broadcast("nobody", tick(3))
-    assert numbers(there, 3) == [0, 1, 2]
+    assert numbers(remote_client, 3) == [0, 1, 2]
     wait_until(lambda: one.server.health_snapshot()["redis_messages_dropped"] == 1)
     snapshot = one.server.health_snapshot()
     assert {name: value for name, value in snapshot.items() if name.startswith("redis_")} == {
@@ -280,9 +280,9 @@ def test_the_health_snapshot_and_the_metrics_include_redis(start: Callable[..., 
 def test_stamps_go_with_their_messages(start: Callable[..., Running], redis: RedisServer) -> None:
     one = connected(start, redis, recovery_enabled=True)
     other = connected(start, redis)
-    there = subscriber(other, "a")
+    remote_client = subscriber(other, "a")
     wait_until(lambda: interest(redis) == 1)
     one.server.broadcast_many("a", [tick(0), tick(1)])
-    stamps = [message(there) for _ in range(2)]
+    stamps = [message(remote_client) for _ in range(2)]
     assert [(stamp["tp"], stamp["o"]) for stamp in stamps] == [("a", 0), ("a", 1)]
     assert stamps[0]["e"] == stamps[1]["e"]

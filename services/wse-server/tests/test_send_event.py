@@ -235,7 +235,7 @@ def test_events_over_the_rate_are_dropped_counted_and_reported(start: Callable[.
     assert message(connection)["p"]["limits"]["rate_limit_capacity"] == 10
 
 
-def test_a_rate_limit_that_makes_no_sense_is_refused(start: Callable[..., Running]) -> None:
+def test_an_invalid_rate_limit_is_refused(start: Callable[..., Running]) -> None:
     for wrong in ({"rate_limit_capacity": 0.5}, {"rate_limit_capacity": math.nan}, {"rate_limit_refill": -1.0}):
         with pytest.raises(ValueError, match="rate_limit"):
             start(**wrong)

@@ -28,7 +28,7 @@ def transform(event: dict[str, Any], types: dict[str, str] | None = None) -> dic
     return rust_transform_event(event, 7, {} if types is None else types)
 
 
-def test_an_envelope_is_given_back_itself_with_a_number() -> None:
+def test_an_envelope_is_returned_itself_with_a_sequence_number() -> None:
     event: dict[str, Any] = {"v": 1, "t": "x", "p": {}, "id": "1", "ts": "2"}
     assert transform(event) is event
     assert event["seq"] == 7
@@ -64,7 +64,7 @@ def test_missing_ids_and_times_are_generated() -> None:
     assert first["t"] == "unknown"
 
 
-def test_metadata_comes_before_the_event_and_stays_out_of_the_payload() -> None:
+def test_metadata_takes_precedence_and_stays_out_of_the_payload() -> None:
     event = {"event_type": "a", "event_id": 1, "x": 2, "_metadata": {"event_id": uuid.UUID(int=5), "priority": 3}}
     made = transform(event)
     assert (made["id"], made["pri"], made["event_version"]) == (str(uuid.UUID(int=5)), 3, 1)
@@ -81,7 +81,7 @@ def test_types_are_mapped_or_in_lower_case() -> None:
     assert transform({"event_type": Colour.RED})["t"] == "red"
 
 
-def test_a_category_is_the_types_unless_it_is_given() -> None:
+def test_the_category_follows_from_the_type_unless_it_is_given() -> None:
     for name, expected in (("error", "WSE"), ("a_snapshot", "S"), ("trade", "U")):
         assert transform({"event_type": name})["c"] == expected
     assert transform({"event_type": "error", "c": "X"})["c"] == "X"
@@ -134,7 +134,7 @@ def test_the_payload_is_a_copy() -> None:
     assert payload == {"a": 1, "inner": {"b": 2}}
 
 
-def test_a_value_that_is_no_envelope_raises() -> None:
+def test_a_value_without_json_equivalent_raises() -> None:
     loop: list[Any] = []
     loop.append(loop)
     with pytest.raises(ValueError, match="nested more than 64 deep, or contains itself"):
@@ -233,22 +233,22 @@ DO_NOT: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("criteria", HOLD, ids=str)
-def test_criteria_that_hold(criteria: dict[str, Any]) -> None:
+def test_matching_criteria(criteria: dict[str, Any]) -> None:
     assert rust_match_event(EVENT, criteria) is True
 
 
 @pytest.mark.parametrize("criteria", DO_NOT, ids=str)
-def test_criteria_that_do_not_hold(criteria: dict[str, Any]) -> None:
+def test_criteria_that_do_not_match(criteria: dict[str, Any]) -> None:
     assert rust_match_event(EVENT, criteria) is False
 
 
 @pytest.mark.parametrize(
-    ("criteria", "words"),
+    ("criteria", "reason"),
     [
         ({"$and": 5}, r"\$and takes a list of criteria, and was given 5"),
         ({"$or": [5]}, r"\$or takes a list of criteria, and was given 5"),
         ({"a": {"$in": 1}}, r"\$in takes a list, and was given 1"),
-        ({"a": {"$exists": "yes"}}, r"\$exists takes a truth value, and was given yes"),
+        ({"a": {"$exists": "yes"}}, r"\$exists takes true or false, and was given yes"),
         ({"s": {"$regex": 5}}, r"\$regex takes text, and was given 5"),
         ({"s": {"$contains": 5}}, r"\$contains takes text, and was given 5"),
         ({"s": {"$endswith": "x" * 99, "$startswith": ["y" * 99]}}, None),
@@ -256,21 +256,21 @@ def test_criteria_that_do_not_hold(criteria: dict[str, Any]) -> None:
         ({"a": {5: 1}}, "a key of the criteria is 5: give text"),
     ],
 )
-def test_operands_of_another_type_raise(criteria: dict[str, Any], words: str | None) -> None:
-    if words is None:
+def test_operands_of_another_type_raise(criteria: dict[str, Any], reason: str | None) -> None:
+    if reason is None:
         assert rust_match_event(EVENT, criteria) is False
         return
-    with pytest.raises(TypeError, match=words):
+    with pytest.raises(TypeError, match=reason):
         rust_match_event(EVENT, criteria)
 
 
 def test_patterns_that_cannot_be_used_raise() -> None:
-    for pattern, words in (("(", "unclosed group"), ("(?=h)", "look-around"), ("x" * 5000, "5000 bytes")):
-        with pytest.raises(ValueError, match=words):
+    for pattern, reason in (("(", "unclosed group"), ("(?=h)", "look-around"), ("x" * 5000, "5000 bytes")):
+        with pytest.raises(ValueError, match=reason):
             rust_match_event(EVENT, {"s": {"$regex": pattern}})
 
 
-def test_criteria_may_be_nested_only_so_deep() -> None:
+def test_criteria_nested_too_deep_are_refused() -> None:
     criteria: dict[str, Any] = {"a": 1}
     for _ in range(31):
         criteria = {"$and": [criteria]}
@@ -308,7 +308,7 @@ class Emptying:
     __hash__ = None  # type: ignore[assignment]
 
 
-def test_criteria_that_change_meanwhile_count_as_they_were() -> None:
+def test_criteria_that_change_during_a_match_are_evaluated_unchanged() -> None:
     criteria: dict[str, Any] = {"a": 1, "b": 2, "c": 3}
     assert rust_match_event({"a": Emptying(criteria), "b": 2, "c": 3}, criteria)
     criteria = {"a": 1, "b": 2}
@@ -318,22 +318,32 @@ def test_criteria_that_change_meanwhile_count_as_they_were() -> None:
 def plain_match(event: dict[str, Any], criteria: dict[str, Any]) -> bool:
     """A model of the same rules in Python, for scalars."""
 
-    def holds(name: str, operator: str, wanted: Any) -> bool:
-        there = name in event
+    def holds(name: str, operator: str, operand_value: Any) -> bool:
+        is_present = name in event
         value = event.get(name)
         if operator in ("$in", "$nin"):
-            return (there and value in wanted) == (operator == "$in")
+            return (is_present and value in operand_value) == (operator == "$in")
         if operator in ("$eq", "$ne"):
-            return bool(value == wanted) == (operator == "$eq")
-        if not there or isinstance(value, str) != isinstance(wanted, str) or value is None or wanted is None:
+            return bool(value == operand_value) == (operator == "$eq")
+        if (
+            not is_present
+            or isinstance(value, str) != isinstance(operand_value, str)
+            or value is None
+            or operand_value is None
+        ):
             return False
-        order = {"$gt": value > wanted, "$gte": value >= wanted, "$lt": value < wanted, "$lte": value <= wanted}
+        order = {
+            "$gt": value > operand_value,
+            "$gte": value >= operand_value,
+            "$lt": value < operand_value,
+            "$lte": value <= operand_value,
+        }
         return bool(order[operator])
 
     return all(
         holds(name, operator, operand)
-        for name, wanted in criteria.items()
-        for operator, operand in (wanted if isinstance(wanted, dict) else {"$eq": wanted}).items()
+        for name, operand_value in criteria.items()
+        for operator, operand in (operand_value if isinstance(operand_value, dict) else {"$eq": operand_value}).items()
     )
 
 

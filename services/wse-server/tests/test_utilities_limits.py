@@ -132,7 +132,7 @@ def test_a_cleanup_forgets_ids_by_age() -> None:
     assert not sequencer.is_duplicate("a")
 
 
-def test_a_window_and_an_age_that_make_no_sense_are_refused() -> None:
+def test_an_invalid_window_and_an_invalid_age_are_refused() -> None:
     for window in (-1, 0, 10**8):
         with pytest.raises(ValueError, match=f"window_size is {window}"):
             RustSequencer(window)
@@ -148,7 +148,7 @@ def test_a_window_and_an_age_that_make_no_sense_are_refused() -> None:
         RustSequencer(1).is_duplicate("\ud800")
 
 
-def test_the_first_event_sets_where_a_topic_begins_and_events_in_order_come_out_at_once() -> None:
+def test_a_topic_begins_with_its_first_event_and_events_in_order_are_returned_at_once() -> None:
     sequencer = RustEventSequencer()
     first, second = {"a": object()}, object()
     out = sequencer.process_sequenced_event("x", 5, first)
@@ -224,7 +224,7 @@ def test_a_sequencer_refuses_values_out_of_bounds() -> None:
         RustEventSequencer(max_out_of_order=1_000_000)
 
 
-def test_the_highest_priority_comes_first_and_of_equals_the_earliest() -> None:
+def test_the_highest_priority_is_first_and_among_equals_the_earliest() -> None:
     queue = RustPriorityQueue(4)
     pushed = [queue.push(*item) for item in ((5, "a"), (10, "b"), (5, "c"), (-3, "d"), (99, "e"))]
     assert pushed == [True, True, True, True, False]
@@ -247,7 +247,7 @@ def test_a_priority_is_rounded_to_the_nearest_level_and_up_on_ties() -> None:
     assert [levels[tie] for tie in (9, 4, 2)] == [10, 5, 3]
 
 
-def test_a_full_queue_drops_the_oldest_of_the_least_urgent_level_that_may_go() -> None:
+def test_a_full_queue_drops_the_oldest_of_the_least_urgent_droppable_level() -> None:
     queue = RustPriorityMessageQueue(5, 10)
     for message, priority in (("a", 5), ("b", 3), ("c", 1), ("d", 1), ("e", 10)):
         queue.enqueue(message, priority)
@@ -256,14 +256,14 @@ def test_a_full_queue_drops_the_oldest_of_the_least_urgent_level_that_may_go() -
     assert queue.get_stats()["dropped_by_priority"] == {10: 0, 8: 0, 5: 1, 3: 1, 1: 2}
 
 
-def test_a_less_urgent_newcomer_still_takes_the_place_of_a_normal_message() -> None:
+def test_a_less_urgent_new_message_still_replaces_a_normal_one() -> None:
     queue = RustPriorityMessageQueue(2)
     assert [queue.enqueue(message) for message in "ab"] == [True, True]
     assert queue.enqueue("c", 1)
     assert queue.dequeue_batch() == [(5, "b"), (1, "c")]
 
 
-def test_a_newcomer_is_dropped_where_only_urgent_messages_wait() -> None:
+def test_a_new_message_is_dropped_when_only_urgent_ones_are_queued() -> None:
     queue = RustPriorityMessageQueue(2)
     assert [queue.enqueue("a", 10), queue.enqueue("b", 8)] == [True, True]
     assert [queue.enqueue("c", 10), queue.enqueue("d", 1)] == [False, False]
@@ -302,7 +302,7 @@ def test_the_books_of_a_queue() -> None:
     assert queue.get_stats()["oldest_message_age"] is None
 
 
-def test_queues_refuse_sizes_that_make_no_sense() -> None:
+def test_queues_refuse_invalid_sizes() -> None:
     for make in (lambda: RustPriorityQueue(10**8), lambda: RustPriorityMessageQueue(10**8)):
         with pytest.raises(ValueError, match="max_size is 100000000"):
             make()
@@ -316,14 +316,14 @@ def test_queues_refuse_sizes_that_make_no_sense() -> None:
 class Holder:
     """An object that can be part of a cycle and have weak references."""
 
-    held: Any = None
+    referenced: Any = None
 
 
-def test_a_container_that_holds_itself_is_collected() -> None:
+def test_a_container_that_contains_itself_is_collected() -> None:
     watched = []
     for container in (RustPriorityQueue(1), RustPriorityMessageQueue(1), RustEventSequencer()):
         holder = Holder()
-        holder.held = container
+        holder.referenced = container
         if isinstance(container, RustPriorityQueue):
             container.push(1, holder)
         elif isinstance(container, RustPriorityMessageQueue):

@@ -8,16 +8,16 @@ use tokio::time::timeout;
 use crate::api::ClusterApi;
 
 /// Longest time for reading a log. Logs are read in parallel, since the operator has ten seconds to stop.
-pub(super) const LONGEST: Duration = Duration::from_secs(3);
+pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(3);
 /// Number of lines that a message quotes.
-const QUOTED: usize = 20;
+const QUOTED_LINES: usize = 20;
 
 /// Writes a container's log to a file, including the log before its last restart. If the log can't be read, the file
 /// contains the reason.
-pub(super) async fn keep(api: &ClusterApi, pod: &str, container: &str, path: &Path) {
-    let text = match timeout(LONGEST, text(api, pod, container)).await {
+pub(super) async fn store_log(api: &ClusterApi, pod: &str, container: &str, path: &Path) {
+    let text = match timeout(READ_TIMEOUT, text(api, pod, container)).await {
         Ok(text) => text,
-        Err(_) => format!("(the log of pod {pod} did not come within {} s)\n", LONGEST.as_secs()),
+        Err(_) => format!("(the log of pod {pod} could not be read within {} s)\n", READ_TIMEOUT.as_secs()),
     };
     if let Err(error) = fs::write(path, text) {
         eprintln!("ladder: failed to write {}: {error}", path.display());
@@ -27,7 +27,7 @@ pub(super) async fn keep(api: &ClusterApi, pod: &str, container: &str, path: &Pa
 async fn text(api: &ClusterApi, pod: &str, container: &str) -> String {
     let before = api.log(pod, container, true).await.map(|text| format!("{text}\n(container {container} restarted)\n"));
     let now = api.log(pod, container, false).await;
-    let now = now.unwrap_or_else(|error| format!("(its log went with pod {pod}: {error})\n"));
+    let now = now.unwrap_or_else(|error| format!("(the log of pod {pod} can't be read any more: {error})\n"));
     before.unwrap_or_default() + &now
 }
 
@@ -35,5 +35,5 @@ async fn text(api: &ClusterApi, pod: &str, container: &str) -> String {
 pub(super) fn last_output(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    lines[lines.len().saturating_sub(QUOTED)..].iter().map(|line| format!("\n    {line}")).collect()
+    lines[lines.len().saturating_sub(QUOTED_LINES)..].iter().map(|line| format!("\n    {line}")).collect()
 }

@@ -12,10 +12,10 @@ use crate::{
 };
 
 /// Longest wait after a failure that rarely resolves itself.
-const DOUBTFUL: Duration = Duration::from_secs(30);
+const DOUBTFUL_WAIT: Duration = Duration::from_secs(30);
 
 /// The result of one look at the cluster.
-pub(super) enum Look<T> {
+pub(super) enum Readiness<T> {
     /// The awaited object is there.
     Done(T),
     /// Another party changed something that it needs.
@@ -26,7 +26,11 @@ pub(super) enum Look<T> {
 
 impl Kubernetes {
     /// Calls `look` at every change until the object is there, or waiting is pointless.
-    pub(super) async fn await_patiently<T>(&self, name: &str, look: impl Fn(&Caches) -> Look<T>) -> Result<T, Error> {
+    pub(super) async fn wait_for_pods<T>(
+        &self,
+        name: &str,
+        look: impl Fn(&Caches) -> Readiness<T>,
+    ) -> Result<T, Error> {
         let not_ready = |reason: String| Error::NotReady { name: name.into(), reason, log: String::new() };
         let deadline = Instant::now() + self.start_deadline;
         let mut doubted_at: Option<Instant> = None;
@@ -35,13 +39,13 @@ impl Kubernetes {
             changes.mark_unchanged();
             let now = Instant::now();
             let pod_failure = match look(&self.caches) {
-                Look::Done(answer) => return Ok(answer),
-                Look::Interrupted(description) => return Err(Error::Interrupted(description)),
-                Look::NotYet(pod_failure) => pod_failure,
+                Readiness::Done(result) => return Ok(result),
+                Readiness::Interrupted(description) => return Err(Error::Interrupted(description)),
+                Readiness::NotYet(pod_failure) => pod_failure,
             };
             doubted_at = (pod_failure.outlook == Outlook::Doubtful).then(|| doubted_at.unwrap_or(now));
             let given_up =
-                doubted_at.is_some_and(|at| now >= at + DOUBTFUL) || pod_failure.outlook == Outlook::Hopeless;
+                doubted_at.is_some_and(|at| now >= at + DOUBTFUL_WAIT) || pod_failure.outlook == Outlook::Hopeless;
             if given_up {
                 return Err(not_ready(pod_failure.description));
             }
@@ -52,7 +56,7 @@ impl Kubernetes {
                     self.start_deadline.as_secs()
                 )));
             }
-            let until = doubted_at.map_or(deadline, |at| deadline.min(at + DOUBTFUL));
+            let until = doubted_at.map_or(deadline, |at| deadline.min(at + DOUBTFUL_WAIT));
             // A timeout leads to another look, as a change does.
             let _ = timeout_at(until, changes.changed()).await;
         }

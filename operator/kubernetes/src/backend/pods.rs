@@ -3,31 +3,31 @@
 use bench_format::pod::{Pod as PodEvidence, PodRole};
 use k8s_openapi::api::core::v1::Pod;
 
-use super::{Kubernetes, Serves};
+use super::{Kubernetes, ServingPod};
 use crate::{
     pod_end::{Role, index_of},
     pod_failure::{container, pod_name},
 };
 
 /// The quality-of-service class whose pods are guaranteed the CPU that they request.
-const PROMISED: &str = "Guaranteed";
+const GUARANTEED: &str = "Guaranteed";
 
 impl Kubernetes {
     /// The companions of the service, in the order in which they were started.
-    pub(super) fn companions(&self) -> impl Iterator<Item = &Serves> {
-        self.behind.iter().filter(|serves| serves.known.role == Role::Companion)
+    pub(super) fn companions(&self) -> impl Iterator<Item = &ServingPod> {
+        self.dependencies.iter().filter(|serving_pod| serving_pod.known.role == Role::Companion)
     }
 
     /// Every pod of the trial, in its current state in the cluster.
     pub(super) fn pods_evidence(&self) -> Vec<PodEvidence> {
-        let serving = self.service.iter().chain(&self.behind).filter_map(|serves| {
-            let pod = self.pod(&serves.known.uid)?;
-            let (role, companion) = match serves.known.role {
+        let serving = self.service.iter().chain(&self.dependencies).filter_map(|serving_pod| {
+            let pod = self.pod(&serving_pod.known.uid)?;
+            let (role, companion) = match serving_pod.known.role {
                 Role::Service => (PodRole::Service, None),
-                Role::Companion => (PodRole::Companion, Some(serves.name.clone())),
+                Role::Companion => (PodRole::Companion, Some(serving_pod.name.clone())),
                 Role::Inference => (PodRole::Inference, None),
             };
-            let cpus_allowed = serves.cpus_allowed.clone();
+            let cpus_allowed = serving_pod.cpus_allowed.clone();
             Some(PodEvidence { cpus_allowed, companion, ..pod_evidence(&pod, role, None) })
         });
         let workers = self
@@ -39,18 +39,20 @@ impl Kubernetes {
     }
 
     /// Why the CPU of the service or of a companion is not guaranteed; `None` if it is guaranteed for all.
-    pub(super) fn not_promised(&self) -> Option<String> {
-        let class = |serves: &Serves| self.pod(&serves.known.uid).map(|pod| qos_class(&pod)).unwrap_or_default();
-        let description = |whose: &str, class: String| {
-            let promised = class == PROMISED;
-            (!promised).then(|| {
-                format!("{whose} has quality of service {class}: its CPU isn't promised; set requests = limits")
+    pub(super) fn unguaranteed_cpu(&self) -> Option<String> {
+        let class =
+            |serving_pod: &ServingPod| self.pod(&serving_pod.known.uid).map(|pod| qos_class(&pod)).unwrap_or_default();
+        let description = |owner: &str, class: String| {
+            let guaranteed = class == GUARANTEED;
+            (!guaranteed).then(|| {
+                format!("{owner} has quality of service {class}: its CPU isn't guaranteed; set requests = limits")
             })
         };
         let of_service = self.service.as_ref().map(class).unwrap_or_default();
         description("the service's pod", of_service).or_else(|| {
-            self.companions()
-                .find_map(|serves| description(&format!("the pod of companion {}", serves.name), class(serves)))
+            self.companions().find_map(|serving_pod| {
+                description(&format!("the pod of companion {}", serving_pod.name), class(serving_pod))
+            })
         })
     }
 }
@@ -78,7 +80,7 @@ fn container_of(role: PodRole) -> &'static str {
 fn pod_evidence(pod: &Pod, role: PodRole, worker: Option<u32>) -> PodEvidence {
     let name = container_of(role);
     let status = container(pod, name);
-    let asked = pod.spec.iter().flat_map(|spec| &spec.containers).find(|container| container.name == name);
+    let specified = pod.spec.iter().flat_map(|spec| &spec.containers).find(|container| container.name == name);
     PodEvidence {
         name: pod_name(pod),
         role,
@@ -87,7 +89,7 @@ fn pod_evidence(pod: &Pod, role: PodRole, worker: Option<u32>) -> PodEvidence {
         node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default(),
         qos_class: qos_class(pod),
         cpus_allowed: String::new(),
-        image: asked.and_then(|container| container.image.clone()).unwrap_or_default(),
+        image: specified.and_then(|container| container.image.clone()).unwrap_or_default(),
         image_digest: status.map(|status| status.image_id.clone()).unwrap_or_default(),
         restarts: status.map_or(0, |status| u32::try_from(status.restart_count).unwrap_or(0)),
         throttled_periods: None,

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use operator::backend::{Error, WorkersSpec};
 use tokio::time::Instant;
 
-use super::{ECHO, Kubernetes, Workers, elsewhere, logs, patience::Look};
+use super::{Kubernetes, WATCH_TIMEOUT, Workers, logs, patience::Readiness, remote_error};
 use crate::{
     caches::Caches,
     journal::Original,
@@ -17,19 +17,19 @@ use crate::{
 
 impl Kubernetes {
     pub(super) async fn release_workers(&mut self, spec: &WorkersSpec) -> Result<(), Error> {
-        let no_job = || Error::Elsewhere {
+        let no_job = || Error::Remote {
             what: format!("find the Job of {}", spec.trial),
             reason: "cluster.yaml has none; the plan changed since it was written".into(),
         };
         let job = self.cluster.job(&spec.trial).map(|job| job.job.clone()).ok_or_else(no_job)?;
-        let found = self.api.job(&job).await.map_err(elsewhere)?;
-        let unusable = |reason: String| Error::Elsewhere { what: format!("release Job {job}"), reason };
+        let found = self.api.job(&job).await.map_err(remote_error)?;
+        let unusable = |reason: String| Error::Remote { what: format!("release Job {job}"), reason };
         if let Some(over) = job_over(&found) {
-            return Err(unusable(format!("it has ended for good, {over}; a new run.id makes new Jobs")));
+            return Err(unusable(format!("it has ended, {over}; a new run.id creates new Jobs")));
         }
         let parallelism = found.spec.as_ref().and_then(|spec| spec.parallelism).unwrap_or(1);
         if u32::try_from(parallelism) != Ok(spec.count) {
-            return Err(unusable(format!("it makes {parallelism} pods and the plan wants {} workers", spec.count)));
+            return Err(unusable(format!("it creates {parallelism} pods, but the plan needs {} workers", spec.count)));
         }
         // The chart creates Jobs suspended. If this one is released already, another party did it.
         self.note(Original::Job { name: job.clone(), suspend: true })?;
@@ -38,7 +38,7 @@ impl Kubernetes {
         if !is_suspended(&found) {
             self.set_suspended(&job, true).await?;
         }
-        self.wait_until_gone("the workers", |pod| self.is_of_a_job(pod)).await?;
+        self.wait_until_removed("the workers", |pod| self.is_of_a_job(pod)).await?;
         self.set_suspended(&job, false).await?;
         let pods = self.running_workers(&job, spec.count).await?;
         if let Some(workers) = &mut self.workers {
@@ -52,7 +52,7 @@ impl Kubernetes {
         let api = &self.api;
         let logs = known.pods.iter().map(|(index, (pod, _))| {
             let path = folder.join(format!("{index}.log"));
-            async move { logs::keep(api, pod, "worker", &path).await }
+            async move { logs::store_log(api, pod, "worker", &path).await }
         });
         join_all(logs).await;
         if let Err(error) = self.api.suspend(&known.job, true).await {
@@ -61,27 +61,28 @@ impl Kubernetes {
     }
 
     async fn set_suspended(&self, job: &str, suspend: bool) -> Result<(), Error> {
-        self.api.suspend(job, suspend).await.map_err(elsewhere)?;
-        let shown =
-            self.wait_for(Instant::now() + ECHO, |caches| (is_suspended(&*caches.job(job)?) == suspend).then_some(()));
+        self.api.suspend(job, suspend).await.map_err(remote_error)?;
+        let shown = self.wait_for(Instant::now() + WATCH_TIMEOUT, |caches| {
+            (is_suspended(&*caches.job(job)?) == suspend).then_some(())
+        });
         shown.await.ok_or_else(|| {
-            Error::Interrupted(format!("Job {job} doesn't keep suspend: {suspend}: somebody else sets it"))
+            Error::Interrupted(format!("Job {job} doesn't keep suspend: {suspend}: another client changes it"))
         })
     }
 
     /// Waits until every index has a pod whose container runs.
     async fn running_workers(&self, job: &str, count: u32) -> Result<BTreeMap<u32, (String, String)>, Error> {
-        self.await_patiently(&format!("workers of Job {job}"), |caches| look(caches, job, count)).await
+        self.wait_for_pods(&format!("workers of Job {job}"), |caches| look(caches, job, count)).await
     }
 }
 
-fn look(caches: &Caches, job: &str, count: u32) -> Look<BTreeMap<u32, (String, String)>> {
-    let Some(now) = caches.job(job) else { return Look::Interrupted(format!("Job {job} was deleted")) };
+fn look(caches: &Caches, job: &str, count: u32) -> Readiness<BTreeMap<u32, (String, String)>> {
+    let Some(now) = caches.job(job) else { return Readiness::Interrupted(format!("Job {job} was deleted")) };
     if is_suspended(&now) {
-        return Look::Interrupted(format!("somebody suspended Job {job} while its workers were to start"));
+        return Readiness::Interrupted(format!("another client suspended Job {job} while its workers were starting"));
     }
     if let Some(over) = job_over(&now) {
-        return Look::NotYet(PodFailure { description: over, outlook: Outlook::Hopeless });
+        return Readiness::NotYet(PodFailure { description: over, outlook: Outlook::Hopeless });
     }
     let (pods, events) = (pods_of(caches, job), caches.events());
     let running: BTreeMap<u32, (String, String)> = pods
@@ -90,11 +91,11 @@ fn look(caches: &Caches, job: &str, count: u32) -> Look<BTreeMap<u32, (String, S
         .filter_map(|pod| Some((index_of(pod)?, (pod_name(pod), pod.metadata.uid.clone()?))))
         .collect();
     if running.len() as u64 == u64::from(count) {
-        return Look::Done(running);
+        return Readiness::Done(running);
     }
     let pod_failures = pods.iter().filter(|pod| !runs(pod)).map(|pod| pod_failure::of_pod(pod, &events));
-    Look::NotYet(pod_failures.max_by_key(|pod_failure| pod_failure.outlook).unwrap_or_else(|| {
-        let warning = pod_failure::last_warning(job, &events).unwrap_or_else(|| "no event says why".into());
+    Readiness::NotYet(pod_failures.max_by_key(|pod_failure| pod_failure.outlook).unwrap_or_else(|| {
+        let warning = pod_failure::last_warning(job, &events).unwrap_or_else(|| "no event gives a reason".into());
         PodFailure {
             description: format!("Job {job} made {} of {count} pods: {warning}", pods.len()),
             outlook: Outlook::Open,

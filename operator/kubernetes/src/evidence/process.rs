@@ -18,7 +18,7 @@ use operator::backend::local::{cgroup::found_in, process};
 pub enum Error {
     /// No process of a service was found.
     #[error(
-        "no process of a service is here; does this container share the service's process namespace (in a pod: \
+        "no process of a service was found; does this container share the service's process namespace (in a pod: \
          shareProcessNamespace: true), and does the service run?"
     )]
     NoService,
@@ -82,14 +82,14 @@ impl Service {
         let rss_bytes = process::rss_bytes(pid).map_err(failed("memory"))?;
         let affinity = f64::from(count(&self.cpus_allowed()).max(1));
         let quota = cgroup.as_ref().and_then(|cgroup| cgroup.quota_cpus());
-        let held = cgroup.as_deref().filter(|_| quota.is_some());
+        let quota_cgroup = cgroup.as_deref().filter(|_| quota.is_some());
         Ok(Usage {
             pid,
             cpu_ns,
             rss_bytes,
             cpu_limit: quota.map_or(affinity, |quota| quota.min(affinity)),
-            throttled_periods: held.and_then(|cgroup| cgroup.throttled_periods()),
-            periods: held.and_then(|cgroup| cgroup.periods()),
+            throttled_periods: quota_cgroup.and_then(|cgroup| cgroup.throttled_periods()),
+            periods: quota_cgroup.and_then(|cgroup| cgroup.periods()),
         })
     }
 
@@ -102,9 +102,10 @@ impl Service {
 }
 
 fn choose(processes: &[ProcessIdentity], own: u32) -> Option<u32> {
-    let first = || processes.iter().filter(|caches| caches.parent == 0 && caches.pid != own);
-    let beside_the_pods = first().filter(|caches| caches.pid != 1).min_by_key(|caches| (caches.started, caches.pid));
-    beside_the_pods.or_else(|| first().next()).map(|caches| caches.pid)
+    let first = || processes.iter().filter(|identity| identity.parent == 0 && identity.pid != own);
+    let apart_from_the_pods =
+        first().filter(|identity| identity.pid != 1).min_by_key(|identity| (identity.started, identity.pid));
+    apart_from_the_pods.or_else(|| first().next()).map(|identity| identity.pid)
 }
 
 /// Parent and start time of a process, from fields 4 and 22 of its `stat`. They are counted after the name, which may
@@ -129,23 +130,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_service_is_the_oldest_first_process_that_is_neither_the_pods_nor_ours() {
-        let caches = |pid, parent, started| ProcessIdentity { pid, parent, started };
-        let pause = caches(1, 0, 10);
-        let (service, child, evidence) = (caches(7, 0, 20), caches(8, 7, 21), caches(15, 0, 19));
-        let shell = caches(40, 0, 900);
+    fn the_service_is_the_oldest_first_process_besides_the_pods_and_ours() {
+        let identity = |pid, parent, started| ProcessIdentity { pid, parent, started };
+        let pause = identity(1, 0, 10);
+        let (service, child, evidence) = (identity(7, 0, 20), identity(8, 7, 21), identity(15, 0, 19));
+        let shell = identity(40, 0, 900);
         assert_eq!(choose(&[pause, shell, child, evidence, service], 15), Some(7));
         assert_eq!(choose(&[evidence], 15), None);
     }
 
     #[test]
-    fn in_the_namespace_of_one_container_its_first_process_is_the_service() {
-        let caches = |pid, parent, started| ProcessIdentity { pid, parent, started };
-        assert_eq!(choose(&[caches(1, 0, 10), caches(9, 1, 11), caches(15, 0, 19)], 15), Some(1));
+    fn without_a_pod_process_the_first_process_of_the_container_is_the_service() {
+        let identity = |pid, parent, started| ProcessIdentity { pid, parent, started };
+        assert_eq!(choose(&[identity(1, 0, 10), identity(9, 1, 11), identity(15, 0, 19)], 15), Some(1));
     }
 
     #[test]
-    fn a_name_with_blanks_and_brackets_does_not_confuse() {
+    fn a_process_name_may_contain_blanks_and_brackets() {
         let proc = tempfile::tempdir().unwrap();
         fs::create_dir(proc.path().join("7")).unwrap();
         let stat = "7 (a) b) c) S 3 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";

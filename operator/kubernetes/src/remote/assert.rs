@@ -8,17 +8,17 @@ use clap::Args;
 use operator::assert::{self as judge, Standing};
 use tokio::time::{Instant, sleep};
 
-use super::{fetch::bundle_into, options::Where, reach::Operator};
+use super::{fetch::bundle_into, options::ReleaseOptions, reach::Operator};
 use crate::live::{Problem, State, Status, TrialStatus};
 
 /// Interval between two requests for the status.
-const ASK: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Arguments of `ladder assert`.
 #[derive(Debug, Args)]
 pub struct Assert {
     #[command(flatten)]
-    place: Where,
+    location: ReleaseOptions,
     /// Wait for the end of the run.
     #[arg(long)]
     wait: bool,
@@ -38,7 +38,7 @@ enum Verdict {
     /// The run has ended; its bundle decides.
     Ended,
     /// The run is not finished yet.
-    GoesOn,
+    Running,
     /// The run will not end by itself; the reason.
     Stuck(String),
 }
@@ -48,37 +48,41 @@ enum Verdict {
 /// # Errors
 /// When the operator can't be reached, the run can't end, or it doesn't end in time.
 pub async fn assert(arguments: &Assert) -> anyhow::Result<u8> {
-    let operator = Operator::reach(&arguments.place.place()).await?;
+    let operator = Operator::reach(&arguments.location.location()).await?;
     let deadline = Instant::now() + Duration::from_secs(arguments.timeout);
     let mut printed = Printed::default();
     loop {
         let status: anyhow::Result<Status> = operator.get("/api/status").await;
         match status.map(|status| (verdict(&status), status)) {
             Ok((Verdict::NoRun, _)) => {
-                println!("no run is ordered (run.id is empty): nothing to assert");
+                println!("no run is requested (run.id is empty): nothing to assert");
                 return Ok(Standing::Pass.exit_code());
             }
             Ok((Verdict::Ended, status)) => {
                 // Trials that had ended before the first request are printed once, by the judgement below.
                 if printed.run.is_some() {
-                    printed.news(&status).iter().for_each(|line| eprintln!("{line}"));
+                    printed.new_lines(&status).iter().for_each(|line| eprintln!("{line}"));
                 }
                 return judged(&operator, &status.run_id, arguments).await;
             }
             Ok((Verdict::Stuck(description), _)) => bail!("{description}"),
-            Ok((Verdict::GoesOn, status)) if !arguments.wait => {
+            Ok((Verdict::Running, status)) if !arguments.wait => {
                 let ended = status.trials.iter().filter(|trial| trial.standing.is_some()).count();
-                bail!("run {} goes on ({ended} of {} trials); wait with --wait", status.run_id, status.trials.len());
+                bail!(
+                    "run {} is not finished ({ended} of {} trials); wait with --wait",
+                    status.run_id,
+                    status.trials.len()
+                );
             }
-            Ok((Verdict::GoesOn, status)) => printed.news(&status).iter().for_each(|line| eprintln!("{line}")),
+            Ok((Verdict::Running, status)) => printed.new_lines(&status).iter().for_each(|line| eprintln!("{line}")),
             // The operator may be restarting.
-            Err(error) if arguments.wait && Instant::now() < deadline => eprintln!("ladder: {error:#}; asking again"),
+            Err(error) if arguments.wait && Instant::now() < deadline => eprintln!("ladder: {error:#}; trying again"),
             Err(error) => return Err(error),
         }
         if Instant::now() >= deadline {
             bail!("the run did not end within {} s", arguments.timeout);
         }
-        sleep(ASK).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -92,7 +96,7 @@ struct Printed {
 
 impl Printed {
     /// The new lines since the last status, in the format of `ladder run`: ended trials and interruptions.
-    fn news(&mut self, status: &Status) -> Vec<String> {
+    fn new_lines(&mut self, status: &Status) -> Vec<String> {
         let mut lines = Vec::new();
         if self.run.as_ref() != Some(&status.run_id) {
             *self = Self { run: Some(status.run_id.clone()), ..Self::default() };
@@ -128,20 +132,20 @@ fn verdict(status: &Status) -> Verdict {
         _ if status.run_id.is_empty() && status.ready => Verdict::NoRun,
         State::Finished => Verdict::Ended,
         State::Idle => Verdict::Stuck(status.description.clone()),
-        _ => Verdict::GoesOn,
+        _ => Verdict::Running,
     }
 }
 
 /// Judges the bundle's files by the same rules as a bundle on disk.
 async fn judged(operator: &Operator, id: &str, arguments: &Assert) -> anyhow::Result<u8> {
-    let folder = tempfile::tempdir().context("failed to make a folder for what decides")?;
+    let folder = tempfile::tempdir().context("failed to create a folder for the bundle's files")?;
     let bundle = folder.path().join(id);
-    let decides = |path: &str| path == "run.json" || path.ends_with("/result.json");
-    bundle_into(operator, id, &bundle, decides).await?;
+    let is_needed = |path: &str| path == "run.json" || path.ends_with("/result.json");
+    bundle_into(operator, id, &bundle, is_needed).await?;
     let asserted = judge::bundle(&bundle)?;
     let standing = judge::worst(&asserted);
     print!("{}", judge::lines(&asserted));
-    println!("run {id}: {}", standing.word());
+    println!("run {id}: {}", standing.as_str());
     if let Some(path) = &arguments.junit {
         fs::write(path, judge::junit(id, &asserted)).with_context(|| format!("failed to write {}", path.display()))?;
     }
@@ -170,13 +174,14 @@ mod tests {
     #[test]
     fn each_trial_is_printed_once_when_it_has_ended() {
         let mut printed = Printed::default();
-        let mut status = Status { run_id: "r".into(), last_problem: problem("before we came"), ..Status::default() };
+        let mut status =
+            Status { run_id: "r".into(), last_problem: problem("an earlier problem"), ..Status::default() };
         status.trials = vec![trial("a", "finished", "passed, 7 delivered/s"), trial("b", "started", "attempt 1")];
-        assert_eq!(printed.news(&status), ["waiting for the end of run r", "a: passed, 7 delivered/s"]);
-        assert_eq!(printed.news(&status), Vec::<String>::new());
+        assert_eq!(printed.new_lines(&status), ["waiting for the end of run r", "a: passed, 7 delivered/s"]);
+        assert_eq!(printed.new_lines(&status), Vec::<String>::new());
         status.trials[1] = trial("b", "failed", "no such image");
         status.last_problem = problem("b: failed: no such image");
-        assert_eq!(printed.news(&status), ["b: failed: no such image"]);
+        assert_eq!(printed.new_lines(&status), ["b: failed: no such image"]);
     }
 
     #[test]
@@ -184,11 +189,11 @@ mod tests {
         let mut printed = Printed::default();
         let mut status = Status { run_id: "r".into(), ..Status::default() };
         status.trials = vec![trial("a", "started", "attempt 1")];
-        printed.news(&status);
+        printed.new_lines(&status);
         status.last_problem = problem("a: interrupted, to be repeated: worker 0 was killed");
-        assert_eq!(printed.news(&status), ["a: interrupted, to be repeated: worker 0 was killed"]);
+        assert_eq!(printed.new_lines(&status), ["a: interrupted, to be repeated: worker 0 was killed"]);
         let next = Status { run_id: "s".into(), ..status };
-        assert_eq!(printed.news(&next), ["waiting for the end of run s"]);
+        assert_eq!(printed.new_lines(&next), ["waiting for the end of run s"]);
     }
 
     #[test]
@@ -202,8 +207,8 @@ mod tests {
         };
         let cases = [
             (status("", State::Idle, true), Verdict::NoRun),
-            (status("r", State::Climbing, true), Verdict::GoesOn),
-            (status("r", State::Blocked, false), Verdict::GoesOn),
+            (status("r", State::Climbing, true), Verdict::Running),
+            (status("r", State::Blocked, false), Verdict::Running),
             (status("r", State::Finished, true), Verdict::Ended),
             (status("r", State::Idle, true), Verdict::Stuck("words".into())),
             (

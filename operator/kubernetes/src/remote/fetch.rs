@@ -11,7 +11,7 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use operator::report;
 
-use super::{options::Where, reach::Operator};
+use super::{options::ReleaseOptions, reach::Operator};
 use crate::{
     cluster_file::check_run_id,
     web::files::{BundleFile, RunLine, digest},
@@ -23,7 +23,7 @@ pub struct Fetch {
     /// Id of the run; by default the newest.
     run: Option<String>,
     #[command(flatten)]
-    place: Where,
+    location: ReleaseOptions,
     /// Folder in which bundles are written.
     #[arg(long, default_value = "results")]
     results: PathBuf,
@@ -44,7 +44,7 @@ pub struct Fetch {
 /// When the operator can't be reached, the bundle can't be written, or a file is missing or differs from the operator's
 /// list.
 pub async fn fetch(arguments: &Fetch) -> anyhow::Result<u8> {
-    let operator = Operator::reach(&arguments.place.place()).await?;
+    let operator = Operator::reach(&arguments.location.location()).await?;
     let id = match &arguments.run {
         Some(id) => id.clone(),
         None => newest(&operator).await?,
@@ -85,7 +85,7 @@ fn make_report(arguments: &Fetch, bundle: &Path) {
     }
 }
 
-/// Fetches the files of a run that `wanted` selects, and moves them into place when all are there and checked. Files
+/// Fetches the files of a run that `is_selected` selects, and moves them into place when all are there and checked. Files
 /// that exist locally with the same digest are copied instead of fetched.
 ///
 /// # Errors
@@ -94,13 +94,13 @@ pub(super) async fn bundle_into(
     operator: &Operator,
     id: &str,
     bundle: &Path,
-    wanted: impl Fn(&str) -> bool,
+    is_selected: impl Fn(&str) -> bool,
 ) -> anyhow::Result<()> {
     let listed: Vec<BundleFile> = operator.get(&format!("/api/runs/{id}/files")).await?;
     let parent = bundle.parent().context("the bundle has no folder above it")?;
     let fresh =
         tempfile::Builder::new().prefix(&format!(".{id}-")).tempdir_in(parent).context("failed to make a folder")?;
-    for file in listed.iter().filter(|file| wanted(&file.path)) {
+    for file in listed.iter().filter(|file| is_selected(&file.path)) {
         let relative = checked_path(&file.path)?;
         let path = fresh.path().join(relative);
         if let Some(folder) = path.parent() {
@@ -119,9 +119,9 @@ pub(super) async fn bundle_into(
 }
 
 async fn one_file(operator: &Operator, id: &str, file: &BundleFile, path: &Path) -> anyhow::Result<()> {
-    let mut answer = operator.open(&format!("/results/{id}/{}", file.path)).await?;
+    let mut response = operator.open(&format!("/results/{id}/{}", file.path)).await?;
     let mut to = File::create(path).with_context(|| format!("failed to make {}", path.display()))?;
-    while let Some(chunk) = answer.chunk().await.with_context(|| format!("failed to read {}", file.path))? {
+    while let Some(chunk) = response.chunk().await.with_context(|| format!("failed to read {}", file.path))? {
         to.write_all(&chunk).with_context(|| format!("failed to write {}", path.display()))?;
     }
     to.sync_all()?;
@@ -129,8 +129,8 @@ async fn one_file(operator: &Operator, id: &str, file: &BundleFile, path: &Path)
     let BundleFile { path, sha256, .. } = file;
     ensure!(
         found == *sha256,
-        "{path} came with {bytes} bytes and sha256 {found}, and the operator listed {} bytes and {sha256}; \
-         while a run is under way its files change: fetch again",
+        "{path} has {bytes} bytes and sha256 {found}, but the operator listed {} bytes and {sha256}; \
+         the files of a run change while it is climbed: fetch again",
         file.bytes
     );
     Ok(())
@@ -190,39 +190,41 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_bundle_comes_whole_and_takes_the_place_of_the_one_before() {
-        let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        write(there.path(), &[("r1/run.json", "{\"new\":1}"), ("r1/trials/a/result.json", "{}")]);
+    async fn a_bundle_is_fetched_completely_and_replaces_the_previous_one() {
+        let (source, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        write(source.path(), &[("r1/run.json", "{\"new\":1}"), ("r1/trials/a/result.json", "{}")]);
         write(
-            here.path(),
+            target.path(),
             &[("r1/run.json", "{\"old\":1}"), ("r1/gone.json", "{}"), ("r1/trials/a/result.json", "{}")],
         );
-        let operator = operator_of(there.path()).await;
-        bundle_into(&operator, "r1", &here.path().join("r1"), |_| true).await.unwrap();
-        assert_eq!(fs::read_to_string(here.path().join("r1/run.json")).unwrap(), "{\"new\":1}");
-        assert!(here.path().join("r1/trials/a/result.json").is_file() && !here.path().join("r1/gone.json").exists());
-        assert_eq!(fs::read_dir(here.path()).unwrap().count(), 1, "something was left beside the bundle");
+        let operator = operator_of(source.path()).await;
+        bundle_into(&operator, "r1", &target.path().join("r1"), |_| true).await.unwrap();
+        assert_eq!(fs::read_to_string(target.path().join("r1/run.json")).unwrap(), "{\"new\":1}");
+        assert!(
+            target.path().join("r1/trials/a/result.json").is_file() && !target.path().join("r1/gone.json").exists()
+        );
+        assert_eq!(fs::read_dir(target.path()).unwrap().count(), 1, "something was left beside the bundle");
     }
 
     #[tokio::test]
-    async fn a_file_that_is_not_what_was_listed_leaves_the_old_bundle_alone() {
-        static ASKED: AtomicU32 = AtomicU32::new(0);
+    async fn a_file_with_a_wrong_digest_leaves_the_old_bundle_unchanged() {
+        static REQUESTS: AtomicU32 = AtomicU32::new(0);
         let listed = || async { Json(serde_json::json!([{"path": "run.json", "bytes": 2, "sha256": "00"}])) };
         let file = |UrlPath((_, _)): UrlPath<(String, String)>| async {
-            ASKED.fetch_add(1, Ordering::Relaxed);
+            REQUESTS.fetch_add(1, Ordering::Relaxed);
             "{}"
         };
         let routes = Router::new().route("/api/runs/{id}/files", get(listed)).route("/results/{id}/{*path}", get(file));
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async { axum::serve(listener, routes).await });
-        let here = tempfile::tempdir().unwrap();
-        write(here.path(), &[("r1/run.json", "old")]);
+        let target = tempfile::tempdir().unwrap();
+        write(target.path(), &[("r1/run.json", "old")]);
         let operator = Operator::reach(&OperatorAddress::Url(url)).await.unwrap();
-        let error = bundle_into(&operator, "r1", &here.path().join("r1"), |_| true).await.unwrap_err();
+        let error = bundle_into(&operator, "r1", &target.path().join("r1"), |_| true).await.unwrap_err();
         assert!(error.to_string().contains("and sha256 44136fa"), "{error:#}");
-        assert_eq!(fs::read_to_string(here.path().join("r1/run.json")).unwrap(), "old");
-        assert_eq!((ASKED.load(Ordering::Relaxed), fs::read_dir(here.path()).unwrap().count()), (1, 1));
+        assert_eq!(fs::read_to_string(target.path().join("r1/run.json")).unwrap(), "old");
+        assert_eq!((REQUESTS.load(Ordering::Relaxed), fs::read_dir(target.path()).unwrap().count()), (1, 1));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::reach::OperatorAddress;
 
 /// Options that locate a release.
 #[derive(Debug, Args)]
-pub(crate) struct Where {
+pub(crate) struct ReleaseOptions {
     /// The operator's web port, as http://host:port; for use inside the cluster.
     #[arg(long, conflicts_with_all = ["release", "kubeconfig", "context"])]
     url: Option<String>,
@@ -26,9 +26,9 @@ pub(crate) struct Where {
     context: Option<String>,
 }
 
-impl Where {
+impl ReleaseOptions {
     /// The location that the options select.
-    pub(crate) fn place(&self) -> OperatorAddress {
+    pub(crate) fn location(&self) -> OperatorAddress {
         match (&self.url, &self.release) {
             (Some(url), _) => OperatorAddress::Url(url.trim_end_matches('/').into()),
             (None, release) => OperatorAddress::Release {

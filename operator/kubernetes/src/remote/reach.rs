@@ -25,7 +25,7 @@ use crate::pod_failure;
 /// The web port of an operator's pod.
 const WEB_PORT: u16 = 8081;
 /// Longest wait for data of a response.
-const ANSWER: Duration = Duration::from_secs(60);
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The location of an operator.
 #[derive(Clone, Debug)]
@@ -66,14 +66,17 @@ impl Operator {
     ///
     /// # Errors
     /// When the cluster's configuration can't be used, or the release has no running operator.
-    pub async fn reach(place: &OperatorAddress) -> anyhow::Result<Self> {
-        let http =
-            reqwest::Client::builder().no_proxy().read_timeout(ANSWER).build().context("failed to build a client")?;
-        match place {
+    pub async fn reach(location: &OperatorAddress) -> anyhow::Result<Self> {
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .read_timeout(READ_TIMEOUT)
+            .build()
+            .context("failed to build a client")?;
+        match location {
             OperatorAddress::Url(url) => Ok(Self { http, base: url.clone(), forward: None }),
             OperatorAddress::Release { release, namespace, kubeconfig, context } => {
-                let (client, own) = client(kubeconfig.as_deref(), context.as_deref()).await?;
-                let namespace = namespace.clone().unwrap_or(own);
+                let (client, context_namespace) = client(kubeconfig.as_deref(), context.as_deref()).await?;
+                let namespace = namespace.clone().unwrap_or(context_namespace);
                 let pods: Api<Pod> = Api::namespaced(client, &namespace);
                 let pod = operator_pod(&pods, release, &namespace).await?;
                 let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("failed to listen on the loopback")?;
@@ -88,9 +91,10 @@ impl Operator {
     /// # Errors
     /// When the operator doesn't respond with 200, or the response can't be parsed.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
-        let answer = self.open(path).await?;
-        let body = answer.bytes().await.with_context(|| format!("failed to read {path}"))?;
-        serde_json::from_slice(&body).with_context(|| format!("{path} is not what this version of ladder understands"))
+        let response = self.open(path).await?;
+        let body = response.bytes().await.with_context(|| format!("failed to read {path}"))?;
+        serde_json::from_slice(&body)
+            .with_context(|| format!("{path}: this version of ladder can't parse the response"))
     }
 
     /// Requests a file, and returns the response before its body is read.
@@ -99,13 +103,13 @@ impl Operator {
     /// When the operator can't be reached or doesn't respond with 200.
     pub async fn open(&self, path: &str) -> anyhow::Result<reqwest::Response> {
         let url = format!("{}{path}", self.base);
-        let answer =
+        let response =
             self.http.get(&url).send().await.with_context(|| format!("failed to reach the operator at {url}"))?;
-        match answer.status() {
-            StatusCode::OK => Ok(answer),
+        match response.status() {
+            StatusCode::OK => Ok(response),
             status => {
-                let description = answer.text().await.unwrap_or_default();
-                bail!("the operator answers {status} to {path}: {}", description.trim())
+                let description = response.text().await.unwrap_or_default();
+                bail!("the operator returned {status} for {path}: {}", description.trim())
             }
         }
     }
@@ -156,16 +160,16 @@ async fn forward(listener: TcpListener, pods: Api<Pod>, pod: String) {
     while let Ok((near, _)) = listener.accept().await {
         let (pods, pod) = (pods.clone(), pod.clone());
         tokio::spawn(async move {
-            if let Err(error) = carry(near, &pods, &pod).await {
+            if let Err(error) = forward_connection(near, &pods, &pod).await {
                 eprintln!("ladder: the port-forward to pod {pod} failed: {error:#}");
             }
         });
     }
 }
 
-async fn carry(mut near: TcpStream, pods: &Api<Pod>, pod: &str) -> anyhow::Result<()> {
+async fn forward_connection(mut near: TcpStream, pods: &Api<Pod>, pod: &str) -> anyhow::Result<()> {
     let mut forwarder = pods.portforward(pod, &[WEB_PORT]).await?;
-    let mut far = forwarder.take_stream(WEB_PORT).context("it gave no stream")?;
+    let mut far = forwarder.take_stream(WEB_PORT).context("the port-forward has no stream")?;
     // Either side may close the connection at any time.
     let _ = copy_bidirectional(&mut near, &mut far).await;
     drop(far);

@@ -4,17 +4,17 @@ use std::fmt::Write;
 
 use clap::Args;
 
-use super::{options::Where, reach::Operator};
+use super::{options::ReleaseOptions, reach::Operator};
 use crate::live;
 
 /// Limit of the text beside a trial, in characters: long enough for a reason with its pod and image.
-const LONGEST_WORDS: usize = 240;
+const LONGEST_DESCRIPTION: usize = 240;
 
 /// Arguments of `ladder status`.
 #[derive(Debug, Args)]
 pub struct Status {
     #[command(flatten)]
-    place: Where,
+    location: ReleaseOptions,
     /// Print the operator's status as JSON.
     #[arg(long)]
     json: bool,
@@ -25,7 +25,7 @@ pub struct Status {
 /// # Errors
 /// When the operator can't be reached.
 pub async fn status(arguments: &Status) -> anyhow::Result<u8> {
-    let operator = Operator::reach(&arguments.place.place()).await?;
+    let operator = Operator::reach(&arguments.location.location()).await?;
     let status: live::Status = operator.get("/api/status").await?;
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&status)?);
@@ -69,7 +69,7 @@ fn lines(status: &live::Status) -> String {
 /// Shortens the text beside a trial. The full text is in `run.json`, and in the output of `--json`.
 fn shorten(description: &str) -> String {
     let line = description.lines().next().unwrap_or_default();
-    match line.char_indices().nth(LONGEST_WORDS) {
+    match line.char_indices().nth(LONGEST_DESCRIPTION) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line.to_owned(),
     }
@@ -80,22 +80,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_of_many_lines_is_cut_to_what_fits() {
+    fn a_reason_of_many_lines_is_shortened() {
         assert_eq!(shorten("short\nand more"), "short");
-        assert_eq!(shorten(&"ä".repeat(500)).chars().count(), LONGEST_WORDS + 1);
+        assert_eq!(shorten(&"ä".repeat(500)).chars().count(), LONGEST_DESCRIPTION + 1);
     }
 
     #[test]
-    fn mistakes_come_before_everything_else() {
+    fn mistakes_are_printed_first() {
         let status = live::Status {
             version: "0.1.0".into(),
             not_ready: vec!["plan.yaml: why: empty".into()],
-            description: "mend the values".into(),
+            description: "fix the values".into(),
             ..live::Status::default()
         };
         assert_eq!(
             lines(&status),
-            "operator  0.1.0 not ready\n          plan.yaml: why: empty\nstate     mend the values\n"
+            "operator  0.1.0 not ready\n          plan.yaml: why: empty\nstate     fix the values\n"
         );
     }
 }

@@ -20,11 +20,11 @@ use operator::{
 use super::{
     Operator,
     decide::{Decision, decide, superseded},
-    describe_store_error, is_of_the_volume, refuse,
+    describe_store_error, is_volume_error, refuse,
 };
 use crate::{
     backend::Kubernetes,
-    cluster_file::Orders,
+    cluster_file::CheckedInputs,
     events::{EventWatcher, RunEvent},
     live::State,
     web::files::stored,
@@ -32,22 +32,22 @@ use crate::{
 
 impl Operator<'_> {
     /// Executes the decision about the requested run.
-    pub(super) async fn carry_out(&mut self, backend: Kubernetes) -> anyhow::Result<()> {
-        let orders = self.orders;
-        let id = &orders.cluster.run_id;
+    pub(super) async fn execute_decision(&mut self, backend: Kubernetes) -> anyhow::Result<()> {
+        let inputs = self.inputs;
+        let id = &inputs.cluster.run_id;
         let runs = stored(&self.options.results);
-        let decision = decide(id, &orders.plan.wire, &runs);
+        let decision = decide(id, &inputs.plan.wire, &runs);
         for old in superseded(id, decision, &runs) {
             if let Err(error) = supersede(&self.options.results, old) {
                 self.live.problem(&format!("failed to mark run {old} superseded: {}", describe_store_error(&error)));
             }
         }
         if let Some(run) = runs.iter().find(|run| run.id == *id) {
-            self.show(run);
+            self.publish(run);
         }
         match decision {
             Decision::Begin | Decision::Resume => return self.begin_or_resume(decision, backend).await,
-            Decision::Idle => self.live.set_status(State::Idle, "no run is ordered; set run.id to climb"),
+            Decision::Idle => self.live.set_status(State::Idle, "no run is requested; set run.id to climb"),
             Decision::Ended => {
                 self.live.set_status(State::Finished, &format!("run {id} has ended; another run.id runs again"))
             }
@@ -65,7 +65,7 @@ impl Operator<'_> {
     }
 
     /// Publishes a stored run, with the figures of its trials.
-    fn show(&self, run: &Run) {
+    fn publish(&self, run: &Run) {
         let bundle = self.options.results.join(&run.id);
         for entry in run.trials.iter().filter(|entry| matches!(entry.state, TrialState::Finished { .. })) {
             if let Ok(result) = store::read_result(&bundle, &entry.trial) {
@@ -78,7 +78,7 @@ impl Operator<'_> {
     async fn begin_or_resume(&mut self, decision: Decision, backend: Kubernetes) -> anyhow::Result<()> {
         let (store, run) = loop {
             let opened = match decision {
-                Decision::Resume => Store::open(&self.options.results, &self.orders.cluster.run_id),
+                Decision::Resume => Store::open(&self.options.results, &self.inputs.cluster.run_id),
                 _ => {
                     let run = self.new_run(&backend);
                     Store::create(&self.options.results, &run).map(|store| (store, run))
@@ -86,9 +86,9 @@ impl Operator<'_> {
             };
             match opened {
                 Ok(opened) => break opened,
-                Err(error) if is_of_the_volume(&error) => {
+                Err(error) if is_volume_error(&error) => {
                     self.live.problem(&describe_store_error(&error));
-                    if !self.wait_for_room(State::Blocked).await || !self.pause().await {
+                    if !self.wait_for_space(State::Blocked).await || !self.pause().await {
                         return Ok(());
                     }
                 }
@@ -100,33 +100,39 @@ impl Operator<'_> {
         };
         // Checks the plan that the run began with against the current cluster file.
         let path = store.folder().join("run.json");
-        let (cluster, cluster_path) = (self.orders.cluster.clone(), &self.options.cluster);
-        let orders = match Orders::check(run.plan.clone(), &path, cluster, cluster_path) {
-            Ok(orders) => orders,
+        let (cluster, cluster_path) = (self.inputs.cluster.clone(), &self.options.cluster);
+        let inputs = match CheckedInputs::check(run.plan.clone(), &path, cluster, cluster_path) {
+            Ok(inputs) => inputs,
             Err(Mistakes(mistakes)) => {
                 refuse(self.live, mistakes.iter().map(ToString::to_string).collect());
                 return Ok(());
             }
         };
-        self.climb(&orders, backend, store, run).await
+        self.climb(&inputs, backend, store, run).await
     }
 
-    async fn climb(&mut self, orders: &Orders, backend: Kubernetes, store: Store, run: Run) -> anyhow::Result<()> {
+    async fn climb(
+        &mut self,
+        inputs: &CheckedInputs,
+        backend: Kubernetes,
+        store: Store,
+        run: Run,
+    ) -> anyhow::Result<()> {
         let id = run.id.clone();
         let live = self.live;
         live.run(&run);
         let watcher = EventWatcher { live, events: self.events.clone() };
         let mut stop = self.stop.clone();
         let mut climb = Climb {
-            plan: &orders.plan,
-            registry: &orders.registry,
+            plan: &inputs.plan,
+            registry: &inputs.registry,
             backend,
             coordinator: self.coordinator,
             store,
             run,
-            again: again(orders),
+            reproduce_command: reproduce_command(inputs),
             watcher: &watcher,
-            asked_at_unix_ns: self.asked_at_unix_ns,
+            requested_at_unix_ns: self.requested_at_unix_ns,
             unsaved: None,
         };
         loop {
@@ -137,7 +143,7 @@ impl Operator<'_> {
                 Ok(ClimbEnd::Finished) => {
                     let standing = assert::of_run(&climb.run);
                     self.events.record(RunEvent::RunEnded { run: id.clone(), standing });
-                    live.set_status(State::Finished, &format!("run {id} has ended: {}", standing.word()));
+                    live.set_status(State::Finished, &format!("run {id} has ended: {}", standing.as_str()));
                     return Ok(());
                 }
                 Ok(ClimbEnd::Stopped(_)) => {
@@ -154,16 +160,16 @@ impl Operator<'_> {
                     return Ok(());
                 }
             }
-            if !self.wait_for_room(State::Blocked).await || !self.pause().await {
+            if !self.wait_for_space(State::Blocked).await || !self.pause().await {
                 return Ok(());
             }
-            climb.asked_at_unix_ns = clock::unix_ns();
+            climb.requested_at_unix_ns = clock::unix_ns();
         }
     }
 
     fn new_run(&self, backend: &Kubernetes) -> Run {
-        let Orders { cluster, plan, .. } = self.orders;
-        let whereabouts = backend.whereabouts();
+        let CheckedInputs { cluster, plan, .. } = self.inputs;
+        let placement = backend.placement();
         let version = env!("CARGO_PKG_VERSION");
         Run {
             schema: SCHEMA,
@@ -181,8 +187,8 @@ impl Operator<'_> {
             versions: [("ladder".to_owned(), version.to_owned())].into(),
             // The image doesn't contain the sources.
             lines: Default::default(),
-            machines: whereabouts.machines,
-            cpu_roles: whereabouts.cpu_roles,
+            machines: placement.machines,
+            cpu_roles: placement.cpu_roles,
             outside: None,
             trials: plan.trials().into_iter().map(TrialEntry::pending).collect(),
             searches: vec![],
@@ -191,8 +197,8 @@ impl Operator<'_> {
 }
 
 /// The commands that climb the plan of this release on another machine.
-fn again(orders: &Orders) -> String {
-    let (release, namespace) = (&orders.cluster.release, &orders.cluster.namespace);
+fn reproduce_command(inputs: &CheckedInputs) -> String {
+    let (release, namespace) = (&inputs.cluster.release, &inputs.cluster.namespace);
     format!(
         "kubectl -n {namespace} get configmap -l app.kubernetes.io/instance={release} \
          -o jsonpath='{{.items[*].data.plan\\.yaml}}' > plan.yaml && ladder run ./plan.yaml"
@@ -213,14 +219,14 @@ mod tests {
     #[test]
     fn an_older_run_is_marked_superseded_and_keeps_its_trials() {
         let results = tempfile::tempdir().unwrap();
-        let orders = crate::cluster_file::fixture::orders();
+        let inputs = crate::cluster_file::fixture::inputs();
         let mut run: Run = serde_json::from_value(serde_json::json!({
             "schema": 1, "id": "old", "started_at": "", "finished_at": null, "state": "running",
-            "plan": serde_json::to_value(&orders.plan.wire).unwrap(), "command": "", "version": "", "commit": "",
+            "plan": serde_json::to_value(&inputs.plan.wire).unwrap(), "command": "", "version": "", "commit": "",
             "versions": {}, "machines": [], "cpu_roles": {}, "trials": []
         }))
         .unwrap();
-        run.trials.push(TrialEntry::pending(orders.plan.trials()[0].clone()));
+        run.trials.push(TrialEntry::pending(inputs.plan.trials()[0].clone()));
         drop(Store::create(results.path(), &run).unwrap());
         supersede(results.path(), "old").unwrap();
         let after = store::read_run(&results.path().join("old")).unwrap();

@@ -55,7 +55,7 @@ fn same(a: &WirePlan, b: &WirePlan) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster_file::fixture::orders;
+    use crate::cluster_file::fixture::inputs;
 
     fn run(id: &str, state: RunState) -> Run {
         Run {
@@ -64,7 +64,7 @@ mod tests {
             started_at: String::new(),
             finished_at: None,
             state,
-            plan: orders().plan.wire,
+            plan: inputs().plan.wire,
             command: String::new(),
             version: String::new(),
             commit: String::new(),
@@ -82,7 +82,7 @@ mod tests {
     fn the_table_of_decisions() {
         use Decision::{Begin, Ended, Idle, Resume, Superseded};
         let stored = [run("done", RunState::Finished), run("cut", RunState::Running), run("old", RunState::Superseded)];
-        let plan = orders().plan.wire;
+        let plan = inputs().plan.wire;
         for (id, expected) in [("", Idle), ("new", Begin), ("done", Ended), ("cut", Resume), ("old", Superseded)] {
             assert_eq!(decide(id, &plan, &stored), expected, "{id}");
         }
@@ -93,12 +93,12 @@ mod tests {
         let mut changed = run("cut", RunState::Running);
         changed.plan.repeats = 7;
         let stored = [changed];
-        let decision = decide("cut", &orders().plan.wire, &stored);
+        let decision = decide("cut", &inputs().plan.wire, &stored);
         assert_eq!((decision, superseded("cut", decision, &stored)), (Decision::PlanChanged, vec!["cut"]));
     }
 
     #[test]
-    fn a_newer_run_supersedes_what_was_interrupted_and_no_order_supersedes_nothing() {
+    fn only_a_newer_run_supersedes_an_interrupted_one() {
         let stored = [run("done", RunState::Finished), run("cut", RunState::Running)];
         assert_eq!(superseded("new", Decision::Begin, &stored), ["cut"]);
         assert_eq!(superseded("", Decision::Idle, &stored), Vec::<&str>::new());

@@ -26,13 +26,13 @@ const CHUNK: usize = 64 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It doesn't exist, or must not be served.
-    #[error("no {0} here")]
+    #[error("{0} not found")]
     NotFound(String),
     /// The bundle has more files or deeper folders than a bundle can have.
     #[error("bundle {0} has too many files or folders")]
     TooMany(String),
     /// The volume can't be read.
-    #[error("failed to read it: {0}")]
+    #[error("failed to read from the results volume: {0}")]
     Read(#[from] io::Error),
 }
 
@@ -118,9 +118,9 @@ pub fn open(results: &Path, id: &str, path: &str) -> Result<(File, u64), Error> 
         return Err(missing());
     }
     // A path that contains a symbolic link resolves to another path, and is refused.
-    let wanted = bundle.join(path);
-    let real = fs::canonicalize(&wanted).map_err(|_| missing())?;
-    if real != wanted {
+    let requested = bundle.join(path);
+    let real = fs::canonicalize(&requested).map_err(|_| missing())?;
+    if real != requested {
         return Err(missing());
     }
     let file = File::open(&real).map_err(|_| missing())?;

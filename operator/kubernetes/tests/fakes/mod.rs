@@ -183,7 +183,7 @@ fn watched(cluster: Cluster, kind: String, from: u64) -> Body {
 async fn one(State(cluster): State<Cluster>, Path((kind, name)): Path<(String, String)>) -> Response {
     match cluster.lock().objects.get(&(kind, name)) {
         Some(object) => Json(object.clone()).into_response(),
-        None => not_there(StatusCode::NOT_FOUND, "NotFound"),
+        None => error_status(StatusCode::NOT_FOUND, "NotFound"),
     }
 }
 
@@ -193,7 +193,7 @@ async fn scale(State(cluster): State<Cluster>, Path(name): Path<String>, body: S
     let replicas = change["spec"]["replicas"].as_i64().unwrap();
     let key = ("deployments".to_owned(), name.clone());
     let Some(mut deployment) = cluster.lock().objects.get(&key).cloned() else {
-        return not_there(StatusCode::NOT_FOUND, "NotFound");
+        return error_status(StatusCode::NOT_FOUND, "NotFound");
     };
     cluster.lock().scaled.push((name.clone(), replicas));
     deployment["spec"]["replicas"] = json!(replicas);
@@ -210,12 +210,12 @@ async fn scale(State(cluster): State<Cluster>, Path(name): Path<String>, body: S
 
 async fn log(Path(name): Path<String>, uri: Uri) -> Response {
     if uri.query().unwrap_or_default().contains("previous=true") {
-        return not_there(StatusCode::BAD_REQUEST, "BadRequest");
+        return error_status(StatusCode::BAD_REQUEST, "BadRequest");
     }
-    format!("the last words of {name}\n").into_response()
+    format!("last log line of {name}\n").into_response()
 }
 
-fn not_there(code: StatusCode, reason: &str) -> Response {
+fn error_status(code: StatusCode, reason: &str) -> Response {
     let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no such thing",
         "reason": reason, "code": code.as_u16()});
     (code, Json(status)).into_response()

@@ -21,7 +21,7 @@ const LEAST_QUOTA: Duration = Duration::from_millis(1);
 /// A cgroup with a CPU quota.
 pub trait Cgroup: Debug + Send + Sync {
     /// The `cgroup.procs` files, into which a process writes its id to join.
-    fn doors(&self) -> Vec<PathBuf>;
+    fn procs_files(&self) -> Vec<PathBuf>;
     /// CPU time of all processes in the group, in nanoseconds.
     fn cpu_ns(&self) -> Option<u64>;
     /// Number of periods in which the group was throttled.
@@ -205,7 +205,7 @@ struct V1 {
 }
 
 impl Cgroup for V1 {
-    fn doors(&self) -> Vec<PathBuf> {
+    fn procs_files(&self) -> Vec<PathBuf> {
         [Some(&self.cpu), self.cpuacct.as_ref()].into_iter().flatten().map(|tree| tree.join("cgroup.procs")).collect()
     }
 
@@ -240,7 +240,7 @@ struct V2 {
 }
 
 impl Cgroup for V2 {
-    fn doors(&self) -> Vec<PathBuf> {
+    fn procs_files(&self) -> Vec<PathBuf> {
         vec![self.folder.join("cgroup.procs")]
     }
 

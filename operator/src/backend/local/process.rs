@@ -39,7 +39,7 @@ pub enum Stdout {
     /// It is read for the ready line.
     Lines,
     /// It is discarded (`/dev/null`).
-    Nowhere,
+    Discarded,
 }
 
 /// How to start a process.
@@ -154,12 +154,12 @@ impl Running {
         last_lines(&self.log).map(|lines| format!("\n{lines}")).unwrap_or_default()
     }
 
-    /// Sends SIGTERM, and SIGKILL to the whole group after `patience`. Returns when the process is reaped and its
+    /// Sends SIGTERM, and SIGKILL to the whole group after `grace_period`. Returns when the process is reaped and its
     /// cgroup is removed.
-    pub async fn stop(&mut self, patience: Duration) {
+    pub async fn stop(&mut self, grace_period: Duration) {
         if self.ended().is_none() {
             self.signal(Signal::TERM);
-            if timeout(patience, self.child.wait()).await.is_err() {
+            if timeout(grace_period, self.child.wait()).await.is_err() {
                 self.signal(Signal::KILL);
                 // A process can't ignore SIGKILL; the wait ends as soon as the kernel has cleaned up.
                 let _ = self.child.wait().await;
@@ -195,18 +195,20 @@ fn bind(command: &mut Command, cpus: &[usize], cgroup: Option<&dyn Cgroup>) -> i
     let mut set = CpuSet::new();
     cpus.iter().for_each(|&cpu| set.set(cpu));
     // Opened here because opening allocates memory, which a forked child must not do.
-    let doors: Vec<File> = match cgroup {
-        Some(cgroup) => {
-            cgroup.doors().iter().map(|door| File::options().write(true).open(door)).collect::<io::Result<_>>()?
-        }
+    let procs_files: Vec<File> = match cgroup {
+        Some(cgroup) => cgroup
+            .procs_files()
+            .iter()
+            .map(|procs_file| File::options().write(true).open(procs_file))
+            .collect::<io::Result<_>>()?,
         None => Vec::new(),
     };
     let parent = rustix::process::getpid();
     let work = move || {
-        for door in &doors {
+        for procs_file in &procs_files {
             // "0" stands for the writing process.
             // SAFETY: the buffer is a live byte of static memory and its length is 1; the descriptor is open.
-            if unsafe { libc::write(door.as_raw_fd(), b"0".as_ptr().cast(), 1) } != 1 {
+            if unsafe { libc::write(procs_file.as_raw_fd(), b"0".as_ptr().cast(), 1) } != 1 {
                 return Err(io::Error::last_os_error());
             }
         }
@@ -222,7 +224,7 @@ fn bind(command: &mut Command, cpus: &[usize], cgroup: Option<&dyn Cgroup>) -> i
 }
 
 /// A process and all its living descendants: a service may consist of several processes.
-pub fn family(pid: u32) -> Vec<u32> {
+pub fn process_tree(pid: u32) -> Vec<u32> {
     let mut all = vec![pid];
     let mut next = 0;
     while let Some(&parent) = all.get(next) {
@@ -238,8 +240,8 @@ pub fn family(pid: u32) -> Vec<u32> {
 ///
 /// # Errors
 /// When the first process can't be read. Descendants may come and go, so those that can't be read are skipped.
-pub fn added_up(family: &[u32], read: impl Fn(u32) -> io::Result<u64>) -> io::Result<u64> {
-    let (first, started) = family.split_first().ok_or(io::ErrorKind::NotFound)?;
+pub fn sum_over(process_tree: &[u32], read: impl Fn(u32) -> io::Result<u64>) -> io::Result<u64> {
+    let (first, started) = process_tree.split_first().ok_or(io::ErrorKind::NotFound)?;
     Ok(read(*first)? + started.iter().filter_map(|pid| read(*pid).ok()).sum::<u64>())
 }
 

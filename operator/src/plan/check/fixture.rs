@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bench_format::plan::WirePlan;
 
-use super::{Surroundings, mistakes};
+use super::{MachineLimits, mistakes};
 use crate::{
     plan::Mistake,
     registry::{BookKeeping, LoadModel, Protocol, ProtocolCheck, Registry, Service},
@@ -44,8 +44,8 @@ pub(crate) fn registry() -> Registry {
     }
 }
 
-pub(crate) fn surroundings() -> Surroundings {
-    Surroundings { cpus: 2, no_fractions: None }
+pub(crate) fn machine_limits() -> MachineLimits {
+    MachineLimits { cpus: 2, no_fractions: None }
 }
 
 pub(crate) fn minimal() -> WirePlan {
@@ -58,7 +58,7 @@ pub(crate) fn minimal() -> WirePlan {
 pub(crate) fn found(change: impl FnOnce(&mut WirePlan)) -> Vec<String> {
     let mut plan = minimal();
     change(&mut plan);
-    mistakes(&plan, Path::new("p.yaml"), &registry(), &surroundings()).iter().map(Mistake::to_string).collect()
+    mistakes(&plan, Path::new("p.yaml"), &registry(), &machine_limits()).iter().map(Mistake::to_string).collect()
 }
 
 /// The only mistake of the minimal plan after a change; panics if there are several or none.

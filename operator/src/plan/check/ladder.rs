@@ -21,7 +21,8 @@ impl Check<'_> {
         for (index, ladder) in plan.ladders.iter().enumerate() {
             let place = format!("ladders[{index}]");
             let unique = seen.insert((&ladder.workload, &ladder.variant));
-            let same = format!("{}/{} is there twice; give each a variant of its own", ladder.workload, ladder.variant);
+            let same =
+                format!("{}/{} is listed twice; give each a variant of its own", ladder.workload, ladder.variant);
             self.unless(unique, format!("{place}.variant"), same);
             self.ladder(&place, ladder, plan);
         }
@@ -53,7 +54,7 @@ impl Check<'_> {
             self.unless(plan.services.contains(name), format!("{place}.services[{index}]"), message);
         }
         for protocol in self.protocols(ladder, plan) {
-            self.known_to(place, ladder, protocol);
+            self.check_protocol(place, ladder, protocol);
         }
         for (index, objective) in ladder.objectives.iter().enumerate() {
             self.objective(&format!("{place}.objectives[{index}]"), objective);
@@ -75,8 +76,8 @@ impl Check<'_> {
         let shared =
             format!("{workers} workers can't load {replicas} replicas alike; give workers: {replicas}, or a multiple");
         self.unless(workers.is_multiple_of(replicas), place, shared);
-        let keeps_each = |(_, service): &(&String, &Service)| service.books == BookKeeping::Connections;
-        for (name, _) in climbing(self.registry, ladder, plan).filter(keeps_each) {
+        let has_connection_books = |(_, service): &(&String, &Service)| service.books == BookKeeping::Connections;
+        for (name, _) in climbing(self.registry, ladder, plan).filter(has_connection_books) {
             let message = format!(
                 "{name} keeps books of each connection, which can't be added up over {replicas} replicas; leave it out \
                  of this ladder with services, or give replicas: 1"
@@ -96,7 +97,7 @@ impl Check<'_> {
         found
     }
 
-    fn known_to(&mut self, place: &str, ladder: &WireLadder, (name, protocol): (String, Protocol)) {
+    fn check_protocol(&mut self, place: &str, ladder: &WireLadder, (name, protocol): (String, Protocol)) {
         let workloads: Vec<&str> = protocol.workloads.iter().map(String::as_str).collect();
         let known = workloads.contains(&ladder.workload.as_str());
         let message = unknown(&format!("workload of protocol {name}"), &ladder.workload, &workloads);
@@ -107,8 +108,11 @@ impl Check<'_> {
         self.unless(known, format!("{place}.message.format"), message);
         let model = LoadModel::of(&ladder.load);
         let loads: Vec<&str> = protocol.loads.iter().map(|load| load.word()).collect();
-        let message =
-            format!("protocol {name} can't be loaded so: \"{}\"; give one of: {}", model.word(), loads.join(", "));
+        let message = format!(
+            "protocol {name} doesn't support this load model: \"{}\"; give one of: {}",
+            model.word(),
+            loads.join(", ")
+        );
         self.unless(protocol.loads.contains(&model), format!("{place}.load.model"), message);
         let message = format!("protocol {name} has no inference behind its services; leave it out");
         let env = &ladder.inference_env;
@@ -206,8 +210,7 @@ mod tests {
     fn a_load_that_the_protocol_does_not_know_is_a_mistake() {
         let load = Load::Sessions { ramp_seconds: 0.0, spread_ms: 0.0, in_flight: 1 };
         let message = one(|plan| plan.ladders[0].load = load);
-        let description =
-            "ladders[0].load.model: protocol wse can't be loaded so: \"sessions\"; give one of: open, closed";
+        let description = "ladders[0].load.model: protocol wse doesn't support this load model: \"sessions\"; give one of: open, closed";
         assert!(message.ends_with(description), "{message}");
     }
 
@@ -233,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn tiers_must_rise_and_hold_something() {
+    fn tiers_must_rise_and_must_not_be_empty() {
         assert!(one(|plan| plan.ladders[0].tiers = vec![]).contains("ladders[0].tiers: empty"));
         assert!(one(|plan| plan.ladders[0].tiers = vec![5, 5]).contains("[5, 5] doesn't rise"));
         assert!(one(|plan| plan.ladders[0].tiers = vec![0]).contains("0 connections"));
@@ -276,6 +279,6 @@ mod tests {
     #[test]
     fn two_ladders_of_one_name_are_a_mistake() {
         let message = one(|plan| plan.ladders.push(plan.ladders[0].clone()));
-        assert!(message.contains("ladders[1].variant: throughput/standard is there twice"));
+        assert!(message.contains("ladders[1].variant: throughput/standard is listed twice"));
     }
 }

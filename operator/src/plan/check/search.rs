@@ -16,7 +16,7 @@ impl Check<'_> {
         self.unless((0.001..=0.5).contains(width), format!("{at}.width"), message);
         let message = format!("{exceed_ratio} of the time may be bad; give 0 or more and less than 1");
         self.unless((0.0..1.0).contains(exceed_ratio), format!("{at}.exceed_ratio"), message);
-        let message = format!("{} trials can't tell solid from borderline; give 2 to 10", confirm.repeats);
+        let message = format!("{} trials can't distinguish solid from borderline; give 2 to 10", confirm.repeats);
         self.unless((2..=10).contains(&confirm.repeats), format!("{at}.confirm.repeats"), message);
         let message = "empty, so that every load passes; give the ladder what a trial must reach";
         self.unless(!ladder.objectives.is_empty(), format!("{place}.objectives"), message);
@@ -45,7 +45,9 @@ impl Check<'_> {
                 self.wrong(place, "connections are what is searched; leave it out, or give `over: rate_per_second`");
             }
             (SearchOver::Connections, None) => {}
-            (SearchOver::RatePerSecond, None) => self.wrong(place, "missing; say how many connections carry the rate"),
+            (SearchOver::RatePerSecond, None) => {
+                self.wrong(place, "missing; give the number of connections that carry the rate")
+            }
             (SearchOver::RatePerSecond, Some(connections)) => {
                 let message = format!("{connections} can't be shared by {workers} workers; give each at least 1");
                 self.unless(connections >= workers.max(1), place, message);
@@ -135,23 +137,27 @@ mod tests {
     #[test]
     fn a_search_needs_a_load_of_the_same_kind() {
         let rate = |search: &mut WireSearch| search.over = SearchOver::RatePerSecond;
-        assert!(search(rate).contains("search.connections: missing; say how many connections carry the rate"));
+        assert!(
+            search(rate).contains("search.connections: missing; give the number of connections that carry the rate")
+        );
         assert!(search(|search| search.connections = Some(5)).contains("connections are what is searched"));
         let closed = Load::Closed { messages_per_connection: None, in_flight: 1 };
         assert!(wrong(|ladder| ladder.load = closed)[0].contains("a closed loop offers no load"));
     }
 
     #[test]
-    fn durations_must_hold_each_other() {
+    fn durations_must_be_in_rising_order() {
         assert!(search(|search| search.initial_trial_seconds = Some(3.0)).contains("begin with shorter ones"));
         assert!(search(|search| search.duration_sum_seconds = 1.0).contains("1 s don't hold one trial of 2 s"));
-        assert!(search(|search| search.confirm.repeats = 1).contains("1 trials can't tell solid from borderline"));
+        assert!(
+            search(|search| search.confirm.repeats = 1).contains("1 trials can't distinguish solid from borderline")
+        );
         assert!(search(|search| search.width = 0.0).contains("0 is no width"));
         assert!(search(|search| search.exceed_ratio = 1.0).contains("1 of the time may be bad"));
     }
 
     #[test]
-    fn a_search_without_objectives_would_never_end_its_way_up() {
+    fn a_search_without_objectives_is_refused() {
         assert!(wrong(|ladder| ladder.objectives.clear())[0].contains("ladders[0].objectives: empty"));
         let always = Objective { figure: Figure::FailedShare, at_most: Some(1.0), at_least: None };
         assert!(wrong(|ladder| ladder.objectives = vec![always])[0].contains("1 always holds"));

@@ -28,7 +28,7 @@ pub struct Book {
     /// Requests to the inference by outcome.
     pub inference: InferenceStats,
     /// Largest number of requests of one connection that were in flight at once.
-    pub most_in_flight: u64,
+    pub max_in_flight: u64,
     /// Ticks by outcome: `flushed`, `skipped`, `empty`.
     pub ticks: BTreeMap<&'static str, u64>,
     /// Age of the newest frame of each partial when it was sent, in nanoseconds.
@@ -100,7 +100,7 @@ impl Books {
         let ticks = |outcome| book.ticks.get(outcome).copied().unwrap_or(0);
         let sum = book.lateness_sum.as_secs_f64();
         text.gateway(&GatewayMetrics {
-            in_flight_per_connection_max: book.most_in_flight,
+            in_flight_per_connection_max: book.max_in_flight,
             ticks: Ticks { flushed: ticks("flushed"), skipped: ticks("skipped"), empty: ticks("empty") },
             lateness: Histogram { bounds: &BOUNDS, counts: &book.lateness, sum },
             resident_bytes: Some(resident_bytes()),

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_flags_nothing_is_wrong_and_the_defaults_are_the_contracts() {
+    fn without_flags_there_is_no_flaw_and_the_defaults_are_the_contracts() {
         let config = Config::parse_from(["self-test-gateway"]);
         assert_eq!((config.flaw, config.port, config.metrics_port), (Flaw::None, 0, 0));
         assert_eq!((config.interval(), config.timeout()), (Duration::from_secs(1), Duration::from_secs(2)));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_make_no_sense_are_refused() {
+    fn invalid_values_are_refused() {
         for (flag, value) in [
             ("--flush-interval-ms", "0"),
             ("--inference-timeout-ms", "0"),

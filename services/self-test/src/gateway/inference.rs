@@ -11,7 +11,7 @@ use super::config::{Config, Flaw};
 /// The inference's result for a batch of audio.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Inferred {
+pub struct InferenceResponse {
     /// Root mean square of the samples.
     pub rms: f64,
     /// Sign changes between samples.
@@ -108,22 +108,22 @@ impl Inference {
     ///
     /// # Errors
     /// When no response arrives in time, the connection fails, the status isn't 2xx, or the response isn't valid.
-    pub async fn ask(&self, audio: Bytes) -> Result<Inferred, Failure> {
+    pub async fn infer(&self, audio: Bytes) -> Result<InferenceResponse, Failure> {
         let bytes = audio.len() as u64;
         let request = self.client.post(&self.url).timeout(self.timeout);
-        let broken = |error: reqwest::Error| {
+        let request_failure = |error: reqwest::Error| {
             let kind = if error.is_timeout() { Kind::Timeout } else { Kind::ConnectionReset };
             Failure { kind, message: error.to_string(), status: None, retryable: true }
         };
-        let answer = request.header("x-cpu-passes", self.passes).body(audio).send().await.map_err(broken)?;
-        let status = answer.status();
+        let response = request.header("x-cpu-passes", self.passes).body(audio).send().await.map_err(request_failure)?;
+        let status = response.status();
         if !status.is_success() {
             let kind = if status == StatusCode::TOO_MANY_REQUESTS { Kind::Http429 } else { Kind::Http5xx };
             let retryable = kind == Kind::Http429 || status.is_server_error();
             let message = format!("the inference answered {status}");
             return Err(Failure { kind, message, status: Some(status.as_u16()), retryable });
         }
-        let body = answer.bytes().await.map_err(broken)?;
+        let body = response.bytes().await.map_err(request_failure)?;
         self.read(&body, bytes).map_err(|message| Failure {
             kind: Kind::ParseError,
             message,
@@ -132,27 +132,27 @@ impl Inference {
         })
     }
 
-    fn read(&self, body: &[u8], bytes: u64) -> Result<Inferred, String> {
-        let inferred: Inferred = match self.flaw {
-            Flaw::LenientParse => lenient(body)?,
+    fn read(&self, body: &[u8], bytes: u64) -> Result<InferenceResponse, String> {
+        let inference_response: InferenceResponse = match self.flaw {
+            Flaw::LenientParse => parse_leniently(body)?,
             _ => serde_json::from_slice(body).map_err(|error| error.to_string())?,
         };
         let samples = u64::from(self.passes) * bytes / 2;
-        match inferred {
-            Inferred { ref transcript, .. } if transcript.is_empty() => Err("the transcript is empty".into()),
-            Inferred { samples: declared, .. } if declared != samples => {
+        match inference_response {
+            InferenceResponse { ref transcript, .. } if transcript.is_empty() => Err("the transcript is empty".into()),
+            InferenceResponse { samples: declared, .. } if declared != samples => {
                 Err(format!("samples is {declared} instead of {samples}"))
             }
-            Inferred { audio_bytes: declared, .. } if declared != bytes => {
+            InferenceResponse { audio_bytes: declared, .. } if declared != bytes => {
                 Err(format!("audio_bytes is {declared} instead of {bytes}"))
             }
-            inferred => Ok(inferred),
+            inference_response => Ok(inference_response),
         }
     }
 }
 
 /// Parses the six keys and ignores any others.
-fn lenient(body: &[u8]) -> Result<Inferred, String> {
+fn parse_leniently(body: &[u8]) -> Result<InferenceResponse, String> {
     let mut all: serde_json::Map<String, serde_json::Value> =
         serde_json::from_slice(body).map_err(|error| error.to_string())?;
     all.retain(|key, _| {

@@ -5,12 +5,12 @@ use serde_json::{Map, Value};
 
 use super::{
     config::Flaw,
-    inference::{Failure, Inferred},
+    inference::{Failure, InferenceResponse},
 };
 
 /// The frames that a message is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cover {
+pub struct FrameRange {
     /// Number of the oldest frame; frames count from 1.
     pub oldest: u64,
     /// Number of the newest frame.
@@ -45,7 +45,7 @@ struct Partial<'a> {
 
 /// The fields of a partial that the gateway itself determines.
 #[derive(Clone, Copy, Debug)]
-pub struct Own {
+pub struct GatewayValues {
     /// Passes over the audio: `CPU_PASSES`.
     pub cpu_passes: u32,
     /// The model's delay: `MODEL_DELAY_MS`.
@@ -55,25 +55,30 @@ pub struct Own {
 }
 
 /// The partial for a batch of frames, with the inference's result.
-pub fn partial(cover: Cover, inferred: &Inferred, own: Own, flaw: Flaw) -> String {
+pub fn partial(
+    range: FrameRange,
+    inference_response: &InferenceResponse,
+    gateway_values: GatewayValues,
+    flaw: Flaw,
+) -> String {
     let partial = Partial {
         r#type: "partial",
-        oldest_frame_seq: cover.oldest,
-        newest_frame_seq: cover.newest,
-        frames: cover.frames,
-        rms: inferred.rms,
-        zero_crossings: inferred.zero_crossings,
-        checksum: inferred.checksum,
-        samples: inferred.samples,
-        transcript: &inferred.transcript,
-        audio_bytes: inferred.audio_bytes,
-        cpu_passes: own.cpu_passes + u32::from(flaw == Flaw::WrongEcho),
-        model_delay_ms: own.model_delay_ms,
-        flush_lateness_ms: own.flush_lateness_ms,
+        oldest_frame_seq: range.oldest,
+        newest_frame_seq: range.newest,
+        frames: range.frames,
+        rms: inference_response.rms,
+        zero_crossings: inference_response.zero_crossings,
+        checksum: inference_response.checksum,
+        samples: inference_response.samples,
+        transcript: &inference_response.transcript,
+        audio_bytes: inference_response.audio_bytes,
+        cpu_passes: gateway_values.cpu_passes + u32::from(flaw == Flaw::WrongEcho),
+        model_delay_ms: gateway_values.model_delay_ms,
+        flush_lateness_ms: gateway_values.flush_lateness_ms,
         inflight_model_jobs: (flaw != Flaw::MissingKey).then_some(0),
         language: (flaw == Flaw::SurplusKey).then_some("en"),
     };
-    serde_json::to_string(&partial).expect("numbers and text")
+    serde_json::to_string(&partial).expect("numbers and text can be serialized")
 }
 
 #[derive(Serialize)]
@@ -99,7 +104,7 @@ struct ErrorFrame<'a> {
 
 /// Times and counts of an error frame.
 #[derive(Clone, Copy, Debug)]
-pub struct Circumstances {
+pub struct FailureContext {
     /// Time since the oldest frame arrived, in milliseconds.
     pub oldest_age_ms: f64,
     /// Time since the newest frame arrived, in milliseconds.
@@ -113,26 +118,26 @@ pub struct Circumstances {
 }
 
 /// The error frame for frames that get no partial.
-pub fn error(cover: Cover, failure: &Failure, circumstances: Circumstances, flaw: Flaw) -> String {
+pub fn error(range: FrameRange, failure: &Failure, context: FailureContext, flaw: Flaw) -> String {
     let frame = ErrorFrame {
         r#type: "error",
         stage: failure.kind.stage(),
         kind: failure.kind.word(),
         message: &failure.message,
-        oldest_frame_seq: cover.oldest,
-        newest_frame_seq: cover.newest,
-        frames: cover.frames,
-        audio_bytes: cover.frames * FRAME_BYTES,
-        oldest_age_ms: circumstances.oldest_age_ms,
-        newest_age_ms: circumstances.newest_age_ms,
-        flush_lateness_ms: circumstances.flush_lateness_ms,
-        inference_elapsed_ms: circumstances.inference_elapsed_ms,
-        inflight_gateway_batches: u64::from(circumstances.inference_elapsed_ms.is_some()),
-        gateway_buffer_frames: (flaw != Flaw::MissingErrorKey).then_some(circumstances.waiting),
+        oldest_frame_seq: range.oldest,
+        newest_frame_seq: range.newest,
+        frames: range.frames,
+        audio_bytes: range.frames * FRAME_BYTES,
+        oldest_age_ms: context.oldest_age_ms,
+        newest_age_ms: context.newest_age_ms,
+        flush_lateness_ms: context.flush_lateness_ms,
+        inference_elapsed_ms: context.inference_elapsed_ms,
+        inflight_gateway_batches: u64::from(context.inference_elapsed_ms.is_some()),
+        gateway_buffer_frames: (flaw != Flaw::MissingErrorKey).then_some(context.waiting),
         inference_status: failure.status,
         retryable: failure.retryable,
     };
-    serde_json::to_string(&frame).expect("numbers and text")
+    serde_json::to_string(&frame).expect("numbers and text can be serialized")
 }
 
 /// Whether a text is the start message. Only the flaw `extra-key` accepts further keys.
@@ -146,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn start_is_start_and_nothing_else() {
+    fn a_start_message_has_exactly_one_key() {
         for text in [r#"{"type":"start"}"#, " {\"type\" :\t\"start\"}\n"] {
             assert!(is_start(text.as_bytes(), Flaw::None), "{text}");
         }

@@ -18,15 +18,15 @@ use tokio::{
 use super::config::Flaw;
 
 /// Most bytes that may wait. A single message may be longer.
-const LONGEST: usize = 64 << 10;
+const MAXIMAL_BYTES: usize = 64 << 10;
 /// Longest duration of one write before the client counts as slow.
-const STUCK: Duration = Duration::from_secs(10);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the last bytes may take to be written.
-const FAREWELL: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The client reads too slowly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slow;
+pub struct SlowConsumer;
 
 /// A queue of bytes, and the task that writes them.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Outbox {
         let (waits, counts) = (waiting.clone(), sent.clone());
         let writer = tokio::spawn(async move {
             while let Some(bytes) = queued.recv().await {
-                let limit = if flaw == Flaw::UnboundedOutbox { Duration::from_secs(3600) } else { STUCK };
+                let limit = if flaw == Flaw::UnboundedOutbox { Duration::from_secs(3600) } else { WRITE_TIMEOUT };
                 match timeout(limit, io.write_all(&bytes)).await {
                     Ok(Ok(())) => {}
                     Ok(Err(_)) => return,
@@ -70,11 +70,11 @@ impl Outbox {
     ///
     /// # Errors
     /// When too many bytes wait.
-    pub fn push(&self, bytes: Vec<u8>) -> Result<(), Slow> {
+    pub fn push(&self, bytes: Vec<u8>) -> Result<(), SlowConsumer> {
         let waiting = self.waiting.fetch_add(bytes.len(), Ordering::AcqRel);
-        if waiting > 0 && waiting + bytes.len() > LONGEST && self.flaw != Flaw::UnboundedOutbox {
+        if waiting > 0 && waiting + bytes.len() > MAXIMAL_BYTES && self.flaw != Flaw::UnboundedOutbox {
             self.waiting.fetch_sub(bytes.len(), Ordering::AcqRel);
-            return Err(Slow);
+            return Err(SlowConsumer);
         }
         // Fails when the writer has ended; the reader then notices the end of the connection.
         let _ = self.queue.send(bytes);
@@ -100,7 +100,7 @@ impl Outbox {
         }
         drop(self.queue);
         let abort = self.writer.abort_handle();
-        if timeout(FAREWELL, self.writer).await.is_err() {
+        if timeout(CLOSE_TIMEOUT, self.writer).await.is_err() {
             abort.abort();
         }
     }

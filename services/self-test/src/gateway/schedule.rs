@@ -54,12 +54,12 @@ mod tests {
     }
 
     #[test]
-    fn a_missed_tick_is_not_made_up_for_and_lateness_starts_over() {
+    fn a_missed_tick_is_skipped_and_lateness_starts_over() {
         assert_eq!(lateness(Flaw::None, &[101, 200, 655, 700, 801]), [1, 0, 355, 0, 1]);
     }
 
     #[test]
-    fn the_flaw_remembers_each_missed_tick() {
+    fn the_flaw_accumulating_lateness_adds_up_missed_ticks() {
         assert_eq!(lateness(Flaw::AccumulatingLateness, &[101, 200, 655, 700, 801]), [1, 0, 355, 300, 301]);
     }
 }

@@ -48,7 +48,7 @@ use crate::delay::{Delays, uniform};
 /// Length of the listen queue.
 const BACKLOG: u32 = 16_384;
 /// How long all sessions together may take to end.
-const FAREWELL: Duration = Duration::from_millis(4500);
+const STOP_TIMEOUT: Duration = Duration::from_millis(4500);
 
 /// The state that sessions and both ports share.
 pub struct Shared {
@@ -110,7 +110,7 @@ impl Gateway {
         let (address, metrics_address) = (listener.local_addr()?, metrics_listener.local_addr()?);
         let shared = Arc::new(Shared {
             books: Books::new(format!("self-test-gateway-{}", config.flaw.word())),
-            inference: Inference::new(&config).context("failed to make a client of the inference")?,
+            inference: Inference::new(&config).context("failed to create a client for the inference service")?,
             accepting: AtomicBool::new(true),
             streams: AtomicU64::new(0),
             stop: watch::Sender::new(false),
@@ -120,7 +120,7 @@ impl Gateway {
         let serving = tokio::spawn(axum::serve(listener, clients(shared.clone())).into_future());
         tokio::spawn(axum::serve(metrics_listener, metrics(shared.clone())).into_future());
         let gateway = Self { shared, address, metrics_address, serving };
-        gateway.leave_evidence("ready", &gateway.started())?;
+        gateway.write_evidence("ready", &gateway.started())?;
         Ok(gateway)
     }
 
@@ -146,7 +146,7 @@ impl Gateway {
         self.shared.accepting.store(false, Ordering::Release);
         self.serving.abort();
         self.shared.stop.send_replace(true);
-        let deadline = Instant::now() + FAREWELL;
+        let deadline = Instant::now() + STOP_TIMEOUT;
         // A session drops its receiver when its counters are in the books and its last messages are sent.
         while self.shared.stop.receiver_count() > 0 && Instant::now() < deadline {
             sleep(Duration::from_millis(5)).await;
@@ -155,13 +155,13 @@ impl Gateway {
             let book = self.shared.books.open();
             (book.newest.encode(), book.oldest.encode())
         };
-        self.leave_evidence("recorded", &newest)?;
-        self.leave_evidence("recorded-oldest", &oldest)
+        self.write_evidence("recorded", &newest)?;
+        self.write_evidence("recorded-oldest", &oldest)
     }
 
-    fn leave_evidence(&self, what: &str, content: &impl serde::Serialize) -> anyhow::Result<()> {
+    fn write_evidence(&self, content_name: &str, content: &impl serde::Serialize) -> anyhow::Result<()> {
         let Some(folder) = &self.shared.config.evidence else { return Ok(()) };
-        let name = format!("gateway-{}-{what}.json", self.shared.config.flaw.word());
+        let name = format!("gateway-{}-{content_name}.json", self.shared.config.flaw.word());
         let write = || {
             let temporary = folder.join(format!(".{name}"));
             fs::write(&temporary, serde_json::to_vec(content)?)?;
@@ -221,8 +221,8 @@ fn key(headers: &HeaderMap) -> Option<&[u8]> {
         let value = headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         value.split(',').any(|part| part.trim().eq_ignore_ascii_case(word))
     };
-    let right = has(UPGRADE, "websocket") && has(CONNECTION, "upgrade") && has(SEC_WEBSOCKET_VERSION, "13");
-    headers.get(SEC_WEBSOCKET_KEY).filter(|_| right).map(|key| key.as_bytes())
+    let is_upgrade = has(UPGRADE, "websocket") && has(CONNECTION, "upgrade") && has(SEC_WEBSOCKET_VERSION, "13");
+    headers.get(SEC_WEBSOCKET_KEY).filter(|_| is_upgrade).map(|key| key.as_bytes())
 }
 
 async fn upgrade(State(shared): State<Arc<Shared>>, mut request: Request) -> Response {

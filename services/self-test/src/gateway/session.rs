@@ -20,16 +20,16 @@ use tokio::{
 };
 
 use self::{
-    batches::{Held, Span},
-    flights::Landed,
+    batches::{BufferedFrame, Span},
+    flights::FinishedRequest,
 };
 use super::{
     config::Flaw,
     messages::{self, FRAME_BYTES},
-    outbox::{Outbox, Slow},
+    outbox::{Outbox, SlowConsumer},
     schedule::Schedule,
     server::Shared,
-    wire::{self, Message, Reader, Stop},
+    wire::{self, Message, ReadError, Reader},
 };
 use crate::delay::Delays;
 
@@ -38,17 +38,17 @@ const DRAIN: Duration = Duration::from_millis(3500);
 /// How long a client may take to end its side after Close.
 const LINGER: Duration = Duration::from_secs(1);
 /// Number of the batch that the flaws about batches affect.
-const SECOND: u64 = 2;
+const SECOND_BATCH: u64 = 2;
 
 /// Why a session ends: the reason in the books, and a Close frame to send, if any.
-struct End {
+struct SessionEnd {
     reason: &'static str,
-    words: Option<Vec<u8>>,
+    close_message: Option<Vec<u8>>,
 }
 
-impl From<Slow> for End {
-    fn from(_: Slow) -> Self {
-        End { reason: "slow_consumer", words: Some(wire::close(1013, "slow consumer")) }
+impl From<SlowConsumer> for SessionEnd {
+    fn from(_: SlowConsumer) -> Self {
+        SessionEnd { reason: "slow_consumer", close_message: Some(wire::close(1013, "slow consumer")) }
     }
 }
 
@@ -59,13 +59,13 @@ struct Session {
     /// Number of the newest frame.
     sequence: u64,
     batches: u64,
-    waiting: VecDeque<Held>,
+    waiting: VecDeque<BufferedFrame>,
     /// Frames that were dropped for lack of room and not reported yet.
     overflowed: Option<Span>,
     /// Set by the start message.
     schedule: Option<Schedule>,
     /// Requests in flight: at most one, except with a flaw.
-    flights: JoinSet<Landed>,
+    flights: JoinSet<FinishedRequest>,
     /// Frames in flight, which the books need when the session ends early.
     in_flight_frames: u64,
     in_flight: u64,
@@ -97,13 +97,13 @@ pub async fn run(
     let end = loop {
         let tick = session.due();
         let step = tokio::select! {
-            message = reader.next() => session.hear(message, &outbox),
+            message = reader.next() => session.handle_message(message, &outbox),
             () = until(tick) => session.tick(&outbox),
-            Some(landed) = session.flights.join_next() => match landed {
-                Ok(landed) => session.land(landed, &outbox),
+            Some(finished) = session.flights.join_next() => match finished {
+                Ok(finished) => session.finish_request(finished, &outbox),
                 Err(_) => Ok(()),
             },
-            () = outbox.stuck() => Err(Slow.into()),
+            () = outbox.stuck() => Err(SlowConsumer.into()),
             () = stop_requested(&mut stop) => break session.drain(&outbox).await,
         };
         counted = count(&shared, &reader.received, &outbox, counted);
@@ -112,14 +112,14 @@ pub async fn run(
         }
     };
     session.settle();
-    let polite = end.words.is_some();
+    let sends_close = end.close_message.is_some();
     {
         let mut book = shared.books.open();
         book.connections.open -= 1;
         *book.connections.closed.entry(end.reason.into()).or_default() += 1;
     }
-    outbox.finish(end.words).await;
-    if polite {
+    outbox.finish(end.close_message).await;
+    if sends_close {
         // The client's remaining bytes must be read: closing with unread data resets the connection and may destroy the
         // Close frame.
         let _ = timeout(LINGER, reader.discard()).await;
@@ -176,14 +176,16 @@ impl Session {
         self.schedule.map(|schedule| schedule.due())
     }
 
-    fn hear(&mut self, message: Result<Message, Stop>, outbox: &Outbox) -> Result<(), End> {
+    fn handle_message(&mut self, message: Result<Message, ReadError>, outbox: &Outbox) -> Result<(), SessionEnd> {
         let started = self.schedule.is_some();
         match message {
             Ok(Message::Ping(_)) if self.flaw() == Flaw::NoPong => Ok(()),
             Ok(Message::Ping(payload)) => Ok(outbox.push(wire::pong(&payload))?),
             Ok(Message::Pong) => Ok(()),
             Ok(Message::Close(_)) if self.flaw() == Flaw::DeafToClose => Ok(()),
-            Ok(Message::Close(payload)) => Err(End { reason: "client", words: Some(wire::close_echo(&payload)) }),
+            Ok(Message::Close(payload)) => {
+                Err(SessionEnd { reason: "client", close_message: Some(wire::close_echo(&payload)) })
+            }
             Ok(Message::Text(text)) if !started && messages::is_start(&text, self.flaw()) => {
                 self.start();
                 Ok(())
@@ -194,12 +196,12 @@ impl Session {
                 self.refuse_message(1003, "expected 640 byte PCM frame")
             }
             Ok(Message::Binary(audio)) => {
-                self.hold(audio);
+                self.buffer_frame(audio);
                 Ok(())
             }
-            Err(Stop::Violation(words)) => self.refuse("protocol", 1002, words),
-            Err(Stop::TooLong) => self.refuse("too_big", 1009, "message too long"),
-            Err(Stop::Gone) => Err(End { reason: "eof", words: None }),
+            Err(ReadError::Violation(close_message)) => self.refuse("protocol", 1002, close_message),
+            Err(ReadError::TooLong) => self.refuse("too_big", 1009, "message too long"),
+            Err(ReadError::Disconnected) => Err(SessionEnd { reason: "eof", close_message: None }),
         }
     }
 
@@ -214,21 +216,21 @@ impl Session {
     }
 
     /// Ends the session because of a violation, with a close code.
-    fn refuse(&self, reason: &'static str, code: u16, words: &str) -> Result<(), End> {
+    fn refuse(&self, reason: &'static str, code: u16, close_message: &str) -> Result<(), SessionEnd> {
         let code = if self.flaw() == Flaw::CloseCode { 1000 } else { code };
-        Err(End { reason, words: Some(wire::close(code, words)) })
+        Err(SessionEnd { reason, close_message: Some(wire::close(code, close_message)) })
     }
 
     /// Ends the session because of a complete message, which is counted as dropped.
-    fn refuse_message(&self, code: u16, words: &str) -> Result<(), End> {
+    fn refuse_message(&self, code: u16, close_message: &str) -> Result<(), SessionEnd> {
         let mut book = self.shared.books.open();
         book.messages.received += 1;
         book.drop_frames("protocol", 1);
         drop(book);
-        self.refuse("protocol", code, words)
+        self.refuse("protocol", code, close_message)
     }
 
-    fn tick(&mut self, outbox: &Outbox) -> Result<(), End> {
+    fn tick(&mut self, outbox: &Outbox) -> Result<(), SessionEnd> {
         let Some(schedule) = &mut self.schedule else { return Ok(()) };
         let lateness = schedule.tick(Instant::now());
         let busy = !self.flights.is_empty() && !self.overlaps();
@@ -255,15 +257,17 @@ impl Session {
     }
 
     /// Shuts the session down: waits for batches in flight, sends the frames that wait, and closes with 1001.
-    async fn drain(&mut self, outbox: &Outbox) -> End {
+    async fn drain(&mut self, outbox: &Outbox) -> SessionEnd {
         let all = async {
-            self.land_all(outbox).await?;
+            self.finish_all_requests(outbox).await?;
             self.flush(Duration::ZERO, outbox)?;
-            self.land_all(outbox).await
+            self.finish_all_requests(outbox).await
         };
         match timeout(DRAIN, all).await {
             Ok(Err(end)) => end,
-            Ok(Ok(())) | Err(_) => End { reason: "shutdown", words: Some(wire::close(1001, "shutting down")) },
+            Ok(Ok(())) | Err(_) => {
+                SessionEnd { reason: "shutdown", close_message: Some(wire::close(1001, "shutting down")) }
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use super::config::Flaw;
 
 /// Longest message of a client, in bytes.
-const LONGEST: usize = 64 << 10;
+const MAXIMAL_BYTES: usize = 64 << 10;
 /// Size of one read from the socket, in bytes.
 const READ_BYTES: usize = 16 << 10;
 
@@ -27,13 +27,13 @@ pub enum Message {
 
 /// Why nothing more is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
+pub enum ReadError {
     /// The client violated RFC 6455; the text is the close reason.
     Violation(&'static str),
     /// A message is longer than the limit.
     TooLong,
     /// The connection has ended.
-    Gone,
+    Disconnected,
 }
 
 /// The reading side of a connection.
@@ -67,7 +67,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
     ///
     /// # Errors
     /// When the client violates RFC 6455, a message is too long, or the connection has ended.
-    pub async fn next(&mut self) -> Result<Message, Stop> {
+    pub async fn next(&mut self) -> Result<Message, ReadError> {
         loop {
             while let Some(header) = self.header()? {
                 let Some(message) = self.frame(&header)? else { break };
@@ -77,7 +77,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             }
             self.bytes.reserve(READ_BYTES);
             match self.io.read_buf(&mut self.bytes).await {
-                Ok(0) | Err(_) => return Err(Stop::Gone),
+                Ok(0) | Err(_) => return Err(ReadError::Disconnected),
                 Ok(_) => {}
             }
         }
@@ -94,45 +94,45 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
     }
 
-    fn header(&self) -> Result<Option<Header>, Stop> {
+    fn header(&self) -> Result<Option<Header>, ReadError> {
         let [first, second, rest @ ..] = &self.bytes[..] else { return Ok(None) };
         let (last, opcode, masked) = (first & 0x80 != 0, first & 0x0f, second & 0x80 != 0);
         if first & 0x70 != 0 {
-            return Err(Stop::Violation("reserved bits must be 0"));
+            return Err(ReadError::Violation("reserved bits must be 0"));
         }
         if !matches!(opcode, 0..=2 | 8..=10) {
-            return Err(Stop::Violation("unknown opcode"));
+            return Err(ReadError::Violation("unknown opcode"));
         }
         if opcode >= 8 && (!last || second & 0x7f > 125) {
-            return Err(Stop::Violation("control frames are short and whole"));
+            return Err(ReadError::Violation("control frames have at most 125 bytes and no fragments"));
         }
         if !masked && self.flaw != Flaw::Unmasked {
-            return Err(Stop::Violation("client frames must be masked"));
+            return Err(ReadError::Violation("client frames must be masked"));
         }
-        let (more, length) = match (second & 0x7f, rest) {
+        let (extended_bytes, length) = match (second & 0x7f, rest) {
             (126, [a, b, ..]) => (2, u64::from(u16::from_be_bytes([*a, *b]))),
             (127, [a, b, c, d, e, f, g, h, ..]) => (8, u64::from_be_bytes([*a, *b, *c, *d, *e, *f, *g, *h])),
             (126 | 127, _) => return Ok(None),
             (short, _) => (0, u64::from(short)),
         };
-        if (more == 2 && length < 126) || (more == 8 && length <= 0xffff) {
-            return Err(Stop::Violation("the length is not minimal"));
+        if (extended_bytes == 2 && length < 126) || (extended_bytes == 8 && length <= 0xffff) {
+            return Err(ReadError::Violation("the length is not minimal"));
         }
         let so_far = self.parts.as_ref().map_or(0, |(_, parts)| parts.len());
         let payload = usize::try_from(length).unwrap_or(usize::MAX);
-        if opcode < 8 && payload.saturating_add(so_far) > LONGEST {
-            return Err(Stop::TooLong);
+        if opcode < 8 && payload.saturating_add(so_far) > MAXIMAL_BYTES {
+            return Err(ReadError::TooLong);
         }
-        let mask = match (masked, rest.get(more..more + 4)) {
+        let mask = match (masked, rest.get(extended_bytes..extended_bytes + 4)) {
             (false, _) => None,
             (true, Some(mask)) => Some([mask[0], mask[1], mask[2], mask[3]]),
             (true, None) => return Ok(None),
         };
-        Ok(Some(Header { last, opcode, mask, bytes: 2 + more + if masked { 4 } else { 0 }, payload }))
+        Ok(Some(Header { last, opcode, mask, bytes: 2 + extended_bytes + if masked { 4 } else { 0 }, payload }))
     }
 
     /// Takes a frame: `None` when the frame is incomplete, `Some(None)` when its message is.
-    fn frame(&mut self, header: &Header) -> Result<Option<Option<Message>>, Stop> {
+    fn frame(&mut self, header: &Header) -> Result<Option<Option<Message>>, ReadError> {
         let bytes = header.bytes + header.payload;
         if self.bytes.len() < bytes {
             return Ok(None);
@@ -144,7 +144,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             payload.iter_mut().enumerate().for_each(|(at, byte)| *byte ^= mask[at % 4]);
         }
         Ok(Some(match header.opcode {
-            8 if payload.len() == 1 => return Err(Stop::Violation("a close code has two bytes")),
+            8 if payload.len() == 1 => return Err(ReadError::Violation("a close code has two bytes")),
             8 => Some(Message::Close(payload)),
             9 => Some(Message::Ping(payload)),
             10 => Some(Message::Pong),
@@ -152,13 +152,13 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }))
     }
 
-    fn data(&mut self, opcode: u8, last: bool, payload: Vec<u8>) -> Result<Option<Message>, Stop> {
+    fn data(&mut self, opcode: u8, last: bool, payload: Vec<u8>) -> Result<Option<Message>, ReadError> {
         if self.flaw == Flaw::NoFragments && (!last || opcode == 0) {
-            return Err(Stop::Violation("no fragments, please"));
+            return Err(ReadError::Violation("fragments are not supported"));
         }
-        let (opcode, whole) = match (opcode, self.parts.take()) {
-            (0, None) => return Err(Stop::Violation("a continuation of nothing")),
-            (1.., Some(_)) => return Err(Stop::Violation("a message within a message")),
+        let (opcode, assembled) = match (opcode, self.parts.take()) {
+            (0, None) => return Err(ReadError::Violation("a continuation frame without a message")),
+            (1.., Some(_)) => return Err(ReadError::Violation("a new message inside a fragmented message")),
             (0, Some((opcode, mut parts))) => {
                 parts.extend(payload);
                 (opcode, parts)
@@ -166,10 +166,10 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             (opcode, None) => (opcode, payload),
         };
         if !last {
-            self.parts = Some((opcode, whole));
+            self.parts = Some((opcode, assembled));
             return Ok(None);
         }
-        Ok(Some(if opcode == 1 { Message::Text(whole) } else { Message::Binary(whole) }))
+        Ok(Some(if opcode == 1 { Message::Text(assembled) } else { Message::Binary(assembled) }))
     }
 }
 

@@ -16,7 +16,7 @@ use stt_bench::conformance::{
 };
 
 /// Gateways that are checked at once, in each of the rounds: a gateway mostly waits.
-const AT_ONCE: [usize; 3] = [4, 2, 1];
+const CONCURRENCY: [usize; 3] = [4, 2, 1];
 
 /// A flaw, and the cases that it fails.
 type Row = (Flaw, &'static [&'static str]);
@@ -96,7 +96,7 @@ const FLAWS: &[Row] = &[
 ];
 
 /// The flaw that affects only some sessions: which other cases fail is chance.
-const BY_CHANCE: Flaw = Flaw::RacyTwoInFlight;
+const NONDETERMINISTIC: Flaw = Flaw::RacyTwoInFlight;
 
 async fn check(flaw: Flaw) -> ServiceResult {
     check_cases(flaw, Scope::default()).await
@@ -114,21 +114,21 @@ async fn check_cases(flaw: Flaw, scope: Scope) -> ServiceResult {
 }
 
 /// The differences between a result and the expected failures.
-fn surprises(result: &ServiceResult, expected: &[&str]) -> Vec<String> {
+fn unexpected_results(result: &ServiceResult, expected: &[&str]) -> Vec<String> {
     let wrong = |status: Status, name: &str| match status {
         Status::Passed => expected.contains(&name),
         Status::Failed => !expected.contains(&name),
         Status::Skipped | Status::Excepted => true,
     };
-    let surprising = result.cases.iter().filter(|case| wrong(case.status, case.name));
-    surprising.map(|case| format!("{}: {} {:?} {:?}", result.service, case.name, case.status, case.evidence)).collect()
+    let unexpected = result.cases.iter().filter(|case| wrong(case.status, case.name));
+    unexpected.map(|case| format!("{}: {} {:?} {:?}", result.service, case.name, case.status, case.evidence)).collect()
 }
 
 /// The rows of `table` whose results differ, with the differences.
-async fn unlike(table: Vec<Row>, at_once: usize) -> Vec<(Row, Vec<String>)> {
-    let checked = table.into_iter().map(|row| async move { (row, surprises(&check(row.0).await, row.1)) });
-    let checked = stream::iter(checked).buffer_unordered(at_once);
-    checked.filter(|(_, surprising)| std::future::ready(!surprising.is_empty())).collect().await
+async fn failed_rows(table: Vec<Row>, concurrency: usize) -> Vec<(Row, Vec<String>)> {
+    let checked = table.into_iter().map(|row| async move { (row, unexpected_results(&check(row.0).await, row.1)) });
+    let checked = stream::iter(checked).buffer_unordered(concurrency);
+    checked.filter(|(_, unexpected)| std::future::ready(!unexpected.is_empty())).collect().await
 }
 
 /// On a busy machine a gateway without the flaw may be too late. So rows that differ are checked again, with fewer at
@@ -136,19 +136,19 @@ async fn unlike(table: Vec<Row>, at_once: usize) -> Vec<(Row, Vec<String>)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_flaw_fails_its_cases_and_no_other() {
     let only = std::env::var("FLAW").unwrap_or_default();
-    let asked = |row: &Row| row.0 != BY_CHANCE && (only.is_empty() || row.0.word() == only);
-    let mut left: Vec<Row> = FLAWS.iter().copied().filter(asked).collect();
-    let mut surprising = Vec::new();
-    for at_once in AT_ONCE {
-        let unlike = unlike(left, at_once).await;
-        (left, surprising) = unlike.into_iter().unzip();
+    let is_selected = |row: &Row| row.0 != NONDETERMINISTIC && (only.is_empty() || row.0.word() == only);
+    let mut remaining: Vec<Row> = FLAWS.iter().copied().filter(is_selected).collect();
+    let mut unexpected = Vec::new();
+    for concurrency in CONCURRENCY {
+        let failed_rows = failed_rows(remaining, concurrency).await;
+        (remaining, unexpected) = failed_rows.into_iter().unzip();
     }
-    assert!(left.is_empty(), "\n{}", surprising.concat().join("\n"));
+    assert!(remaining.is_empty(), "\n{}", unexpected.concat().join("\n"));
 }
 
 /// One attempt of a session is enough to miss this race; the case makes forty.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_race_that_befalls_one_session_in_three_is_found_each_time() {
+async fn a_race_in_one_of_three_sessions_is_found_each_time() {
     for _ in 0..3 {
         let scope = Scope { only: vec!["one-in-flight".into()], ..Scope::default() };
         let result = check_cases(Flaw::RacyTwoInFlight, scope).await;
@@ -157,8 +157,8 @@ async fn a_race_that_befalls_one_session_in_three_is_found_each_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_exception_is_no_failure_and_core_skips_it() {
-    let exceptions = Exceptions::from([("unmasked".into(), "frames without a mask are taken".into())]);
+async fn an_excepted_case_is_no_failure_and_core_skips_it() {
+    let exceptions = Exceptions::from([("unmasked".into(), "frames without a mask are accepted".into())]);
     let scope = |level| Scope { level, only: Vec::new(), exceptions: exceptions.clone() };
     let (strict, core) = (scope(Level::Strict), scope(Level::Core));
     let (excepted, needless) = (check_cases(Flaw::Unmasked, strict.clone()), check_cases(Flaw::ExtraKey, strict));
@@ -183,7 +183,7 @@ fn the_table_has_every_flaw_and_only_cases_that_exist() {
 /// A table of the docs: the first two columns of each row in a section.
 fn table_of_docs(heading: &str) -> BTreeMap<String, String> {
     let docs = include_str!("../../../../docs/CONFORMANCE.md");
-    let section = docs.split("\n## ").find(|section| section.starts_with(heading)).expect("the heading is there");
+    let section = docs.split("\n## ").find(|section| section.starts_with(heading)).expect("the heading exists");
     let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.strip_suffix(" |")?.split_once("` | "));
     rows.map(|(first, second)| (first.into(), second.into())).collect()
 }
@@ -200,7 +200,7 @@ fn the_docs_list_every_flaw_with_the_cases_that_it_fails() {
     let cases = |cases: &[&str]| cases.iter().map(|case| format!("`{case}`")).collect::<Vec<_>>().join(", ");
     let row = |(flaw, failed): &Row| {
         let meaning = flaw.to_possible_value().and_then(|value| Some(value.get_help()?.to_string())).unwrap();
-        let failed = match (failed.is_empty(), *flaw == BY_CHANCE) {
+        let failed = match (failed.is_empty(), *flaw == NONDETERMINISTIC) {
             (true, _) => "none".to_owned(),
             (false, true) => format!("{}; by chance others of `two-in-flight`", cases(failed)),
             (false, false) => cases(failed),

@@ -19,7 +19,7 @@ use tokio_tungstenite::{
 };
 
 /// Longest wait for anything that must happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Starts the service in this process.
 pub(crate) async fn service(flags: &[&str]) -> Service {
@@ -60,7 +60,7 @@ impl Client {
 
     /// The server's Close frame; messages before it are skipped.
     pub(crate) async fn close_frame(&mut self) -> Option<CloseFrame> {
-        let end = async {
+        let close_received = async {
             loop {
                 match self.socket.next().await {
                     Some(Ok(Message::Close(frame))) => return frame,
@@ -69,7 +69,7 @@ impl Client {
                 }
             }
         };
-        timeout(PATIENCE, end).await.expect("the server closes the connection")
+        timeout(TIMEOUT, close_received).await.expect("the server closes the connection")
     }
 
     /// The service's book of this connection.
@@ -93,7 +93,7 @@ pub(crate) async fn upgrade(started: &Started, token: Option<&str>) -> Result<We
 }
 
 pub(crate) async fn next_json(socket: &mut WebSocketStream<TcpStream>) -> Value {
-    let message = timeout(PATIENCE, socket.next()).await.expect("an answer comes").unwrap().unwrap();
+    let message = timeout(TIMEOUT, socket.next()).await.expect("a message arrives").unwrap().unwrap();
     serde_json::from_str(message.to_text().unwrap()).unwrap()
 }
 
@@ -118,14 +118,14 @@ pub(crate) fn stats(started: &Started) -> ServiceStats {
 }
 
 /// Polls `/stats` until it satisfies a condition.
-pub(crate) async fn stats_when(started: &Started, what: impl Fn(&ServiceStats) -> bool) -> ServiceStats {
-    let begun = tokio::time::Instant::now();
+pub(crate) async fn stats_when(started: &Started, condition: impl Fn(&ServiceStats) -> bool) -> ServiceStats {
+    let started_at = tokio::time::Instant::now();
     loop {
         let stats = stats(started);
-        if what(&stats) {
+        if condition(&stats) {
             return stats;
         }
-        assert!(begun.elapsed() < PATIENCE, "still {stats:?}");
+        assert!(started_at.elapsed() < TIMEOUT, "still {stats:?}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

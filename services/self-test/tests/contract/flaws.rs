@@ -10,7 +10,7 @@ use tokio_tungstenite::tungstenite::Message;
 use crate::client::{Client, get_json, service, stats_when};
 
 /// Sends 100 messages on each of two connections; returns the counters of the service and of the connections.
-async fn flooded(flags: &[&str]) -> (ServiceStats, [service_contract::ConnectionBook; 2]) {
+async fn flood(flags: &[&str]) -> (ServiceStats, [service_contract::ConnectionBook; 2]) {
     let service = service(flags).await;
     let started = service.started();
     let (mut first, mut second) = (Client::open(&started).await, Client::open(&started).await);
@@ -29,7 +29,7 @@ fn sum(stats: &ServiceStats) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_flaw_drop_loses_one_in_k_and_counts_it() {
-    let (stats, [first, second]) = flooded(&["--flaw", "drop", "--every", "40"]).await;
+    let (stats, [first, second]) = flood(&["--flaw", "drop", "--every", "40"]).await;
     assert_eq!((stats.messages.delivered, stats.messages.dropped["self_test"]), (195, 5));
     // Messages 40 and 80 of the first connection; 120, 160 and 200 are messages 20, 60 and 100 of the second.
     assert_eq!(sum(&stats), 5050 - 120 + 5050 - 180);
@@ -38,14 +38,14 @@ async fn the_flaw_drop_loses_one_in_k_and_counts_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_flaw_silent_drop_loses_one_in_k_uncounted() {
-    let (stats, [first, second]) = flooded(&["--flaw", "silent-drop", "--every", "40"]).await;
+    let (stats, [first, second]) = flood(&["--flaw", "silent-drop", "--every", "40"]).await;
     assert_eq!((stats.messages.delivered, stats.messages.dropped.len(), stats.messages.consumed), (195, 0, 0));
     assert_eq!((first.dropped, second.dropped), (0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_liar_is_perfect_but_for_one_sum() {
-    let (stats, [first, second]) = flooded(&["--flaw", "liar", "--every", "40"]).await;
+async fn the_flaw_liar_changes_only_one_sequence_sum() {
+    let (stats, [first, second]) = flood(&["--flaw", "liar", "--every", "40"]).await;
     assert_eq!((stats.messages.delivered, stats.messages.dropped.len()), (200, 0));
     assert_eq!(stats.application.unwrap().delivered, 200);
     assert_eq!(sum(&stats), 5050 - 40 + 5050);
@@ -54,8 +54,8 @@ async fn a_liar_is_perfect_but_for_one_sum() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn null_counts_frames_and_throws_them_away() {
-    let (stats, [first, _]) = flooded(&["--flaw", "null"]).await;
+async fn the_flaw_null_counts_frames_and_discards_them() {
+    let (stats, [first, _]) = flood(&["--flaw", "null"]).await;
     assert_eq!((stats.messages.delivered, stats.messages.dropped["discarded"]), (0, 200));
     assert_eq!((stats.application, first.application, first.dropped), (None, None, 100));
     assert!(stats.bytes.received > 200 * 20);
@@ -83,31 +83,34 @@ async fn ping(started: &Started, pings: u64) -> Vec<Duration> {
         sent.push(Some(Instant::now()));
         client.send(&format!(r#"{{"p":{{"timestamp":{number}}},"t":"ping"}}"#)).await;
     }
-    let mut took = Vec::new();
+    let mut durations = Vec::new();
     for _ in 0..pings {
         let number = client.json().await["p"]["client_timestamp"].as_u64().unwrap();
         let sent = sent[number as usize].take().expect("each ping is answered once");
-        took.push(sent.elapsed());
+        durations.push(sent.elapsed());
     }
-    took.sort();
-    took
+    durations.sort();
+    durations
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn delayed_answers_take_as_long_as_the_service_recorded() {
+async fn delayed_replies_take_as_long_as_the_service_recorded() {
     let service = service(&["--flaw", "delay", "--delay-ms", "100", "--tail-ms", "20"]).await;
     let started = service.started();
-    let took = ping(&started, 200).await;
+    let durations = ping(&started, 200).await;
     let recorded: Histogram = get_json(&started.metrics_address, "/recorded");
     let recorded = Recorder::decode(&recorded).unwrap();
     assert_eq!(recorded.count(), 200);
-    for (quantile, seen) in [(0.0, took[0]), (0.5, took[99]), (1.0, took[199])] {
+    for (quantile, observed) in [(0.0, durations[0]), (0.5, durations[99]), (1.0, durations[199])] {
         let expected = recorded.values().value_at_quantile(quantile) as f64 / 1e9;
-        let difference = (seen.as_secs_f64() - expected).abs();
-        assert!(difference < 0.02 * expected + 0.02, "quantile {quantile}: {seen:?} seen, {expected} s recorded");
+        let difference = (observed.as_secs_f64() - expected).abs();
+        assert!(
+            difference < 0.02 * expected + 0.02,
+            "quantile {quantile}: {observed:?} observed, {expected} s recorded"
+        );
     }
-    assert!(took[0] >= Duration::from_millis(100));
-    assert!(took[199] > took[0] + Duration::from_millis(40), "answers are spread: {took:?}");
+    assert!(durations[0] >= Duration::from_millis(100));
+    assert!(durations[199] > durations[0] + Duration::from_millis(40), "replies are spread: {durations:?}");
     service.stop().await.unwrap();
 }
 
@@ -115,8 +118,8 @@ async fn delayed_answers_take_as_long_as_the_service_recorded() {
 async fn the_service_without_token_check_admits_every_client() {
     let service = service(&["--flaw", "gullible", "--secret", "a secret that no client here knows"]).await;
     let started = service.started();
-    let mut stranger = Client::open(&started).await;
-    stranger.send_numbered(100).await;
+    let mut client_without_token = Client::open(&started).await;
+    client_without_token.send_numbered(100).await;
     let stats = stats_when(&started, |stats| stats.messages.received == 100).await;
     assert_eq!((stats.messages.delivered, sum(&stats), stats.connections.rejected.len()), (100, 5050, 0));
     service.stop().await.unwrap();
@@ -127,13 +130,13 @@ async fn the_service_without_token_check_admits_every_client() {
 async fn published(flaw: &str, number: u64) -> ([Vec<u64>; 2], u64) {
     let service = service(&["--flaw", flaw, "--every", "10", "--rate", "2000"]).await;
     let started = service.started();
-    let mut got = [Vec::new(), Vec::new()];
+    let mut received = [Vec::new(), Vec::new()];
     let mut clients = [Client::open(&started).await, Client::open(&started).await];
-    for (client, got) in clients.iter_mut().zip(&mut got) {
-        while got.last() < Some(&number) {
+    for (client, received) in clients.iter_mut().zip(&mut received) {
+        while received.last() < Some(&number) {
             let message = client.json().await;
             assert_eq!(message["t"], "fanout_tick");
-            got.push(message["p"]["seq"].as_u64().unwrap());
+            received.push(message["p"]["seq"].as_u64().unwrap());
         }
     }
     for client in &mut clients {
@@ -142,11 +145,11 @@ async fn published(flaw: &str, number: u64) -> ([Vec<u64>; 2], u64) {
     }
     let stats = stats_when(&started, |stats| stats.connections.open == 0).await;
     service.stop().await.unwrap();
-    (got, stats.messages.sent)
+    (received, stats.messages.sent)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_publisher_sends_all_numbers_to_all_and_reports_it_at_its_metrics_port() {
+async fn a_publisher_sends_every_number_to_every_subscriber_and_reports_it() {
     let service = service(&["--flaw", "publisher", "--rate", "1000"]).await;
     let started = service.started();
     let publisher = || -> PublisherStats { get_json(&started.metrics_address, "/stats/publisher") };
@@ -159,9 +162,9 @@ async fn a_publisher_sends_all_numbers_to_all_and_reports_it_at_its_metrics_port
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_publisher_that_drops_in_silence_leaves_out_one_in_k_for_everybody() {
-    let (got, _) = published("publisher-silent-drop", 50).await;
-    for numbers in got {
+async fn a_silently_dropping_publisher_omits_one_in_k_for_every_subscriber() {
+    let (received, _) = published("publisher-silent-drop", 50).await;
+    for numbers in received {
         assert!(numbers.iter().all(|number| number % 10 != 9), "{numbers:?}");
         assert!(numbers.len() as u64 >= (numbers.last().unwrap() - numbers[0]) * 9 / 10, "{numbers:?}");
     }
@@ -169,10 +172,10 @@ async fn a_publisher_that_drops_in_silence_leaves_out_one_in_k_for_everybody() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_publisher_that_lies_counts_undelivered_messages_as_sent() {
-    let (got, sent) = published("publisher-liar", 200).await;
-    assert!(got.iter().flatten().all(|number| number % 10 != 9), "{got:?}");
+    let (received, sent) = published("publisher-liar", 200).await;
+    assert!(received.iter().flatten().all(|number| number % 10 != 9), "{received:?}");
     // Two server_ready messages, and for each ten numbers one that wasn't sent.
-    let expected: u64 = got.iter().map(|numbers| 1 + numbers.last().unwrap() - numbers[0] + 1).sum();
-    let received_count: u64 = got.iter().map(|numbers| 1 + numbers.len() as u64).sum();
+    let expected: u64 = received.iter().map(|numbers| 1 + numbers.last().unwrap() - numbers[0] + 1).sum();
+    let received_count: u64 = received.iter().map(|numbers| 1 + numbers.len() as u64).sum();
     assert!(sent >= expected && expected > received_count, "{sent} against {expected} and {received_count}");
 }

@@ -10,7 +10,7 @@ use bench_format::histogram::{Histogram, Recorder};
 use rustix::process::{Pid, Signal, kill_process};
 use service_contract::Started;
 
-use crate::client::{Client, PATIENCE};
+use crate::client::{Client, TIMEOUT};
 
 struct Process {
     child: Child,
@@ -29,9 +29,9 @@ impl Process {
     fn terminate(&mut self) {
         let pid = Pid::from_raw(self.child.id() as i32).unwrap();
         kill_process(pid, Signal::TERM).unwrap();
-        let begun = Instant::now();
+        let started_at = Instant::now();
         while self.child.try_wait().unwrap().is_none() {
-            assert!(begun.elapsed() < Duration::from_secs(5), "it still runs five seconds after SIGTERM");
+            assert!(started_at.elapsed() < Duration::from_secs(5), "the process still runs five seconds after SIGTERM");
             std::thread::sleep(Duration::from_millis(5));
         }
         assert!(self.child.wait().unwrap().success());
@@ -51,7 +51,7 @@ fn command() -> Command {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_announces_itself_serves_and_ends_on_sigterm_with_its_evidence_written() {
+async fn the_process_prints_its_ready_line_serves_and_writes_evidence_on_sigterm() {
     let folder = tempfile::tempdir().unwrap();
     let mut process = Process::start(command().env("SELF_TEST_EVIDENCE", folder.path()));
     let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
@@ -63,7 +63,7 @@ async fn it_announces_itself_serves_and_ends_on_sigterm_with_its_evidence_writte
     assert_eq!(client.json().await["t"], "PONG");
     let close = tokio::spawn(async move { client.close_frame().await.map(|frame| u16::from(frame.code)) });
     process.terminate();
-    assert_eq!(tokio::time::timeout(PATIENCE, close).await.unwrap().unwrap(), Some(1001));
+    assert_eq!(tokio::time::timeout(TIMEOUT, close).await.unwrap().unwrap(), Some(1001));
     let recorded: Histogram = serde_json::from_slice(&read("none-recorded.json")).unwrap();
     assert_eq!(Recorder::decode(&recorded).unwrap().count(), 1);
 }
@@ -79,10 +79,10 @@ fn a_client_that_never_sends_a_close_frame_does_not_delay_the_stop() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_named() {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = taken.local_addr().unwrap().port().to_string();
+fn a_port_in_use_is_named_in_the_error() {
+    let in_use = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = in_use.local_addr().unwrap().port().to_string();
     let output = command().args(["--port", &port]).output().unwrap();
-    let description = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && description.contains(&port), "{description}");
+    let error_output = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error_output.contains(&port), "{error_output}");
 }

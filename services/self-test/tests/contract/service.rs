@@ -68,7 +68,7 @@ async fn bytes_are_those_of_the_frames_after_the_upgrade() {
     let service = service(&[]).await;
     let started = service.started();
     let mut client = Client::open(&started).await;
-    let greeting = stats(&started).bytes.sent;
+    let ready_bytes = stats(&started).bytes.sent;
     client.send("x").await;
     client.send(&"x".repeat(200)).await;
     client.send(r#"{"t":"ping"}"#).await;
@@ -76,12 +76,12 @@ async fn bytes_are_those_of_the_frames_after_the_upgrade() {
     let stats = stats_when(&started, |stats| stats.messages.sent == 2).await;
     assert_eq!(stats.bytes.received, (6 + 1) + (8 + 200) + (6 + 12));
     // The client's JSON sorts keys but has the same length.
-    assert_eq!(stats.bytes.sent - greeting, 2 + pong as u64);
+    assert_eq!(stats.bytes.sent - ready_bytes, 2 + pong as u64);
     service.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_a_secret_only_good_tokens_get_in() {
+async fn with_a_secret_only_valid_tokens_are_admitted() {
     let service = service(&["--secret", SECRET]).await;
     let started = service.started();
     let token = |secret: &str, claims| {
@@ -124,15 +124,15 @@ async fn invalid_clients_get_a_reason_and_are_counted() {
     }
     let mut stream = tokio::net::TcpStream::connect(&started.address).await.unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n").await.unwrap();
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     // The library determines the response; the service must end the connection and count it.
-    let _ = stream.read_to_end(&mut answer).await;
+    let _ = stream.read_to_end(&mut response).await;
     stats_when(&started, |stats| stats.connections.rejected.get("handshake") == Some(&1)).await;
     service.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_metrics_port_answers_as_the_contract_says() {
+async fn the_metrics_port_has_all_paths_of_the_contract() {
     let service = service(&[]).await;
     let started = service.started();
     for path in ["/healthz", "/readyz", "/stats", "/stats/connections", "/metrics", "/recorded"] {
@@ -144,7 +144,7 @@ async fn the_metrics_port_answers_as_the_contract_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stopping_closes_with_1001_and_counts_what_was_still_on_its_way() {
+async fn stopping_closes_with_1001_and_refuses_new_connections() {
     let service = service(&[]).await;
     let started = service.started();
     let mut client = Client::open(&started).await;

@@ -21,34 +21,34 @@ pub(crate) struct Application {
 
 impl Application {
     pub(crate) fn set(&self, totals: Option<Py<PyAny>>, connections: Option<Py<PyAny>>) {
-        for (place, callable) in [(&self.totals, totals), (&self.connections, connections)] {
-            let before = std::mem::replace(&mut *place.lock().unwrap_or_else(PoisonError::into_inner), callable);
+        for (slot, callable) in [(&self.totals, totals), (&self.connections, connections)] {
+            let previous = std::mem::replace(&mut *slot.lock().unwrap_or_else(PoisonError::into_inner), callable);
             // Dropped after the lock is released, because dropping a callable can run Python code.
-            drop(before);
+            drop(previous);
         }
     }
 }
 
 /// Calls a Python function. `None` if there is none, if it raises (the exception goes to `sys.unraisablehook`), or if
 /// the interpreter is shutting down.
-fn ask<T>(place: &Mutex<Option<Py<PyAny>>>) -> Option<T>
+fn call<T>(slot: &Mutex<Option<Py<PyAny>>>) -> Option<T>
 where
     T: for<'a, 'py> FromPyObject<'a, 'py, Error = PyErr>,
 {
     Python::try_attach(|py| {
-        let callable = place.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.bind(py).clone();
-        let answer = callable.call0().and_then(|answer| answer.extract::<T>());
-        answer.map_err(|error| error.write_unraisable(py, Some(&callable))).ok()
+        let callable = slot.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.bind(py).clone();
+        let result = callable.call0().and_then(|result| result.extract::<T>());
+        result.map_err(|error| error.write_unraisable(py, Some(&callable))).ok()
     })?
 }
 
 impl ApplicationSource for Application {
     fn totals(&self) -> Option<ApplicationStats> {
-        ask::<Counts>(&self.totals).map(stats)
+        call::<Counts>(&self.totals).map(stats)
     }
 
     fn connections(&self) -> HashMap<String, ApplicationStats> {
-        let books = ask::<HashMap<String, Counts>>(&self.connections).unwrap_or_default();
+        let books = call::<HashMap<String, Counts>>(&self.connections).unwrap_or_default();
         books.into_iter().map(|(id, counts)| (id, stats(counts))).collect()
     }
 }

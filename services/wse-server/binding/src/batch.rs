@@ -42,9 +42,10 @@ impl Drop for MessageBatch {
     /// Forgets the ids of the connections whose disconnect event is in this batch, because no later entry names them.
     fn drop(&mut self) {
         let entries = self.batch.segments().iter().flat_map(|segment| &segment.entries);
-        let mut gone = entries.filter(|entry| entry.kind == Kind::Disconnect).map(|entry| entry.connection).peekable();
-        if gone.peek().is_some() {
-            self.running.forget(gone);
+        let mut disconnected =
+            entries.filter(|entry| entry.kind == Kind::Disconnect).map(|entry| entry.connection).peekable();
+        if disconnected.peek().is_some() {
+            self.running.forget(disconnected);
         }
     }
 }
@@ -65,8 +66,8 @@ impl MessageBatch {
 
     fn __getitem__(slf: Bound<'_, Self>, index: isize) -> PyResult<Message> {
         let length = slf.get().batch.len();
-        let wanted = if index < 0 { index.checked_add_unsigned(length) } else { Some(index) };
-        let mut entry = wanted
+        let resolved = if index < 0 { index.checked_add_unsigned(length) } else { Some(index) };
+        let mut entry = resolved
             .and_then(|index| usize::try_from(index).ok())
             .filter(|index| *index < length)
             .ok_or_else(|| PyIndexError::new_err(format!("index {index} in a batch of {length}")))?;
@@ -108,26 +109,26 @@ impl MessageBatch {
     fn runs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let runs = PyList::empty(py);
         self.running.with_names(|names| {
-            let mut of: (Option<ConnectionKey>, &[u8]) = (None, b"");
+            let mut current: (Option<ConnectionKey>, &[u8]) = (None, b"");
             let mut run = Vec::new();
-            let mut hand_over = |of: (Option<ConnectionKey>, &[u8]), run: &mut Vec<Bound<'py, PyBytes>>| {
-                let (Some(key), false) = (of.0, run.is_empty()) else { return Ok(()) };
+            let mut append_run = |current: (Option<ConnectionKey>, &[u8]), run: &mut Vec<Bound<'py, PyBytes>>| {
+                let (Some(key), false) = (current.0, run.is_empty()) else { return Ok(()) };
                 // The engine has checked that the type is UTF-8, so this filters only the empty one, which means no
                 // type.
-                let text = std::str::from_utf8(of.1).ok().filter(|text| !text.is_empty());
+                let text = std::str::from_utf8(current.1).ok().filter(|text| !text.is_empty());
                 runs.append((key.as_u64(), text.map(|text| names.get(py, text)), PyList::new(py, run.drain(..))?))
             };
             for segment in self.batch.segments() {
                 for entry in segment.entries.iter().filter(|entry| entry.kind.is_message()) {
                     let label = segment.label(entry);
-                    if of != (Some(entry.connection), label) {
-                        hand_over(of, &mut run)?;
-                        of = (Some(entry.connection), label);
+                    if current != (Some(entry.connection), label) {
+                        append_run(current, &mut run)?;
+                        current = (Some(entry.connection), label);
                     }
                     run.push(PyBytes::new(py, &segment.blob[entry.start as usize..entry.end as usize]));
                 }
             }
-            hand_over(of, &mut run)
+            append_run(current, &mut run)
         })?;
         Ok(runs)
     }
@@ -141,12 +142,12 @@ impl MessageBatch {
         let runs = PyList::empty(py);
         self.running.with_names(|names| {
             for segment in self.batch.segments() {
-                let alike = |one: &Entry, next: &Entry| {
+                let same_run = |one: &Entry, next: &Entry| {
                     one.connection == next.connection
                         && one.kind.is_message() == next.kind.is_message()
                         && segment.label(one) == segment.label(next)
                 };
-                for run in segment.entries.chunk_by(alike).filter(|run| run[0].kind.is_message()) {
+                for run in segment.entries.chunk_by(same_run).filter(|run| run[0].kind.is_message()) {
                     let name = segment.message(&run[0]).message_type.map(|text| names.get(py, text));
                     let (data, ends) = pack(py, &segment.blob, run)?;
                     runs.append((run[0].connection.as_u64(), name, data, ends))?;
@@ -178,19 +179,19 @@ impl MessageBatch {
 fn pack<'py>(py: Python<'py>, blob: &[u8], run: &[Entry]) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
     let length = run.iter().map(|entry| (entry.end - entry.start) as usize).sum();
     let mut ends = Vec::with_capacity(run.len());
-    let data = PyBytes::new_with(py, length, |room| {
+    let data = PyBytes::new_with(py, length, |buffer| {
         let mut at = 0;
         for entry in run {
             let message = &blob[entry.start as usize..entry.end as usize];
-            room[at..at + message.len()].copy_from_slice(message);
+            buffer[at..at + message.len()].copy_from_slice(message);
             at += message.len();
             ends.push(at as u32);
         }
         Ok(())
     })?;
-    let ends = PyBytes::new_with(py, size_of_val(&ends[..]), |room| {
-        for (room, end) in room.as_chunks_mut().0.iter_mut().zip(&ends) {
-            *room = end.to_ne_bytes();
+    let ends = PyBytes::new_with(py, size_of_val(&ends[..]), |buffer| {
+        for (buffer, end) in buffer.as_chunks_mut().0.iter_mut().zip(&ends) {
+            *buffer = end.to_ne_bytes();
         }
         Ok(())
     })?;

@@ -7,9 +7,9 @@ use pyo3::{prelude::*, types::PyString};
 use crate::{events, running::Running};
 
 /// Few enough that other threads get the interpreter between two batches.
-const MESSAGES_PER_TURN: usize = 256;
+const MESSAGES_PER_DRAIN: usize = 256;
 /// How long one wait for messages takes at most. A stop also wakes the thread earlier.
-const TURN: Duration = Duration::from_millis(500);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The Python functions that the dispatcher thread calls, as `set_callbacks` received them.
 pub(crate) struct Callbacks {
@@ -27,7 +27,7 @@ pub(crate) fn dispatch(running: Arc<Running>, callbacks: Arc<Callbacks>) -> std:
         loop {
             // Read before draining, so that events queued before the stop are not missed.
             let finished = running.is_finished();
-            let batch = running.server.drain_batch(MESSAGES_PER_TURN, TURN);
+            let batch = running.server.drain_batch(MESSAGES_PER_DRAIN, DRAIN_TIMEOUT);
             if batch.is_empty() {
                 if finished {
                     return;

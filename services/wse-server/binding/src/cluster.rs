@@ -42,11 +42,11 @@ impl RustWSEServer {
             seeds: seeds.unwrap_or_default(),
             port: cluster_port.map(|port| arguments::port("cluster_port", port)).transpose()?,
             address: cluster_addr,
-            tls: TlsFiles::choose(tls_cert, tls_key, tls_ca, environment).map_err(refused)?,
+            tls: TlsFiles::choose(tls_cert, tls_key, tls_ca, environment).map_err(to_exception)?,
             ..ClusterConfig::default()
         };
         let running = self.started()?;
-        py.detach(|| running.server.connect_cluster(config)).map_err(refused)
+        py.detach(|| running.server.connect_cluster(config)).map_err(to_exception)
     }
 
     /// Whether there is a link with at least one other server.
@@ -76,7 +76,7 @@ impl RustWSEServer {
     fn reload_cluster_tls(&self, py: Python<'_>, cert: PathBuf, key: PathBuf, ca: PathBuf) -> PyResult<()> {
         let running = self.started()?;
         let files = TlsFiles { certificate: cert, key, authority: ca };
-        py.detach(|| running.server.reload_cluster_tls(&files)).map_err(refused)
+        py.detach(|| running.server.reload_cluster_tls(&files)).map_err(to_exception)
     }
 
     /// Removes and returns the last publications (at most 1000) that a peer didn't receive, each as a dict of `topic`,
@@ -109,7 +109,7 @@ fn environment(name: &str) -> Option<PathBuf> {
 
 /// The Python exception for a cluster error: `OSError` from the kernel, `RuntimeError` where the server's state is
 /// wrong, `ValueError` where an argument is. The reference raises the same classes.
-fn refused(error: ClusterError) -> PyErr {
+fn to_exception(error: ClusterError) -> PyErr {
     let text = error.to_string();
     match &error {
         ClusterError::Listen { source, .. } | ClusterError::Resource { source, .. } => source

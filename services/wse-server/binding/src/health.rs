@@ -22,7 +22,7 @@ impl RustWSEServer {
     fn get_connection_quality<'py>(&self, py: Python<'py>, connection_id: &str) -> PyResult<Bound<'py, PyAny>> {
         let running = self.started()?;
         let quality = py.detach(|| running.server.connection_quality(connection_id));
-        running.decoded(py, &serde_json::to_vec(&quality).expect("a quality is numbers and a word"))
+        running.decoded(py, &serde_json::to_vec(&quality).expect("a quality is numbers and strings"))
     }
 
     /// The text that `/metrics` returns.

@@ -10,7 +10,7 @@ const SLOTS: usize = 512;
 /// Longer strings are created each time. They are rare as keys, and comparing one costs as much as creating it.
 const LONGEST_BYTES: usize = 30;
 /// String values up to this length are mostly from a small vocabulary. Longer ones are mostly times, ids and free text.
-const LONGEST_WORD_BYTES: usize = 16;
+const LONGEST_VALUE_BYTES: usize = 16;
 
 /// A cached string, with its UTF-8 bytes for the comparison.
 struct Slot {
@@ -55,7 +55,7 @@ impl Names {
 
 /// The Python string for a value, from the table if it is short.
 pub(crate) fn value<'py>(names: &mut Names, py: Python<'py>, text: &str) -> Bound<'py, PyString> {
-    if text.len() > LONGEST_WORD_BYTES { PyString::new(py, text) } else { names.get(py, text) }
+    if text.len() > LONGEST_VALUE_BYTES { PyString::new(py, text) } else { names.get(py, text) }
 }
 
 /// The slot of a string among `slots` (a power of two), computed from its length and both ends. Names that differ only
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_comes_back_as_the_same_object() {
+    fn a_name_is_always_the_same_object() {
         Python::initialize();
         Python::attach(|py| {
             let mut names = Names::default();
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_share_a_slot_never_pass_for_each_other() {
+    fn names_in_the_same_slot_are_never_confused() {
         Python::initialize();
         Python::attach(|py| {
             let mut names = Names::default();

@@ -55,15 +55,15 @@ struct Object<'a, 'py> {
 
 /// The name of a member: the string that Python holds, or a converted one.
 enum Name {
-    Held(PyBackedStr),
-    Made(String),
+    Backed(PyBackedStr),
+    Owned(String),
 }
 
 impl AsRef<str> for Name {
     fn as_ref(&self) -> &str {
         match self {
-            Self::Held(text) => text,
-            Self::Made(text) => text,
+            Self::Backed(text) => text,
+            Self::Owned(text) => text,
         }
     }
 }
@@ -77,10 +77,10 @@ fn text<'a>(string: &'a Bound<'_, PyString>) -> Cow<'a, str> {
 fn name(key: &Bound<'_, PyAny>) -> PyResult<Name> {
     match key.cast::<PyString>() {
         Ok(string) => match PyBackedStr::try_from(string.clone()) {
-            Ok(held) => Ok(Name::Held(held)),
-            Err(_) => Ok(Name::Made(text(string).into_owned())),
+            Ok(backed) => Ok(Name::Backed(backed)),
+            Err(_) => Ok(Name::Owned(text(string).into_owned())),
         },
-        Err(_) => Ok(Name::Made(text(&key.str()?).into_owned())),
+        Err(_) => Ok(Name::Owned(text(&key.str()?).into_owned())),
     }
 }
 
@@ -98,21 +98,21 @@ fn members<'a, 'py>(
 impl<'a, 'py> Object<'a, 'py> {
     /// Keeps the exception that Python raised, and returns the serializer error that ends the encoding.
     fn fail<E: serde::ser::Error>(&self, error: PyErr) -> E {
-        let error_text = E::custom(&error);
+        let converted = E::custom(&error);
         *self.raised.borrow_mut() = Some(error);
-        error_text
+        converted
     }
 
     /// The depth of the objects inside this one.
-    fn deeper<E: serde::ser::Error>(&self) -> Result<usize, E> {
+    fn next_depth<E: serde::ser::Error>(&self) -> Result<usize, E> {
         if self.depth < MAXIMAL_DEPTH {
             return Ok(self.depth + 1);
         }
-        Err(self.fail(PyValueError::new_err(format!("nested more than {MAXIMAL_DEPTH} deep, or within itself"))))
+        Err(self.fail(PyValueError::new_err(format!("nested more than {MAXIMAL_DEPTH} deep, or contains itself"))))
     }
 
     fn dict<S: Serializer>(&self, dict: &Bound<'py, PyDict>, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut members = members(dict, self.deeper()?, self.raised).map_err(|error| self.fail(error))?;
+        let mut members = members(dict, self.next_depth()?, self.raised).map_err(|error| self.fail(error))?;
         sort_members(&mut members);
         let mut map = serializer.serialize_map(Some(members.len()))?;
         for (name, value) in &members {
@@ -126,7 +126,7 @@ impl<'a, 'py> Object<'a, 'py> {
         items: impl Iterator<Item = Bound<'py, PyAny>>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        let depth = self.deeper()?;
+        let depth = self.next_depth()?;
         // All items are collected first, because writing one can run Python code that changes the list.
         let items: Vec<_> = items.map(|object| Object { object, depth, raised: self.raised }).collect();
         let mut sequence = serializer.serialize_seq(Some(items.len()))?;
@@ -149,17 +149,17 @@ impl<'a, 'py> Object<'a, 'py> {
         let py = self.object.py();
         let method = self.object.getattr_opt(intern!(py, "isoformat")).map_err(|error| self.fail(error))?;
         if let Some(method) = method {
-            let error_text = method.call0().map_err(|error| self.fail(error))?;
-            if let Ok(error_text) = error_text.cast::<PyString>() {
-                return serializer.serialize_str(&text(error_text));
+            let converted = method.call0().map_err(|error| self.fail(error))?;
+            if let Ok(converted) = converted.cast::<PyString>() {
+                return serializer.serialize_str(&text(converted));
             }
         }
         self.as_str(serializer)
     }
 
     fn as_str<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let error_text = self.object.str().map_err(|error| self.fail(error))?;
-        serializer.serialize_str(&text(&error_text))
+        let converted = self.object.str().map_err(|error| self.fail(error))?;
+        serializer.serialize_str(&text(&converted))
     }
 
     /// The content of `bytes`, `bytearray` and `memoryview` objects; `None` for other types.

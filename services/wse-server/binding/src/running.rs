@@ -99,21 +99,21 @@ impl Running {
     }
 
     /// Forgets the ids of connections that have no further events.
-    pub(crate) fn forget(&self, gone: impl Iterator<Item = ConnectionKey>) {
+    pub(crate) fn forget(&self, closed: impl Iterator<Item = ConnectionKey>) {
         let mut ids = lock(&self.ids);
         if !ids.is_empty() {
-            gone.for_each(|key| drop(ids.remove(&key.as_u64())));
+            closed.for_each(|key| drop(ids.remove(&key.as_u64())));
         }
     }
 
     /// Waits for messages without the interpreter. Checks Python's signals at least every [`SIGNAL_SLICE`], so Ctrl-C
     /// interrupts the wait.
-    pub(crate) fn drain(&self, py: Python<'_>, most: usize, timeout: Duration) -> PyResult<Batch> {
+    pub(crate) fn drain(&self, py: Python<'_>, max_count: usize, timeout: Duration) -> PyResult<Batch> {
         let deadline = Instant::now() + timeout;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let batch = py.detach(|| self.server.drain_batch(most, left.min(SIGNAL_SLICE)));
-            if !batch.is_empty() || left <= SIGNAL_SLICE || self.is_finished() {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            let batch = py.detach(|| self.server.drain_batch(max_count, remaining.min(SIGNAL_SLICE)));
+            if !batch.is_empty() || remaining <= SIGNAL_SLICE || self.is_finished() {
                 return Ok(batch);
             }
             py.check_signals()?;
@@ -154,7 +154,7 @@ pub(crate) fn start_error(error: StartError) -> PyErr {
                 .raw_os_error()
                 .map_or_else(|| PyOSError::new_err(text.clone()), |code| PyOSError::new_err((code, text.clone())))
         }
-        StartError::Config(refused) => PyValueError::new_err(refused.to_string()),
+        StartError::Config(config_error) => PyValueError::new_err(config_error.to_string()),
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
     batch::MessageBatch,
     callbacks::{self, Callbacks},
     events::{self, Event},
-    keys::{Document, Given},
+    keys::{JwkSetDocument, JwtArguments},
     outgoing,
     running::{Running, start_error, stop_at_exit},
 };
@@ -69,12 +69,12 @@ impl RustWSEServer {
         self.running().ok_or_else(|| PyRuntimeError::new_err("the server was never started: call start() first"))
     }
 
-    fn is_on(&self) -> bool {
+    fn is_server_running(&self) -> bool {
         self.running().is_some_and(|running| running.server.is_running())
     }
 
     /// The started server, for the drain methods. It is an error if callbacks are set, because they get every message.
-    fn drainable(&self) -> PyResult<Arc<Running>> {
+    fn running_in_drain_mode(&self) -> PyResult<Arc<Running>> {
         if matches!(self.state().mode, Mode::Callbacks(_)) {
             return Err(PyRuntimeError::new_err(
                 "callbacks are set: they get every message, so there is nothing to drain",
@@ -102,7 +102,7 @@ impl RustWSEServer {
 
 impl Drop for RustWSEServer {
     fn drop(&mut self) {
-        if self.is_on() {
+        if self.is_server_running() {
             // `None` means that the interpreter is shutting down; the process ends with it.
             let _ = Python::try_attach(|py| py.detach(|| self.shut_down()));
         }
@@ -138,7 +138,7 @@ impl RustWSEServer {
         jwt_key_id: Option<String>,
         jwt_algorithm: Option<&str>,
         jwt_private_key: Option<Vec<u8>>,
-        jwt_keys: Option<Document>,
+        jwt_keys: Option<JwkSetDocument>,
         max_inbound_queue_size: i64,
         max_message_size: i64,
         ping_interval: i64,
@@ -169,7 +169,7 @@ impl RustWSEServer {
         presence_max_data_size: i64,
         presence_max_members: i64,
     ) -> PyResult<Self> {
-        let given = Given {
+        let jwt_arguments = JwtArguments {
             secret: jwt_secret,
             previous_secret: jwt_previous_secret,
             key_id: jwt_key_id,
@@ -177,7 +177,7 @@ impl RustWSEServer {
             private_key: jwt_private_key,
             set: jwt_keys,
         };
-        let jwt = given.keys()?.map(|keys| {
+        let jwt = jwt_arguments.keys()?.map(|keys| {
             let defaults = JwtConfig::new(keys);
             let cookie_name = jwt_cookie_name.unwrap_or(defaults.cookie_name);
             JwtConfig { issuer: jwt_issuer, audience: jwt_audience, cookie_name, keys: defaults.keys }
@@ -233,7 +233,7 @@ impl RustWSEServer {
     ///
     /// Raises OSError if an address can't be bound, and RuntimeError if the server is running.
     fn start(&self, py: Python<'_>) -> PyResult<()> {
-        if self.is_on() {
+        if self.is_server_running() {
             return Err(PyRuntimeError::new_err("the server is running: call stop() first"));
         }
         let server = py.detach(|| Server::start(self.config.clone())).map_err(start_error)?;
@@ -264,7 +264,7 @@ impl RustWSEServer {
 
     /// Whether the server accepts connections and serves them.
     fn is_running(&self) -> bool {
-        self.is_on()
+        self.is_server_running()
     }
 
     /// Stops accepting connections and sends every client a Close frame behind what waits for it. Returns at once.
@@ -275,10 +275,13 @@ impl RustWSEServer {
     /// Raises ValueError if a Close frame can't carry the code or the reason, and RuntimeError before the first start.
     #[pyo3(signature = (close_code = 4300, close_reason = "", timeout = 30))]
     fn drain(&self, close_code: i64, close_reason: &str, timeout: i64) -> PyResult<()> {
-        let code =
-            u16::try_from(close_code).map_err(|_| PyValueError::new_err(format!("close_code is {close_code}")))?;
-        let patience = arguments::seconds("timeout", timeout)?;
-        let close_handshake = CloseHandshake { code, reason: close_reason.into(), patience };
+        let code = u16::try_from(close_code).map_err(|_| {
+            PyValueError::new_err(format!(
+                "close_code is {close_code}: give 1000, 1001, 1008, 1011, 1012, 1013, or one from 3000 to 4999"
+            ))
+        })?;
+        let timeout = arguments::seconds("timeout", timeout)?;
+        let close_handshake = CloseHandshake { code, reason: close_reason.into(), timeout };
         let drained = self.started()?.server.drain(close_handshake);
         drained.map_err(|error| PyValueError::new_err(error.to_string()))
     }
@@ -311,19 +314,21 @@ impl RustWSEServer {
     ///
     /// Raises RuntimeError if the server is running or drain mode is enabled.
     fn set_callbacks(&self, on_connect: Py<PyAny>, on_message: Py<PyAny>, on_disconnect: Py<PyAny>) -> PyResult<()> {
-        if self.is_on() {
+        if self.is_server_running() {
             return Err(PyRuntimeError::new_err("the server is running: set callbacks before start()"));
         }
         let callbacks = Arc::new(Callbacks { on_connect, on_message, on_disconnect });
-        let before = {
+        let previous = {
             let mut state = self.state();
             if matches!(state.mode, Mode::Drain) {
-                return Err(PyRuntimeError::new_err("drain mode is on: an application either drains or is called"));
+                return Err(PyRuntimeError::new_err(
+                    "drain mode is on: an application either drains batches or has callbacks",
+                ));
             }
             std::mem::replace(&mut state.mode, Mode::Callbacks(callbacks))
         };
         // Dropped after the lock is released, because dropping a callable can run Python code.
-        drop(before);
+        drop(previous);
         Ok(())
     }
 
@@ -333,7 +338,9 @@ impl RustWSEServer {
     fn enable_drain_mode(&self) -> PyResult<()> {
         let mut state = self.state();
         if matches!(state.mode, Mode::Callbacks(_)) {
-            return Err(PyRuntimeError::new_err("callbacks are set: an application either drains or is called"));
+            return Err(PyRuntimeError::new_err(
+                "callbacks are set: an application either drains batches or has callbacks",
+            ));
         }
         state.mode = Mode::Drain;
         Ok(())
@@ -348,7 +355,7 @@ impl RustWSEServer {
     /// Raises RuntimeError if callbacks are set, and before the first start.
     #[pyo3(signature = (max_count = 256, timeout_ms = 50))]
     fn drain_inbound<'py>(&self, py: Python<'py>, max_count: i64, timeout_ms: i64) -> PyResult<Vec<Event<'py>>> {
-        let running = self.drainable()?;
+        let running = self.running_in_drain_mode()?;
         let batch = running.drain(
             py,
             arguments::size("max_count", max_count)?,
@@ -363,7 +370,7 @@ impl RustWSEServer {
     /// Raises RuntimeError if callbacks are set, and before the first start.
     #[pyo3(signature = (max_count = 4096, timeout_ms = 50))]
     fn drain_batch(&self, py: Python<'_>, max_count: i64, timeout_ms: i64) -> PyResult<MessageBatch> {
-        let running = self.drainable()?;
+        let running = self.running_in_drain_mode()?;
         let batch = running.drain(
             py,
             arguments::size("max_count", max_count)?,
@@ -445,7 +452,7 @@ impl RustWSEServer {
     ///
     /// Raises ValueError if the set is refused (the old keys stay in use) or the server checks no tokens, and
     /// RuntimeError before the first start.
-    fn set_jwt_keys(&self, py: Python<'_>, keys: Document) -> PyResult<()> {
+    fn set_jwt_keys(&self, py: Python<'_>, keys: JwkSetDocument) -> PyResult<()> {
         let keys = keys.keys()?;
         let running = self.started()?;
         let replaced = py.detach(|| running.server.replace_jwt_keys(&keys));

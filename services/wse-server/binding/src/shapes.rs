@@ -23,13 +23,13 @@ mod survey;
 /// How many shapes are kept. A hash of the message type selects one, so this is a power of two.
 const SHAPES: usize = 64;
 /// Shapes are not kept of longer messages, because their text would be copied.
-const LONGEST_BYTES: usize = 4096;
-const MOST_CONTAINERS: usize = 8;
-const MOST_SCALARS: usize = 32;
+const MAXIMAL_TEXT_BYTES: usize = 4096;
+const MAXIMAL_CONTAINERS: usize = 8;
+const MAXIMAL_SCALARS: usize = 32;
 /// How many messages may miss a new shape before it is replaced. This doubles with each replacement, up to
-/// [`LONGEST_PATIENCE`], and starts again after a hit.
-const FIRST_PATIENCE: u32 = 8;
-const LONGEST_PATIENCE: u32 = 1024;
+/// [`LONGEST_BACKOFF`], and starts again after a hit.
+const FIRST_BACKOFF: u32 = 8;
+const LONGEST_BACKOFF: u32 = 1024;
 
 /// The shapes of recent messages, one for each hash of a message type.
 pub(crate) struct Shapes {
@@ -39,13 +39,13 @@ pub(crate) struct Shapes {
 struct Entry {
     shape: Option<Shape>,
     /// How many more messages may miss before another shape is kept. Each hit adds one, each miss takes one.
-    credit: u32,
-    patience: u32,
+    tolerated_misses: u32,
+    backoff: u32,
 }
 
 impl Default for Shapes {
     fn default() -> Self {
-        let entry = || Entry { shape: None, credit: 0, patience: FIRST_PATIENCE };
+        let entry = || Entry { shape: None, tolerated_misses: 0, backoff: FIRST_BACKOFF };
         Self { entries: (0..SHAPES).map(|_| entry()).collect() }
     }
 }
@@ -60,17 +60,17 @@ impl Shapes {
     ) -> Result<Bound<'py, PyAny>, Malformed> {
         let entry = &mut self.entries[names::slot_of(message_type.as_bytes(), SHAPES)];
         if let Some(value) = entry.shape.as_ref().and_then(|shape| shape.decode(decoder, data)) {
-            entry.patience = FIRST_PATIENCE;
-            entry.credit = (entry.credit + 1).min(FIRST_PATIENCE);
+            entry.backoff = FIRST_BACKOFF;
+            entry.tolerated_misses = (entry.tolerated_misses + 1).min(FIRST_BACKOFF);
             return Ok(value);
         }
         let value = decoder.json(data)?;
-        if entry.credit > 0 {
-            entry.credit -= 1;
+        if entry.tolerated_misses > 0 {
+            entry.tolerated_misses -= 1;
         } else {
             entry.shape = Shape::of(data, &value);
-            entry.credit = entry.patience;
-            entry.patience = (entry.patience * 2).min(LONGEST_PATIENCE);
+            entry.tolerated_misses = entry.backoff;
+            entry.backoff = (entry.backoff * 2).min(LONGEST_BACKOFF);
         }
         Ok(value)
     }
@@ -88,7 +88,7 @@ struct Shape {
 /// A dict or a list, and its position in the container that holds it. The outermost has no parent.
 struct Container {
     pattern: Pattern,
-    parent: Option<(usize, Place)>,
+    parent: Option<(usize, Location)>,
 }
 
 enum Pattern {
@@ -101,10 +101,10 @@ struct Scalar {
     start: usize,
     end: usize,
     holder: usize,
-    place: Place,
+    location: Location,
 }
 
-enum Place {
+enum Location {
     Key(Py<PyString>),
     Index(usize),
 }
@@ -116,7 +116,7 @@ impl Shape {
     /// The shape of a message and of its decoded value. `None` if the message is too large, or if its text and its
     /// value can't be matched.
     fn of(text: &[u8], value: &Bound<'_, PyAny>) -> Option<Self> {
-        if text.len() > LONGEST_BYTES {
+        if text.len() > MAXIMAL_TEXT_BYTES {
             return None;
         }
         let mut survey = Survey::new(text);
@@ -125,23 +125,23 @@ impl Shape {
     }
 
     fn decode<'py>(&self, decoder: &mut Decoder<'_, 'py>, data: &[u8]) -> Option<Bound<'py, PyAny>> {
-        let mut room = [(0, 0, 0); MOST_SCALARS];
-        let differences = differences(&self.text, &self.scalars, data, &mut room)?;
+        let mut buffer = [(0, 0, 0); MAXIMAL_SCALARS];
+        let differences = differences(&self.text, &self.scalars, data, &mut buffer)?;
         let py = decoder.py();
-        let mut made = [const { None }; MOST_CONTAINERS];
+        let mut made = [const { None }; MAXIMAL_CONTAINERS];
         for (index, container) in self.containers.iter().enumerate() {
             let copy = match &container.pattern {
                 Pattern::Dict(dict) => dict.bind(py).copy().ok()?.into_any(),
                 Pattern::List(list) => list.bind(py).get_slice(0, usize::MAX >> 1).into_any(),
             };
-            if let Some((holder, place)) = &container.parent {
-                put(made[*holder].as_ref()?, place, copy.clone())?;
+            if let Some((holder, location)) = &container.parent {
+                put(made[*holder].as_ref()?, location, copy.clone())?;
             }
             made[index] = Some(copy);
         }
         for &(index, start, end) in differences {
             let scalar = &self.scalars[index];
-            put(made[scalar.holder].as_ref()?, &scalar.place, scalar_value(decoder, &data[start..end])?)?;
+            put(made[scalar.holder].as_ref()?, &scalar.location, scalar_value(decoder, &data[start..end])?)?;
         }
         made[0].take()
     }
@@ -152,29 +152,29 @@ fn differences<'r>(
     text: &[u8],
     scalars: &[Scalar],
     data: &[u8],
-    room: &'r mut [Difference; MOST_SCALARS],
+    buffer: &'r mut [Difference; MAXIMAL_SCALARS],
 ) -> Option<&'r [Difference]> {
     let (mut known, mut at, mut found) = (0, 0, 0);
     for (index, scalar) in scalars.iter().enumerate() {
-        at = same(&text[known..scalar.start], data, at)?;
+        at = match_bytes(&text[known..scalar.start], data, at)?;
         known = scalar.end;
         let token = &text[scalar.start..scalar.end];
-        match same(token, data, at) {
+        match match_bytes(token, data, at) {
             // A number in the new message may be longer than the known one, with the same beginning.
-            Some(end) if token[0] == b'"' || !data.get(end).is_some_and(|byte| is_of_number(*byte)) => at = end,
+            Some(end) if token[0] == b'"' || !data.get(end).is_some_and(|byte| is_number_byte(*byte)) => at = end,
             _ => {
                 let end = at + scalar_length(&data[at..])?;
-                room[found] = (index, at, end);
+                buffer[found] = (index, at, end);
                 found += 1;
                 at = end;
             }
         }
     }
-    (same(&text[known..], data, at)? == data.len()).then_some(&room[..found])
+    (match_bytes(&text[known..], data, at)? == data.len()).then_some(&buffer[..found])
 }
 
 /// The position in `data` after `expected`, or `None` if `data` has other bytes at `at`.
-fn same(expected: &[u8], data: &[u8], at: usize) -> Option<usize> {
+fn match_bytes(expected: &[u8], data: &[u8], at: usize) -> Option<usize> {
     let end = at + expected.len();
     (data.get(at..end)? == expected).then_some(end)
 }
@@ -187,11 +187,11 @@ fn scalar_length(text: &[u8]) -> Option<usize> {
             (text[end] == b'"').then_some(end + 1)
         }
         b't' | b'f' | b'n' => Some(text.iter().take_while(|byte| byte.is_ascii_lowercase()).count()),
-        _ => Some(text.iter().take_while(|byte| is_of_number(**byte)).count()).filter(|length| *length > 0),
+        _ => Some(text.iter().take_while(|byte| is_number_byte(**byte)).count()).filter(|length| *length > 0),
     }
 }
 
-fn is_of_number(byte: u8) -> bool {
+fn is_number_byte(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E')
 }
 
@@ -208,10 +208,10 @@ fn scalar_value<'py>(decoder: &mut Decoder<'_, 'py>, token: &[u8]) -> Option<Bou
     }
 }
 
-fn put<'py>(holder: &Bound<'py, PyAny>, place: &Place, value: Bound<'py, PyAny>) -> Option<()> {
-    match place {
-        Place::Key(key) => holder.cast::<PyDict>().ok()?.set_item(key, value).ok(),
-        Place::Index(index) => holder.cast::<PyList>().ok()?.set_item(*index, value).ok(),
+fn put<'py>(holder: &Bound<'py, PyAny>, location: &Location, value: Bound<'py, PyAny>) -> Option<()> {
+    match location {
+        Location::Key(key) => holder.cast::<PyDict>().ok()?.set_item(key, value).ok(),
+        Location::Index(index) => holder.cast::<PyList>().ok()?.set_item(*index, value).ok(),
     }
 }
 
@@ -229,19 +229,23 @@ mod tests {
             let (mut names, mut shapes) = (Names::default(), Shapes::default());
             for message in messages {
                 let mut decoder = Decoder::new(py, &mut names, Integers::Reference);
-                let in_full = decoder.json(message.as_bytes()).ok();
-                check(shapes.json(&mut decoder, "t", message.as_bytes()), in_full);
+                let full_decode = decoder.json(message.as_bytes()).ok();
+                check(shapes.json(&mut decoder, "t", message.as_bytes()), full_decode);
             }
         });
     }
 
     fn assert_equal(messages: &[&str]) {
-        decode_both(messages, |by_shape, in_full| match (by_shape, in_full) {
-            (Ok(by_shape), Some(in_full)) => {
+        decode_both(messages, |by_shape, full_decode| match (by_shape, full_decode) {
+            (Ok(by_shape), Some(full_decode)) => {
                 // The comparison is by `repr`, because `==` ignores the order of keys and that True, 1 and 1.0 differ.
-                assert_eq!(by_shape.repr().unwrap().to_string(), in_full.repr().unwrap().to_string(), "{messages:?}");
+                assert_eq!(
+                    by_shape.repr().unwrap().to_string(),
+                    full_decode.repr().unwrap().to_string(),
+                    "{messages:?}"
+                );
             }
-            (by_shape, in_full) => assert!(by_shape.is_err() && in_full.is_none(), "{messages:?}"),
+            (by_shape, full_decode) => assert!(by_shape.is_err() && full_decode.is_none(), "{messages:?}"),
         });
     }
 
@@ -282,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_of_the_envelope_and_keys_that_come_twice_are_decoded_as_ever() {
+    fn long_envelope_names_and_duplicate_keys_are_decoded_as_without_a_shape() {
         for message in [
             r#"{"type":"a","payload":{"type":1,"payload":2}}"#,
             r#"{"type":"a","t":"b","payload":1}"#,
@@ -298,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_share_nothing_that_can_be_changed() {
+    fn decoded_messages_share_no_mutable_object() {
         let message = r#"{"p":{"l":[1,{"k":2}]},"t":"a"}"#;
         decode_both(&[message; 4], |decoded, _| {
             let payload = decoded.unwrap().get_item("p").unwrap();
@@ -311,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_that_fits_nothing_any_more_is_replaced_and_one_that_fits_half_is_kept() {
+    fn a_shape_that_never_fits_is_replaced_and_one_that_fits_half_the_time_stays() {
         Python::initialize();
         Python::attach(|py| {
             let (mut names, mut shapes) = (Names::default(), Shapes::default());

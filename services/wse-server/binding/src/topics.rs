@@ -37,12 +37,12 @@ impl RustWSEServer {
         let presence = presence_data.map(json).transpose()?;
         let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
         py.detach(|| match &presence {
-            None => running.server.subscribe(connection_id, &topics, queue_group).map_err(refused),
+            None => running.server.subscribe(connection_id, &topics, queue_group).map_err(topic_exception),
             Some(data) => {
                 let joined = running.server.subscribe_and_join(connection_id, &topics, queue_group, data);
                 joined.map_err(|error| match error {
-                    JoinError::Topic(error) => refused(error),
-                    JoinError::Presence(error) => unfit(error),
+                    JoinError::Topic(error) => topic_exception(error),
+                    JoinError::Presence(error) => presence_exception(error),
                 })
             }
         })
@@ -65,7 +65,7 @@ impl RustWSEServer {
         offset: Option<i64>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let missed_from = match (recover, epoch, offset) {
-            (true, Some(epoch), Some(offset)) => Some(Position { epoch: number(epoch)?, offset }),
+            (true, Some(epoch), Some(offset)) => Some(Position { epoch: parse_epoch(epoch)?, offset }),
             _ => None,
         };
         let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
@@ -73,7 +73,7 @@ impl RustWSEServer {
             Some(running) => py.detach(|| running.server.subscribe_with_recovery(connection_id, &topics, missed_from)),
             None => Ok(BTreeMap::new()),
         };
-        to_python(py, &outcomes.map_err(refused)?)
+        recovery_dict(py, &outcomes.map_err(topic_exception)?)
     }
 
     /// Ends these subscriptions of a connection, or all of them. Returns how many were ended.
@@ -96,7 +96,7 @@ impl RustWSEServer {
         allow: Option<Vec<String>>,
         deny: Option<Vec<String>>,
     ) -> PyResult<bool> {
-        let acl = TopicAcl::new(allow.unwrap_or_default(), deny.unwrap_or_default()).map_err(refused)?;
+        let acl = TopicAcl::new(allow.unwrap_or_default(), deny.unwrap_or_default()).map_err(topic_exception)?;
         let Some(running) = self.running() else { return Ok(false) };
         Ok(py.detach(|| running.server.set_topic_acl(connection_id, acl)))
     }
@@ -171,7 +171,7 @@ impl RustWSEServer {
     fn update_presence(&self, py: Python<'_>, connection_id: &str, data: &Bound<'_, PyDict>) -> PyResult<bool> {
         let data = json(data)?;
         let Some(running) = self.running() else { return Ok(false) };
-        py.detach(|| running.server.update_presence(connection_id, &data)).map_err(unfit)
+        py.detach(|| running.server.update_presence(connection_id, &data)).map_err(presence_exception)
     }
 
     /// The bytes of publications, as framed, that are in memory because not every subscriber has taken them.
@@ -182,7 +182,7 @@ impl RustWSEServer {
 
 /// The Python exception for a topic error: `RuntimeError` for a limit of the connection, as in the reference,
 /// `ValueError` for an invalid argument.
-fn refused(error: TopicError) -> PyErr {
+fn topic_exception(error: TopicError) -> PyErr {
     match error {
         TopicError::TooManySubscriptions { .. } => PyRuntimeError::new_err(error.to_string()),
         _ => PyValueError::new_err(error.to_string()),
@@ -190,7 +190,7 @@ fn refused(error: TopicError) -> PyErr {
 }
 
 /// The Python exception for a presence error: `RuntimeError` if presence is off, `ValueError` for an invalid argument.
-fn unfit(error: PresenceError) -> PyErr {
+fn presence_exception(error: PresenceError) -> PyErr {
     match error {
         PresenceError::Disabled => PyRuntimeError::new_err(error.to_string()),
         _ => PyValueError::new_err(error.to_string()),
@@ -206,25 +206,25 @@ fn json(data: &Bound<'_, PyDict>) -> PyResult<String> {
 }
 
 /// Parses an epoch from the 8 hexadecimal digits that clients receive.
-fn number(epoch: &str) -> PyResult<u32> {
+fn parse_epoch(epoch: &str) -> PyResult<u32> {
     u32::from_str_radix(epoch, 16)
         .map_err(|_| PyValueError::new_err(format!("epoch is {epoch:?}: give the 8 hexadecimal digits of a stamp")))
 }
 
-fn to_python<'py>(py: Python<'py>, outcomes: &Outcomes) -> PyResult<Bound<'py, PyDict>> {
+fn recovery_dict<'py>(py: Python<'py>, outcomes: &Outcomes) -> PyResult<Bound<'py, PyDict>> {
     let topics = PyDict::new(py);
     for (topic, outcome) in outcomes {
-        let to_python = PyDict::new(py);
-        to_python.set_item("epoch", outcome.map(|outcome| format!("{:08x}", outcome.position.epoch)))?;
-        to_python.set_item("offset", outcome.map(|outcome| outcome.position.offset))?;
-        to_python.set_item("recoverable", outcome.is_some())?;
-        to_python.set_item("recovered", outcome.is_some_and(|outcome| outcome.recovered))?;
-        to_python.set_item("count", outcome.map_or(0, |outcome| outcome.count))?;
-        topics.set_item(topic, to_python)?;
+        let recovery_dict = PyDict::new(py);
+        recovery_dict.set_item("epoch", outcome.map(|outcome| format!("{:08x}", outcome.position.epoch)))?;
+        recovery_dict.set_item("offset", outcome.map(|outcome| outcome.position.offset))?;
+        recovery_dict.set_item("recoverable", outcome.is_some())?;
+        recovery_dict.set_item("recovered", outcome.is_some_and(|outcome| outcome.recovered))?;
+        recovery_dict.set_item("count", outcome.map_or(0, |outcome| outcome.count))?;
+        topics.set_item(topic, recovery_dict)?;
     }
     let all = outcomes.values().all(|outcome| outcome.is_some_and(|outcome| outcome.recovered));
-    let to_python = PyDict::new(py);
-    to_python.set_item("recovered", all && !outcomes.is_empty())?;
-    to_python.set_item("topics", topics)?;
-    Ok(to_python)
+    let recovery_dict = PyDict::new(py);
+    recovery_dict.set_item("recovered", all && !outcomes.is_empty())?;
+    recovery_dict.set_item("topics", topics)?;
+    Ok(recovery_dict)
 }

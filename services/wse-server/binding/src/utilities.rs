@@ -38,12 +38,12 @@ fn now_seconds() -> f64 {
 }
 
 /// A `ValueError` with the error's message, which says which value is refused and what is allowed.
-fn refused(error: impl std::fmt::Display) -> PyErr {
+fn value_error(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
 /// Runs `work`, which handles this many bytes. Above [`LONG_BYTES`] it releases the interpreter meanwhile.
-fn on_bytes<T: Ungil>(py: Python<'_>, bytes: usize, work: impl FnOnce() -> T + Ungil) -> T {
+fn detached_if_long<T: Ungil>(py: Python<'_>, bytes: usize, work: impl FnOnce() -> T + Ungil) -> T {
     if bytes > LONG_BYTES { py.detach(work) } else { work() }
 }
 

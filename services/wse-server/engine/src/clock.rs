@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_times_are_written_as_known() {
+    fn known_times_are_formatted() {
         for (millis, text) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (951_782_399_999, "2000-02-28T23:59:59.999Z"),

@@ -15,12 +15,12 @@ pub struct CloseHandshake {
     /// The reason in the Close frame, at most 123 bytes.
     pub reason: String,
     /// How long a client may take to read what waits for it and to complete the close handshake.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 impl Default for CloseHandshake {
     fn default() -> Self {
-        Self { code: 4300, reason: String::new(), patience: Duration::from_secs(30) }
+        Self { code: 4300, reason: String::new(), timeout: Duration::from_secs(30) }
     }
 }
 
@@ -28,7 +28,7 @@ impl Default for CloseHandshake {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CloseHandshakeError {
     /// RFC 6455 (7.4) reserves the code for another purpose.
-    #[error("close code {code} can't be sent: give 1000, 1001, 1008, 1011, 1012, 1013, or one from 3000 to 4999")]
+    #[error("close code {code} is not allowed: give 1000, 1001, 1008, 1011, 1012, 1013, or one from 3000 to 4999")]
     Code {
         /// The code that was given.
         code: u16,
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_that_are_kept_for_something_else_and_long_reasons_are_refused() {
+    fn reserved_codes_and_long_reasons_are_refused() {
         let check =
             |code, length| CloseHandshake { code, reason: "x".repeat(length), ..CloseHandshake::default() }.check();
         for code in [1000, 1001, 1012, 3000, 4300, 4999] {

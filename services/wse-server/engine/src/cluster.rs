@@ -111,7 +111,7 @@ impl Cluster {
                 running.finish();
             })
             .map_err(failed("start the links' thread"))?;
-        tracing::info!(instance = &*mesh.instance, ?address, "clustered");
+        tracing::info!(instance = &*mesh.instance, ?address, "cluster connected");
         Ok(Self { mesh, address, thread: Some(thread) })
     }
 
@@ -142,7 +142,7 @@ fn bind(requested: SocketAddr) -> Result<(TcpListener, SocketAddr), ClusterError
     Ok((listener, address))
 }
 
-/// Runs the links until the cluster stops, then waits up to `timing.close_handshake` for them to end.
+/// Runs the links until the cluster stops, then waits up to `timing.stop_timeout` for them to end.
 async fn run(mesh: &Arc<Mesh>, listener: Option<TcpListener>) {
     for address in mesh.config.dialled() {
         mesh.dial(address, true);
@@ -162,7 +162,7 @@ async fn run(mesh: &Arc<Mesh>, listener: Option<TcpListener>) {
     }
     mesh.tasks.close();
     // Links that haven't ended by then are cut off with the runtime.
-    let _ = timeout(mesh.config.timing.close_handshake, mesh.tasks.wait()).await;
+    let _ = timeout(mesh.config.timing.stop_timeout, mesh.tasks.wait()).await;
 }
 
 /// Does the periodic work: gives up lost peers, ends lingering subscriptions, and every `timing.resync` sends the lists

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ping_that_comes_too_late_is_refused() {
+    fn a_ping_interval_not_below_the_idle_timeout_is_refused() {
         let config = Config { ping_interval: Duration::from_secs(60), ..Config::default() };
         assert!(matches!(config.validate(), Err(ConfigError::PingNotBeforeIdle { .. })));
     }
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_limit_that_lets_nothing_through_is_refused() {
+    fn a_rate_limit_that_allows_no_message_is_refused() {
         let limited = |capacity, refill_per_second| {
             Config { rate_limit: RateLimit { capacity, refill_per_second }, ..Config::default() }.validate()
         };
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_logged_configuration_keeps_its_secret() {
+    fn a_logged_configuration_contains_no_secret() {
         let config = JwtConfig::new(vec![JwtKey::secret(b"a very secret secret, 32 bytes!!").unwrap()]);
         let logged = format!("{config:?}");
         assert!(logged.contains("Hs256") && !logged.contains("secret,") && !logged.contains("97, 32"), "{logged}");

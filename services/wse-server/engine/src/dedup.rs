@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_is_forgotten_first_and_an_old_one_gets_no_younger_by_coming_again() {
+    fn the_oldest_id_is_evicted_first_and_a_repeated_id_keeps_its_age() {
         let mut dedup = Dedup::new(3);
         for id in ["a", "b", "c", "a", "d"] {
             dedup.insert(key(1), id);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_taken_back_and_came_again_stays_as_long_as_any_other() {
+    fn an_id_forgotten_and_inserted_again_stays_as_long_as_any_other() {
         let mut dedup = Dedup::new(3);
         dedup.insert(key(1), "a");
         dedup.forget(key(1), "a");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn it_keeps_no_more_than_it_may() {
+    fn it_stores_no_more_than_its_limit() {
         let mut dedup = Dedup::new(100);
         for number in 0..10_000 {
             dedup.insert(key(number % 7), &number.to_string());

@@ -22,7 +22,7 @@ const LONGEST_TEXT: usize = PUBLIC_BYTES.div_ceil(3) * 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExchangeError {
     /// The text is too long or isn't base64.
-    #[error("the public key is no base64 of {PUBLIC_BYTES} bytes")]
+    #[error("the public key is not the base64 of {PUBLIC_BYTES} bytes")]
     Base64,
     /// The bytes are no public key, or the system has no randomness for a key of the server's.
     #[error(transparent)]
@@ -31,7 +31,7 @@ pub enum ExchangeError {
     #[error("too many attempts: connect again")]
     TooManyAttempts,
     /// The connection already has a key, from an exchange with another public key.
-    #[error("a key was exchanged on this connection before")]
+    #[error("this connection already has a key from an exchange with another public key")]
     KeyChanged,
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn open(key: &Key, payload: &[u8]) -> Result<Vec<u8>, CryptoError> {
 pub fn accepts(peer: &str, payload: &[u8]) -> bool {
     match exchange(peer) {
         Ok(secured) => {
-            assert!(open(&secured.key, payload).is_err(), "nobody knows this key but the two");
+            assert!(open(&secured.key, payload).is_err(), "only the two parties know the key");
             assert_eq!(secured.check_repeated(peer), Ok(()));
             let sealed = sealed_frame(&secured.key, payload).expect("there is randomness");
             let header = sealed.len() - payload.len() - ADDED_BYTES;
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_come_to_the_same_key() {
+    fn both_sides_derive_the_same_key() {
         let (private, public) = client();
         let secured = exchange(&public).unwrap();
         let shared = crypto::derive(&private, &STANDARD.decode(&secured.public).unwrap()).unwrap();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_hello_may_come_again_and_another_may_not() {
+    fn the_same_public_key_may_be_sent_again_and_another_may_not() {
         let (first, second) = (client().1, client().1);
         let secured = exchange(&first).unwrap();
         assert_eq!(secured.check_repeated(&first), Ok(()));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_key_shows_in_a_log() {
+    fn debug_output_contains_no_key() {
         let secured = exchange(&client().1).unwrap();
         assert_eq!(format!("{secured:?} {:?}", secured.key), "Secured Key");
     }

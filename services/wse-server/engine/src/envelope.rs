@@ -76,10 +76,10 @@ impl ClientHello {
 
     fn of(message: Option<Payload>) -> Self {
         let payload = message.map_or(Value::Null, |message| message.p);
-        let wants_encryption = payload["features"]["encryption"] == true;
+        let requests_encryption = payload["features"]["encryption"] == true;
         Self {
             protocol_version: payload["protocol_version"].as_u64().unwrap_or(1),
-            key: payload["encryption_public_key"].as_str().filter(|_| wants_encryption).map(str::to_owned),
+            key: payload["encryption_public_key"].as_str().filter(|_| requests_encryption).map(str::to_owned),
         }
     }
 }
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_brings_a_key_only_where_it_asks_for_encryption() {
+    fn a_client_hello_has_a_key_only_if_it_requests_encryption() {
         let key = |payload: &str| ClientHello::parse(format!(r#"{{"t":"client_hello","p":{payload}}}"#).as_bytes()).key;
         let with_key = r#"{"features":{"encryption":true},"encryption_public_key":"AAA="}"#;
         assert_eq!(key(with_key).as_deref(), Some("AAA="));
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_answer_fits() {
+    fn the_longest_pong_fits() {
         let longest = r#"{"t":"ping","p":{"timestamp":-9223372036854775808}}"#;
         assert!(pong(longest, u64::MAX).unwrap().ends_with(r#""v":1}"#));
     }
@@ -295,14 +295,14 @@ mod tests {
     }
 
     #[test]
-    fn a_user_id_cannot_break_out_of_the_greeting() {
+    fn a_user_id_is_escaped_in_the_first_message() {
         let text = server_ready(Uuid::nil(), Uuid::nil(), "a\"},\"x", &Config::default(), 0);
         let value: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["p"]["details"]["user_id"], "a\"},\"x");
     }
 
     #[test]
-    fn hello_is_answered_in_the_lower_version() {
+    fn the_server_hello_has_the_lower_version() {
         let hello = |version: &str| {
             let text = format!(r#"{{"t":"client_hello","p":{{"protocol_version":{version}}}}}"#);
             let pong = server_hello(&ClientHello::parse(text.as_bytes()), Uuid::nil(), None, &Config::default(), 0);

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_the_sequence_is_taken_only_if_it_is_needed() {
+    fn a_sequence_number_is_used_only_if_the_event_has_none() {
         let taken = std::cell::Cell::new(0);
         let next = || taken.replace(taken.get() + 1);
         event(&json!({"seq": 5})).completion(NOW, Uuid::nil, next);
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_longer_than_the_threshold_is_compressed() {
+    fn only_events_above_the_threshold_are_compressed() {
         let json = vec![b'x'; 100];
         assert_eq!(compressed(json.clone(), 0), json);
         assert_eq!(compressed(json.clone(), 100), json);

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn message_pack_is_known_by_its_prefix_or_by_its_connection() {
+    fn message_pack_is_detected_by_its_prefix_or_its_connection() {
         let bare = [0x81, 0xA1, b't', 0xA1, b'x'];
         let prefixed = [MESSAGE_PACK.as_slice(), &bare].concat();
         let found = |value: Range<usize>, name: Range<usize>| Binary::MessagePack { value, message_type: Some(name) };
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn compressed_text_comes_back() {
+    fn compressed_text_is_inflated_to_the_same() {
         let text = br#"{"t":"trade","p":{"a":1}}"#.repeat(2000);
         let compressed = encode_compressed(&text);
         assert!(compressed.starts_with(COMPRESSED));
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_or_followed_stream_is_invalid_and_the_next_one_still_works() {
+    fn a_truncated_stream_or_one_with_trailing_bytes_is_invalid_and_the_next_one_works() {
         let compressed = encode_compressed(b"hello hello hello");
         let stream = &compressed[2..];
         let mut inflater = Inflater::default();

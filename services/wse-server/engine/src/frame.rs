@@ -340,7 +340,7 @@ mod tests {
         }
     }
     #[test]
-    fn messages_that_were_framed_together_come_apart_again() {
+    fn messages_framed_together_are_split_again() {
         let lengths = [0, 1, 125, 126, 0xFFFF, 0x1_0000, 3];
         let mut framed = Vec::new();
         lengths.iter().for_each(|length| put(&mut framed, Opcode::Text, &vec![7; *length]));

@@ -53,5 +53,5 @@ pub fn join(user: &str, data: &str, maximum: usize) -> Result<(String, String), 
     presence.join(ConnectionKey::from_u64(1), user, &["topic".to_owned()], &data, |change| {
         result_xx = change.event().map(|event| (event.message(), event.detail()));
     });
-    Ok(result_xx.expect("the first to come is told of"))
+    Ok(result_xx.expect("the first member to join is reported"))
 }

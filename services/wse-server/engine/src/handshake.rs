@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_request_is_understood() {
+    fn a_valid_request_is_parsed() {
         let request = parse(GOOD).unwrap().unwrap();
         // The example of RFC 6455, 1.3.
         assert_eq!(&request.accept, b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_waited_for_but_not_beyond_16_kib() {
+    fn an_incomplete_request_is_awaited_up_to_16_kib() {
         for cut in 0..GOOD.len() {
             assert_eq!(parse(&GOOD[..cut]), Ok(None), "cut at {cut}");
         }
@@ -207,13 +207,13 @@ mod tests {
     }
 
     #[test]
-    fn only_the_query_asks_for_message_pack() {
+    fn only_the_query_selects_message_pack() {
         let path = GOOD.replace("/wse?format=msgpack&x=1", "/format=msgpack");
         assert!(!parse(&path).unwrap().unwrap().uses_message_pack);
     }
 
     #[test]
-    fn refusals_are_whole_responses() {
+    fn refusals_are_complete_responses() {
         let text = Refusal::UpgradeRequired.response();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 426 ") && head.contains("Sec-WebSocket-Version: 13"), "{head}");

@@ -326,7 +326,7 @@ mod tests {
     }
 
     /// Reads `bytes` and keeps them as one message.
-    fn keep(intake: &mut Intake, bytes: &[u8]) {
+    fn store_message(intake: &mut Intake, bytes: &[u8]) {
         assert!(intake.reserve(0, false));
         let start = intake.begin_read(bytes);
         intake.push(Kind::Json, key(), PayloadLocation::Arena(start..start + bytes.len()), 0..bytes.len(), None);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_nothing_is_kept_of_leaves_no_trace() {
+    fn a_read_without_stored_messages_leaves_the_arena_empty() {
         let mut intake = intake(1);
         assert!(intake.reserve(0, false));
         intake.begin_read(b"ping");
@@ -348,13 +348,13 @@ mod tests {
     }
 
     #[test]
-    fn messages_from_different_places_stay_in_order() {
+    fn messages_from_different_buffers_stay_in_order() {
         let mut intake = intake(4);
-        keep(&mut intake, b"arena one");
+        store_message(&mut intake, b"arena one");
         intake.push(Kind::Raw, key(), PayloadLocation::Own(b"..copied".to_vec(), 2..8), 0..6, None);
         let big = vec![b'x'; COPY_BYTES + 1];
         intake.push(Kind::Raw, key(), PayloadLocation::Own(big.clone(), 0..big.len()), 0..big.len(), None);
-        keep(&mut intake, b"arena two");
+        store_message(&mut intake, b"arena two");
         intake.push_event(Kind::Disconnect, key(), "id", b"");
         let arrived = std::mem::take(intake.collected());
         let expected: Vec<Vec<u8>> = vec![b"arena one".into(), b"copied".into(), big, b"arena two".into(), Vec::new()];
@@ -369,7 +369,7 @@ mod tests {
         let mut intake = intake(4);
         let chunk = vec![b'a'; READ_BYTES];
         for _ in 0..6 {
-            keep(&mut intake, &chunk);
+            store_message(&mut intake, &chunk);
         }
         let arrived = std::mem::take(intake.collected());
         assert!(data(&arrived).iter().all(|message| *message == chunk));
@@ -377,25 +377,25 @@ mod tests {
     }
 
     #[test]
-    fn arenas_come_back_when_their_blobs_are_dropped_and_not_before() {
+    fn arenas_are_reused_only_after_their_blobs_are_dropped() {
         let mut intake = intake(2);
         let chunk = vec![b'a'; READ_BYTES];
-        let mut held = Vec::new();
+        let mut batches = Vec::new();
         while intake.reserve(0, false) {
-            keep(&mut intake, &chunk);
-            held.append(intake.collected());
+            store_message(&mut intake, &chunk);
+            batches.append(intake.collected());
         }
-        assert_eq!((intake.arenas, held.len()), (2, 8));
-        drop(held);
+        assert_eq!((intake.arenas, batches.len()), (2, 8));
+        drop(batches);
         for _ in 0..100 {
-            keep(&mut intake, &chunk);
+            store_message(&mut intake, &chunk);
             intake.collected().clear();
         }
         assert_eq!(intake.arenas, 2);
     }
 
     #[test]
-    fn a_socket_is_read_behind_what_was_there() {
+    fn a_read_appends_to_the_partial_frame() {
         let (mut near, far) = std::os::unix::net::UnixStream::pair().unwrap();
         near.write_all(b" and more").unwrap();
         let mut intake = intake(1);

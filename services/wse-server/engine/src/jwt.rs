@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_s_rules_for_topics_hold_and_senseless_ones_allow_nothing() {
+    fn a_token_s_topic_rules_apply_and_invalid_ones_allow_no_topic() {
         let topics = |claim: Value| {
             let bearer = format!("Bearer {}", signed(with("wse_topics", claim)));
             gate().admit([], Some(&bearer)).unwrap().topics
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_token_passes_as_cookie_and_as_bearer() {
+    fn a_valid_token_is_accepted_as_cookie_and_as_bearer() {
         let token = signed(good());
         let cookie = format!("a=b; access_token={token}; c=d");
         assert_eq!(user(&gate().admit([cookie.as_str()], None)), Ok("bench-user"));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn expired_early_foreign_and_forged_tokens_fail() {
+    fn expired_premature_foreign_and_forged_tokens_are_refused() {
         for claims in [
             with("exp", json!(now() - 40)),
             with("nbf", json!(now() + 40)),
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_may_differ_by_half_a_minute() {
+    fn tokens_are_accepted_with_30_seconds_of_clock_difference() {
         assert!(admit(&gate(), &signed(with("exp", json!(now() - 20)))).is_ok());
         assert!(admit(&gate(), &signed(with("nbf", json!(now() + 20)))).is_ok());
         assert!(admit(&gate(), &signed(with("aud", json!(["other", "wse-bench"])))).is_ok());
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_beyond_8_kib_is_not_looked_at() {
+    fn a_token_beyond_8_kib_is_not_decoded() {
         let token = signed(with("padding", json!("x".repeat(8192))));
         assert_eq!(admit(&gate(), &token), Err(AuthError::Failed));
     }

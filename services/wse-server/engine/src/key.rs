@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_gives_back_its_shard_and_slot() {
+    fn a_key_contains_its_shard_and_slot() {
         let key = ConnectionKey::new(255, u32::MAX, ConnectionKey::SLOTS - 1);
         assert_eq!((key.shard(), key.slot()), (255, ConnectionKey::SLOTS - 1));
         assert_eq!(ConnectionKey::from_u64(key.as_u64()), key);

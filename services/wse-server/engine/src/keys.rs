@@ -63,7 +63,7 @@ pub enum KeyError {
     #[error("{0} bytes are too short for a secret: HS256 needs at least {MINIMAL_SECRET_BYTES}")]
     ShortSecret(usize),
     /// The text is not the PEM of a public key.
-    #[error("no public key for {algorithm}: give it as PEM, beginning with {expected}")]
+    #[error("not a public key for {algorithm}: give it as PEM, beginning with {expected}")]
     NotPublic {
         /// The algorithm that the key was given for.
         algorithm: &'static str,
@@ -80,20 +80,20 @@ pub enum KeyError {
     },
     /// The text is not a private key, or not the one of the public key.
     #[error(
-        "the private key does not belong to the public one: give its PKCS #8 PEM, or leave it out: only who signs tokens needs it"
+        "the private key does not belong to the public one: give its PKCS #8 PEM, or leave it out: only the issuer of tokens needs it"
     )]
     PrivateKey,
     /// The text is not a JSON Web Key Set.
-    #[error("no JSON Web Key Set ({0}): give {{\"keys\": [...]}} as RFC 7517 has it")]
+    #[error("not a JSON Web Key Set ({0}): give {{\"keys\": [...]}} as RFC 7517 has it")]
     NotASet(String),
     /// None of the set's keys can be used.
     #[error("none of the set's {0} keys is for signatures with HS256, RS256 (2048 to 8192 bits) or ES256")]
     NoneUsable(usize),
     /// There are no keys, so no client could connect.
-    #[error("there is no key: nobody could connect")]
+    #[error("there is no key: no client could connect")]
     None,
     /// The server verifies no tokens.
-    #[error("the server checks no tokens: start it with a key to be able to replace it")]
+    #[error("the server verifies no tokens: start it with a key to be able to replace it")]
     NoGate,
     /// There are more keys than an issuer publishes.
     #[error("there are {0} keys, more than {MAXIMAL_KEYS}")]

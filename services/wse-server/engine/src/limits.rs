@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_that_comes_after_the_release_does_not_wait() {
+    fn a_pause_after_the_release_does_not_wait() {
         let usage = usage(8);
         usage.charge(8, 8);
         usage.release(8, 8);

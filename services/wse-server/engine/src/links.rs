@@ -57,7 +57,7 @@ pub(crate) struct Links {
 
 impl fmt::Debug for Links {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Links").field("are_there", &self.has_carriers).finish_non_exhaustive()
+        formatter.debug_struct("Links").field("has_carriers", &self.has_carriers).finish_non_exhaustive()
     }
 }
 

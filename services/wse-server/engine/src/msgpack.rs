@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deep_value_is_refused_before_the_stack_is_gone() {
+    fn a_value_nested_too_deeply_is_refused_before_the_stack_overflows() {
         let nested = |depth: usize| [vec![0x91; depth], vec![0xC0]].concat();
         assert!(check(&nested(MAXIMAL_DEPTH)).is_some());
         assert!(check(&nested(MAXIMAL_DEPTH + 1)).is_none());
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_map_around_everything_counts_as_a_level() {
+    fn the_outermost_map_counts_as_a_level() {
         let nested = |depth: usize| [vec![0x81, 0xA1, b'p'], vec![0x91; depth - 1], vec![0xC0]].concat();
         assert!(check(&nested(MAXIMAL_DEPTH)).is_some());
         assert!(check(&nested(MAXIMAL_DEPTH + 1)).is_none());
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_lies_costs_nothing() {
+    fn a_false_length_allocates_no_memory() {
         for lie in [
             &[0xDD, 0xFF, 0xFF, 0xFF, 0xFF][..],
             &[0xDF, 0xFF, 0xFF, 0xFF, 0xFF, 0xC0],

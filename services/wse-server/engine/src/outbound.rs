@@ -335,9 +335,9 @@ impl Backlog {
         if self.bytes - bytes > maximum || own_bytes < surplus {
             return None;
         }
-        let (mut lost, kept) = (PerLevel::default(), self.own_bytes - surplus);
+        let (mut lost, own_limit) = (PerLevel::default(), self.own_bytes - surplus);
         for (queue, lost) in self.levels[..level as usize].iter_mut().zip(&mut lost) {
-            while (self.bytes > maximum || self.own_bytes > kept)
+            while (self.bytes > maximum || self.own_bytes > own_limit)
                 && let Some(chunk) = queue.pop_newest()
             {
                 self.bytes -= chunk.bytes.len();
@@ -350,7 +350,7 @@ impl Backlog {
 
     /// Discards everything, because the client is gone. Returns how many messages were written beyond those that were
     /// counted, and how many were not. A partly written message counts as not written.
-    pub(crate) fn end(&mut self) -> (u64, u64) {
+    pub(crate) fn finish(&mut self) -> (u64, u64) {
         let partly_sent = self
             .partly_sent
             .take()
@@ -395,15 +395,15 @@ mod tests {
     }
 
     #[test]
-    fn giving_up_keeps_the_chunk_that_is_half_out() {
+    fn giving_up_keeps_the_partly_sent_chunk() {
         let mut backlog = backlog(&[10, 10, 10]);
         backlog.advance(5);
         assert_eq!((backlog.give_up(), backlog.bytes()), ([0, 0, 2, 0, 0], 5));
-        assert_eq!((backlog.end(), backlog.bytes()), ((0, 1), 0));
+        assert_eq!((backlog.finish(), backlog.bytes()), ((0, 1), 0));
     }
 
     #[test]
-    fn of_a_chunk_that_is_half_out_whole_messages_are_sent_and_the_others_are_not() {
+    fn complete_messages_of_a_partly_sent_chunk_count_as_sent_and_the_others_do_not() {
         let mut frames = BytesMut::new();
         for payload in ["one", "two", "three"] {
             frame::put(&mut frames, Opcode::Text, payload.as_bytes());
@@ -412,24 +412,24 @@ mod tests {
         for (written, out) in [(1, 0), (4, 0), (5, 1), (9, 1), (10, 2), (16, 2)] {
             let mut begun = Backlog::default();
             begun.push(Chunk::shared(frames.clone(), 3), Level::Normal, written);
-            assert_eq!((begun.bytes(), begun.end()), (17 - written, (out, 3 - out)), "{written}");
+            assert_eq!((begun.bytes(), begun.finish()), (17 - written, (out, 3 - out)), "{written}");
             let mut advanced = Backlog::default();
             advanced.push(Chunk::shared(frames.clone(), 3), Level::Normal, 0);
             advanced.push(Chunk::shared(frames.clone(), 3), Level::Normal, 0);
             assert_eq!(advanced.advance(written), 0);
-            assert_eq!(advanced.end(), (out, 6 - out), "{written}");
+            assert_eq!(advanced.finish(), (out, 6 - out), "{written}");
         }
     }
 
     #[test]
-    fn shared_bytes_are_no_memory_of_the_client() {
+    fn shared_bytes_are_not_counted_for_the_client() {
         let mut backlog = backlog(&[10, 11, 10]);
         assert_eq!((backlog.bytes(), backlog.own_bytes()), (31, 20));
         backlog.advance(15);
         assert_eq!((backlog.bytes(), backlog.own_bytes()), (16, 10));
         backlog.advance(8);
         assert_eq!((backlog.bytes(), backlog.own_bytes()), (8, 8));
-        backlog.end();
+        backlog.finish();
         assert_eq!((backlog.bytes(), backlog.own_bytes()), (0, 0));
     }
 
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_higher_level_overtakes_what_has_not_begun_to_go_out() {
+    fn a_higher_level_overtakes_chunks_that_are_not_partly_sent() {
         let mut backlog = Backlog::default();
         for (number, level) in [Level::Low, Level::Low, Level::Critical, Level::Normal].into_iter().enumerate() {
             backlog.push(marked(level, number as u8, 10), level, 0);
@@ -455,7 +455,7 @@ mod tests {
         backlog.advance(25);
         backlog.push(marked(Level::Critical, 9, 10), Level::Critical, 0);
         let lengths: Vec<usize> = backlog.iter().map(<[u8]>::len).collect();
-        assert_eq!(lengths, [5, 10, 10], "the rest of what is half out comes first");
+        assert_eq!(lengths, [5, 10, 10], "the rest of the partly sent chunk comes first");
         assert_eq!(marks(&backlog)[1], (4, 9));
         assert!(backlog.has_below(Level::Normal) && !backlog.has_below(Level::Low));
     }
@@ -476,7 +476,7 @@ mod tests {
         assert_eq!(marks(&backlog), [(3, 10), (1, 1), (0, 4)]);
         assert_eq!(backlog.make_room(Level::Normal, 12, 0), Some([1, 1, 0, 0, 0]));
         assert_eq!(marks(&backlog), [(3, 10)]);
-        assert_eq!(filled().make_room(Level::Low, 15, 0), None, "what lies below isn't enough");
+        assert_eq!(filled().make_room(Level::Low, 15, 0), None, "the lower levels have too few bytes");
         assert_eq!(filled().make_room(Level::Low, usize::MAX, 11), Some([2, 0, 0, 0, 0]));
         assert_eq!(filled().make_room(Level::Background, 39, 0), None, "its own level is not below it");
     }
@@ -501,7 +501,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_torn_lost_or_out_of_order_in_its_level_and_every_byte_is_accounted_for(
+        fn chunks_stay_complete_and_in_order_within_their_level_and_every_byte_is_counted(
             steps in prop::collection::vec(step(), 1..120),
         ) {
             let mut backlog = Backlog::default();
@@ -547,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mailbox_without_a_shard_takes_nothing() {
+    fn a_closed_mailbox_accepts_no_command() {
         let mailbox = Mailbox::new(Arc::new(Waker::new().unwrap()));
         assert!(mailbox.put(Command::Publish(Target::All, Chunk::shared(Bytes::from_static(b"x"), 1))));
         mailbox.close();

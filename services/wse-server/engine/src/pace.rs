@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn each_notice_comes_once_a_second_at_most() {
+    fn each_notice_is_sent_once_a_second_at_most() {
         let mut pace = pace(10.0, 1.0);
         (0..10).for_each(|_| assert!(pace.step(0.0).is_allowed));
         let notice_seconds: Vec<f64> = (0..40)
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_come_back_with_time() {
+    fn tokens_refill_with_time() {
         let mut pace = pace(2.0, 1.0);
         assert_eq!([0.0, 0.0, 0.0, 1.0, 1.0].map(|now| pace.step(now).is_allowed), [true, true, false, true, false]);
     }

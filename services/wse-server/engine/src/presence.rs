@@ -328,7 +328,7 @@ mod tests {
     fn changes(change: impl FnOnce(&mut dyn FnMut(PresenceChange))) -> Vec<(ChangeKind, String)> {
         let mut changes = Vec::new();
         change(&mut |change| {
-            assert_eq!(change.local_kind, change.remote_kind, "nobody else has users here");
+            assert_eq!(change.local_kind, change.remote_kind, "no other instance has users in this test");
             changes.push((change.local_kind.unwrap(), change.topic.to_string()));
         });
         changes.sort_by(|one, other| one.1.cmp(&other.1));
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_word_counts_and_is_told_only_if_it_is_new() {
+    fn the_last_data_wins_and_is_reported_only_if_it_changed() {
         let presence = presence();
         join(&presence, 1, "u", &["a", "b"], r#"{"s": 1}"#);
         assert_eq!(join(&presence, 2, "u", &["a"], r#"{"s":2}"#), [(ChangeKind::Update, "a".into())]);
@@ -377,7 +377,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn users_are_where_their_connections_are(steps in proptest::collection::vec((0..6_usize, 0..3_usize, 0..3_u8), 0..80)) {
+        fn users_are_present_in_the_topics_of_their_connections(steps in proptest::collection::vec((0..6_usize, 0..3_usize, 0..3_u8), 0..80)) {
             let presence = presence();
             let names = ["a", "b", "c"];
             let mut plain = std::collections::BTreeSet::new();

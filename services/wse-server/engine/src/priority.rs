@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_numbers_of_the_protocol_are_levels_and_those_between_belong_to_the_one_below() {
+    fn priorities_map_to_levels_and_intermediate_numbers_to_the_level_below() {
         assert_eq!([1, 3, 5, 8, 10].map(Level::of), Level::ALL);
         assert_eq!(
             [i64::MIN, 0, 2, 4, 7, 9, i64::MAX].map(|priority| Level::of(priority) as usize),

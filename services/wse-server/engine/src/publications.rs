@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_count_while_anyone_has_a_part_of_them() {
+    fn bytes_are_counted_until_their_last_slice_is_dropped() {
         let publications = Publications::new(0);
         let held = publications.track(Bytes::from_static(b"0123456789"));
         let part = held.slice(8..);
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!((publications.bytes(), publications.is_full_locally()), (0, false));
         // Without a limit, publishers don't wait.
         let _held = publications.track(Bytes::from_static(b"0123456789"));
-        publications.wait(|| panic!("it asked whether to go on waiting"));
+        publications.wait(|| panic!("wait() must return at once below the limit"));
     }
 
     #[test]
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_publisher_stops_waiting_when_all_is_over() {
+    fn a_publisher_stops_waiting_when_the_server_stops() {
         let publications = Publications::new(1);
         let _held = publications.track(Bytes::from_static(b"0123456789"));
         publications.wait(|| true);

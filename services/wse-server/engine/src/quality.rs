@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_with_nothing_wrong_has_all_points() {
+    fn a_connection_without_faults_scores_100() {
         let quality = Quality::of(&fine());
         assert_eq!((quality.score, quality.grade), (100, Grade::Excellent));
         assert!(quality.round_trip_ms.is_some_and(|ms| (ms - 0.08).abs() < 1e-9));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_costs_as_much_as_is_written() {
+    fn each_fault_costs_its_documented_points() {
         let ms = |millis| Some(Duration::from_millis(millis));
         for (observed, score, grade) in [
             (Observed { sent: 950, dropped: 50, ..fine() }, 80, Grade::Good),

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_together_are_held_to_the_limit() {
+    fn fragments_together_must_not_exceed_the_limit() {
         let fits = [client(false, Opcode::Binary, &[0; 32]), client(true, Opcode::Continuation, &[0; 32])];
         assert_eq!(outcomes(&fits).len(), 1);
         let beyond = [client(false, Opcode::Binary, &[0; 32]), client(true, Opcode::Continuation, &[0; 33])];
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_cannot_become_utf8_ends_with_the_fragment_that_shows_it() {
+    fn text_with_invalid_utf8_is_refused_at_the_fragment_that_proves_it() {
         // Half a character at the end of a fragment is allowed; a byte that can't continue it is not.
         let halves = [client(false, Opcode::Text, b"\xCE"), client(false, Opcode::Continuation, b"\xBA\xE1\xBD")];
         assert_eq!(outcomes(&halves), []);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_cannot_become_utf8_shows_before_its_frame_is_whole() {
+    fn invalid_utf8_is_detected_before_its_frame_is_complete() {
         let mut receiver = Receiver::default();
         let check = |receiver: &Receiver, frame: &[u8]| -> Vec<bool> {
             (0..frame.len()).map(|cut| receiver.check_incomplete(&frame[..cut], 64).is_ok()).collect()
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_counts_after_a_close() {
+    fn frames_after_a_close_are_ignored() {
         let frames = [client(true, Opcode::Close, &1000_u16.to_be_bytes()), client(true, Opcode::Text, b"late")];
         assert_eq!(outcomes(&frames), [Outcome::Close(Some(1000))]);
     }

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_goes_once_and_one_without_an_id_each_time() {
+    fn an_event_with_an_id_is_sent_once_and_one_without_each_time() {
         let recipients = recipients(10.0);
         let admit = |slot, id| recipients.admit(connection(slot), id, 0.0, || true);
         assert!(matches!(admit(1, Some("a")), EventDecision::Admitted(..)));
@@ -195,12 +195,12 @@ mod tests {
     }
 
     #[test]
-    fn a_limited_event_and_one_that_was_withdrawn_may_come_again() {
+    fn a_rate_limited_event_and_a_withdrawn_one_may_be_sent_again() {
         let recipients = recipients(1.0);
         let admit = |id, capacity_of| recipients.admit(connection(capacity_of), Some(id), 0.0, || true);
         assert!(matches!(admit("a", 1), EventDecision::Admitted(..)));
         assert!(matches!(admit("b", 1), EventDecision::Limited(Some(Notice::Limited))));
-        assert!(matches!(admit("b", 1), EventDecision::Limited(None)), "no duplicate: it never went");
+        assert!(matches!(admit("b", 1), EventDecision::Limited(None)), "no duplicate: it was never sent");
         assert!(matches!(admit("c", 2), EventDecision::Admitted(..)));
         recipients.withdraw(connection(2), "c");
         assert!(matches!(admit("c", 2), EventDecision::Limited(_)));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_written_to_as_configured() {
+    fn a_connection_gets_events_in_its_format_and_with_its_key() {
         let recipients = recipients(10.0);
         recipients.use_message_pack(connection(1));
         let key = Arc::new(Key::new(&[7; 32]).unwrap());
@@ -223,11 +223,11 @@ mod tests {
         assert_eq!(entries(&recipients), 3);
         (1..=3).for_each(|slot| recipients.close(connection(slot)));
         assert_eq!(entries(&recipients), 0);
-        assert_eq!(Arc::strong_count(&key), 1, "the key goes with its connection");
+        assert_eq!(Arc::strong_count(&key), 1, "the key is dropped with its connection");
     }
 
     #[test]
-    fn an_event_that_meets_a_closing_connection_leaves_nothing_behind() {
+    fn an_event_for_a_closing_connection_leaves_no_entry() {
         let recipients = recipients(10.0);
         assert!(matches!(recipients.admit(connection(1), None, 0.0, || false), EventDecision::Admitted(..)));
         assert_eq!(entries(&recipients), 0);

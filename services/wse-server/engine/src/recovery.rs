@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn topics_beyond_the_budget_are_given_up_oldest_first() {
+    fn topics_beyond_the_budget_are_evicted_oldest_first() {
         let recovery = recovery(16, 10_000);
         for n in 0..50 {
             publish(&recovery, &format!("topic {n}"), n, r#"{"x":"0123456789"}"#);
@@ -351,7 +351,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_account_of_bytes_is_what_the_logs_hold(steps in proptest::collection::vec((0..5_u8, 0..200_usize), 0..200)) {
+        fn the_counted_bytes_are_those_in_the_logs(steps in proptest::collection::vec((0..5_u8, 0..200_usize), 0..200)) {
             let recovery = recovery(16, 8_000);
             for (now, (topic, size)) in steps.into_iter().enumerate() {
                 publish(&recovery, &format!("{topic}"), now as u64, &format!(r#"{{"x":"{}"}}"#, "x".repeat(size)));

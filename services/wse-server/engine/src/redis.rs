@@ -241,7 +241,7 @@ impl Redis {
         self.inner.queries.send(query).map_err(|_| RedisError::Stopped)?;
         match replied.recv_timeout(self.inner.maximal_wait()) {
             Ok(replayed) => replayed.map_err(RedisError::Replay),
-            Err(_) => Err(RedisError::Replay("no answer came".into())),
+            Err(_) => Err(RedisError::Replay("no reply in time".into())),
         }
     }
 

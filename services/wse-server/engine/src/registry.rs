@@ -102,14 +102,14 @@ mod tests {
         assert_eq!(registry.key(&id.to_string()), Some(key));
         registry.close(id);
         assert_eq!((registry.key(&id.to_string()), registry.id(key)), (None, Some(id)));
-        registry.set_user(key, "somebody");
-        assert_eq!(registry.user(key).as_deref(), Some("somebody"));
+        registry.set_user(key, "user");
+        assert_eq!(registry.user(key).as_deref(), Some("user"));
         registry.forget([key].into_iter());
         assert_eq!((registry.id(key), registry.user(key)), (None, None));
     }
 
     #[test]
     fn an_id_that_is_no_uuid_is_unknown() {
-        assert_eq!(Registry::default().key("nobody"), None);
+        assert_eq!(Registry::default().key("unknown"), None);
     }
 }

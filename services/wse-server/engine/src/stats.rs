@@ -238,13 +238,21 @@ const LABELS: Labels<'static> = Labels {
 pub(crate) fn prometheus(stats: &ServiceStats, totals: &Totals, fanout: &Fanout) -> String {
     let mut text = Exposition::default();
     text.service(stats, &LABELS);
-    text.counter("service_books_evicted_total", "Closed connections' books given up", totals.counters.books_evicted);
+    text.counter(
+        "service_books_evicted_total",
+        "Books of closed connections discarded before they were read",
+        totals.counters.books_evicted,
+    );
     text.counter("service_read_pauses_total", "Times that reading waited for the application", totals.counters.pauses);
-    text.gauge("service_publish_backlog_bytes", "Publications that some listener has not taken", fanout.backlog);
+    text.gauge(
+        "service_publish_backlog_bytes",
+        "Bytes of publications that are not yet sent to all subscribers",
+        fanout.backlog,
+    );
     reference_names(&mut text, stats, totals);
     text.gauge("wse_topics", "Topics with subscribers", fanout.topics);
-    text.gauge("wse_recovery_topics", "Topics with messages kept for recovery", fanout.recovery.0);
-    text.gauge("wse_recovery_bytes", "Bytes kept for recovery", fanout.recovery.1);
+    text.gauge("wse_recovery_topics", "Topics with messages stored for recovery", fanout.recovery.0);
+    text.gauge("wse_recovery_bytes", "Bytes stored for recovery", fanout.recovery.1);
     text.gauge("wse_presence_topics", "Topics with users", fanout.presence.0);
     text.gauge("wse_presence_users", "Users, each once per topic", fanout.presence.1);
     links::cluster(&mut text, &fanout.links.cluster.clone().unwrap_or_default());
@@ -320,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shards_add_up_and_reasons_that_never_happened_are_left_out() {
+    fn shards_are_added_up_and_reasons_without_count_left_out() {
         let mut counters = Counters { accepted: 3, received: 5, consumed: 1, ..Counters::default() };
         counters.closed[CloseReason::Idle as usize] = 2;
         counters.dropped[DropReason::InboundOverflow as usize] = 1;

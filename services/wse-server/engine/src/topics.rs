@@ -40,7 +40,7 @@ const LONGEST_GROUP: usize = 512;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopicError {
     /// The name is empty or only white space.
-    #[error("a topic needs a name: {given:?} is none")]
+    #[error("a topic needs a name, but {given:?} is blank")]
     Empty {
         /// The name as it was given.
         given: String,
@@ -121,7 +121,7 @@ pub(crate) struct Pick {
     pub(crate) topic: TopicId,
     pub(crate) group: Arc<str>,
     /// The member's index in the group.
-    place: usize,
+    position: usize,
     /// How many members may still be tried, including this one.
     tries: usize,
 }
@@ -346,7 +346,7 @@ impl Topics {
             if !state.topics.get(id).is_some_and(Topic::is_unused) {
                 continue;
             }
-            let topic = state.topics.remove(id).expect("it was there a line above");
+            let topic = state.topics.remove(id).expect("it was looked up above");
             state.ids.remove(&topic.name);
             state.patterns.retain(|pattern| pattern != id);
             self.clear_matching();

@@ -16,7 +16,7 @@ use wse_engine::{
 };
 
 #[test]
-fn a_publication_reaches_names_and_patterns_elsewhere_once_and_comes_not_back() {
+fn a_publication_reaches_remote_subscribers_once_and_does_not_return() {
     let (one, other) = pair();
     let mut both = other.subscriber(&["news.es", "news.*"]);
     let mut pattern = other.subscriber(&["*.es"]);
@@ -52,7 +52,7 @@ fn publications_arrive_in_order_at_any_volume() {
 }
 
 #[test]
-fn long_texts_arrive_whole_and_take_fewer_bytes_on_the_way() {
+fn long_texts_are_compressed_between_instances() {
     let (one, other) = pair();
     let mut client = other.subscriber(&["a"]);
     one.until_interest("a", 1);
@@ -60,12 +60,12 @@ fn long_texts_arrive_whole_and_take_fewer_bytes_on_the_way() {
     let text = format!(r#"{{"c":"U","t":"tick","p":"{}"}}"#, "0123456789".repeat(50_000));
     one.server.broadcast("a", &text);
     assert!(client.text() == text);
-    until("telling", || other.stats().received == 1);
+    until("receiving", || other.stats().received == 1);
     assert!(one.stats().bytes_sent - before < 100_000, "{}", one.stats().bytes_sent - before);
 }
 
 #[test]
-fn only_what_is_wanted_is_sent() {
+fn only_subscribed_topics_are_sent() {
     let (one, other) = pair();
     let client = other.subscriber(&["a", "b.*"]);
     one.until_interest("b.x", 1);
@@ -91,7 +91,7 @@ fn subscriptions_from_before_the_cluster_connected_apply_there() {
 }
 
 #[test]
-fn a_queue_group_here_and_one_there_each_get_a_message_once() {
+fn a_queue_group_on_two_instances_gets_a_message_once_on_each() {
     let (one, other) = pair();
     let mut members = Vec::new();
     for _ in 0..2 {
@@ -136,7 +136,7 @@ fn two_instances_that_dial_each_other_keep_one_link_and_no_duplicate() {
 }
 
 #[test]
-fn an_address_of_its_own_and_a_second_one_of_a_peer_are_noticed() {
+fn its_own_address_and_a_second_address_of_a_peer_are_detected() {
     let one = Node::new(&[]);
     let ours = unused();
     let mut config = cluster(&[ours, one.address()]);
@@ -162,7 +162,7 @@ fn a_peer_may_be_named() {
 }
 
 #[test]
-fn from_one_seed_all_find_each_other() {
+fn all_instances_connect_through_one_seed() {
     let advertised = |seeds: Vec<String>| ClusterConfig { seeds, address: Some("localhost".into()), ..cluster(&[]) };
     let seed = Node::with(config(), advertised(Vec::new()));
     let seeds = vec![format!("localhost:{}", seed.address().port())];
@@ -200,7 +200,7 @@ fn pending_messages_are_sent_after_a_reconnect_and_those_in_flight_counted() {
 }
 
 #[test]
-fn every_message_that_a_broken_link_swallowed_is_counted_as_lost() {
+fn every_message_lost_in_a_broken_link_is_counted() {
     let one = Node::new(&[]);
     let wire = Wire::to(one.address());
     let other = Node::new(&[wire.address]);
@@ -221,7 +221,7 @@ fn every_message_that_a_broken_link_swallowed_is_counted_as_lost() {
 }
 
 #[test]
-fn dropped_publications_are_kept_as_dead_letters() {
+fn dropped_publications_are_stored_as_dead_letters() {
     let one = Node::with(Config { max_outbound_queue_bytes: 100_000, ..config() }, cluster(&[]));
     let wire = Wire::to(one.address());
     let other = Node::new(&[wire.address]);
@@ -249,7 +249,7 @@ fn dropped_publications_are_kept_as_dead_letters() {
 }
 
 #[test]
-fn a_peer_that_stays_away_is_given_up_with_all_that_waited_for_it() {
+fn a_peer_that_does_not_reconnect_is_given_up_with_its_queue() {
     let one = Node::with(
         config(),
         ClusterConfig { timing: ClusterTiming { keep: Duration::from_millis(200), ..timing() }, ..cluster(&[]) },
@@ -275,7 +275,7 @@ fn a_peer_that_stays_away_is_given_up_with_all_that_waited_for_it() {
 }
 
 #[test]
-fn another_instance_at_a_peer_s_address_takes_its_place() {
+fn another_instance_at_a_peer_s_address_replaces_it() {
     let port = unused();
     let at = || ClusterConfig { port: Some(port.port()), ..cluster(&[]) };
     let first = Node::with(config(), at());
@@ -297,7 +297,7 @@ fn another_instance_at_a_peer_s_address_takes_its_place() {
 }
 
 #[test]
-fn an_instance_announces_its_stop_and_is_not_waited_for() {
+fn an_instance_announces_its_stop_and_its_peer_is_given_up_at_once() {
     let (one, other) = pair();
     let client = other.subscriber(&["a"]);
     one.until_interest("a", 1);
@@ -334,7 +334,7 @@ fn a_silent_link_is_given_up() {
 }
 
 #[test]
-fn a_peer_of_another_make_gets_and_sends_plain_frames() {
+fn a_peer_of_another_implementation_gets_and_sends_plain_frames() {
     let one = Node::new(&[]);
     let mut fake_peer = FakePeer::linked(one.address(), "puppet", REFERENCE);
     assert_eq!(fake_peer.expect(Kind::Resync).payload, b"");

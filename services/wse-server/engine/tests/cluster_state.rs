@@ -29,15 +29,15 @@ fn with_history() -> (Node, Wire, Node) {
 }
 
 #[test]
-fn a_stamp_is_the_publisher_s_wherever_the_message_goes() {
+fn a_stamp_of_the_publisher_is_the_same_on_every_instance() {
     let (one, _wire, other) = with_history();
-    let (mut here, mut there) = (one.subscriber(&["a"]), other.subscriber(&["a"]));
+    let (mut local, mut remote) = (one.subscriber(&["a"]), other.subscriber(&["a"]));
     one.until_interest("a", 1);
     publish(&one.server, "a", 0..5);
     for expected in 0..5 {
-        let (stamp, number) = stamped(&mut here);
+        let (stamp, number) = stamped(&mut local);
         assert_eq!((stamp.offset, number), (expected as i64, expected));
-        assert_eq!(stamped(&mut there), (stamp, number));
+        assert_eq!(stamped(&mut remote), (stamp, number));
     }
 }
 
@@ -64,7 +64,7 @@ fn missed_messages_are_replayed_by_another_instance_even_without_subscribers_the
 }
 
 #[test]
-fn no_client_is_told_that_it_recovered_everything_after_a_loss() {
+fn recovery_is_not_reported_complete_after_a_loss() {
     let (one, wire, other) = with_history();
     let mut client = other.subscriber(&["a", "b"]);
     one.until_interest("b", 1);
@@ -116,7 +116,7 @@ fn a_list_beyond_the_limit_is_not_treated_as_complete() {
 }
 
 #[test]
-fn a_topic_that_is_no_longer_asked_for_has_no_past_here() {
+fn a_topic_without_subscribers_loses_its_remote_history() {
     let brief = RecoveryConfig { ttl: Duration::from_millis(50), ..RecoveryConfig::default() };
     let one = Node::with_history(&[]);
     let other = Node::with(
@@ -179,7 +179,7 @@ fn remote_users_join_change_and_leave_as_local_ones_do_and_the_application_is_no
     assert_eq!(event(&mut watcher), ("presence_leave".into(), reported(json!({"s": 2}))));
     assert!(one.server.members("room").is_empty());
     let mut kinds = Vec::new();
-    until("telling", || {
+    until("notifying", || {
         let batch = one.server.drain_batch(100, Duration::from_millis(50));
         // Shards report connection events in any order.
         let reported = client::copied(&batch).into_iter().map(|drained| drained.kind);
@@ -198,7 +198,7 @@ fn users_from_before_a_link_are_announced_on_it() {
 }
 
 #[test]
-fn users_of_an_instance_that_stays_away_leave_and_those_that_left_meanwhile_too() {
+fn users_of_a_lost_instance_leave_also_those_that_left_meanwhile() {
     let one = with_users(&[]);
     let wire = Wire::to(one.address());
     let other = with_users(&[wire.address]);
@@ -222,7 +222,7 @@ fn users_of_an_instance_that_stays_away_leave_and_those_that_left_meanwhile_too(
 }
 
 #[test]
-fn a_peer_of_another_make_names_its_users_and_nonsense_is_skipped() {
+fn users_of_another_implementation_are_listed_and_invalid_ones_skipped() {
     let one = with_users(&[]);
     let mut fake_peer = FakePeer::linked(one.address(), "p", REFERENCE);
     fake_peer.send(frame::Kind::Ping, 0, "", b"");
@@ -236,7 +236,7 @@ fn a_peer_of_another_make_names_its_users_and_nonsense_is_skipped() {
     fake_peer.send(frame::Kind::PresenceUpdate, 0, "room", b"\x01\x07\0\0\0\0\0\0\0\x03\0bob{}");
     until("leaving", || one.server.members("room").keys().eq(["ann"]));
     fake_peer.send(frame::Kind::Shutdown, 0, "", b"");
-    until("going", || one.server.members("room").is_empty());
+    until("leaving", || one.server.members("room").is_empty());
     let plain = start(config());
     plain.connect_cluster(cluster(&[])).unwrap();
     let mut fake_peer = FakePeer::linked(plain.cluster_address().unwrap(), "p", REFERENCE);

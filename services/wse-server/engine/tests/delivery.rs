@@ -55,7 +55,7 @@ fn backpressure_loses_nothing_and_keeps_each_connection_s_order() {
 }
 
 #[test]
-fn a_batch_that_is_kept_holds_further_messages_back_and_dropping_it_lets_them_in() {
+fn messages_wait_while_the_application_holds_batches_and_arrive_when_it_drops_them() {
     let server = start(Config { max_inbound_queue_size: 100, shards: Some(1), ..config() });
     let clients = flood(&server, 1, 1000);
     let mut batches = Vec::new();
@@ -78,7 +78,7 @@ fn a_batch_that_is_kept_holds_further_messages_back_and_dropping_it_lets_them_in
 }
 
 #[test]
-fn a_client_that_is_faster_than_the_application_is_read_no_further_than_a_few_reads_ahead() {
+fn a_client_faster_than_the_application_is_read_only_a_few_reads_ahead() {
     let server = start(Config { max_inbound_queue_size: 64, shards: Some(1), ..config() });
     let (mut client, _) = Client::ready(server.address());
     let frame = text_frame(&format!(r#"{{"pad":"{}"}}"#, "x".repeat(1000)));
@@ -140,7 +140,7 @@ fn a_server_without_an_application_counts_what_it_discards() {
 }
 
 #[test]
-fn pings_and_hellos_are_consumed_and_their_answers_keep_their_order() {
+fn pings_and_client_hellos_are_consumed_and_answered_in_order() {
     let server = start(config());
     let (mut client, _) = Client::ready(server.address());
     let pings: Vec<u8> =
@@ -186,7 +186,7 @@ fn a_connection_is_reported_from_connect_to_disconnect() {
 }
 
 #[test]
-fn without_tokens_the_application_greets_its_clients() {
+fn without_tokens_the_application_gets_the_cookies_and_sends_the_first_message() {
     let server = start(Config { jwt: None, ..config() });
     let mut client = Client::open_with(server.address(), "/", "Cookie: session=1\r\nCookie: b=2\r\n");
     let batch = server.drain_batch(10, Duration::from_secs(10));
@@ -197,7 +197,7 @@ fn without_tokens_the_application_greets_its_clients() {
 }
 
 #[test]
-fn a_drain_waits_for_the_first_message_takes_no_more_than_it_may_and_can_be_woken() {
+fn a_drain_waits_for_the_first_message_respects_its_limit_and_can_be_woken() {
     let server = start(Config { shards: Some(1), ..config() });
     let (mut client, _) = Client::ready(server.address());
     std::thread::scope(|scope| {

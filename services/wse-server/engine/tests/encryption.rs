@@ -77,7 +77,7 @@ fn dropped(server: &Server) -> u64 {
 }
 
 #[test]
-fn an_encrypted_message_reaches_the_application_like_text_and_nothing_of_it_is_the_engine_s() {
+fn an_encrypted_message_reaches_the_application_and_is_never_handled_by_the_engine() {
     let server = start(config());
     let mut client = Private::agreed(&server, "");
     for (plain, kind, data, message_type) in [
@@ -121,12 +121,12 @@ fn undecryptable_messages_are_dropped_and_counted() {
 }
 
 #[test]
-fn without_a_key_the_prefix_means_nothing() {
+fn without_a_key_the_encryption_prefix_is_ignored() {
     let server = start(config());
     let (mut client, _) = Client::ready(server.address());
-    client.send_binary(b"E:whatever");
+    client.send_binary(b"E:anything");
     let drained = drain(&server, 1);
-    assert_eq!((drained[0].kind, &drained[0].data[..]), (Kind::Binary, &b"E:whatever"[..]));
+    assert_eq!((drained[0].kind, &drained[0].data[..]), (Kind::Binary, &b"E:anything"[..]));
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn replayed_messages_are_encrypted() {
 }
 
 #[test]
-fn keep_alive_pings_stay_in_the_open() {
+fn keep_alive_pings_are_not_encrypted() {
     let server = start(Config { ping_interval: std::time::Duration::from_millis(50), ..config() });
     let mut client = Private::agreed(&server, "");
     assert!(matches!(client.client.receive(), Received::Text(text) if text.starts_with(r#"{"c":"WSE","t":"ping""#)));
@@ -208,7 +208,7 @@ fn a_packed_event_is_packed_before_it_is_encrypted() {
 }
 
 #[test]
-fn a_key_that_is_none_is_refused_and_a_good_one_may_follow() {
+fn an_invalid_key_is_refused_and_a_valid_one_may_follow() {
     let server = start(config());
     let mut client = Private::new(&server, "");
     for bad in ["", "!!!", "AAAA", &STANDARD.encode([4; 65]), &client.public.replace('=', "")] {
@@ -228,7 +228,7 @@ fn a_key_that_is_none_is_refused_and_a_good_one_may_follow() {
 }
 
 #[test]
-fn a_client_that_keeps_failing_is_not_listened_to_any_more() {
+fn a_client_that_keeps_failing_the_key_exchange_gets_no_further_attempt() {
     let server = start(config());
     let mut client = Private::new(&server, "");
     let public = client.public.clone();
@@ -240,12 +240,12 @@ fn a_client_that_keeps_failing_is_not_listened_to_any_more() {
     assert!(message.contains("too many attempts"), "{message}");
     // It is treated as a client without encryption, which is no violation.
     client.client.text();
-    client.client.send_binary(b"E:whatever");
+    client.client.send_binary(b"E:anything");
     assert_eq!(drain(&server, 1)[0].kind, Kind::Binary);
 }
 
 #[test]
-fn a_hello_that_comes_again_is_answered_with_the_same_key_and_another_key_is_too_late() {
+fn a_repeated_client_hello_gets_the_same_key_and_one_with_another_key_is_refused() {
     let server = start(config());
     let mut client = Private::agreed(&server, "");
     let public = client.public.clone();
@@ -260,7 +260,7 @@ fn a_hello_that_comes_again_is_answered_with_the_same_key_and_another_key_is_too
 }
 
 #[test]
-fn a_key_goes_with_its_connection() {
+fn a_key_is_removed_with_its_connection() {
     let server = start(Config { shards: Some(1), ..config() });
     drop(Private::agreed(&server, ""));
     until("leaving", || server.connection_count() == 0);

@@ -86,7 +86,7 @@ fn payloads_above_the_threshold_are_compressed() {
 }
 
 #[test]
-fn a_connection_that_asked_for_messagepack_gets_it() {
+fn a_connection_that_requested_messagepack_gets_it() {
     let server = start(config());
     let mut client = Client::open(server.address(), "/wse?format=msgpack");
     let greeting: Value = serde_json::from_str(&client.text()).unwrap();
@@ -99,7 +99,7 @@ fn a_connection_that_asked_for_messagepack_gets_it() {
 }
 
 #[test]
-fn an_event_with_an_id_of_its_own_goes_to_a_connection_once() {
+fn an_event_with_an_id_is_sent_to_a_connection_once() {
     let server = start(config());
     let (mut first, first_id) = Client::ready(server.address());
     let (mut second, second_id) = Client::ready(server.address());
@@ -128,7 +128,7 @@ fn a_client_over_its_rate_gets_a_warning_and_dropped_messages_are_counted() {
     let limited = r#"{"c":"WSE","t":"error","p":{"code":"RATE_LIMITED","message":"Rate limit exceeded","retry_after":1.0},"v":1}"#;
     assert_eq!(client.text(), limited);
     server.send_text(&id, "end");
-    assert_eq!(client.text(), "end", "told once");
+    assert_eq!(client.text(), "end", "reported once");
     assert_eq!((dropped(&server, "rate_limited"), metric(&server, "wse_rate_limited_total")), (5, 5));
     client.send_text(r#"{"t":"client_hello","p":{}}"#);
     let hello: Value = serde_json::from_str(&client.text()).unwrap();
@@ -137,7 +137,7 @@ fn a_client_over_its_rate_gets_a_warning_and_dropped_messages_are_counted() {
 }
 
 #[test]
-fn one_client_s_pace_is_not_another_s_and_starts_afresh_with_a_new_connection() {
+fn each_connection_has_its_own_rate_limit() {
     let rate_limit = RateLimit { capacity: 1.0, refill_per_second: 0.0 };
     let server = start(Config { rate_limit, ..config() });
     let (first, first_id) = Client::ready(server.address());
@@ -147,22 +147,22 @@ fn one_client_s_pace_is_not_another_s_and_starts_afresh_with_a_new_connection() 
     assert!(send(&server, &second_id, &json!({}), 0) > 0);
     drop(first);
     until("leaving", || server.connection_count() == 1);
-    assert_eq!(send(&server, &first_id, &json!({}), 0), 0, "nobody is there");
+    assert_eq!(send(&server, &first_id, &json!({}), 0), 0, "the connection is closed");
     assert_eq!(dropped(&server, "rate_limited"), 1);
     let (_third, third_id) = Client::ready(server.address());
     assert!(send(&server, &third_id, &json!({}), 0) > 0);
 }
 
 #[test]
-fn an_unknown_connection_gets_nothing_and_costs_nothing() {
+fn an_event_for_an_unknown_connection_is_not_sent() {
     let server = start(config());
-    for nobody in ["", "nobody", "01a1fb4e-9c63-74d1-9c44-3f3d0432db4f"] {
-        assert_eq!(send(&server, nobody, &json!({"t": "x"}), 0), 0);
+    for unknown in ["", "nobody", "01a1fb4e-9c63-74d1-9c44-3f3d0432db4f"] {
+        assert_eq!(send(&server, unknown, &json!({"t": "x"}), 0), 0);
     }
 }
 
 #[test]
-fn events_keep_their_order_where_the_client_keeps_up_whatever_their_priority() {
+fn events_keep_their_order_for_a_client_that_reads_fast_enough() {
     let server = start(Config { shards: Some(1), ..config() });
     let (mut client, id) = Client::ready(server.address());
     let priorities = [1, 10, 5, 8, 3];
@@ -221,7 +221,7 @@ impl Stalled {
 }
 
 #[test]
-fn where_a_client_does_not_keep_up_the_urgent_overtakes_and_levels_keep_their_order() {
+fn urgent_events_overtake_others_for_a_slow_client_and_levels_keep_their_order() {
     let mut stalled = Stalled::new(config());
     let mut filled = 0;
     // More than the socket buffers hold while the client doesn't read.
@@ -237,15 +237,15 @@ fn where_a_client_does_not_keep_up_the_urgent_overtakes_and_levels_keep_their_or
     }
     stalled.settle();
     let received = stalled.receive(filled + 50);
-    let of = |wanted: i64| -> Vec<i64> {
-        received.iter().filter(|(priority, _)| *priority == wanted).map(|(_, number)| *number).collect()
+    let of = |expected: i64| -> Vec<i64> {
+        received.iter().filter(|(priority, _)| *priority == expected).map(|(_, number)| *number).collect()
     };
     assert!([1, 3, 5, 8, 10].into_iter().all(|priority| of(priority) == (0..10).collect::<Vec<_>>()));
     assert_eq!(of(4), (0..filled as i64).collect::<Vec<_>>());
     let urgent: Vec<i64> = received.iter().map(|(priority, _)| *priority).filter(|priority| *priority != 4).collect();
     assert!(urgent.is_sorted_by(|one, other| one >= other), "{urgent:?}");
-    let first = |wanted: i64| received.iter().position(|(priority, _)| *priority == wanted).unwrap();
-    let last = |wanted: i64| received.iter().rposition(|(priority, _)| *priority == wanted).unwrap();
+    let first = |expected: i64| received.iter().position(|(priority, _)| *priority == expected).unwrap();
+    let last = |expected: i64| received.iter().rposition(|(priority, _)| *priority == expected).unwrap();
     assert!(last(5) < last(4), "the normal ones overtook some of those that waited");
     // `pri` 4 has the level of 3: such an event stays before level 3 events that were sent later.
     assert!(first(3) > last(4) && first(1) > last(3));

@@ -41,7 +41,7 @@ fn until_marker(client: &mut Client, marker: &str) -> Vec<(String, u64)> {
 const MARKER: &str = r#"{"c":"U","t":"marker"}"#;
 
 #[test]
-fn subscribers_get_what_is_published_after_they_came_in_order_and_once() {
+fn subscribers_get_each_later_publication_once_and_in_order() {
     let server = start(config());
     let mut clients = clients(&server, 4);
     let ids: Vec<String> = clients.iter().map(|(_, id)| id.clone()).collect();
@@ -95,7 +95,7 @@ fn a_client_that_leaves_during_a_flood_was_sent_exactly_its_complete_messages() 
 }
 
 #[test]
-fn a_client_that_unsubscribes_or_leaves_gets_and_costs_nothing_more() {
+fn an_unsubscribed_or_closed_client_gets_no_message_and_holds_no_memory() {
     let server = start(config());
     let mut clients = clients(&server, 3);
     for (_, id) in &clients {
@@ -103,7 +103,7 @@ fn a_client_that_unsubscribes_or_leaves_gets_and_costs_nothing_more() {
     }
     assert_eq!(server.unsubscribe(&clients[0].1, Some(&["a", "unknown"])), 1);
     assert_eq!(server.unsubscribe(&clients[1].1, None), 3);
-    assert_eq!(server.unsubscribe("nobody", None), 0);
+    assert_eq!(server.unsubscribe("unknown", None), 0);
     for topic in ["a", "b", "c.d"] {
         server.broadcast(topic, &message(topic, 1));
     }
@@ -120,7 +120,7 @@ fn a_client_that_unsubscribes_or_leaves_gets_and_costs_nothing_more() {
 }
 
 #[test]
-fn a_subscription_to_a_connection_that_leaves_meanwhile_is_forgotten_too() {
+fn a_subscription_during_a_disconnect_is_removed_too() {
     let server = start(config());
     for _ in 0..50 {
         let (client, id) = Client::ready(server.address());
@@ -130,7 +130,7 @@ fn a_subscription_to_a_connection_that_leaves_meanwhile_is_forgotten_too() {
         server.set_topic_acl(&id, TopicAcl::new(vec!["a".into()], Vec::new()).unwrap());
     }
     until("forgetting", || server.prometheus_text().contains("\nwse_topics 0\n"));
-    assert!(server.subscribe("nobody", &["a"], None).unwrap().is_empty());
+    assert!(server.subscribe("unknown", &["a"], None).unwrap().is_empty());
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn each_queue_group_gets_a_message_once_and_listeners_get_all() {
 }
 
 #[test]
-fn a_group_s_message_goes_to_another_member_when_one_takes_no_more() {
+fn a_queue_group_message_goes_to_another_member_when_one_is_too_slow() {
     let server = start(Config { max_outbound_queue_bytes: 64 << 10, ..config() });
     let mut clients = clients(&server, 2);
     for (_, id) in &clients {
@@ -202,7 +202,7 @@ fn a_group_s_message_goes_to_another_member_when_one_takes_no_more() {
 }
 
 #[test]
-fn messages_that_are_published_together_arrive_as_if_they_were_not() {
+fn messages_published_together_arrive_like_single_ones() {
     let server = start(Config { recovery: Some(RecoveryConfig::default()), ..config() });
     let mut clients = clients(&server, 3);
     server.subscribe(&clients[0].1, &["a"], None).unwrap();
@@ -226,7 +226,7 @@ fn messages_that_are_published_together_arrive_as_if_they_were_not() {
 }
 
 #[test]
-fn rules_for_topics_come_with_the_token_or_by_call() {
+fn topic_rules_are_set_by_the_token_or_by_call() {
     let server = start(config());
     let mut claims = claims();
     claims["wse_topics"] = json!({"allow": ["public.*"], "deny": ["public.hidden"]});
@@ -238,11 +238,11 @@ fn rules_for_topics_come_with_the_token_or_by_call() {
     assert!(server.set_topic_acl(id, TopicAcl::new(vec!["secret".into()], Vec::new()).unwrap()));
     assert_eq!(server.subscribe(id, &["public.a", "secret"], None).unwrap(), ["secret"]);
     assert_eq!((server.topic_subscriber_count("public.a"), server.topic_subscriber_count("secret")), (0, 1));
-    assert!(!server.set_topic_acl("nobody", TopicAcl::default()));
+    assert!(!server.set_topic_acl("unknown", TopicAcl::default()));
 }
 
 #[test]
-fn a_connection_has_as_many_subscriptions_as_it_may() {
+fn a_connection_cannot_exceed_its_limit_of_subscriptions() {
     let server = start(Config { max_subscriptions_per_connection: 2, ..config() });
     let (_client, id) = Client::ready(server.address());
     server.subscribe(&id, &["a"], None).unwrap();
@@ -252,7 +252,7 @@ fn a_connection_has_as_many_subscriptions_as_it_may() {
 }
 
 #[test]
-fn a_publisher_that_waits_loses_nothing_however_slow_its_listeners_are() {
+fn a_waiting_publisher_loses_no_message_with_slow_subscribers() {
     let limit = 256 << 10;
     let server = start(Config { max_publish_backlog_bytes: limit, ..config() });
     let mut clients = clients(&server, 3);
@@ -287,7 +287,7 @@ fn a_publisher_that_waits_loses_nothing_however_slow_its_listeners_are() {
 }
 
 #[test]
-fn a_listener_that_never_reads_does_not_hold_publishers_up_for_ever() {
+fn a_subscriber_that_never_reads_does_not_block_publishers_for_ever() {
     let server = start(Config {
         max_publish_backlog_bytes: 256 << 10,
         ping_interval: Duration::from_millis(100),
@@ -301,14 +301,14 @@ fn a_listener_that_never_reads_does_not_hold_publishers_up_for_ever() {
     for _ in 0..10_000 {
         server.broadcast("a", &padding);
     }
-    until("letting it go", || server.connection_count() == 0);
+    until("disconnecting", || server.connection_count() == 0);
     assert!(server.stats().messages.send_dropped["slow_consumer"] > 0);
     assert_eq!(server.stats().connections.closed.get("slow_consumer"), Some(&1));
     drop(stalled_client);
 }
 
 #[test]
-fn stopping_lets_waiting_publishers_go() {
+fn stopping_releases_waiting_publishers() {
     let server = start(Config { max_publish_backlog_bytes: 64 << 10, ..config() });
     let (stalled_client, id) = Client::ready(server.address());
     server.subscribe(&id, &["a"], None).unwrap();

@@ -45,7 +45,7 @@ fn with_good_peer(cluster: ClusterConfig) -> (Node, Node) {
 }
 
 #[test]
-fn garbage_other_protocols_and_other_versions_are_turned_away_and_counted() {
+fn invalid_bytes_other_protocols_and_other_versions_are_refused_and_counted() {
     let (one, other) = with_good_peer(cluster(&[]));
     let mut version = hello("v", REFERENCE);
     version[16] = 9;
@@ -128,7 +128,7 @@ fn a_link_beyond_the_limit_is_refused() {
 }
 
 #[test]
-fn instances_that_come_and_go_under_ever_new_names_take_no_more_memory_than_so_many() {
+fn reconnecting_under_new_names_takes_bounded_memory() {
     let one = Node::with(
         config(),
         ClusterConfig { timing: ClusterTiming { keep: Duration::from_millis(10), ..timing() }, ..cluster(&[]) },
@@ -145,7 +145,7 @@ fn instances_that_come_and_go_under_ever_new_names_take_no_more_memory_than_so_m
 }
 
 #[test]
-fn a_link_ends_with_the_first_bytes_that_are_no_frame_and_with_a_bomb() {
+fn a_link_is_closed_on_an_invalid_frame_and_on_a_compression_bomb() {
     let (one, other) = with_good_peer(cluster(&[]));
     let bomb = zstd::bulk::compress(&vec![0; frame::LARGEST + 1], 1).unwrap();
     for (number, evil) in [
@@ -182,7 +182,7 @@ fn invalid_publications_are_counted_and_valid_ones_arrive() {
 }
 
 #[test]
-fn a_million_wishes_and_many_patterns_are_taken_or_answered_with_everything() {
+fn a_peer_with_too_many_topics_or_patterns_gets_all_publications() {
     let (one, other) = with_good_peer(cluster(&[]));
     let mut fake_peer = FakePeer::linked(one.address(), "p", REFERENCE);
     fake_peer.send(Kind::Resync, 0, "", b"");
@@ -205,7 +205,7 @@ fn a_million_wishes_and_many_patterns_are_taken_or_answered_with_everything() {
 }
 
 #[test]
-fn addresses_out_of_nothing_are_few_and_forgotten() {
+fn unreachable_announced_addresses_are_bounded_and_removed() {
     let config_of = |seeds| ClusterConfig { seeds, address: Some("127.0.0.1".into()), ..cluster(&[]) };
     let one = Node::with(config(), config_of(Vec::new()));
     let mut fake_peer = FakePeer::linked(one.address(), "p", REFERENCE);
@@ -226,7 +226,7 @@ fn addresses_out_of_nothing_are_few_and_forgotten() {
 }
 
 #[test]
-fn counts_that_can_not_be_do_no_harm() {
+fn impossible_counts_are_harmless() {
     let one = Node::new(&[]);
     let mut client = one.subscriber(&["a"]);
     let mut fake_peer = FakePeer::linked(one.address(), "p", REFERENCE | NUMBERS | STAMPS);
@@ -240,7 +240,7 @@ fn counts_that_can_not_be_do_no_harm() {
 }
 
 #[test]
-fn a_flood_from_a_peer_waits_for_the_listeners_here_and_its_pings_are_answered() {
+fn a_flood_from_a_peer_waits_for_local_subscribers_and_its_pings_are_answered() {
     let metrics = wse_engine::Config { max_publish_backlog_bytes: 1 << 20, ..config() };
     let one = Node::with(metrics, cluster(&[]));
     // The test doesn't read from this client, so its undelivered messages are backlog.

@@ -28,7 +28,7 @@ fn resident() -> usize {
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
 }
 
-fn shows(server: &Server, line: &str) -> bool {
+fn metrics_contain(server: &Server, line: &str) -> bool {
     server.prometheus_text().contains(&format!("\n{line}\n"))
 }
 
@@ -50,9 +50,9 @@ fn repeated_storms_of_100_000_topics_leave_nothing_behind_and_stall_no_client() 
             assert_eq!(bystander.text(), "{}");
             assert!(sent_at.elapsed() < Duration::from_secs(5), "{:?}", sent_at.elapsed());
         }
-        assert!(shows(&server, "wse_topics 100001"));
+        assert!(metrics_contain(&server, "wse_topics 100001"));
         assert_eq!(server.unsubscribe(&hostile, None), 100_000);
-        assert!(shows(&server, "wse_topics 1"));
+        assert!(metrics_contain(&server, "wse_topics 1"));
         // When the broadcast arrives, the shard has processed the changes before it.
         server.broadcast("calm", "{}");
         assert_eq!(bystander.text(), "{}");
@@ -79,13 +79,13 @@ fn the_limit_of_subscriptions_holds_in_every_storm() {
         // Subscriptions that the connection already has don't count again.
         server.subscribe(id, &names[..100], None).unwrap();
     }
-    assert!(shows(&server, "wse_topics 100"));
+    assert!(metrics_contain(&server, "wse_topics 100"));
     drop(clients);
-    until("forgetting", || shows(&server, "wse_topics 0"));
+    until("forgetting", || metrics_contain(&server, "wse_topics 0"));
 }
 
 #[test]
-fn giant_and_senseless_names_are_refused_whole() {
+fn oversized_and_invalid_names_refuse_the_complete_request() {
     let _alone = alone();
     let server = start(config());
     let (_client, id) = Client::ready(server.address());
@@ -96,12 +96,12 @@ fn giant_and_senseless_names_are_refused_whole() {
         assert!(server.subscribe_with_recovery(&id, &["good", &bad], None).is_err());
     }
     assert!(server.subscribe(&id, &["good"], Some(&"g".repeat(513))).is_err());
-    assert!(shows(&server, "wse_topics 0"));
+    assert!(metrics_contain(&server, "wse_topics 0"));
     assert_eq!(server.subscribe(&id, &[&"x".repeat(512)], None).unwrap().len(), 1);
 }
 
 #[test]
-fn thousands_of_patterns_made_to_be_slow_delay_a_publication_and_stop_none() {
+fn thousands_of_slow_patterns_delay_publications_but_block_none() {
     let _alone = alone();
     let server = start(config());
     let mut clients = subscribers(&server, 2);
@@ -141,12 +141,12 @@ fn publishers_that_invent_names_take_no_memory() {
 }
 
 #[test]
-fn a_flood_of_presence_is_bounded_by_members_and_data_and_ends_with_its_connections() {
+fn presence_is_bounded_by_members_and_data_and_removed_with_its_connections() {
     let _alone = alone();
     let presence = PresenceConfig { max_data_size: 64, max_members: 20 };
     let server = start(Config { presence: Some(presence), jwt: None, ..config() });
     let clients: Vec<Client> = (0..60).map(|_| Client::open_with(server.address(), "/wse", "")).collect();
-    until("coming in", || server.connections().len() == 60);
+    until("connecting", || server.connections().len() == 60);
     for id in server.connections() {
         server.subscribe_and_join(&id, &["room"], None, r#"{"s":0}"#).unwrap();
         assert!(server.presence_stats("room").0 <= 20);
@@ -167,5 +167,5 @@ fn a_flood_of_presence_is_bounded_by_members_and_data_and_ends_with_its_connecti
     ));
     assert!(server.members("room").values().all(|member| member.data.get().len() <= 64));
     drop(clients);
-    until("leaving", || server.presence_stats("room") == (0, 0) && shows(&server, "wse_presence_users 0"));
+    until("leaving", || server.presence_stats("room") == (0, 0) && metrics_contain(&server, "wse_presence_users 0"));
 }

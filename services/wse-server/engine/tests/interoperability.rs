@@ -10,7 +10,7 @@ use tokio_tungstenite::{
 };
 
 #[tokio::test]
-async fn tungstenite_is_greeted_served_and_let_go() {
+async fn a_tungstenite_client_connects_exchanges_messages_and_is_closed() {
     let server = start(config());
     let stream = tokio::net::TcpStream::connect(server.address()).await.unwrap();
     let mut request = format!("ws://{}/wse?protocol_version=1", server.address()).into_client_request().unwrap();
@@ -35,6 +35,6 @@ async fn tungstenite_is_greeted_served_and_let_go() {
     assert_eq!(socket.next().await.unwrap().unwrap(), Message::Pong(b"there?".to_vec().into()));
 
     assert!(server.disconnect(id));
-    let Some(Ok(Message::Close(Some(close_of)))) = socket.next().await else { panic!("no goodbye") };
+    let Some(Ok(Message::Close(Some(close_of)))) = socket.next().await else { panic!("no Close frame") };
     assert_eq!(close_of.code, CloseCode::Library(4000));
 }

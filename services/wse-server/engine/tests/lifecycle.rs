@@ -59,7 +59,7 @@ fn the_books_of_a_closed_connection_are_reported_once() {
     drop(client);
     until("leaving", || server.connection_count() == 0);
     // The counters are published at the end of the round that removed the connection.
-    until("telling", || server.stats().connections.open == 0);
+    until("counting", || server.stats().connections.open == 0);
     let books = server.connection_books().connections;
     let book = books.iter().find(|book| book.id == id).unwrap();
     assert_eq!((book.open, book.received, book.consumed, book.dropped), (false, 2, 1, 0));
@@ -67,7 +67,7 @@ fn the_books_of_a_closed_connection_are_reported_once() {
 }
 
 #[test]
-fn a_full_server_answers_503_until_someone_leaves() {
+fn a_full_server_answers_503_until_a_client_disconnects() {
     let server = start(Config { max_connections: 2, ..config() });
     let (first, _) = Client::ready(server.address());
     let _second = Client::ready(server.address());
@@ -103,7 +103,7 @@ fn an_idle_connection_is_closed_with_4408_and_a_busy_one_is_not() {
 }
 
 #[test]
-fn a_client_that_does_not_read_loses_messages_and_then_its_connection_but_stops_nobody() {
+fn a_client_that_does_not_read_is_disconnected_and_delays_no_other_client() {
     let limit = 256 << 10;
     let ping_interval = Duration::from_millis(100);
     let server = start(Config { max_outbound_queue_bytes: limit, ping_interval, shards: Some(1), ..config() });
@@ -184,7 +184,7 @@ fn stopping_closes_with_1001_and_loses_no_received_message() {
 }
 
 #[test]
-fn stopping_does_not_wait_for_clients_that_do_not_answer() {
+fn stopping_does_not_wait_for_clients_without_a_close_reply() {
     let server = start(config());
     let (_silent, _) = Client::ready(server.address());
     let started = Instant::now();
@@ -192,7 +192,7 @@ fn stopping_does_not_wait_for_clients_that_do_not_answer() {
     let took = started.elapsed();
     assert!(took >= Duration::from_millis(1900) && took < Duration::from_secs(4), "{took:?}");
     assert!(server.drain_batch(10, Duration::from_secs(20)).len() > 1);
-    assert!(server.drain_batch(10, Duration::from_secs(20)).is_empty(), "at once, because nothing can come");
+    assert!(server.drain_batch(10, Duration::from_secs(20)).is_empty(), "at once, because no message can arrive");
 }
 
 #[test]
@@ -220,7 +220,7 @@ impl ApplicationSource for Counted {
 }
 
 #[test]
-fn the_metrics_port_tells_what_the_contract_asks_for() {
+fn the_metrics_port_serves_the_pages_of_the_contract() {
     let server = start(Config { metrics: Some((std::net::Ipv4Addr::LOCALHOST.into(), 0)), ..config() });
     server.set_application_stats(Arc::new(Counted));
     let (mut client, id) = Client::ready(server.address());
@@ -247,7 +247,7 @@ fn the_metrics_port_tells_what_the_contract_asks_for() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_an_error_that_names_it() {
+fn an_address_in_use_is_an_error_that_names_it() {
     let server = start(config());
     let error = Server::start(Config { port: server.address().port(), ..config() }).unwrap_err();
     assert_eq!(error.to_string(), format!("failed to listen on {}", server.address()));

@@ -67,7 +67,7 @@ fn a_character_may_be_torn_between_fragments() {
 }
 
 #[test]
-fn too_much_ends_the_connection_with_1009_before_it_is_here() {
+fn a_message_above_the_limit_is_refused_with_1009_before_it_arrives() {
     let server = start(Config { max_message_size: 1000, ..config() });
     ends_with(&server, b"\x81\xFE\x03\xE9mask", 1009, "too_big");
     let frame = |fin: bool, opcode: Opcode| client_frame(fin, opcode, [1, 2, 3, 4], &[b'x'; 501]);
@@ -98,7 +98,7 @@ fn a_close_frame_is_answered_with_its_code() {
 }
 
 #[test]
-fn messages_are_whole_however_their_bytes_arrive() {
+fn messages_are_complete_however_their_bytes_arrive() {
     let server = start(config());
     let (mut client, _) = Client::ready(server.address());
     // Sizes around every internal limit: short and long lengths, separate buffers, the end of a block.
@@ -122,7 +122,7 @@ fn messages_are_whole_however_their_bytes_arrive() {
 }
 
 #[test]
-fn bytes_behind_the_request_belong_to_the_connection() {
+fn bytes_after_the_request_belong_to_the_connection() {
     let server = start(config());
     let mut client = Client::tcp(server.address());
     let bearer = format!("Authorization: Bearer {}\r\n", client::token(&client::claims(), client::SECRET));
@@ -136,7 +136,7 @@ fn bytes_behind_the_request_belong_to_the_connection() {
 }
 
 #[test]
-fn deep_message_pack_and_torn_streams_are_passed_on_as_they_came() {
+fn deep_message_pack_and_truncated_streams_reach_the_application_unchanged() {
     let server = start(config());
     let (mut client, _) = Client::ready(server.address());
     let deep = [b"M:".to_vec(), vec![0x91; 100_000], vec![0xC0]].concat();
@@ -151,7 +151,7 @@ fn deep_message_pack_and_torn_streams_are_passed_on_as_they_came() {
 }
 
 #[test]
-fn requests_that_cannot_be_upgraded_get_a_plain_answer() {
+fn requests_that_cannot_be_upgraded_get_an_http_response() {
     let server = start(config());
     let good = client::request("/wse", "");
     for (request, status) in [
@@ -171,7 +171,7 @@ fn requests_that_cannot_be_upgraded_get_a_plain_answer() {
 }
 
 #[test]
-fn a_request_that_does_not_come_is_not_waited_for() {
+fn a_request_that_is_not_completed_in_time_gets_408() {
     let server = start(Config { handshake_timeout: Duration::from_millis(100), ..config() });
     let mut client = Client::tcp(server.address());
     client.write(b"GET /wse HTTP/1.1\r\n");

@@ -44,7 +44,7 @@ impl Case {
         let _all = parts.into_iter().all(|part| client.try_write(part));
         for (index, expected) in self.replies.iter().chain([&Received::Eof]).enumerate() {
             let received = client.receive();
-            assert_eq!(&received, expected, "{}, cut {cut:?}: answer {index} of {:?}", self.name, self.replies);
+            assert_eq!(&received, expected, "{}, cut {cut:?}: reply {index} of {:?}", self.name, self.replies);
         }
     }
 }
@@ -65,7 +65,7 @@ fn play(cases: &[Case]) {
 }
 
 #[test]
-fn section_1_messages_of_every_length_come_back_as_they_were() {
+fn section_1_messages_of_every_length_are_echoed() {
     play(&cases::framing());
 }
 
@@ -95,7 +95,7 @@ fn section_6_text_is_utf8_and_nothing_else() {
 }
 
 #[test]
-fn section_6_4_text_that_went_wrong_ends_at_once() {
+fn section_6_4_invalid_text_ends_the_connection_at_once() {
     let server = echo();
     for wrong in [&b"\xF4\x90\x80\x80"[..], b"\xED\xA0\x80", b"\xFF"] {
         let valid = "κόσμε".as_bytes();
@@ -122,12 +122,12 @@ fn section_6_4_text_that_went_wrong_ends_at_once() {
 }
 
 #[test]
-fn section_7_goodbyes_are_answered_and_nothing_counts_after_them() {
+fn section_7_close_frames_are_answered_and_later_frames_ignored() {
     play(&cases::close_cases());
 }
 
 #[test]
-fn section_9_messages_of_up_to_16_mebibytes_come_back() {
+fn section_9_messages_of_up_to_16_mebibytes_are_echoed() {
     let server = echo();
     for (opcode, byte) in [(Opcode::Text, b'*'), (Opcode::Binary, 0xFE)] {
         for length in [64 << 10, 256 << 10, MEBIBYTE, 4 * MEBIBYTE, 8 * MEBIBYTE, 16 * MEBIBYTE] {
@@ -143,7 +143,7 @@ fn section_9_messages_of_up_to_16_mebibytes_come_back() {
 }
 
 #[test]
-fn section_9_4_mebibytes_come_back_whatever_their_parts() {
+fn section_9_4_mebibytes_in_parts_of_any_size_are_echoed() {
     let server = echo();
     let payload: Vec<u8> = (0..4 * MEBIBYTE).map(|index| b'a' + (index % 23) as u8).collect();
     for (opcode, part) in
@@ -184,7 +184,7 @@ fn section_9_7_a_thousand_round_trips_of_each_size() {
 }
 
 #[test]
-fn section_10_a_message_that_a_client_cut_by_itself_comes_back() {
+fn section_10_a_message_fragmented_by_the_client_is_echoed() {
     let text = "*".repeat(65_536);
     let parts = text.as_bytes().chunks(1300).count();
     let frames = text.as_bytes().chunks(1300).enumerate().map(|(index, part)| {
@@ -194,7 +194,7 @@ fn section_10_a_message_that_a_client_cut_by_itself_comes_back() {
 }
 
 #[test]
-fn an_echo_knows_nothing_of_the_protocol_above() {
+fn an_echo_server_ignores_the_application_protocol() {
     let server = echo();
     let mut client = Client::open_with(server.address(), "/?format=msgpack", "");
     for text in [r#"{"t":"ping","p":{"timestamp":1}}"#, r#"WSE{"t":"client_hello"}"#, r#"{"t":"pong"}"#] {

@@ -43,7 +43,7 @@ fn masked(text: &str) -> String {
 }
 
 #[test]
-fn the_greeting_has_the_reference_s_shape() {
+fn the_first_message_has_the_reference_s_form() {
     let server = start(config());
     let mut client = Client::open(server.address(), "/wse");
     // The capture was made with recovery enabled.
@@ -52,7 +52,7 @@ fn the_greeting_has_the_reference_s_shape() {
 }
 
 #[test]
-fn a_bearer_is_greeted_like_a_cookie() {
+fn a_bearer_token_gets_the_same_first_message_as_a_cookie() {
     let server = start(config());
     let cookie = format!("Cookie: a=b; access_token={}\r\n", client::token(&client::claims(), client::SECRET));
     let mut client = Client::open_with(server.address(), "/any/path?client_version=2.0.7", &cookie);
@@ -61,13 +61,13 @@ fn a_bearer_is_greeted_like_a_cookie() {
 }
 
 #[test]
-fn a_hello_is_answered_in_the_reference_s_shape() {
+fn the_server_hello_has_the_reference_s_form() {
     let server = start(Config { ping_interval: Duration::from_secs(3), ..config() });
     let (mut client, id) = Client::ready(server.address());
     client.send_text(r#"WSE{"p":{"client_version":"wse-bench/0.2.0","protocol_version":1},"t":"client_hello"}"#);
-    let answer = client.text();
-    assert!(answer.contains(&id));
-    let ours = masked(&answer).replace(env!("CARGO_PKG_VERSION"), "<version>");
+    let reply = client.text();
+    assert!(reply.contains(&id));
+    let ours = masked(&reply).replace(env!("CARGO_PKG_VERSION"), "<version>");
     let expected = masked(&captured("server_hello", 0)).replace("2.5.1", "<version>");
     assert_eq!(ours, expected.replace(r#""recovery":true"#, r#""recovery":false"#));
 }
@@ -83,7 +83,7 @@ fn pings_are_answered_with_and_without_a_timestamp() {
 }
 
 #[test]
-fn the_keep_alive_has_the_reference_s_shape() {
+fn the_keep_alive_has_the_reference_s_form() {
     let server = start(Config { ping_interval: Duration::from_millis(50), ..config() });
     let (mut client, _) = Client::ready(server.address());
     let Received::Text(ping) = client.receive() else { panic!("no text") };
@@ -146,11 +146,11 @@ fn application_messages_arrive_as_with_the_reference() {
     assert!(server.send_bytes(&id, b"abc"));
     assert_eq!(client.receive(), Received::Text(captured("send_and_send_bytes", 0)));
     assert_eq!(client.receive(), Received::Binary(b"abc".to_vec()));
-    assert!(!server.send_text("01a1fb4e-9c63-74d1-9c44-3f3d0432db4f", "x") && !server.send_text("nobody", "x"));
+    assert!(!server.send_text("01a1fb4e-9c63-74d1-9c44-3f3d0432db4f", "x") && !server.send_text("unknown", "x"));
 }
 
 #[test]
-fn broadcasts_get_their_category_like_the_reference_s() {
+fn broadcasts_get_the_category_as_in_the_reference() {
     let server = start(config());
     let (mut client, _) = Client::ready(server.address());
     server.broadcast_all(r#"{"t":"fanout_tick","p":{"seq":1}}"#);

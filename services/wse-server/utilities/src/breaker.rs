@@ -140,11 +140,11 @@ impl Breaker {
     /// How much longer it refuses calls, as far as time alone decides; zero if the next call is allowed.
     #[must_use]
     pub fn refuses_for(&self, now: Duration) -> Duration {
-        let left = |since: Duration| self.config.reset_timeout.saturating_sub(now.saturating_sub(since));
+        let remaining = |since: Duration| self.config.reset_timeout.saturating_sub(now.saturating_sub(since));
         match self.state {
             State::Closed { .. } => Duration::ZERO,
-            State::Open { since } => left(since),
-            State::HalfOpen { allowed, at, .. } if allowed >= self.config.success_threshold => left(at),
+            State::Open { since } => remaining(since),
+            State::HalfOpen { allowed, at, .. } if allowed >= self.config.success_threshold => remaining(at),
             State::HalfOpen { .. } => Duration::ZERO,
         }
     }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_in_a_row_open_it_and_a_success_between_them_does_not() {
+    fn consecutive_failures_open_the_breaker_and_a_success_resets_the_count() {
         let mut breaker = breaker();
         for _ in 0..10 {
             breaker.failure(seconds(1));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn after_its_time_it_lets_as_many_through_as_must_succeed_and_then_closes() {
+    fn after_the_timeout_as_many_calls_pass_as_must_succeed_to_close_it() {
         let mut breaker = opened_at(seconds(5));
         assert!(!breaker.allow(seconds(64)));
         assert_eq!(breaker.state(seconds(65)), BreakerState::HalfOpen);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_while_half_open_opens_it_for_as_long_again() {
+    fn a_failure_while_half_open_restarts_the_timeout() {
         let mut breaker = opened_at(seconds(0));
         assert!(breaker.allow(seconds(60)));
         breaker.failure(seconds(61));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_never_end_do_not_keep_it_half_open() {
+    fn calls_that_never_finish_do_not_block_a_half_open_breaker() {
         let mut breaker = opened_at(seconds(0));
         assert_eq!([(); 3].map(|()| breaker.allow(seconds(60))), [true, true, false]);
         assert_eq!(breaker.refuses_for(seconds(90)), seconds(30));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_set_before_a_connection_opened_do_not_apply_to_a_later_one() {
+    fn results_of_calls_that_began_before_it_opened_are_ignored() {
         let mut breaker = opened_at(seconds(10));
         breaker.success(seconds(11));
         breaker.failure(seconds(50));
@@ -234,7 +234,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn open_it_refuses_until_its_time_is_over_and_never_for_longer(
+        fn an_open_breaker_refuses_calls_exactly_until_its_timeout(
             steps in prop::collection::vec((0..4_u8, 0..40_u64), 0..200),
         ) {
             let mut breaker = breaker();

@@ -14,7 +14,7 @@ pub struct TokenBucket {
 }
 
 /// `value` as a finite number that isn't negative; NaN becomes 0.
-fn countable(value: f64) -> f64 {
+fn finite_or_zero(value: f64) -> f64 {
     // A comparison with NaN is false.
     if value > 0.0 { value.min(f64::MAX) } else { 0.0 }
 }
@@ -23,11 +23,11 @@ impl TokenBucket {
     /// A bucket with this capacity and, at first, `tokens` in it (limited to the capacity).
     #[must_use]
     pub fn new(capacity: f64, refill_per_second: f64, tokens: f64, now_seconds: f64) -> Self {
-        let capacity = countable(capacity);
+        let capacity = finite_or_zero(capacity);
         Self {
             capacity,
-            refill_per_second: countable(refill_per_second),
-            tokens: countable(tokens).min(capacity),
+            refill_per_second: finite_or_zero(refill_per_second),
+            tokens: finite_or_zero(tokens).min(capacity),
             at_seconds: now_seconds,
         }
     }
@@ -37,11 +37,11 @@ impl TokenBucket {
     /// A negative number or NaN is refused.
     pub fn acquire(&mut self, tokens: f64, now_seconds: f64) -> bool {
         self.refill(now_seconds);
-        let is_there = tokens >= 0.0 && tokens <= self.tokens;
-        if is_there {
+        let is_available = tokens >= 0.0 && tokens <= self.tokens;
+        if is_available {
             self.tokens -= tokens;
         }
-        is_there
+        is_available
     }
 
     /// The number of tokens at this time.
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_takes_what_is_there_and_time_brings_it_back() {
+    fn a_burst_takes_the_available_tokens_and_time_refills_them() {
         let mut bucket = TokenBucket::new(3.0, 2.0, 3.0, 100.0);
         assert!((0..3).all(|_| bucket.acquire(1.0, 100.0)));
         assert!(!bucket.acquire(1.0, 100.4));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partial_reading_is_not_used() {
+    fn a_request_for_more_than_the_available_tokens_takes_none() {
         let mut bucket = TokenBucket::new(10.0, 0.0, 5.0, 0.0);
         assert!(!bucket.acquire(5.1, 0.0));
         assert_eq!(bucket.tokens(0.0), 5.0);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_back_gives_nothing_twice() {
+    fn a_clock_that_goes_back_refills_nothing_twice() {
         let mut bucket = TokenBucket::new(10.0, 1.0, 0.0, 100.0);
         assert_eq!(bucket.tokens(105.0), 5.0);
         assert_eq!(bucket.tokens(90.0), 5.0);

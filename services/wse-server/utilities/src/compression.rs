@@ -21,7 +21,7 @@ pub enum CompressionError {
     #[error("the compression level is {0}: give 1 (the fastest) to 9 (the smallest)")]
     Level(i64),
     /// The input isn't a zlib stream, is incomplete, or has more bytes behind the stream.
-    #[error("the {0} bytes are no whole zlib stream")]
+    #[error("the {0} bytes are not a complete zlib stream")]
     Invalid(usize),
     /// The stream decompresses to more than [`MAXIMAL_INFLATED_BYTES`].
     #[error("the {0} bytes inflate to more than {MAXIMAL_INFLATED_BYTES}: send it in parts")]
@@ -60,7 +60,7 @@ pub fn compress(data: &[u8], level: u32) -> Result<Vec<u8>, CompressionError> {
         return Err(CompressionError::Level(i64::from(level)));
     }
     STATES.with_borrow_mut(|states| {
-        if let Some((_, state)) = states.deflate.as_mut().filter(|(made_for, _)| *made_for == level) {
+        if let Some((_, state)) = states.deflate.as_mut().filter(|(state_level, _)| *state_level == level) {
             state.reset();
             return deflate(state, data);
         }
@@ -182,8 +182,8 @@ impl CompressionStats {
     }
 
     /// Counts the decompression of a stream.
-    pub fn count_decompressed(&mut self, is_good: bool) {
-        if is_good { self.decompressed += 1 } else { self.decompression_failures += 1 }
+    pub fn count_decompressed(&mut self, succeeded: bool) {
+        if succeeded { self.decompressed += 1 } else { self.decompression_failures += 1 }
     }
 }
 
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_comes_back_at_every_level_smaller() {
+    fn every_level_compresses_a_message_and_restores_it() {
         let message = br#"{"t":"trade","p":{"symbol":"ES","price":5021.25}}"#.repeat(40);
         for level in LEVELS {
             let stream = compress(&message, level).unwrap();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_is_one_of_nine() {
+    fn levels_from_1_to_9_are_accepted() {
         for bad in [-1, 0, 10, i64::MAX] {
             assert_eq!(level(bad), Err(CompressionError::Level(bad)));
         }
@@ -232,22 +232,22 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_or_followed_stream_is_invalid_and_the_next_one_still_inflates() {
+    fn a_truncated_or_extended_stream_is_invalid_and_the_next_one_still_inflates() {
         let stream = compress(b"hello hello hello", 6).unwrap();
-        let followed = [&stream[..], b"x"].concat();
-        for bad in [&stream[..stream.len() - 1], &followed, b"", b"no zlib"] {
+        let extended = [&stream[..], b"x"].concat();
+        for bad in [&stream[..stream.len() - 1], &extended, b"", b"no zlib"] {
             assert_eq!(decompress(bad), Err(CompressionError::Invalid(bad.len())), "{bad:x?}");
         }
         assert_eq!(decompress(&stream).as_deref(), Ok(&b"hello hello hello"[..]));
     }
 
     #[test]
-    fn only_more_than_the_threshold_is_worth_it() {
+    fn only_messages_above_the_threshold_are_compressed() {
         assert_eq!([9, 10, 11].map(|bytes| should_compress(bytes, 10)), [false, false, true]);
     }
 
     #[test]
-    fn the_books_count_both_ways_and_their_failures() {
+    fn the_stats_count_both_directions_and_their_failures() {
         let mut stats = CompressionStats::default();
         assert_eq!((stats.compression_success_rate(), stats.average_bytes_saved()), (0.0, 0.0));
         stats.count_compressed(100, Some(&[0; 12]));

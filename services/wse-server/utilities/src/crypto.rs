@@ -32,18 +32,18 @@ const INFO: &[u8] = b"wse-encryption/aes-gcm-key";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CryptoError {
     /// The private key is 0 or not below the order of the curve.
-    #[error("the private key is none of P-256: give the one that was generated")]
+    #[error("the private key is not valid for P-256: give one that was generated")]
     PrivateKey,
     /// The peer's public key, of this many bytes, isn't a point of the curve or isn't uncompressed.
     #[error(
-        "the peer's public key of {0} bytes is no point of P-256: give its {PUBLIC_BYTES} bytes, uncompressed (the first is 4)"
+        "the peer's public key of {0} bytes is not a point of P-256: give its {PUBLIC_BYTES} bytes, uncompressed (the first is 4)"
     )]
     PeerKey(usize),
     /// The encrypted message has this many bytes, too few for IV and tag.
-    #[error("{0} bytes are too short for a sealed message: it has {OVERHEAD_BYTES} and those of the message")]
+    #[error("{0} bytes are too short for a sealed message: its IV and tag alone have {OVERHEAD_BYTES}")]
     Short(usize),
     /// The tag doesn't match: the message was encrypted with another key or has been changed.
-    #[error("the message was sealed with another key, or changed on its way")]
+    #[error("the message was sealed with another key, or changed in transit")]
     Forged,
     /// The system has no random bytes or no memory, or the message is too long for AES-GCM.
     #[error("the cryptographic library failed: it has no random bytes, or the message is too long for it")]
@@ -69,12 +69,12 @@ pub fn generate() -> Result<([u8; PRIVATE_BYTES], [u8; PUBLIC_BYTES]), CryptoErr
 /// Returns [`CryptoError::PrivateKey`] or [`CryptoError::PeerKey`] if the key isn't valid for P-256.
 pub fn derive(private: &[u8; PRIVATE_BYTES], peer: &[u8]) -> Result<[u8; KEY_BYTES], CryptoError> {
     let private = PrivateKey::from_private_key(&ECDH_P256, private).map_err(|_| CryptoError::PrivateKey)?;
-    let unfit = CryptoError::PeerKey(peer.len());
+    let invalid = CryptoError::PeerKey(peer.len());
     // The library would also accept compressed points, which no client of the protocol sends.
     if peer.len() != PUBLIC_BYTES || peer[0] != UNCOMPRESSED {
-        return Err(unfit);
+        return Err(invalid);
     }
-    agreement::agree(&private, UnparsedPublicKey::new(&ECDH_P256, peer), unfit, |secret| expand(secret, INFO))
+    agreement::agree(&private, UnparsedPublicKey::new(&ECDH_P256, peer), invalid, |secret| expand(secret, INFO))
 }
 
 struct Length(usize);
@@ -209,7 +209,7 @@ mod tests {
     const SHARED: &str = "46fc62106420ff012e54a434fbdd2d25ccc5852060561e68040dd7778997bd7b";
 
     #[test]
-    fn hkdf_is_that_of_rfc_5869_test_case_3_without_salt_and_info() {
+    fn hkdf_matches_rfc_5869_test_case_3_without_salt_and_info() {
         let expected = "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d9d201395faa4b61a96c8";
         assert_eq!(expand::<42>(&[0x0B; 22], b""), Ok(bytes(expected)));
     }
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn aes_256_gcm_is_that_of_the_specifications_test_cases_13_to_15() {
+    fn aes_256_gcm_matches_the_specifications_test_cases_13_to_15() {
         assert_eq!(sealed_with([0; 32], [0; 12], b""), bytes::<16>("530f8afbc74536b9a963b4f1c4cb738b"));
         let expected = "cea7403d4d606b6e074ec5d3baf39d18d0d1c8a799996bf0265b98b5d48ab919";
         assert_eq!(sealed_with([0; 32], [0; 12], &[0; 16]), bytes::<32>(expected));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_generate_keys_agree_on_one_and_a_third_does_not() {
+    fn two_parties_derive_the_same_key_and_a_third_derives_another() {
         let [(private, public), (other, other_public), (_, third)] = std::array::from_fn(|_| generate().unwrap());
         assert_eq!(derive(&private, &other_public), derive(&other, &public));
         assert_ne!(derive(&private, &other_public), derive(&private, &third));
@@ -249,16 +249,16 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_none_of_the_curve_is_refused() {
+    fn a_key_that_is_not_on_the_curve_is_refused() {
         let (private, peer) = (bytes(PRIVATE), bytes::<65>(PEER));
         assert_eq!(derive(&[0; 32], &peer), Err(CryptoError::PrivateKey));
         assert_eq!(derive(&[0xFF; 32], &peer), Err(CryptoError::PrivateKey));
-        let mut off = peer;
-        off[64] ^= 1;
-        assert_eq!(derive(&private, &off), Err(CryptoError::PeerKey(65)));
+        let mut off_curve = peer;
+        off_curve[64] ^= 1;
+        assert_eq!(derive(&private, &off_curve), Err(CryptoError::PeerKey(65)));
         let compressed = [&[2], &peer[1..33]].concat();
-        for unfit in [&b""[..], &peer[..64], &peer[1..], &compressed, &[&[6], &peer[1..]].concat(), &[0; 65]] {
-            assert_eq!(derive(&private, unfit), Err(CryptoError::PeerKey(unfit.len())), "{unfit:x?}");
+        for invalid in [&b""[..], &peer[..64], &peer[1..], &compressed, &[&[6], &peer[1..]].concat(), &[0; 65]] {
+            assert_eq!(derive(&private, invalid), Err(CryptoError::PeerKey(invalid.len())), "{invalid:x?}");
         }
     }
 

@@ -21,14 +21,14 @@ pub enum FilterError {
     Pattern(#[from] PatternError),
     /// The criteria are nested deeper than [`MAXIMAL_DEPTH`].
     #[error("the criteria are nested more than {MAXIMAL_DEPTH} deep: flatten them")]
-    Deep,
+    TooDeep,
     /// An operand has a type that the operator doesn't accept.
-    #[error("{operator} takes {takes}, and was given {found}")]
+    #[error("{operator} takes {accepts}, and was given {found}")]
     Operand {
         /// The operator, for example `$in`.
         operator: &'static str,
         /// The type of operand that it accepts.
-        takes: &'static str,
+        accepts: &'static str,
         /// The operand as text, shortened.
         found: String,
     },
@@ -40,7 +40,7 @@ pub enum FilterError {
 impl FilterError {
     /// Whether the error is about the type of a value (`TypeError` in Python) and not about its content (`ValueError`).
     #[must_use]
-    pub fn is_of_type(&self) -> bool {
+    pub fn is_type_error(&self) -> bool {
         matches!(self, Self::Operand { .. } | Self::Key(_))
     }
 }
@@ -152,7 +152,7 @@ struct Filter<'a> {
 
 impl Filter<'_> {
     fn matches<V: Value>(&self, event: &V, criteria: &V, depth: usize) -> Result<bool, V::Error> {
-        let depth = depth.checked_sub(1).ok_or(FilterError::Deep)?;
+        let depth = depth.checked_sub(1).ok_or(FilterError::TooDeep)?;
         if criteria.field("start_from_latest")?.is_some() {
             return Ok(true);
         }
@@ -175,26 +175,26 @@ impl Filter<'_> {
     }
 
     /// Whether one operator is true for the field that was found.
-    fn holds<V: Value>(&self, operator: &V, wanted: &V, found: Option<&V>) -> Result<bool, V::Error> {
+    fn holds<V: Value>(&self, operator: &V, operand: &V, found: Option<&V>) -> Result<bool, V::Error> {
         match &*key(operator)? {
-            "$eq" => equals(found, wanted),
-            "$ne" => Ok(!equals(found, wanted)?),
-            "$gt" => compares(found, Comparison::Greater, wanted),
-            "$gte" => compares(found, Comparison::GreaterOrEqual, wanted),
-            "$lt" => compares(found, Comparison::Less, wanted),
-            "$lte" => compares(found, Comparison::LessOrEqual, wanted),
-            "$in" => is_in("$in", found, wanted),
-            "$nin" => Ok(!is_in("$nin", found, wanted)?),
-            "$exists" => match wanted.kind() {
+            "$eq" => equals(found, operand),
+            "$ne" => Ok(!equals(found, operand)?),
+            "$gt" => compares(found, Comparison::Greater, operand),
+            "$gte" => compares(found, Comparison::GreaterOrEqual, operand),
+            "$lt" => compares(found, Comparison::Less, operand),
+            "$lte" => compares(found, Comparison::LessOrEqual, operand),
+            "$in" => is_in("$in", found, operand),
+            "$nin" => Ok(!is_in("$nin", found, operand)?),
+            "$exists" => match operand.kind() {
                 Kind::Bool(expected) => Ok(found.is_some() == expected),
-                _ => Err(mistaken("$exists", "a truth value", wanted)),
+                _ => Err(operand_error("$exists", "true or false", operand)),
             },
-            "$regex" => self.on_text("$regex", found, wanted, |pattern, text| {
+            "$regex" => self.on_text("$regex", found, operand, |pattern, text| {
                 Ok(self.patterns.matches(pattern, text).map_err(FilterError::from)?)
             }),
-            "$contains" => self.contains(found, wanted),
-            "$startswith" => self.on_text("$startswith", found, wanted, |start, text| Ok(text.starts_with(start))),
-            "$endswith" => self.on_text("$endswith", found, wanted, |end, text| Ok(text.ends_with(end))),
+            "$contains" => self.contains(found, operand),
+            "$startswith" => self.on_text("$startswith", found, operand, |start, text| Ok(text.starts_with(start))),
+            "$endswith" => self.on_text("$endswith", found, operand, |end, text| Ok(text.ends_with(end))),
             _ => Ok(false),
         }
     }
@@ -203,51 +203,51 @@ impl Filter<'_> {
         &self,
         operator: &'static str,
         found: Option<&V>,
-        wanted: &V,
+        operand: &V,
         test: impl FnOnce(&str, &str) -> Result<bool, V::Error>,
     ) -> Result<bool, V::Error> {
-        if wanted.kind() != Kind::Text {
-            return Err(mistaken(operator, "text", wanted));
+        if operand.kind() != Kind::Text {
+            return Err(operand_error(operator, "text", operand));
         }
         match found {
-            Some(found) => test(&wanted.text()?, &found.text()?),
+            Some(found) => test(&operand.text()?, &found.text()?),
             None => Ok(false),
         }
     }
 
-    fn contains<V: Value>(&self, found: Option<&V>, wanted: &V) -> Result<bool, V::Error> {
+    fn contains<V: Value>(&self, found: Option<&V>, operand: &V) -> Result<bool, V::Error> {
         match found {
-            Some(found) if matches!(found.kind(), Kind::List | Kind::Map) => found.holds(wanted),
-            _ => self.on_text("$contains", found, wanted, |part, text| Ok(text.contains(part))),
+            Some(found) if matches!(found.kind(), Kind::List | Kind::Map) => found.holds(operand),
+            _ => self.on_text("$contains", found, operand, |part, text| Ok(text.contains(part))),
         }
     }
 }
 
 /// A value as an error message shows it, shortened to [`SHOWN_CHARACTERS`].
-fn written<V: Value>(value: &V) -> Result<String, V::Error> {
+fn shown_text<V: Value>(value: &V) -> Result<String, V::Error> {
     let text = value.text()?;
-    let mut written: String = text.chars().take(SHOWN_CHARACTERS).collect();
-    if written.len() < text.len() {
-        written.push('…');
+    let mut shown_text: String = text.chars().take(SHOWN_CHARACTERS).collect();
+    if shown_text.len() < text.len() {
+        shown_text.push('…');
     }
-    Ok(written)
+    Ok(shown_text)
 }
 
-fn mistaken<V: Value>(operator: &'static str, takes: &'static str, value: &V) -> V::Error {
-    written(value).map_or_else(|error| error, |found| FilterError::Operand { operator, takes, found }.into())
+fn operand_error<V: Value>(operator: &'static str, accepts: &'static str, value: &V) -> V::Error {
+    shown_text(value).map_or_else(|error| error, |found| FilterError::Operand { operator, accepts, found }.into())
 }
 
 /// Returns `value`, or an error if it isn't of this kind.
-fn expect<V: Value>(kind: Kind, operator: &'static str, takes: &'static str, value: V) -> Result<V, V::Error> {
-    if value.kind() == kind { Ok(value) } else { Err(mistaken(operator, takes, &value)) }
+fn expect<V: Value>(kind: Kind, operator: &'static str, accepts: &'static str, value: V) -> Result<V, V::Error> {
+    if value.kind() == kind { Ok(value) } else { Err(operand_error(operator, accepts, &value)) }
 }
 
 fn criteria_of<'a, V: Value>(operator: &'static str, value: &'a V) -> Result<&'a V, V::Error> {
-    if value.kind() == Kind::Map { Ok(value) } else { Err(mistaken(operator, "a list of criteria", value)) }
+    if value.kind() == Kind::Map { Ok(value) } else { Err(operand_error(operator, "a list of criteria", value)) }
 }
 
 fn key<V: Value>(key: &V) -> Result<Cow<'_, str>, V::Error> {
-    if key.kind() == Kind::Text { key.text() } else { Err(FilterError::Key(written(key)?).into()) }
+    if key.kind() == Kind::Text { key.text() } else { Err(FilterError::Key(shown_text(key)?).into()) }
 }
 
 /// The field at a path. `None` if a name on the path is missing or isn't the name of a map.
@@ -272,7 +272,7 @@ fn compares<V: Value>(found: Option<&V>, comparison: Comparison, expected: &V) -
 
 fn is_in<V: Value>(operator: &'static str, found: Option<&V>, list: &V) -> Result<bool, V::Error> {
     if list.kind() != Kind::List {
-        return Err(mistaken(operator, "a list", list));
+        return Err(operand_error(operator, "a list", list));
     }
     found.map_or(Ok(false), |found| list.holds(found))
 }

@@ -145,46 +145,46 @@ mod tests {
         json!({"a": 1, "n": null, "s": "hello", "l": [1, 2, "x"], "d": {"e": {"f": 5}}, "x.y": 7, "t": true, "big": 1e300})
     }
 
-    fn answer(criteria: &Json) -> Result<bool, FilterError> {
+    fn match_event(criteria: &Json) -> Result<bool, FilterError> {
         matches(&Node::Value(&event()), &Node::Value(criteria), &Patterns::default())
     }
 
-    fn assert_answers(expected: bool, criteria: &[Json]) {
+    fn assert_each_matches(expected: bool, criteria: &[Json]) {
         for criteria in criteria {
-            assert_eq!(answer(criteria), Ok(expected), "{criteria}");
+            assert_eq!(match_event(criteria), Ok(expected), "{criteria}");
         }
     }
 
     #[test]
     fn a_field_equals_its_value_and_all_fields_must() {
-        assert_answers(
+        assert_each_matches(
             true,
             &[json!({}), json!({"a": 1}), json!({"a": 1.0, "s": "hello"}), json!({"l": [1.0, 2, "x"]})],
         );
-        assert_answers(false, &[json!({"a": 2}), json!({"a": "1"}), json!({"a": 1, "s": "x"}), json!({"t": 1})]);
+        assert_each_matches(false, &[json!({"a": 2}), json!({"a": "1"}), json!({"a": 1, "s": "x"}), json!({"t": 1})]);
     }
 
     #[test]
-    fn a_missing_field_is_nothing() {
-        assert_answers(true, &[json!({"zz": null}), json!({"n": null}), json!({"d.e.f.g": null})]);
-        assert_answers(false, &[json!({"zz": 1}), json!({"": 1}), json!({".": 1})]);
+    fn a_missing_field_equals_null() {
+        assert_each_matches(true, &[json!({"zz": null}), json!({"n": null}), json!({"d.e.f.g": null})]);
+        assert_each_matches(false, &[json!({"zz": 1}), json!({"": 1}), json!({".": 1})]);
     }
 
     #[test]
-    fn dots_lead_into_maps_and_nowhere_else() {
-        assert_answers(true, &[json!({"d.e.f": 5}), json!({"d.e.f": {"$gt": 4}})]);
-        assert_answers(false, &[json!({"x.y": 7}), json!({"l.0": 1}), json!({"s.0": "h"})]);
+    fn a_dotted_path_descends_into_maps_only() {
+        assert_each_matches(true, &[json!({"d.e.f": 5}), json!({"d.e.f": {"$gt": 4}})]);
+        assert_each_matches(false, &[json!({"x.y": 7}), json!({"l.0": 1}), json!({"s.0": "h"})]);
     }
 
     #[test]
-    fn a_map_is_operators_and_never_a_value() {
-        assert_answers(true, &[json!({"a": {}}), json!({"a": {"$gte": 1, "$lt": 2}})]);
+    fn a_map_is_read_as_operators_and_never_as_a_value() {
+        assert_each_matches(true, &[json!({"a": {}}), json!({"a": {"$gte": 1, "$lt": 2}})]);
         let unknown = [json!({"a": {"$foo": 1}}), json!({"a": {"$eq": 1, "$foo": 1}}), json!({"d": {"e": {"f": 5}}})];
-        assert_answers(false, &unknown);
+        assert_each_matches(false, &unknown);
     }
 
     #[test]
-    fn equality_and_lists_know_what_is_missing() {
+    fn equality_treats_a_missing_field_as_null_and_list_operators_do_not() {
         let yes = [
             json!({"zz": {"$eq": null}}),
             json!({"zz": {"$ne": 1}}),
@@ -202,12 +202,12 @@ mod tests {
             json!({"l": {"$in": [1]}}),
             json!({"a": {"$in": []}}),
         ];
-        assert_answers(true, &yes);
-        assert_answers(false, &no);
+        assert_each_matches(true, &yes);
+        assert_each_matches(false, &no);
     }
 
     #[test]
-    fn comparisons_hold_only_between_what_has_an_order() {
+    fn comparisons_are_true_only_between_values_with_an_order() {
         let yes = [
             json!({"a": {"$gt": 0.5}}),
             json!({"a": {"$lte": 1}}),
@@ -224,18 +224,18 @@ mod tests {
             json!({"a": {"$gt": 1}}),
             json!({"a": {"$lt": 1}}),
         ];
-        assert_answers(true, &yes);
-        assert_answers(false, &no);
+        assert_each_matches(true, &yes);
+        assert_each_matches(false, &no);
     }
 
     #[test]
-    fn existence_is_of_the_name_and_not_of_its_value() {
-        assert_answers(true, &[json!({"n": {"$exists": true}}), json!({"zz": {"$exists": false}})]);
-        assert_answers(false, &[json!({"n": {"$exists": false}}), json!({"zz": {"$exists": true}})]);
+    fn exists_checks_the_name_and_not_the_value() {
+        assert_each_matches(true, &[json!({"n": {"$exists": true}}), json!({"zz": {"$exists": false}})]);
+        assert_each_matches(false, &[json!({"n": {"$exists": false}}), json!({"zz": {"$exists": true}})]);
     }
 
     #[test]
-    fn text_operators_look_at_values_as_they_are_written() {
+    fn text_operators_use_the_written_form_of_values() {
         let yes = [
             json!({"s": {"$regex": "h.l"}}),
             json!({"a": {"$regex": "1"}}),
@@ -252,12 +252,12 @@ mod tests {
             json!({"zz": {"$contains": ""}}),
             json!({"zz": {"$regex": ""}}),
         ];
-        assert_answers(true, &yes);
-        assert_answers(false, &no);
+        assert_each_matches(true, &yes);
+        assert_each_matches(false, &no);
     }
 
     #[test]
-    fn the_keys_that_rule_leave_the_others_out() {
+    fn start_from_latest_and_logical_operators_override_the_other_keys() {
         let yes = [
             json!({"start_from_latest": false, "a": 2, "$and": [{"a": 2}]}),
             json!({"$and": [{"a": 1}, {"s": "hello"}], "a": 2}),
@@ -266,24 +266,30 @@ mod tests {
             json!({"$and": [], "a": 2}),
             json!({"$and": [{"$or": [{"a": 2}, {"start_from_latest": 1}]}]}),
         ];
-        assert_answers(true, &yes);
-        assert_answers(false, &[json!({"$or": []}), json!({"$and": [{"a": 1}, {"a": 2}]}), json!({"$not": {"a": 1}})]);
+        assert_each_matches(true, &yes);
+        assert_each_matches(
+            false,
+            &[json!({"$or": []}), json!({"$and": [{"a": 1}, {"a": 2}]}), json!({"$not": {"a": 1}})],
+        );
     }
 
     #[test]
-    fn an_unknown_option_is_an_error_that_lists_the_known_ones() {
-        for (criteria, words) in [
+    fn an_operand_of_the_wrong_type_is_an_error_that_names_the_expected_type() {
+        for (criteria, message) in [
             (json!({"$and": 5}), "$and takes a list of criteria, and was given 5"),
             (json!({"$or": [5]}), "$or takes a list of criteria, and was given 5"),
             (json!({"a": {"$in": {}}}), "$in takes a list, and was given {}"),
-            (json!({"a": {"$exists": "yes"}}), "$exists takes a truth value, and was given yes"),
+            (json!({"a": {"$exists": "yes"}}), "$exists takes true or false, and was given yes"),
             (json!({"s": {"$startswith": null}}), "$startswith takes text, and was given null"),
         ] {
-            let error = answer(&criteria).unwrap_err();
-            assert_eq!((error.to_string().as_str(), error.is_of_type()), (words, true));
+            let error = match_event(&criteria).unwrap_err();
+            assert_eq!((error.to_string().as_str(), error.is_type_error()), (message, true));
         }
-        let error = answer(&json!({"s": {"$regex": "("}})).unwrap_err();
-        assert!(error.to_string().starts_with(r#"$regex: the pattern "(" is no"#) && !error.is_of_type(), "{error}");
+        let error = match_event(&json!({"s": {"$regex": "("}})).unwrap_err();
+        assert!(
+            error.to_string().starts_with(r#"$regex: the pattern "(" is not a valid"#) && !error.is_type_error(),
+            "{error}"
+        );
     }
 
     fn nested(depth: usize) -> Json {
@@ -291,9 +297,9 @@ mod tests {
     }
 
     #[test]
-    fn criteria_may_be_nested_only_so_deep() {
-        assert_eq!(answer(&nested(MAXIMAL_DEPTH)), Ok(true));
-        assert_eq!(answer(&nested(MAXIMAL_DEPTH + 1)), Err(FilterError::Deep));
+    fn criteria_that_are_nested_too_deep_are_refused() {
+        assert_eq!(match_event(&nested(MAXIMAL_DEPTH)), Ok(true));
+        assert_eq!(match_event(&nested(MAXIMAL_DEPTH + 1)), Err(FilterError::TooDeep));
     }
 
     fn scalar() -> impl Strategy<Value = Json> {
@@ -307,20 +313,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_negated_operator_is_the_opposite_where_the_field_is_there(value in scalar(), wanted in scalar()) {
+        fn a_negated_operator_is_the_opposite_where_the_field_exists(value in scalar(), operand in scalar()) {
             let event = json!({"a": value});
-            let ask = |operator: &str, wanted: &Json| {
-                matches(&Node::Value(&event), &Node::Value(&json!({"a": {operator: wanted}})), &Patterns::default()).unwrap()
+            let evaluate = |operator: &str, operand: &Json| {
+                matches(&Node::Value(&event), &Node::Value(&json!({"a": {operator: operand}})), &Patterns::default()).unwrap()
             };
-            prop_assert_eq!(ask("$eq", &wanted), !ask("$ne", &wanted));
-            prop_assert_eq!(ask("$in", &json!([wanted])), ask("$eq", &wanted));
-            prop_assert_eq!(ask("$nin", &json!([wanted])), ask("$ne", &wanted));
-            prop_assert!(!(ask("$gt", &wanted) && ask("$lte", &wanted)));
-            prop_assert_eq!(ask("$gte", &wanted), ask("$gt", &wanted) || ask("$gte", &wanted) && ask("$lte", &wanted));
+            prop_assert_eq!(evaluate("$eq", &operand), !evaluate("$ne", &operand));
+            prop_assert_eq!(evaluate("$in", &json!([operand])), evaluate("$eq", &operand));
+            prop_assert_eq!(evaluate("$nin", &json!([operand])), evaluate("$ne", &operand));
+            prop_assert!(!(evaluate("$gt", &operand) && evaluate("$lte", &operand)));
+            prop_assert_eq!(evaluate("$gte", &operand), evaluate("$gt", &operand) || evaluate("$gte", &operand) && evaluate("$lte", &operand));
         }
 
         #[test]
-        fn any_json_is_answered_or_refused_and_nothing_panics(event: String, criteria in "\\PC{0,40}") {
+        fn any_json_is_evaluated_or_refused_without_a_panic(event: String, criteria in "\\PC{0,40}") {
             let criteria: Json = serde_json::from_str(&criteria).unwrap_or_else(|_| json!({&criteria: {&event: criteria}}));
             let _ = matches(&Node::Value(&json!({"a": event})), &Node::Value(&criteria), &Patterns::default());
         }

@@ -24,7 +24,7 @@ struct Topic<E> {
     expected: u64,
     /// Events by number, each with its arrival time in seconds.
     buffered: BTreeMap<u64, (E, f64)>,
-    touched_seconds: f64,
+    last_event_seconds: f64,
 }
 
 /// The state of a topic, for statistics.
@@ -43,8 +43,9 @@ pub struct TopicState {
 impl TopicState {
     /// The ranges of missing numbers below the highest buffered one, each with its first and last number.
     pub fn gaps(&self) -> impl Iterator<Item = (u64, u64)> {
-        let befores = std::iter::once(self.expected).chain(self.buffered.iter().map(|number| number.saturating_add(1)));
-        befores.zip(&self.buffered).filter(|(next, number)| next < number).map(|(next, number)| (next, number - 1))
+        let next_numbers =
+            std::iter::once(self.expected).chain(self.buffered.iter().map(|number| number.saturating_add(1)));
+        next_numbers.zip(&self.buffered).filter(|(next, number)| next < number).map(|(next, number)| (next, number - 1))
     }
 }
 
@@ -126,17 +127,20 @@ impl<E> EventSequencer<E> {
         event: E,
         now_seconds: f64,
     ) -> Result<Delivered<E>, SequencerError> {
-        let followed = self.topics.len();
+        let topic_count = self.topics.len();
         let Some(state) = self.topics.get_mut(topic) else {
-            if followed >= MAXIMAL_TOPICS {
-                return Err(SequencerError::Topics(followed));
+            if topic_count >= MAXIMAL_TOPICS {
+                return Err(SequencerError::Topics(topic_count));
             }
-            let fresh =
-                Topic { expected: number.saturating_add(1), buffered: BTreeMap::new(), touched_seconds: now_seconds };
-            self.topics.insert(topic.to_owned(), fresh);
+            let new_topic = Topic {
+                expected: number.saturating_add(1),
+                buffered: BTreeMap::new(),
+                last_event_seconds: now_seconds,
+            };
+            self.topics.insert(topic.to_owned(), new_topic);
             return Ok(Some((event, Vec::new())));
         };
-        state.touched_seconds = now_seconds;
+        state.last_event_seconds = now_seconds;
         if number == state.expected {
             let released = state.release();
             self.buffered -= released.len();
@@ -174,7 +178,7 @@ impl<E> EventSequencer<E> {
             topic.buffered.retain(|_, (_, at)| now_seconds - *at <= STALE_SECONDS);
             dropped += (before - topic.buffered.len()) as u64;
             buffered += topic.buffered.len();
-            now_seconds - topic.touched_seconds <= IDLE_SECONDS
+            now_seconds - topic.last_event_seconds <= IDLE_SECONDS
         });
         self.buffered = buffered;
         self.counts.dropped += dropped;
@@ -263,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_event_sets_where_a_topic_begins() {
+    fn the_first_event_sets_the_first_number_of_a_topic() {
         let mut it = sequencer(2);
         assert_eq!(take(&mut it, 5), [5]);
         assert_eq!(take(&mut it, 6), [6]);
@@ -298,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_starts_over_and_counts_all_that_it_gives_up() {
+    fn a_jump_beyond_the_window_starts_over_and_counts_the_skipped_numbers() {
         let mut it = sequencer(2);
         assert_eq!(take(&mut it, 1), [1]);
         assert_eq!(take(&mut it, 4), [0; 0]);
@@ -310,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_waits_where_nothing_may() {
+    fn a_window_of_zero_buffers_no_event() {
         let mut it = sequencer(0);
         assert_eq!(take(&mut it, 1), [1]);
         assert_eq!(take(&mut it, 3), [3]);
@@ -318,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_are_all_missing_numbers_below_what_waits() {
+    fn gaps_are_all_missing_numbers_before_buffered_events() {
         let mut it = sequencer(50);
         for number in [1, 5, 6, 9, 30] {
             take(&mut it, number);
@@ -331,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cleanup_drops_what_waited_too_long_and_forgets_idle_topics() {
+    fn a_cleanup_drops_stale_events_and_forgets_idle_topics() {
         let mut it = sequencer(50);
         for (number, at) in [(1, 0.0), (3, 0.0), (5, 200.0)] {
             it.process("x", number, number, at).unwrap();
@@ -368,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_too_many_is_refused_and_a_reset_makes_room() {
+    fn topics_beyond_the_limit_are_refused_until_a_reset() {
         let mut it = sequencer(1);
         for topic in 0..MAXIMAL_TOPICS {
             it.process(&topic.to_string(), 1, 1, 0.0).unwrap();

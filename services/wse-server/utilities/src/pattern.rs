@@ -27,12 +27,14 @@ pub enum PatternError {
     Long(usize),
     /// It isn't a regular expression, or it needs look-around or back-references, which can't be matched in linear
     /// time.
-    #[error("the pattern {pattern:?} is no regular expression without look-around and back-references: {why}")]
+    #[error(
+        "the pattern {pattern:?} is not a valid regular expression (it can't have look-around and back-references): {reason}"
+    )]
     Syntax {
         /// The pattern as it was given.
         pattern: String,
         /// The reason, from the parser's message.
-        why: String,
+        reason: String,
     },
     /// The compiled pattern would be too large, because repetition counts multiply.
     #[error("the pattern {0:?} is too large once compiled: give smaller counts")]
@@ -106,17 +108,17 @@ fn compile(pattern: &str) -> Result<Regex, PatternError> {
         return Err(PatternError::Long(pattern.len()));
     }
     let config = Regex::config().nfa_size_limit(Some(MAXIMAL_COMPILED_BYTES));
-    Regex::builder().configure(config).build(pattern).map_err(|error| refused(pattern, &error))
+    Regex::builder().configure(config).build(pattern).map_err(|error| pattern_error(pattern, &error))
 }
 
-fn refused(pattern: &str, error: &BuildError) -> PatternError {
+fn pattern_error(pattern: &str, error: &BuildError) -> PatternError {
     if error.size_limit().is_some() {
         return PatternError::Large(pattern.to_owned());
     }
     // The parser's message shows the pattern and marks the position. The reason is in the last line.
     let text = error.syntax_error().map_or_else(|| error.to_string(), ToString::to_string);
-    let why = text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-    PatternError::Syntax { pattern: pattern.to_owned(), why }
+    let reason = text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+    PatternError::Syntax { pattern: pattern.to_owned(), reason }
 }
 
 #[cfg(test)]
@@ -145,11 +147,11 @@ mod tests {
     #[test]
     fn an_invalid_pattern_is_refused_with_a_reason() {
         let patterns = Patterns::default();
-        for (pattern, why) in [("(", "unclosed group"), ("(?=h)", "look-around"), (r"(a)\1", "backreferences")] {
-            let Err(PatternError::Syntax { why: text, .. }) = patterns.matches(pattern, "x") else {
+        for (pattern, reason) in [("(", "unclosed group"), ("(?=h)", "look-around"), (r"(a)\1", "backreferences")] {
+            let Err(PatternError::Syntax { reason: text, .. }) = patterns.matches(pattern, "x") else {
                 panic!("{pattern}")
             };
-            assert!(text.contains(why) && !text.contains('\n'), "{text}");
+            assert!(text.contains(reason) && !text.contains('\n'), "{text}");
         }
         assert_eq!(patterns.matches(&"x".repeat(5000), "x"), Err(PatternError::Long(5000)));
         let large = r"(\w{100}){100}";
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_backtracks_elsewhere_takes_no_time_here() {
+    fn a_pattern_that_would_backtrack_exponentially_is_matched_in_linear_time() {
         assert_eq!(Patterns::default().matches("(a*)*b", &"a".repeat(100_000)), Ok(false));
     }
 }

@@ -11,7 +11,7 @@ use std::{
 /// The priority levels of the protocol, the most urgent first: critical, high, normal, low, background.
 pub const LEVELS: [i64; 5] = [10, 8, 5, 3, 1];
 /// The indexes in [`LEVELS`] whose messages may be dropped when a queue is full: levels 5, 3 and 1.
-const YIELDING: std::ops::Range<usize> = 2..5;
+const DROPPABLE_LEVELS: std::ops::Range<usize> = 2..5;
 /// The largest capacity of a queue, in messages.
 pub const MAXIMAL_SIZE: usize = 10_000_000;
 /// The utilization above which a queue reports backpressure: producers should slow down.
@@ -33,27 +33,27 @@ fn checked_size(size: usize) -> Result<usize, QueueError> {
 }
 
 #[derive(Debug)]
-struct Waiting<M> {
+struct QueuedMessage<M> {
     /// The order in the heap, greatest first: the highest priority, and of equal priorities the earliest arrival.
     rank: (i64, Reverse<u64>),
     message: M,
 }
 
-impl<M> PartialEq for Waiting<M> {
+impl<M> PartialEq for QueuedMessage<M> {
     fn eq(&self, other: &Self) -> bool {
         self.rank == other.rank
     }
 }
 
-impl<M> Eq for Waiting<M> {}
+impl<M> Eq for QueuedMessage<M> {}
 
-impl<M> PartialOrd for Waiting<M> {
+impl<M> PartialOrd for QueuedMessage<M> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<M> Ord for Waiting<M> {
+impl<M> Ord for QueuedMessage<M> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.rank.cmp(&other.rank)
     }
@@ -62,7 +62,7 @@ impl<M> Ord for Waiting<M> {
 /// A bounded queue that returns the highest priority first, and of equal priorities the earliest arrival.
 #[derive(Debug)]
 pub struct PriorityQueue<M> {
-    heap: BinaryHeap<Waiting<M>>,
+    heap: BinaryHeap<QueuedMessage<M>>,
     size: usize,
     arrivals: u64,
 }
@@ -84,14 +84,14 @@ impl<M> PriorityQueue<M> {
         if self.is_full() {
             return Err(message);
         }
-        self.heap.push(Waiting { rank: (priority, Reverse(self.arrivals)), message });
+        self.heap.push(QueuedMessage { rank: (priority, Reverse(self.arrivals)), message });
         self.arrivals += 1;
         Ok(())
     }
 
     /// Removes and returns the most urgent message; `None` if the queue is empty.
     pub fn pop(&mut self) -> Option<M> {
-        self.heap.pop().map(|waiting| waiting.message)
+        self.heap.pop().map(|queued| queued.message)
     }
 
     /// Removes and returns at most `maximum` messages, the most urgent first.
@@ -120,19 +120,19 @@ impl<M> PriorityQueue<M> {
 
     /// The messages in the queue, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &M> {
-        self.heap.iter().map(|waiting| &waiting.message)
+        self.heap.iter().map(|queued| &queued.message)
     }
 
     /// Removes and returns all messages, in no particular order.
     pub fn clear(&mut self) -> Vec<M> {
-        std::mem::take(&mut self.heap).into_iter().map(|waiting| waiting.message).collect()
+        std::mem::take(&mut self.heap).into_iter().map(|queued| queued.message).collect()
     }
 }
 
 /// The index of the level nearest to `priority`; the more urgent of two that are equally near.
 fn level(priority: i64) -> usize {
-    let near = LEVELS.iter().enumerate().min_by_key(|(_, level)| priority.abs_diff(**level));
-    near.map_or(0, |(index, _)| index)
+    let nearest = LEVELS.iter().enumerate().min_by_key(|(_, level)| priority.abs_diff(**level));
+    nearest.map_or(0, |(index, _)| index)
 }
 
 /// The outcome of adding a message.
@@ -205,7 +205,7 @@ impl<M> MessageQueue<M> {
         let level = level(priority);
         let mut replaced = None;
         if self.size >= self.capacity {
-            let Some((index, oldest)) = self.yielding() else {
+            let Some((index, oldest)) = self.take_droppable() else {
                 self.dropped[level] += 1;
                 return Enqueued::Refused(message);
             };
@@ -219,9 +219,9 @@ impl<M> MessageQueue<M> {
     }
 
     /// Removes the message that may be dropped to make room; `None` if there are only critical and high ones.
-    fn yielding(&mut self) -> Option<(usize, M)> {
+    fn take_droppable(&mut self) -> Option<(usize, M)> {
         let levels = &mut self.levels;
-        YIELDING.rev().find_map(|index| levels[index].pop_front().map(|(message, _)| (index, message)))
+        DROPPABLE_LEVELS.rev().find_map(|index| levels[index].pop_front().map(|(message, _)| (index, message)))
     }
 
     /// Removes and returns the next batch, the most urgent first, each message with its level.
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_highest_comes_first_and_of_equals_the_earliest() {
+    fn the_highest_priority_is_first_and_among_equals_the_earliest() {
         let mut queue = PriorityQueue::new(4).unwrap();
         for (priority, message) in [(5, 'a'), (10, 'b'), (5, 'c'), (-3, 'd')] {
             assert_eq!(queue.push(priority, message), Ok(()));
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cleared_queue_gives_its_messages_back_and_takes_new_ones() {
+    fn a_cleared_queue_returns_its_messages_and_accepts_new_ones() {
         let mut queue = PriorityQueue::new(2).unwrap();
         assert_eq!((queue.push(1, 'a'), queue.push(2, 'b')), (Ok(()), Ok(())));
         assert_eq!(queue.iter().count(), 2);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_without_room_takes_nothing_and_one_too_large_is_none() {
+    fn a_queue_of_size_0_accepts_no_message_and_too_large_a_size_is_refused() {
         assert_eq!(PriorityQueue::new(0).unwrap().push(1, 'a'), Err('a'));
         assert_eq!(PriorityQueue::<u8>::new(MAXIMAL_SIZE + 1).unwrap_err(), QueueError::Size(MAXIMAL_SIZE + 1));
         assert_eq!(MessageQueue::<u8>::new(MAXIMAL_SIZE + 1, 1).unwrap_err(), QueueError::Size(MAXIMAL_SIZE + 1));
@@ -308,11 +308,11 @@ mod tests {
     }
 
     #[test]
-    fn a_priority_becomes_the_nearest_level_and_a_tie_the_more_urgent() {
-        let named = |priority| LEVELS[level(priority)];
-        let levels: Vec<i64> = (-1..=12).map(named).collect();
+    fn a_priority_is_rounded_to_the_nearest_level_and_a_tie_to_the_more_urgent() {
+        let level_of = |priority| LEVELS[level(priority)];
+        let levels: Vec<i64> = (-1..=12).map(level_of).collect();
         assert_eq!(levels, [1, 1, 1, 3, 3, 5, 5, 5, 8, 8, 10, 10, 10, 10]);
-        assert_eq!((named(i64::MIN), named(i64::MAX)), (1, 10));
+        assert_eq!((level_of(i64::MIN), level_of(i64::MAX)), (1, 10));
     }
 
     fn queue_of(priorities: &[i64]) -> MessageQueue<i64> {
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn even_a_less_urgent_newcomer_takes_the_place_of_a_normal_message() {
+    fn even_a_less_urgent_new_message_replaces_a_normal_one() {
         let mut queue = queue_of(&[5, 5]);
         assert_eq!(queue.enqueue(9, 1, 0.0), Enqueued::Replaced(0));
         assert_eq!(queue.enqueue(10, 1, 0.0), Enqueued::Replaced(9));
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_the_most_urgent_in_their_order() {
+    fn a_batch_has_the_most_urgent_messages_in_order() {
         let mut queue = MessageQueue::new(10, 3).unwrap();
         for (message, priority) in [('a', 1), ('b', 5), ('c', 10), ('d', 5), ('e', 10)] {
             queue.enqueue(message, priority, 0.0);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn its_books_have_the_fill_and_the_age_of_the_oldest() {
+    fn the_stats_have_the_utilization_and_the_age_of_the_oldest_message() {
         let mut queue = MessageQueue::new(5, 10).unwrap();
         assert_eq!(queue.stats(9.0).oldest_age_seconds, None);
         for (message, at) in [(5, 2.0), (10, 1.0), (1, 3.0), (5, 4.0)] {
@@ -380,7 +380,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_comes_out_as_a_stable_sort_would_have_it(priorities in prop::collection::vec(-20..20i64, 0..60)) {
+        fn messages_leave_the_queue_in_the_order_of_a_stable_sort(priorities in prop::collection::vec(-20..20i64, 0..60)) {
             let mut queue = PriorityQueue::new(100).unwrap();
             let mut expected: Vec<(i64, usize)> = Vec::new();
             for (index, priority) in priorities.into_iter().enumerate() {
@@ -392,7 +392,7 @@ mod tests {
         }
 
         #[test]
-        fn every_message_is_waiting_came_out_or_was_dropped(
+        fn every_message_is_queued_dequeued_or_dropped(
             capacity in 0..8usize,
             batch in 1..5usize,
             steps in prop::collection::vec(prop::option::of(-2..14i64), 0..100),

@@ -28,10 +28,10 @@ pub enum SequencerError {
     #[error("max_out_of_order is {0}: give 0 to {MAXIMAL_OUT_OF_ORDER}")]
     OutOfOrder(u64),
     /// The event has a new topic, and the largest number of topics is followed already.
-    #[error("{0} topics are followed already: drop idle ones by cleanup(), or one by reset_sequence(topic)")]
+    #[error("{0} topics are tracked already: drop idle ones by cleanup(), or one by reset_sequence(topic)")]
     Topics(usize),
     /// The event would have to be buffered, and the buffers of all topics together are full.
-    #[error("{0} events are held back already: drop old ones by cleanup(), or a topic's by reset_sequence(topic)")]
+    #[error("{0} events are buffered already: drop old ones by cleanup(), or a topic's by reset_sequence(topic)")]
     Buffered(usize),
 }
 
@@ -166,17 +166,17 @@ mod tests {
     #[test]
     fn a_full_window_forgets_its_oldest_id() {
         let mut sequencer = Sequencer::new(3).unwrap();
-        let answers: Vec<bool> = "abcdabd"
+        let results: Vec<bool> = "abcdabd"
             .split("")
             .filter(|id| !id.is_empty())
             .map(|id| sequencer.is_duplicate(id, 0.0).unwrap())
             .collect();
-        assert_eq!(answers, [false, false, false, false, false, false, true]);
+        assert_eq!(results, [false, false, false, false, false, false, true]);
         assert_eq!(sequencer.seen_count(), 3);
     }
 
     #[test]
-    fn a_cleanup_forgets_what_is_old_and_keeps_the_rest() {
+    fn a_cleanup_forgets_old_ids_and_keeps_the_rest() {
         let mut sequencer = Sequencer::new(10).unwrap();
         for (id, at) in [("a", 0.0), ("b", 5.0), ("c", 9.0)] {
             assert_eq!(sequencer.is_duplicate(id, at), Ok(false));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_must_hold_something_and_an_id_must_be_short() {
+    fn an_empty_window_and_a_long_id_are_refused() {
         assert_eq!(Sequencer::new(0).unwrap_err(), SequencerError::Window(0));
         assert_eq!(Sequencer::new(MAXIMAL_WINDOW + 1).unwrap_err(), SequencerError::Window(MAXIMAL_WINDOW + 1));
         let mut sequencer = Sequencer::new(1).unwrap();
@@ -203,7 +203,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_remembers_exactly_the_latest_ids_that_were_new(
+        fn the_window_has_exactly_the_latest_new_ids(
             window in 1..8usize,
             ids in prop::collection::vec(0..12u8, 0..100),
         ) {

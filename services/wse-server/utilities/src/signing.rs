@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sha_256_is_that_of_fips_180_and_nist() {
+    fn sha_256_matches_fips_180_and_nist() {
         let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(hex(&sha256(b"")), empty);
         let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn hmac_is_that_of_rfc_4231_test_cases_1_to_4_6_and_7() {
+    fn hmac_matches_rfc_4231_test_cases_1_to_4_6_and_7() {
         let long = b"This is a test using a larger than block-size key and a larger than block-size data. \
                      The key needs to be hashed before being used by the HMAC algorithm.";
         let counted: Vec<u8> = (1..=25).collect();

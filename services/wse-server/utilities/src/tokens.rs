@@ -30,7 +30,7 @@ pub enum TokenError {
     #[error("{0} bytes are too short for a secret: HS256 needs at least {MINIMAL_SECRET_BYTES}")]
     ShortSecret(usize),
     /// The key isn't PEM, or is a key of another type.
-    #[error("the key is none for {algorithm}: give {expected} as PEM")]
+    #[error("the key is not valid for {algorithm}: give {expected} as PEM")]
     Key {
         /// The algorithm for which the key was given.
         algorithm: &'static str,
@@ -41,13 +41,13 @@ pub enum TokenError {
     #[error("the token can't be made: {0}")]
     Unsigned(String),
     /// The token would have this many bytes, so verifiers would refuse it.
-    #[error("the token would have {0} bytes, and is read with at most {MAXIMAL_TOKEN_BYTES}: leave claims out")]
+    #[error("the token would have {0} bytes: it may have {MAXIMAL_TOKEN_BYTES}, so leave claims out")]
     Long(usize),
 }
 
-/// The algorithm of a signature.
+/// How tokens are signed and verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signature {
+pub enum SignatureAlgorithm {
     /// HMAC with SHA-256. The same secret signs and verifies.
     Hs256,
     /// RSASSA-PKCS1-v1_5 with SHA-256. Public keys have 2048 to 8192 bits.
@@ -56,7 +56,7 @@ pub enum Signature {
     Es256,
 }
 
-impl Signature {
+impl SignatureAlgorithm {
     /// The algorithm with this name: `HS256`, `RS256` or `ES256`.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl Signature {
         }
     }
 
-    fn library(self) -> Algorithm {
+    fn jwt_algorithm(self) -> Algorithm {
         match self {
             Self::Hs256 => Algorithm::HS256,
             Self::Rs256 => Algorithm::RS256,
@@ -91,15 +91,15 @@ impl Signature {
     }
 
     fn verifying_key(self, key: &[u8]) -> Result<DecodingKey, TokenError> {
-        let unfit = TokenError::Key { algorithm: self.name(), expected: "its public key" };
+        let invalid_key = TokenError::Key { algorithm: self.name(), expected: "its public key" };
         let (tags, verification): (&[&str], &'static dyn VerificationAlgorithm) = match self {
             Self::Hs256 => return Self::secret(key).map(DecodingKey::from_secret),
             // A public key in the format of PKCS #1 or X.509.
             Self::Rs256 => (&["PUBLIC KEY", "RSA PUBLIC KEY"], &signature::RSA_PKCS1_2048_8192_SHA256),
             Self::Es256 => (&["PUBLIC KEY"], &signature::ECDSA_P256_SHA256_FIXED),
         };
-        let pem = pem::parse(key).ok().filter(|pem| tags.contains(&pem.tag())).ok_or_else(|| unfit.clone())?;
-        ParsedPublicKey::new(verification, pem.contents()).map_err(|_| unfit)?;
+        let pem = pem::parse(key).ok().filter(|pem| tags.contains(&pem.tag())).ok_or_else(|| invalid_key.clone())?;
+        ParsedPublicKey::new(verification, pem.contents()).map_err(|_| invalid_key)?;
         let made = if self == Self::Es256 { DecodingKey::from_ec_der } else { DecodingKey::from_rsa_der };
         Ok(made(pem.contents()))
     }
@@ -110,20 +110,20 @@ impl Signature {
 enum Signer<'a> {
     Secret(&'a [u8]),
     Rsa(RsaKeyPair),
-    Curve(EcdsaKeyPair),
+    Ecdsa(EcdsaKeyPair),
 }
 
 impl<'a> Signer<'a> {
-    fn new(signature: Signature, key: &'a [u8]) -> Result<Self, TokenError> {
-        if signature == Signature::Hs256 {
-            return Signature::secret(key).map(Self::Secret);
+    fn new(signature: SignatureAlgorithm, key: &'a [u8]) -> Result<Self, TokenError> {
+        if signature == SignatureAlgorithm::Hs256 {
+            return SignatureAlgorithm::secret(key).map(Self::Secret);
         }
         let read = pem::parse(key).ok().and_then(|pem| match (signature, pem.tag()) {
-            (Signature::Rs256, "PRIVATE KEY") => RsaKeyPair::from_pkcs8(pem.contents()).ok().map(Self::Rsa),
-            (Signature::Rs256, "RSA PRIVATE KEY") => RsaKeyPair::from_der(pem.contents()).ok().map(Self::Rsa),
-            (Signature::Es256, "PRIVATE KEY" | "EC PRIVATE KEY") => {
+            (SignatureAlgorithm::Rs256, "PRIVATE KEY") => RsaKeyPair::from_pkcs8(pem.contents()).ok().map(Self::Rsa),
+            (SignatureAlgorithm::Rs256, "RSA PRIVATE KEY") => RsaKeyPair::from_der(pem.contents()).ok().map(Self::Rsa),
+            (SignatureAlgorithm::Es256, "PRIVATE KEY" | "EC PRIVATE KEY") => {
                 let algorithm = &signature::ECDSA_P256_SHA256_FIXED_SIGNING;
-                EcdsaKeyPair::from_private_key_der(algorithm, pem.contents()).ok().map(Self::Curve)
+                EcdsaKeyPair::from_private_key_der(algorithm, pem.contents()).ok().map(Self::Ecdsa)
             }
             _ => None,
         });
@@ -138,7 +138,7 @@ impl<'a> Signer<'a> {
                 let mut signed = vec![0; pair.public_modulus_len()];
                 pair.sign(&signature::RSA_PKCS1_SHA256, &random, message, &mut signed).map(|()| signed)
             }
-            Self::Curve(pair) => pair.sign(&random, message).map(|signed| signed.as_ref().to_vec()),
+            Self::Ecdsa(pair) => pair.sign(&random, message).map(|signed| signed.as_ref().to_vec()),
         };
         signed.map_err(|_| TokenError::Unsigned("the cryptographic library failed".into()))
     }
@@ -161,7 +161,7 @@ struct Head<'a> {
 pub fn make(
     claims: &impl Serialize,
     key: &[u8],
-    signature: Signature,
+    signature: SignatureAlgorithm,
     key_id: Option<&str>,
 ) -> Result<String, TokenError> {
     let signer = Signer::new(signature, key)?;
@@ -178,11 +178,11 @@ pub fn make(
 
 /// The requirements for a valid token.
 #[derive(Clone, Copy, Debug)]
-pub struct Expected<'a> {
+pub struct TokenVerifier<'a> {
     /// The secret (HS256), or a public key in PEM.
     pub key: &'a [u8],
     /// The only algorithm that is accepted.
-    pub signature: Signature,
+    pub signature: SignatureAlgorithm,
     /// The required claim `iss`; `None` accepts any.
     pub issuer: Option<&'a str>,
     /// The required claim `aud`; `None` accepts any.
@@ -193,7 +193,7 @@ pub struct Expected<'a> {
     pub key_id: Option<&'a str>,
 }
 
-impl Expected<'_> {
+impl TokenVerifier<'_> {
     /// The claims of `token`; `None` if it isn't valid. The claim `exp` is required and `nbf` is checked, both with a
     /// tolerance of [`LEEWAY_SECONDS`].
     ///
@@ -206,7 +206,7 @@ impl Expected<'_> {
             return Ok(None);
         }
         let validation = self.validation();
-        if self.names_key(token) {
+        if self.matches_key_id(token) {
             match decode(token, &key, &validation) {
                 Ok(read) => return Ok(Some(read.claims)),
                 // The token may be signed with the previous key.
@@ -218,13 +218,13 @@ impl Expected<'_> {
         Ok(decode(token, &previous, &validation).ok().map(|read| read.claims))
     }
 
-    fn names_key(&self, token: &str) -> bool {
+    fn matches_key_id(&self, token: &str) -> bool {
         // Without a required id the header is parsed once only, by `decode`.
         self.key_id.is_none() || decode_header(token).is_ok_and(|header| header.kid.as_deref() == self.key_id)
     }
 
     fn validation(&self) -> Validation {
-        let mut validation = Validation::new(self.signature.library());
+        let mut validation = Validation::new(self.signature.jwt_algorithm());
         validation.leeway = LEEWAY_SECONDS;
         validation.validate_nbf = true;
         validation.validate_aud = self.audience.is_some();
@@ -258,20 +258,20 @@ mod tests {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
     }
 
-    fn good() -> Value {
+    fn valid_claims() -> Value {
         json!({"sub": "user", "iss": "me", "aud": ["you", "them"], "exp": now() + 60})
     }
 
-    fn with(name: &str, value: Value) -> Value {
-        let mut claims = good();
+    fn claims_with(name: &str, value: Value) -> Value {
+        let mut claims = valid_claims();
         claims[name] = value;
         claims
     }
 
-    fn expected() -> Expected<'static> {
-        Expected {
+    fn expected() -> TokenVerifier<'static> {
+        TokenVerifier {
             key: SECRET,
-            signature: Signature::Hs256,
+            signature: SignatureAlgorithm::Hs256,
             issuer: Some("me"),
             audience: Some("you"),
             previous_key: None,
@@ -280,16 +280,16 @@ mod tests {
     }
 
     fn made(claims: &Value, key: &[u8], id: Option<&str>) -> String {
-        make(claims, key, Signature::Hs256, id).unwrap()
+        make(claims, key, SignatureAlgorithm::Hs256, id).unwrap()
     }
 
-    fn read(expected: Expected<'_>, token: &str) -> Option<Value> {
+    fn read(expected: TokenVerifier<'_>, token: &str) -> Option<Value> {
         expected.read(token).unwrap()
     }
 
     #[test]
-    fn a_token_comes_back_as_it_was_made() {
-        let claims = good();
+    fn a_made_token_is_read_to_the_same_claims() {
+        let claims = valid_claims();
         assert_eq!(read(expected(), &made(&claims, SECRET, None)), Some(claims));
     }
 
@@ -304,7 +304,7 @@ mod tests {
         let token = "eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9.\
                      eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ.\
                      dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
-        let expected = Expected { key: &key, issuer: None, audience: None, ..expected() };
+        let expected = TokenVerifier { key: &key, issuer: None, audience: None, ..expected() };
         assert_eq!(read(expected, token), None);
         let mut validation = expected.validation();
         validation.validate_exp = false;
@@ -313,37 +313,38 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_is_not_what_was_expected_gives_nothing() {
+    fn a_token_other_than_expected_is_read_as_none() {
         for claims in [
-            with("exp", json!(now() - 40)),
-            with("nbf", json!(now() + 40)),
-            with("iss", json!("someone")),
-            with("aud", json!("someone")),
-            with("exp", json!("soon")),
+            claims_with("exp", json!(now() - 40)),
+            claims_with("nbf", json!(now() + 40)),
+            claims_with("iss", json!("someone")),
+            claims_with("aud", json!("someone")),
+            claims_with("exp", json!("soon")),
             json!({"iss": "me", "aud": "you"}),
             json!({"aud": "you", "exp": now() + 60}),
             json!({"iss": "me", "exp": now() + 60}),
         ] {
             assert_eq!(read(expected(), &made(&claims, SECRET, None)), None, "{claims}");
         }
-        for token in ["", "x", "a.b.c", &made(&good(), OTHER, None)] {
+        for token in ["", "x", "a.b.c", &made(&valid_claims(), OTHER, None)] {
             assert_eq!(read(expected(), token), None, "{token}");
         }
-        let foreign = encode(&Header::new(Algorithm::HS512), &good(), &EncodingKey::from_secret(SECRET)).unwrap();
+        let foreign =
+            encode(&Header::new(Algorithm::HS512), &valid_claims(), &EncodingKey::from_secret(SECRET)).unwrap();
         assert_eq!(read(expected(), &foreign), None);
     }
 
     #[test]
     fn clocks_may_differ_by_half_a_minute() {
-        for claims in [with("exp", json!(now() - 20)), with("nbf", json!(now() + 20))] {
+        for claims in [claims_with("exp", json!(now() - 20)), claims_with("nbf", json!(now() + 20))] {
             assert!(read(expected(), &made(&claims, SECRET, None)).is_some(), "{claims}");
         }
     }
 
     #[test]
     fn the_previous_key_matches_any_key_id_and_the_current_one_only_its_own() {
-        let rotated = Expected { previous_key: Some(OTHER), key_id: Some("new"), ..expected() };
-        for (key, id, passes) in [
+        let rotated = TokenVerifier { previous_key: Some(OTHER), key_id: Some("new"), ..expected() };
+        for (key, id, is_accepted) in [
             (SECRET, Some("new"), true),
             (SECRET, Some("old"), false),
             (SECRET, None, false),
@@ -351,39 +352,39 @@ mod tests {
             (OTHER, Some("new"), true),
             (OTHER, None, true),
         ] {
-            assert_eq!(read(rotated, &made(&good(), key, id)).is_some(), passes, "{id:?}");
+            assert_eq!(read(rotated, &made(&valid_claims(), key, id)).is_some(), is_accepted, "{id:?}");
         }
-        let expired = with("exp", json!(now() - 100));
+        let expired = claims_with("exp", json!(now() - 100));
         assert_eq!(read(rotated, &made(&expired, OTHER, None)), None);
     }
 
     #[test]
-    fn a_weak_or_foreign_key_is_the_callers_mistake() {
-        let short = Expected { key: b"short", ..expected() };
+    fn a_weak_or_foreign_key_is_an_error() {
+        let short = TokenVerifier { key: b"short", ..expected() };
         assert_eq!(short.read::<Value>("x"), Err(TokenError::ShortSecret(5)));
-        let previous = Expected { previous_key: Some(b"short"), ..expected() };
+        let previous = TokenVerifier { previous_key: Some(b"short"), ..expected() };
         assert_eq!(previous.read::<Value>("x"), Err(TokenError::ShortSecret(5)));
-        for signature in [Signature::Rs256, Signature::Es256] {
-            let foreign = Expected { signature, ..expected() };
+        for signature in [SignatureAlgorithm::Rs256, SignatureAlgorithm::Es256] {
+            let foreign = TokenVerifier { signature, ..expected() };
             assert!(matches!(foreign.read::<Value>("x"), Err(TokenError::Key { expected: "its public key", .. })));
-            let made = make(&good(), SECRET, signature, None);
+            let made = make(&valid_claims(), SECRET, signature, None);
             assert!(matches!(made, Err(TokenError::Key { expected: "its private key", .. })));
         }
-        assert_eq!(make(&good(), b"short", Signature::Hs256, None), Err(TokenError::ShortSecret(5)));
-        assert_eq!(Signature::named("none"), Err(TokenError::Algorithm("none".into())));
+        assert_eq!(make(&valid_claims(), b"short", SignatureAlgorithm::Hs256, None), Err(TokenError::ShortSecret(5)));
+        assert_eq!(SignatureAlgorithm::named("none"), Err(TokenError::Algorithm("none".into())));
     }
 
     #[test]
     fn a_token_too_long_to_be_read_is_not_made() {
-        let claims = with("padding", json!("x".repeat(MAXIMAL_TOKEN_BYTES)));
-        assert!(matches!(make(&claims, SECRET, Signature::Hs256, None), Err(TokenError::Long(_))));
+        let claims = claims_with("padding", json!("x".repeat(MAXIMAL_TOKEN_BYTES)));
+        assert!(matches!(make(&claims, SECRET, SignatureAlgorithm::Hs256, None), Err(TokenError::Long(_))));
         assert_eq!(read(expected(), &"x".repeat(MAXIMAL_TOKEN_BYTES + 1)), None);
     }
 
     proptest! {
         #[test]
-        fn a_token_with_any_character_changed_gives_nothing(at: prop::sample::Index, to in "[A-Za-z0-9_-]") {
-            let token = made(&good(), SECRET, None);
+        fn a_token_with_any_character_changed_is_read_as_none(at: prop::sample::Index, to in "[A-Za-z0-9_-]") {
+            let token = made(&valid_claims(), SECRET, None);
             let at = at.index(token.len());
             let mut changed = token.clone();
             changed.replace_range(at..=at, &to);

@@ -1,5 +1,5 @@
 //! Converts an application's event into an envelope of the protocol. The caller provides values, clock and new ids
-//! through the trait [`World`].
+//! through the trait [`Host`].
 
 use crate::instant::Instant;
 
@@ -111,7 +111,7 @@ pub fn category(message_type: &str) -> &'static str {
 
 /// The operations on values that the conversion needs. An implementation decides what a value is: JSON or a Python
 /// object.
-pub trait World {
+pub trait Host {
     /// A reference to a value; cloning it must be cheap.
     type Value: Clone;
     /// The error of the implementation.
@@ -172,21 +172,21 @@ pub trait World {
 /// as its `seq` if it had none. `types` maps the application's event types to the protocol's.
 ///
 /// # Errors
-/// Returns the first error of the implementation of [`World`].
-pub fn transform<W: World>(world: &W, event: &W::Value, sequence: i64, types: &W::Value) -> Result<W::Value, W::Error> {
-    if is_envelope(world, event)? {
-        if world.get(event, Name::Seq)?.is_none() {
-            world.put(event, Name::Seq, world.integer(sequence))?;
+/// Returns the first error of the implementation of [`Host`].
+pub fn transform<W: Host>(host: &W, event: &W::Value, sequence: i64, types: &W::Value) -> Result<W::Value, W::Error> {
+    if is_envelope(host, event)? {
+        if host.get(event, Name::Seq)?.is_none() {
+            host.put(event, Name::Seq, host.integer(sequence))?;
         }
         return Ok(event.clone());
     }
-    let source = Source { world, event, metadata: world.get(event, Name::Metadata)? };
+    let source = Source { host, event, metadata: host.get(event, Name::Metadata)? };
     source.envelope(sequence, types)
 }
 
-fn is_envelope<W: World>(world: &W, event: &W::Value) -> Result<bool, W::Error> {
+fn is_envelope<W: Host>(host: &W, event: &W::Value) -> Result<bool, W::Error> {
     for name in ENVELOPE {
-        if world.get(event, name)?.is_none() {
+        if host.get(event, name)?.is_none() {
             return Ok(false);
         }
     }
@@ -200,64 +200,64 @@ struct Types<V> {
 }
 
 /// The event and metadata from which an envelope's fields are taken.
-struct Source<'a, W: World> {
-    world: &'a W,
+struct Source<'a, W: Host> {
+    host: &'a W,
     event: &'a W::Value,
     metadata: Option<W::Value>,
 }
 
-impl<W: World> Source<'_, W> {
+impl<W: Host> Source<'_, W> {
     fn envelope(&self, sequence: i64, types: &W::Value) -> Result<W::Value, W::Error> {
-        let world = self.world;
+        let host = self.host;
         let given = self.given_type()?;
         let Types { message_type, original } = self.types(given.as_ref(), types)?;
-        let now = world.now();
-        let time = self.of_metadata(Name::Timestamp, Name::Timestamp)?.map(|time| world.text(&time)).transpose()?;
+        let now = host.now();
+        let time = self.metadata_field(Name::Timestamp, Name::Timestamp)?.map(|time| host.text(&time)).transpose()?;
         let age = match &time {
-            Some(time) => world.read(time, Instant::parse)?.map(|time| time.age_millis(now)),
+            Some(time) => host.read(time, Instant::parse)?.map(|time| time.age_millis(now)),
             None => None,
         };
         let mut fields = Vec::with_capacity(13);
         fields.push((Name::C, self.category(&message_type)?));
         fields.push((Name::T, message_type));
         fields.push((Name::Id, self.id()?));
-        fields.push((Name::Ts, time.unwrap_or_else(|| world.string(&now.to_string()))));
-        fields.push((Name::Seq, world.integer(sequence)));
+        fields.push((Name::Ts, time.unwrap_or_else(|| host.string(&now.to_string()))));
+        fields.push((Name::Seq, host.integer(sequence)));
         fields.push((Name::P, self.payload(given)?));
-        fields.push((Name::V, world.integer(VERSION)));
+        fields.push((Name::V, host.integer(VERSION)));
         fields.extend(original.map(|original| (Name::OriginalEventType, original)));
-        fields.extend(age.map(|millis| (Name::LatencyMs, world.integer(millis))));
-        fields.extend(self.text_of_metadata(Name::CorrelationId)?.map(|id| (Name::Cid, id)));
+        fields.extend(age.map(|millis| (Name::LatencyMs, host.integer(millis))));
+        fields.extend(self.metadata_text(Name::CorrelationId)?.map(|id| (Name::Cid, id)));
         fields.extend(self.priority()?.map(|priority| (Name::Pri, priority)));
         fields.push((Name::EventVersion, self.version()?));
-        fields.extend(self.text_of_metadata(Name::TraceId)?.map(|id| (Name::TraceId, id)));
-        world.map(fields)
+        fields.extend(self.metadata_text(Name::TraceId)?.map(|id| (Name::TraceId, id)));
+        host.map(fields)
     }
 
     /// A field of the event; `None` if it is missing or null.
-    fn of_event(&self, name: Name) -> Result<Option<W::Value>, W::Error> {
-        Ok(self.world.get(self.event, name)?.filter(|value| !self.world.is_null(value)))
+    fn event_field(&self, name: Name) -> Result<Option<W::Value>, W::Error> {
+        Ok(self.host.get(self.event, name)?.filter(|value| !self.host.is_null(value)))
     }
 
     /// A field of the metadata, or else a field of the event; `None` if both are missing or null.
-    fn of_metadata(&self, name: Name, of_event: Name) -> Result<Option<W::Value>, W::Error> {
+    fn metadata_field(&self, name: Name, event_field: Name) -> Result<Option<W::Value>, W::Error> {
         if let Some(metadata) = &self.metadata
-            && let Some(value) = self.world.get(metadata, name)?
-            && !self.world.is_null(&value)
+            && let Some(value) = self.host.get(metadata, name)?
+            && !self.host.is_null(&value)
         {
             return Ok(Some(value));
         }
-        self.of_event(of_event)
+        self.event_field(event_field)
     }
 
-    fn text_of_metadata(&self, name: Name) -> Result<Option<W::Value>, W::Error> {
-        self.of_metadata(name, name)?.map(|value| self.world.text(&value)).transpose()
+    fn metadata_text(&self, name: Name) -> Result<Option<W::Value>, W::Error> {
+        self.metadata_field(name, name)?.map(|value| self.host.text(&value)).transpose()
     }
 
     /// The application's type of the event, with the field that contains it.
     fn given_type(&self) -> Result<Option<(Name, W::Value)>, W::Error> {
         for name in [Name::EventType, Name::Type] {
-            if let Some(value) = self.of_event(name)? {
+            if let Some(value) = self.event_field(name)? {
                 return Ok(Some((name, value)));
             }
         }
@@ -267,20 +267,20 @@ impl<W: World> Source<'_, W> {
     /// The protocol's type, and the application's type if it differs. Without a mapping the type is converted to lower
     /// case.
     fn types(&self, given: Option<&(Name, W::Value)>, types: &W::Value) -> Result<Types<W::Value>, W::Error> {
-        let world = self.world;
+        let host = self.host;
         let Some((_, given)) = given else {
-            return Ok(Types { message_type: world.string("unknown"), original: None });
+            return Ok(Types { message_type: host.string("unknown"), original: None });
         };
-        let original = world.text(given)?;
-        let mapped = world.look_up(types, &original)?.filter(|mapped| !world.is_null(mapped));
+        let original = host.text(given)?;
+        let mapped = host.look_up(types, &original)?.filter(|mapped| !host.is_null(mapped));
         let (message_type, is_same) = match mapped {
             Some(mapped) => {
-                let mapped = world.text(&mapped)?;
-                let is_same = world.read(&mapped, |mapped| world.read(&original, |original| original == mapped))??;
+                let mapped = host.text(&mapped)?;
+                let is_same = host.read(&mapped, |mapped| host.read(&original, |original| original == mapped))??;
                 (mapped, is_same)
             }
-            None => match world.read(&original, lower_case)? {
-                Some(lower) => (world.string(&lower), false),
+            None => match host.read(&original, lower_case)? {
+                Some(lower) => (host.string(&lower), false),
                 None => (original.clone(), true),
             },
         };
@@ -288,40 +288,40 @@ impl<W: World> Source<'_, W> {
     }
 
     fn category(&self, message_type: &W::Value) -> Result<W::Value, W::Error> {
-        match self.of_event(Name::C)? {
-            Some(given) => self.world.text(&given),
-            None => Ok(self.world.string(self.world.read(message_type, category)?)),
+        match self.event_field(Name::C)? {
+            Some(given) => self.host.text(&given),
+            None => Ok(self.host.string(self.host.read(message_type, category)?)),
         }
     }
 
     fn id(&self) -> Result<W::Value, W::Error> {
-        Ok(self.text_of_metadata(Name::EventId)?.unwrap_or_else(|| self.world.new_id()))
+        Ok(self.metadata_text(Name::EventId)?.unwrap_or_else(|| self.host.new_id()))
     }
 
     /// The event's payload if that is a map, or else the event itself without its metadata. In the latter case a type
     /// in the field `type` is also copied to `event_type`, the protocol's name for it.
     fn payload(&self, given: Option<(Name, W::Value)>) -> Result<W::Value, W::Error> {
-        if let Some(payload) = self.of_event(Name::Payload)?.filter(|payload| self.world.is_map(payload)) {
-            return self.world.json(&payload, None);
+        if let Some(payload) = self.event_field(Name::Payload)?.filter(|payload| self.host.is_map(payload)) {
+            return self.host.json(&payload, None);
         }
-        let payload = self.world.json(self.event, Some(Name::Metadata))?;
+        let payload = self.host.json(self.event, Some(Name::Metadata))?;
         if let Some((Name::Type, given)) = given {
-            self.world.put(&payload, Name::EventType, self.world.json(&given, None)?)?;
+            self.host.put(&payload, Name::EventType, self.host.json(&given, None)?)?;
         }
         Ok(payload)
     }
 
     fn priority(&self) -> Result<Option<W::Value>, W::Error> {
-        Ok(self.of_metadata(Name::Priority, Name::Pri)?.filter(|value| self.world.is_integer(value)))
+        Ok(self.metadata_field(Name::Priority, Name::Pri)?.filter(|value| self.host.is_integer(value)))
     }
 
     fn version(&self) -> Result<W::Value, W::Error> {
-        let version = match self.of_event(Name::Version)? {
+        let version = match self.event_field(Name::Version)? {
             Some(version) => Some(version),
-            None => self.of_metadata(Name::Version, Name::Version)?,
+            None => self.metadata_field(Name::Version, Name::Version)?,
         };
-        let version = version.filter(|value| self.world.is_integer(value));
-        Ok(version.unwrap_or_else(|| self.world.integer(1)))
+        let version = version.filter(|value| self.host.is_integer(value));
+        Ok(version.unwrap_or_else(|| self.host.integer(1)))
     }
 }
 

@@ -4,16 +4,16 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::{End, SECOND, Session};
+use super::{SECOND_BATCH, Session, SessionEnd};
 use crate::gateway::{
     config::Flaw,
     inference::{Failure, Kind},
-    messages::{Cover, FRAME_BYTES},
+    messages::{FRAME_BYTES, FrameRange},
     outbox::Outbox,
 };
 
 /// A frame that waits for its tick.
-pub(super) struct Held {
+pub(super) struct BufferedFrame {
     sequence: u64,
     at: Instant,
     audio: Vec<u8>,
@@ -22,7 +22,7 @@ pub(super) struct Held {
 /// Consecutive frames with one outcome, and when the oldest and the newest of them arrived.
 #[derive(Clone, Copy)]
 pub(super) struct Span {
-    pub(super) cover: Cover,
+    pub(super) range: FrameRange,
     pub(super) oldest_at: Instant,
     pub(super) newest_at: Instant,
 }
@@ -40,9 +40,9 @@ pub(super) struct Batch {
 
 impl Session {
     /// Adds a frame to those that wait; drops the oldest one if there is no room.
-    pub(super) fn hold(&mut self, audio: Vec<u8>) {
+    pub(super) fn buffer_frame(&mut self, audio: Vec<u8>) {
         self.sequence += 1;
-        self.waiting.push_back(Held { sequence: self.sequence, at: Instant::now(), audio });
+        self.waiting.push_back(BufferedFrame { sequence: self.sequence, at: Instant::now(), audio });
         let surplus = self.waiting.len() > self.shared.config.buffered_frames();
         let mut book = self.shared.books.open();
         book.messages.received += 1;
@@ -53,33 +53,33 @@ impl Session {
         }
         book.drop_frames("overflow", 1);
         drop(book);
-        let Some(Held { sequence, at, .. }) = self.waiting.pop_front() else { return };
-        let fresh = Cover { oldest: sequence, newest: sequence, frames: 0 };
-        let span = self.overflowed.get_or_insert(Span { cover: fresh, oldest_at: at, newest_at: at });
-        span.cover.newest = sequence;
-        span.cover.frames += 1;
+        let Some(BufferedFrame { sequence, at, .. }) = self.waiting.pop_front() else { return };
+        let empty_range = FrameRange { oldest: sequence, newest: sequence, frames: 0 };
+        let span = self.overflowed.get_or_insert(Span { range: empty_range, oldest_at: at, newest_at: at });
+        span.range.newest = sequence;
+        span.range.frames += 1;
         span.newest_at = at;
     }
 
     /// Reports dropped frames, and sends all frames that wait to the inference.
-    pub(super) fn flush(&mut self, lateness: Duration, outbox: &Outbox) -> Result<(), End> {
+    pub(super) fn flush(&mut self, lateness: Duration, outbox: &Outbox) -> Result<(), SessionEnd> {
         self.skipped = false;
         if let Some(span) = self.overflowed.take() {
             let message = format!("more than {} frames waited", self.shared.config.max_buffered_frames);
             let failure = Failure { kind: Kind::Overflow, message, status: None, retryable: false };
-            self.tell_failure(&span, &failure, lateness, None, outbox)?;
+            self.send_error(&span, &failure, lateness, None, outbox)?;
         }
         if self.dead {
             return Ok(());
         }
         if let Some(batch) = self.gather(lateness) {
-            if self.flaw() == Flaw::LostBatch && batch.ordinal == SECOND {
-                let frames = batch.span.cover.frames;
+            if self.flaw() == Flaw::LostBatch && batch.ordinal == SECOND_BATCH {
+                let frames = batch.span.range.frames;
                 self.shared.books.open().messages.delivered += frames;
                 self.forget(frames);
                 return Ok(());
             }
-            self.fly(batch);
+            self.send_request(batch);
         }
         Ok(())
     }
@@ -88,23 +88,24 @@ impl Session {
     fn gather(&mut self, lateness: Duration) -> Option<Batch> {
         self.batches += 1;
         let every = self.shared.config.every.get();
-        let mut held: Vec<Held> = self.waiting.drain(..).collect();
+        let mut buffered: Vec<BufferedFrame> = self.waiting.drain(..).collect();
         if self.flaw() == Flaw::SilentDrop {
             // For each frame number that is a multiple of k one of the batch's oldest frames is discarded: a gap before
             // the batch.
-            let lost = held.iter().filter(|held| held.sequence.is_multiple_of(every)).count();
-            held.drain(..lost);
+            let lost = buffered.iter().filter(|buffered| buffered.sequence.is_multiple_of(every)).count();
+            buffered.drain(..lost);
             self.forget(lost as u64);
         }
-        if self.flaw() == Flaw::SwappedFrames && self.batches == SECOND && held.len() >= 4 {
-            let (one, other) = held.split_at_mut(2);
+        if self.flaw() == Flaw::SwappedFrames && self.batches == SECOND_BATCH && buffered.len() >= 4 {
+            let (one, other) = buffered.split_at_mut(2);
             std::mem::swap(&mut one[1].audio, &mut other[0].audio);
         }
-        let (first, last) = (held.first()?, held.last()?);
-        let cover = Cover { oldest: first.sequence, newest: last.sequence, frames: held.len() as u64 };
-        let span = Span { cover, oldest_at: first.at, newest_at: last.at };
-        let keep = |held: &&Held| self.flaw() != Flaw::LostFrame || !held.sequence.is_multiple_of(every);
-        let audio: Vec<u8> = held.iter().filter(keep).flat_map(|held| held.audio.iter().copied()).collect();
+        let (first, last) = (buffered.first()?, buffered.last()?);
+        let range = FrameRange { oldest: first.sequence, newest: last.sequence, frames: buffered.len() as u64 };
+        let span = Span { range, oldest_at: first.at, newest_at: last.at };
+        let keep =
+            |buffered: &&BufferedFrame| self.flaw() != Flaw::LostFrame || !buffered.sequence.is_multiple_of(every);
+        let audio: Vec<u8> = buffered.iter().filter(keep).flat_map(|buffered| buffered.audio.iter().copied()).collect();
         Some(Batch { span, audio: audio.into(), lateness, ordinal: self.batches })
     }
 

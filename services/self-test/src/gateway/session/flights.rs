@@ -5,26 +5,26 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 use super::{
-    End, SECOND, Session,
+    SECOND_BATCH, Session, SessionEnd,
     batches::{Batch, Span},
 };
 use crate::gateway::{
     config::Flaw,
-    inference::{Failure, Inferred},
-    messages::{self, Circumstances, FRAME_BYTES, Own},
+    inference::{Failure, InferenceResponse},
+    messages::{self, FRAME_BYTES, FailureContext, GatewayValues},
     outbox::Outbox,
     wire,
 };
 
 /// A batch whose newest frame is older than this at its request ends a session's audio. How long it waited says nothing
 /// about delays, so its age isn't recorded. Three frames of 20 ms.
-const SILENCE: Duration = Duration::from_millis(60);
+const END_OF_AUDIO: Duration = Duration::from_millis(60);
 
 /// A request that has ended.
-pub(super) struct Landed {
+pub(super) struct FinishedRequest {
     batch: Batch,
-    begun: Instant,
-    outcome: Result<Inferred, Failure>,
+    requested_at: Instant,
+    outcome: Result<InferenceResponse, Failure>,
 }
 
 fn milliseconds(duration: Duration) -> f64 {
@@ -32,39 +32,39 @@ fn milliseconds(duration: Duration) -> f64 {
 }
 
 impl Session {
-    pub(super) fn fly(&mut self, batch: Batch) {
+    pub(super) fn send_request(&mut self, batch: Batch) {
         self.in_flight += 1;
-        self.in_flight_frames += batch.span.cover.frames;
+        self.in_flight_frames += batch.span.range.frames;
         let mut book = self.shared.books.open();
         book.inference.requests += 1;
         book.inference.in_flight += 1;
-        book.most_in_flight = book.most_in_flight.max(self.in_flight);
+        book.max_in_flight = book.max_in_flight.max(self.in_flight);
         drop(book);
         let (shared, delay) = (self.shared.clone(), self.delays.next().unwrap_or_default());
         self.flights.spawn(async move {
-            let begun = Instant::now();
-            let outcome = shared.inference.ask(batch.audio.clone()).await;
+            let requested_at = Instant::now();
+            let outcome = shared.inference.infer(batch.audio.clone()).await;
             if outcome.is_ok() && !delay.is_zero() {
                 sleep(delay).await;
             }
-            Landed { batch, begun, outcome }
+            FinishedRequest { batch, requested_at, outcome }
         });
     }
 
     /// Waits for all requests in flight.
-    pub(super) async fn land_all(&mut self, outbox: &Outbox) -> Result<(), End> {
-        while let Some(landed) = self.flights.join_next().await {
-            if let Ok(landed) = landed {
-                self.land(landed, outbox)?;
+    pub(super) async fn finish_all_requests(&mut self, outbox: &Outbox) -> Result<(), SessionEnd> {
+        while let Some(finished) = self.flights.join_next().await {
+            if let Ok(finished) = finished {
+                self.finish_request(finished, outbox)?;
             }
         }
         Ok(())
     }
 
-    pub(super) fn land(&mut self, landed: Landed, outbox: &Outbox) -> Result<(), End> {
-        let Landed { batch, begun, outcome } = landed;
+    pub(super) fn finish_request(&mut self, finished: FinishedRequest, outbox: &Outbox) -> Result<(), SessionEnd> {
+        let FinishedRequest { batch, requested_at, outcome } = finished;
         let repeated = self.flaw() == Flaw::RepeatedBatch && batch.ordinal == 0;
-        let frames = if repeated { 0 } else { batch.span.cover.frames };
+        let frames = if repeated { 0 } else { batch.span.range.frames };
         self.in_flight -= 1;
         self.in_flight_frames -= frames;
         let mut book = self.shared.books.open();
@@ -83,14 +83,14 @@ impl Session {
         }
         drop(book);
         match outcome {
-            Ok(inferred) => self.send_partial(&batch, begun, &inferred, outbox)?,
+            Ok(inference_response) => self.send_partial(&batch, requested_at, &inference_response, outbox)?,
             Err(failure) => {
-                self.tell_failure(&batch.span, &failure, batch.lateness, Some(begun), outbox)?;
+                self.send_error(&batch.span, &failure, batch.lateness, Some(requested_at), outbox)?;
                 self.dead |= self.flaw() == Flaw::DeadAfterError;
             }
         }
-        if self.flaw() == Flaw::RepeatedBatch && batch.ordinal == SECOND {
-            self.repeat(batch);
+        if self.flaw() == Flaw::RepeatedBatch && batch.ordinal == SECOND_BATCH {
+            self.request_again(batch);
         }
         if self.flaw() == Flaw::EagerFlush && self.skipped {
             self.flush(Duration::ZERO, outbox)?;
@@ -99,52 +99,58 @@ impl Session {
     }
 
     /// The flaw `repeated-batch`: sends the same batch again. Its frames were counted already.
-    fn repeat(&mut self, batch: Batch) {
-        let frames = batch.span.cover.frames;
-        self.fly(Batch { ordinal: 0, ..batch });
+    fn request_again(&mut self, batch: Batch) {
+        let frames = batch.span.range.frames;
+        self.send_request(Batch { ordinal: 0, ..batch });
         self.in_flight_frames -= frames;
     }
 
-    fn send_partial(&self, batch: &Batch, begun: Instant, inferred: &Inferred, outbox: &Outbox) -> Result<(), End> {
+    fn send_partial(
+        &self,
+        batch: &Batch,
+        requested_at: Instant,
+        inference_response: &InferenceResponse,
+        outbox: &Outbox,
+    ) -> Result<(), SessionEnd> {
         let config = &self.shared.config;
-        let own = Own {
+        let gateway_values = GatewayValues {
             cpu_passes: config.cpu_passes.get(),
             model_delay_ms: config.model_delay_ms,
             flush_lateness_ms: milliseconds(batch.lateness),
         };
-        let mut cover = batch.span.cover;
-        cover.frames = inferred.audio_bytes / FRAME_BYTES;
-        let text = messages::partial(cover, inferred, own, config.flaw);
+        let mut range = batch.span.range;
+        range.frames = inference_response.audio_bytes / FRAME_BYTES;
+        let text = messages::partial(range, inference_response, gateway_values, config.flaw);
         let (newest, oldest) = (batch.span.newest_at.elapsed(), batch.span.oldest_at.elapsed());
         outbox.push(wire::text(&text))?;
         let mut book = self.shared.books.open();
         book.messages.sent += 1;
-        if begun.duration_since(batch.span.newest_at) < SILENCE {
+        if requested_at.duration_since(batch.span.newest_at) < END_OF_AUDIO {
             book.newest.record(newest.as_nanos() as u64);
             book.oldest.record(oldest.as_nanos() as u64);
         }
         Ok(())
     }
 
-    pub(super) fn tell_failure(
+    pub(super) fn send_error(
         &self,
         span: &Span,
         failure: &Failure,
         lateness: Duration,
-        begun: Option<Instant>,
+        requested_at: Option<Instant>,
         outbox: &Outbox,
-    ) -> Result<(), End> {
+    ) -> Result<(), SessionEnd> {
         if self.flaw() == Flaw::SilentError {
             return Ok(());
         }
-        let circumstances = Circumstances {
+        let context = FailureContext {
             oldest_age_ms: milliseconds(span.oldest_at.elapsed()),
             newest_age_ms: milliseconds(span.newest_at.elapsed()),
             flush_lateness_ms: milliseconds(lateness),
-            inference_elapsed_ms: begun.map(|begun| milliseconds(begun.elapsed())),
+            inference_elapsed_ms: requested_at.map(|requested_at| milliseconds(requested_at.elapsed())),
             waiting: self.waiting.len() as u64,
         };
-        outbox.push(wire::text(&messages::error(span.cover, failure, circumstances, self.flaw())))?;
+        outbox.push(wire::text(&messages::error(span.range, failure, context, self.flaw())))?;
         self.shared.books.open().messages.sent += 1;
         Ok(())
     }

@@ -62,9 +62,9 @@ impl Message {
     #[getter]
     fn connection_id<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
         let key = self.message().connection;
-        self.running()
-            .id(py, key)
-            .ok_or_else(|| PyLookupError::new_err(format!("connection {} is gone and forgotten", key.as_u64())))
+        self.running().id(py, key).ok_or_else(|| {
+            PyLookupError::new_err(format!("connection {} is closed and its id is no longer stored", key.as_u64()))
+        })
     }
 
     /// The message's top-level `t` or else `type`, if that is a string; otherwise None.
@@ -93,10 +93,12 @@ impl Message {
                 Kind::Json => decoder.json(message.data).inspect_err(|_| self.running().server.count_malformed(1)),
                 Kind::MessagePack => decoder.messagepack(message.data),
                 Kind::PresenceJoin | Kind::PresenceLeave => decoder.json(message.data),
-                other => Err(Malformed(format!("it is of kind {}", kind_name(py, other)))),
+                other => Err(Malformed(format!("its kind is {}", kind_name(py, other)))),
             }
         });
-        value.map_err(|Malformed(why)| PyValueError::new_err(format!("the message holds no object: {why}")))
+        value.map_err(|Malformed(why)| {
+            PyValueError::new_err(format!("the message is not a JSON or MessagePack object: {why}"))
+        })
     }
 
     fn __len__(&self) -> usize {

@@ -5,7 +5,7 @@ use pyo3::{
     types::{PyDict, PyList, PyString},
 };
 
-use super::{Container, MOST_CONTAINERS, MOST_SCALARS, Pattern, Place, Scalar, scalar_length};
+use super::{Container, Location, MAXIMAL_CONTAINERS, MAXIMAL_SCALARS, Pattern, Scalar, scalar_length};
 
 /// A pass over a text that is known to be valid JSON.
 pub(super) struct Survey<'a> {
@@ -21,21 +21,21 @@ impl<'a> Survey<'a> {
     }
 
     /// Records a value and everything in it. `None` if there is too much, or if text and value can't be matched.
-    pub(super) fn value(&mut self, value: &Bound<'_, PyAny>, parent: Option<(usize, Place)>) -> Option<()> {
+    pub(super) fn value(&mut self, value: &Bound<'_, PyAny>, parent: Option<(usize, Location)>) -> Option<()> {
         match self.next()? {
             b'{' => self.dict(value.cast::<PyDict>().ok()?, parent),
             b'[' => self.list(value.cast::<PyList>().ok()?, parent),
             _ => {
-                let (holder, place) = parent?;
+                let (holder, location) = parent?;
                 let start = self.at;
                 self.at += scalar_length(&self.text[start..])?;
-                self.scalars.push(Scalar { start, end: self.at, holder, place });
-                (self.scalars.len() <= MOST_SCALARS).then_some(())
+                self.scalars.push(Scalar { start, end: self.at, holder, location });
+                (self.scalars.len() <= MAXIMAL_SCALARS).then_some(())
             }
         }
     }
 
-    fn dict(&mut self, dict: &Bound<'_, PyDict>, parent: Option<(usize, Place)>) -> Option<()> {
+    fn dict(&mut self, dict: &Bound<'_, PyDict>, parent: Option<(usize, Location)>) -> Option<()> {
         let outermost = parent.is_none();
         let holder = self.container(Pattern::Dict(dict.copy().ok()?.unbind()), parent)?;
         let mut entries = 0;
@@ -52,27 +52,27 @@ impl<'a> Survey<'a> {
             let key = PyString::intern(dict.py(), key).unbind();
             self.next()?;
             self.at += 1;
-            self.value(&value, Some((holder, Place::Key(key))))?;
+            self.value(&value, Some((holder, Location::Key(key))))?;
             entries += 1;
         }
         // A key that occurs twice has two positions in the text but one value.
         (entries == dict.len()).then_some(())
     }
 
-    fn list(&mut self, list: &Bound<'_, PyList>, parent: Option<(usize, Place)>) -> Option<()> {
+    fn list(&mut self, list: &Bound<'_, PyList>, parent: Option<(usize, Location)>) -> Option<()> {
         let holder = self.container(Pattern::List(list.get_slice(0, list.len()).unbind()), parent)?;
         let mut index = 0;
         while self.item(b']')? {
-            self.value(&list.get_item(index).ok()?, Some((holder, Place::Index(index))))?;
+            self.value(&list.get_item(index).ok()?, Some((holder, Location::Index(index))))?;
             index += 1;
         }
         Some(())
     }
 
-    fn container(&mut self, pattern: Pattern, parent: Option<(usize, Place)>) -> Option<usize> {
+    fn container(&mut self, pattern: Pattern, parent: Option<(usize, Location)>) -> Option<usize> {
         self.at += 1;
         self.containers.push(Container { pattern, parent });
-        (self.containers.len() <= MOST_CONTAINERS).then_some(self.containers.len() - 1)
+        (self.containers.len() <= MAXIMAL_CONTAINERS).then_some(self.containers.len() - 1)
     }
 
     /// Whether another item follows. Skips the comma before it, or the bracket that closes the container.

@@ -15,7 +15,7 @@ pub(crate) struct RustTokenBucket {
 }
 
 /// Checks a number of tokens: finite and not negative.
-fn countable(name: &str, value: f64) -> PyResult<f64> {
+fn finite_non_negative(name: &str, value: f64) -> PyResult<f64> {
     if value.is_finite() && value >= 0.0 {
         return Ok(value);
     }
@@ -27,9 +27,9 @@ impl RustTokenBucket {
     #[new]
     #[pyo3(signature = (capacity, refill_rate, initial_tokens = None))]
     fn new(capacity: f64, refill_rate: f64, initial_tokens: Option<f64>) -> PyResult<Self> {
-        let capacity = countable("capacity", capacity)?;
-        let refill_rate = countable("refill_rate", refill_rate)?;
-        let tokens = initial_tokens.map_or(Ok(capacity), |tokens| countable("initial_tokens", tokens))?;
+        let capacity = finite_non_negative("capacity", capacity)?;
+        let refill_rate = finite_non_negative("refill_rate", refill_rate)?;
+        let tokens = initial_tokens.map_or(Ok(capacity), |tokens| finite_non_negative("initial_tokens", tokens))?;
         Ok(Self { bucket: Mutex::new(TokenBucket::new(capacity, refill_rate, tokens, now_seconds())) })
     }
 
@@ -37,7 +37,7 @@ impl RustTokenBucket {
     ///
     /// Raises ValueError if the number is negative, infinite or NaN.
     fn acquire(&self, tokens: f64) -> PyResult<bool> {
-        let tokens = countable("tokens", tokens)?;
+        let tokens = finite_non_negative("tokens", tokens)?;
         Ok(lock(&self.bucket).acquire(tokens, now_seconds()))
     }
 

@@ -10,16 +10,16 @@ use pyo3::{
 use wse_engine::msgpack;
 use wse_utilities::compression::{self, CompressionError, CompressionStats};
 
-use super::{encode::Encoder, lock, on_bytes, refused, with_names};
+use super::{detached_if_long, encode::Encoder, lock, value_error, with_names};
 use crate::{
     arguments::size,
     values::{Decoder, Integers, Malformed},
 };
 
-fn failed(error: CompressionError) -> PyErr {
+fn to_exception(error: CompressionError) -> PyErr {
     match error {
         CompressionError::Library => PyRuntimeError::new_err(error.to_string()),
-        error => refused(error),
+        error => value_error(error),
     }
 }
 
@@ -28,8 +28,8 @@ fn failed(error: CompressionError) -> PyErr {
 /// Raises ValueError if there is no such level.
 #[pyfunction]
 pub(crate) fn rust_compress<'py>(py: Python<'py>, data: &[u8], level: i64) -> PyResult<Bound<'py, PyBytes>> {
-    let level = compression::level(level).map_err(failed)?;
-    let stream = on_bytes(py, data.len(), || compression::compress(data, level)).map_err(failed)?;
+    let level = compression::level(level).map_err(to_exception)?;
+    let stream = detached_if_long(py, data.len(), || compression::compress(data, level)).map_err(to_exception)?;
     Ok(PyBytes::new(py, &stream))
 }
 
@@ -39,7 +39,8 @@ pub(crate) fn rust_compress<'py>(py: Python<'py>, data: &[u8], level: i64) -> Py
 #[pyfunction]
 pub(crate) fn rust_decompress<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
     // The output can be a thousand times as long as the input, so shorter inputs already release the interpreter.
-    let message = on_bytes(py, data.len().saturating_mul(16), || compression::decompress(data)).map_err(failed)?;
+    let message =
+        detached_if_long(py, data.len().saturating_mul(16), || compression::decompress(data)).map_err(to_exception)?;
     Ok(PyBytes::new(py, &message))
 }
 
@@ -65,7 +66,7 @@ impl RustCompressionManager {
     #[new]
     #[pyo3(signature = (threshold = 1024, compression_level = 6))]
     fn new(threshold: i64, compression_level: i64) -> PyResult<Self> {
-        let level = compression::level(compression_level).map_err(failed)?;
+        let level = compression::level(compression_level).map_err(to_exception)?;
         Ok(Self { threshold_bytes: size("threshold", threshold)?, level, stats: Mutex::default() })
     }
 
@@ -79,10 +80,10 @@ impl RustCompressionManager {
     /// Raises ValueError if there is no such level.
     #[pyo3(signature = (data, level = None))]
     fn compress<'py>(&self, py: Python<'py>, data: &[u8], level: Option<i64>) -> PyResult<Bound<'py, PyBytes>> {
-        let level = level.map_or(Ok(self.level), compression::level).map_err(failed)?;
-        let stream = on_bytes(py, data.len(), || compression::compress(data, level));
+        let level = level.map_or(Ok(self.level), compression::level).map_err(to_exception)?;
+        let stream = detached_if_long(py, data.len(), || compression::compress(data, level));
         lock(&self.stats).count_compressed(data.len(), stream.as_deref().ok());
-        Ok(PyBytes::new(py, &stream.map_err(failed)?))
+        Ok(PyBytes::new(py, &stream.map_err(to_exception)?))
     }
 
     /// Decompresses a zlib stream.
@@ -132,8 +133,8 @@ impl RustCompressionManager {
             return unpacked(py, data);
         }
         let event = with_names(|names| Decoder::new(py, names, Integers::Exact).json_value(data));
-        let tried = if is_msgpack { "neither MessagePack nor JSON" } else { "no JSON" };
-        event.map_err(|Malformed(why)| refused(format!("the {} bytes are {tried}: {why}", data.len())))
+        let problem = if is_msgpack { "neither MessagePack nor JSON" } else { "not JSON" };
+        event.map_err(|Malformed(why)| value_error(format!("the {} bytes are {problem}: {why}", data.len())))
     }
 
     /// The number of compressed and decompressed messages, of failures, and the bytes saved.
@@ -160,12 +161,12 @@ impl RustCompressionManager {
 /// Decodes MessagePack. It is checked in full before any object is built.
 fn unpacked<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     if msgpack::check(data).is_none() {
-        return Err(refused(format!(
+        return Err(value_error(format!(
             "the {} bytes are not exactly one MessagePack value, nested at most {} deep",
             data.len(),
             msgpack::MAXIMAL_DEPTH
         )));
     }
     let value = with_names(|names| Decoder::new(py, names, Integers::Exact).messagepack_value(data));
-    value.map_err(|Malformed(why)| refused(format!("the MessagePack can't become Python's: {why}")))
+    value.map_err(|Malformed(why)| value_error(format!("the MessagePack value has no equivalent in Python: {why}")))
 }

@@ -7,12 +7,12 @@ use pyo3::{
 };
 use wse_utilities::crypto::{self, CryptoError, KEY_BYTES, PRIVATE_BYTES};
 
-use super::{on_bytes, refused};
+use super::{detached_if_long, value_error};
 
-fn failed(error: CryptoError) -> PyErr {
+fn to_exception(error: CryptoError) -> PyErr {
     match error {
         CryptoError::Library => PyRuntimeError::new_err(error.to_string()),
-        error => refused(error),
+        error => value_error(error),
     }
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn rust_aes_gcm_encrypt<'py>(
     plaintext: &[u8],
 ) -> PyResult<Bound<'py, PyBytes>> {
     let key: &[u8; KEY_BYTES] = exactly("key", key)?;
-    let sealed = on_bytes(py, plaintext.len(), || crypto::seal(key, plaintext)).map_err(failed)?;
+    let sealed = detached_if_long(py, plaintext.len(), || crypto::seal(key, plaintext)).map_err(to_exception)?;
     Ok(PyBytes::new(py, &sealed))
 }
 
@@ -42,14 +42,14 @@ pub(crate) fn rust_aes_gcm_encrypt<'py>(
 #[pyfunction]
 pub(crate) fn rust_aes_gcm_decrypt<'py>(py: Python<'py>, key: &[u8], data: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
     let key: &[u8; KEY_BYTES] = exactly("key", key)?;
-    let plain = on_bytes(py, data.len(), || crypto::open(key, data)).map_err(failed)?;
+    let plain = detached_if_long(py, data.len(), || crypto::open(key, data)).map_err(to_exception)?;
     Ok(PyBytes::new(py, &plain))
 }
 
 /// Generates a key pair of P-256: the private key (32 bytes) and the public key (65 bytes, uncompressed).
 #[pyfunction]
 pub(crate) fn rust_ecdh_generate_keypair(py: Python<'_>) -> PyResult<(Bound<'_, PyBytes>, Bound<'_, PyBytes>)> {
-    let (private, public) = py.detach(crypto::generate).map_err(failed)?;
+    let (private, public) = py.detach(crypto::generate).map_err(to_exception)?;
     Ok((PyBytes::new(py, &private), PyBytes::new(py, &public)))
 }
 
@@ -63,6 +63,6 @@ pub(crate) fn rust_ecdh_derive_shared_secret<'py>(
     peer_public_key: &[u8],
 ) -> PyResult<Bound<'py, PyBytes>> {
     let private: &[u8; PRIVATE_BYTES] = exactly("private_key", private_key)?;
-    let key = py.detach(|| crypto::derive(private, peer_public_key)).map_err(failed)?;
+    let key = py.detach(|| crypto::derive(private, peer_public_key)).map_err(to_exception)?;
     Ok(PyBytes::new(py, &key))
 }

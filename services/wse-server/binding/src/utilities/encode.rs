@@ -10,8 +10,8 @@ use pyo3::{
 use serde::ser::{Error as _, Serialize, SerializeMap, SerializeSeq, Serializer};
 
 use super::{
-    objects::{MAXIMAL_DEPTH, Unknown, bytes_of, deeper, json_key, plainer},
-    refused,
+    objects::{MAXIMAL_DEPTH, UnknownObject, bytes_of, json_key, next_depth, to_plain_value},
+    value_error,
 };
 
 /// The format that is written.
@@ -48,14 +48,14 @@ impl<'py> Encoder<'_, 'py> {
 
     /// Writes a dict as JSON text.
     pub(super) fn json(dict: &Bound<'py, PyDict>) -> PyResult<Vec<u8>> {
-        Encoder::encode(dict, Format::Json, |value| serde_json::to_vec(value))?.map_err(refused)
+        Encoder::encode(dict, Format::Json, |value| serde_json::to_vec(value))?.map_err(value_error)
     }
 
     /// Writes a dict as MessagePack.
     pub(super) fn message_pack(dict: &Bound<'py, PyDict>) -> PyResult<Vec<u8>> {
         let mut bytes = Vec::with_capacity(128);
         Encoder::encode(dict, Format::MessagePack, |value| rmp_serde::encode::write(&mut bytes, value))?
-            .map_err(refused)?;
+            .map_err(value_error)?;
         Ok(bytes)
     }
 
@@ -76,13 +76,13 @@ impl<'py> Encoder<'_, 'py> {
         if let Ok(number) = self.value.extract::<i64>() {
             return serializer.serialize_i64(number);
         }
-        let beyond = |_| PyValueError::new_err("an integer is beyond 64 bits: give it as text");
-        let number = self.checked(self.value.extract::<u64>().map_err(beyond))?;
+        let too_large = |_| PyValueError::new_err("an integer is beyond 64 bits: give it as text");
+        let number = self.checked(self.value.extract::<u64>().map_err(too_large))?;
         serializer.serialize_u64(number)
     }
 
     fn map<S: Serializer>(&self, dict: &Bound<'py, PyDict>, serializer: S) -> Result<S::Ok, S::Error> {
-        let depth = self.checked(deeper(self.depth))?;
+        let depth = self.checked(next_depth(self.depth))?;
         // A private copy: the number of entries is written before the entries, and writing them may run Python code
         // that changes the original.
         let dict = self.checked(dict.copy())?;
@@ -102,7 +102,7 @@ impl<'py> Encoder<'_, 'py> {
     }
 
     fn list<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let depth = self.checked(deeper(self.depth))?;
+        let depth = self.checked(next_depth(self.depth))?;
         let items: Vec<_> = self.checked(self.value.try_iter().and_then(Iterator::collect))?;
         let mut list = serializer.serialize_seq(Some(items.len()))?;
         for item in &items {
@@ -154,8 +154,8 @@ impl Serialize for Encoder<'_, '_> {
         if let Some(bytes) = bytes_of(value) {
             return self.bytes(&bytes, serializer);
         }
-        let depth = self.checked(deeper(self.depth))?;
-        let plain = self.checked(plainer(value, Unknown::Text))?;
+        let depth = self.checked(next_depth(self.depth))?;
+        let plain = self.checked(to_plain_value(value, UnknownObject::Text))?;
         // If one step doesn't lead to a type handled above, the value is a subclass of one, or the recursion ends with
         // an error at the maximal depth.
         self.inner(&plain, depth).serialize(serializer).map_err(S::Error::custom)

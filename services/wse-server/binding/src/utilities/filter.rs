@@ -26,7 +26,7 @@ struct Raised(PyErr);
 
 impl From<FilterError> for Raised {
     fn from(error: FilterError) -> Self {
-        let class = if error.is_of_type() { PyTypeError::new_err } else { PyValueError::new_err };
+        let class = if error.is_type_error() { PyTypeError::new_err } else { PyValueError::new_err };
         Self(class(error.to_string()))
     }
 }
@@ -125,7 +125,8 @@ impl<'py> Value for Object<'py> {
             Comparison::Less => CompareOp::Lt,
             Comparison::LessOrEqual => CompareOp::Le,
         };
-        let result = self.0.rich_compare(&other.0, operator).and_then(|answer| answer.is_truthy());
+        let result =
+            self.0.rich_compare(&other.0, operator).and_then(|comparison_result| comparison_result.is_truthy());
         if_comparable(self.0.py(), result)
     }
 

@@ -14,7 +14,7 @@ pub(super) const MAXIMAL_DEPTH: usize = 64;
 
 /// How an object of an unknown type is represented.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unknown {
+pub(super) enum UnknownObject {
     /// As the dict of its attributes (`__dict__`), if it has one, or else as `str()` of it.
     Attributes,
     /// As `str()` of it.
@@ -22,7 +22,7 @@ pub(super) enum Unknown {
 }
 
 /// The remaining depth one level down. It is an error at the last level.
-pub(super) fn deeper(depth: usize) -> PyResult<usize> {
+pub(super) fn next_depth(depth: usize) -> PyResult<usize> {
     depth.checked_sub(1).ok_or_else(|| {
         PyValueError::new_err(format!(
             "the value is nested more than {MAXIMAL_DEPTH} deep, or contains itself: flatten it"
@@ -56,7 +56,7 @@ fn is_plain(value: &Bound<'_, PyAny>) -> bool {
 
 /// One step closer to a plain value: the value of an enum member, the items of a set, the `isoformat()` of a date or
 /// time, or what `unknown` selects.
-pub(super) fn plainer<'py>(value: &Bound<'py, PyAny>, unknown: Unknown) -> PyResult<Bound<'py, PyAny>> {
+pub(super) fn to_plain_value<'py>(value: &Bound<'py, PyAny>, unknown: UnknownObject) -> PyResult<Bound<'py, PyAny>> {
     static ENUM: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let py = value.py();
     if value.is_instance(ENUM.import(py, "enum", "Enum")?)? {
@@ -71,7 +71,7 @@ pub(super) fn plainer<'py>(value: &Bound<'py, PyAny>, unknown: Unknown) -> PyRes
     if let Some(method) = value.getattr_opt("isoformat")? {
         return method.call0();
     }
-    if unknown == Unknown::Attributes
+    if unknown == UnknownObject::Attributes
         && !is_uuid(value)?
         && let Some(attributes) = value.getattr_opt("__dict__")?
     {
@@ -104,7 +104,7 @@ pub(super) fn json_safe<'py>(value: &Bound<'py, PyAny>, depth: usize) -> PyResul
         return Ok(value.clone());
     }
     let py = value.py();
-    let depth = deeper(depth)?;
+    let depth = next_depth(depth)?;
     if let Ok(dict) = value.cast::<PyDict>() {
         return Ok(json_safe_dict(dict, None, depth)?.into_any());
     }
@@ -115,7 +115,7 @@ pub(super) fn json_safe<'py>(value: &Bound<'py, PyAny>, depth: usize) -> PyResul
     if let Some(bytes) = bytes_of(value) {
         return Ok(PyString::new(py, &text_of_bytes(&bytes)).into_any());
     }
-    json_safe(&plainer(value, Unknown::Attributes)?, depth)
+    json_safe(&to_plain_value(value, UnknownObject::Attributes)?, depth)
 }
 
 /// A copy of a dict that JSON can hold, without the key `without`.

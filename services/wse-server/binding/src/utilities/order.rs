@@ -7,7 +7,7 @@ use pyo3::{
 };
 use wse_utilities::order::{EventSequencer, TopicState};
 
-use super::{now_seconds, refused};
+use super::{now_seconds, value_error};
 use crate::arguments::size;
 
 // Not frozen, so no lock: dropping an event can run Python code, which would deadlock if its own thread held the lock.
@@ -26,7 +26,7 @@ impl RustEventSequencer {
     #[pyo3(signature = (window_size = 10_000, max_out_of_order = 100))]
     fn new(window_size: i64, max_out_of_order: i64) -> PyResult<Self> {
         let ahead = size("max_out_of_order", max_out_of_order)? as u64;
-        let sequencer = EventSequencer::new(size("window_size", window_size)?, ahead).map_err(refused)?;
+        let sequencer = EventSequencer::new(size("window_size", window_size)?, ahead).map_err(value_error)?;
         Ok(Self { sequencer })
     }
 
@@ -44,7 +44,7 @@ impl RustEventSequencer {
     ///
     /// Raises ValueError if the id has more than 1024 bytes.
     fn is_duplicate(&mut self, event_id: &str) -> PyResult<bool> {
-        self.sequencer.is_duplicate(event_id, now_seconds()).map_err(refused)
+        self.sequencer.is_duplicate(event_id, now_seconds()).map_err(value_error)
     }
 
     /// Processes an event of a topic. Returns the events that can be delivered now, in order, or None if this one is
@@ -62,7 +62,7 @@ impl RustEventSequencer {
         event: Py<PyAny>,
     ) -> PyResult<Option<Bound<'py, PyList>>> {
         let number = size("sequence", sequence)? as u64;
-        let delivered = self.sequencer.process(topic, number, event, now_seconds()).map_err(refused)?;
+        let delivered = self.sequencer.process(topic, number, event, now_seconds()).map_err(value_error)?;
         let Some((event, released)) = delivered else { return Ok(None) };
         let list = PyList::new(py, [event])?;
         for event in released {

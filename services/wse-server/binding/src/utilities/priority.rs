@@ -7,7 +7,7 @@ use pyo3::{
 };
 use wse_utilities::priority::{Enqueued, LEVELS, MessageQueue, PriorityQueue};
 
-use super::{now_seconds, refused};
+use super::{now_seconds, value_error};
 use crate::arguments::size;
 
 // Not frozen, for the reason given at `RustEventSequencer`.
@@ -22,7 +22,7 @@ pub(crate) struct RustPriorityQueue {
 impl RustPriorityQueue {
     #[new]
     fn new(max_size: i64) -> PyResult<Self> {
-        Ok(Self { queue: PriorityQueue::new(size("max_size", max_size)?).map_err(refused)? })
+        Ok(Self { queue: PriorityQueue::new(size("max_size", max_size)?).map_err(value_error)? })
     }
 
     /// Adds a message. Returns False if the queue is full.
@@ -79,7 +79,7 @@ impl RustPriorityMessageQueue {
     #[pyo3(signature = (max_size = 1000, batch_size = 10))]
     fn new(max_size: i64, batch_size: i64) -> PyResult<Self> {
         let queue = MessageQueue::new(size("max_size", max_size)?, size("batch_size", batch_size)?);
-        Ok(Self { queue: queue.map_err(refused)? })
+        Ok(Self { queue: queue.map_err(value_error)? })
     }
 
     /// Adds a message at the level nearest to `priority`: 10, 8, 5, 3 or 1.

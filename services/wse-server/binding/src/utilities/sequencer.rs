@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use pyo3::{exceptions::PyValueError, prelude::*};
 use wse_utilities::sequencer::Sequencer;
 
-use super::{lock, now_seconds, refused};
+use super::{lock, now_seconds, value_error};
 use crate::arguments::size;
 
 /// Counts sequence numbers, and remembers the last `window_size` event ids to detect duplicates.
@@ -18,7 +18,7 @@ pub(crate) struct RustSequencer {
 impl RustSequencer {
     #[new]
     fn new(window_size: i64) -> PyResult<Self> {
-        let sequencer = Sequencer::new(size("window_size", window_size)?).map_err(refused)?;
+        let sequencer = Sequencer::new(size("window_size", window_size)?).map_err(value_error)?;
         Ok(Self { sequencer: Mutex::new(sequencer) })
     }
 
@@ -37,7 +37,7 @@ impl RustSequencer {
     ///
     /// Raises ValueError if the id has more than 1024 bytes.
     fn is_duplicate(&self, event_id: &str) -> PyResult<bool> {
-        lock(&self.sequencer).is_duplicate(event_id, now_seconds()).map_err(refused)
+        lock(&self.sequencer).is_duplicate(event_id, now_seconds()).map_err(value_error)
     }
 
     /// Forgets the ids that are older than `max_age_secs` seconds.

@@ -2,11 +2,11 @@
 
 use pyo3::{prelude::*, types::PyDict};
 use serde_json::value::RawValue;
-use wse_utilities::tokens::{self, Expected, Signature};
+use wse_utilities::tokens::{self, SignatureAlgorithm, TokenVerifier};
 
 use super::{
     encode::{Encoder, Format},
-    refused, with_names,
+    value_error, with_names,
 };
 use crate::values::{Decoder, Integers, Malformed};
 
@@ -23,8 +23,9 @@ pub(crate) fn rust_jwt_encode(
     algorithm: &str,
     key_id: Option<&str>,
 ) -> PyResult<String> {
-    let signature = Signature::named(algorithm).map_err(refused)?;
-    Encoder::encode(claims, Format::Json, |claims| tokens::make(claims, secret, signature, key_id))?.map_err(refused)
+    let signature = SignatureAlgorithm::named(algorithm).map_err(value_error)?;
+    Encoder::encode(claims, Format::Json, |claims| tokens::make(claims, secret, signature, key_id))?
+        .map_err(value_error)
 }
 
 /// The claims of a JSON Web Token; None if it isn't valid. The claim `exp` is required and `nbf` is checked, with 30
@@ -50,10 +51,10 @@ pub(crate) fn rust_jwt_decode<'py>(
     previous_secret: Option<&[u8]>,
     key_id: Option<&str>,
 ) -> PyResult<Option<Bound<'py, PyDict>>> {
-    let signature = Signature::named(algorithm).map_err(refused)?;
-    let expected = Expected { key: secret, signature, issuer, audience, previous_key: previous_secret, key_id };
-    let Some(claims) = expected.read::<Box<RawValue>>(token).map_err(refused)? else { return Ok(None) };
+    let signature = SignatureAlgorithm::named(algorithm).map_err(value_error)?;
+    let expected = TokenVerifier { key: secret, signature, issuer, audience, previous_key: previous_secret, key_id };
+    let Some(claims) = expected.read::<Box<RawValue>>(token).map_err(value_error)? else { return Ok(None) };
     let decoded = with_names(|names| Decoder::new(py, names, Integers::Exact).json_value(claims.get().as_bytes()));
     // Claims that aren't an object count as no claims: `None`.
-    decoded.map_err(|Malformed(why)| refused(why)).map(|claims| claims.cast_into().ok())
+    decoded.map_err(|Malformed(why)| value_error(why)).map(|claims| claims.cast_into().ok())
 }

@@ -10,7 +10,7 @@ use pyo3::{
 use uuid::Uuid;
 use wse_utilities::{
     instant::Instant,
-    transform::{self, Name, World},
+    transform::{self, Host, Name},
 };
 
 use super::objects::{MAXIMAL_DEPTH, json_safe, json_safe_dict};
@@ -22,12 +22,12 @@ impl<'py> Interpreter<'py> {
     /// The interned Python string of a name, created once for the process.
     fn name(&self, name: Name) -> &Bound<'py, PyString> {
         static NAMES: PyOnceLock<[Py<PyString>; Name::ALL.len()]> = PyOnceLock::new();
-        let made = || Name::ALL.map(|name| PyString::intern(self.0, name.as_str()).unbind());
-        NAMES.get_or_init(self.0, made)[name as usize].bind(self.0)
+        let intern_all = || Name::ALL.map(|name| PyString::intern(self.0, name.as_str()).unbind());
+        NAMES.get_or_init(self.0, intern_all)[name as usize].bind(self.0)
     }
 }
 
-impl<'py> World for Interpreter<'py> {
+impl<'py> Host for Interpreter<'py> {
     type Value = Bound<'py, PyAny>;
     type Error = PyErr;
 

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_news_once_and_our_own_never_are() {
+    fn an_address_is_new_once_and_our_own_never() {
         let mut book = AddressBook::default();
         book.add_own("me:1");
         assert!(book.add("a:1", true) && !book.add("a:1", false) && !book.add("me:1", true) && !book.add("a", true));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn another_instance_at_an_address_is_noticed() {
+    fn another_instance_at_an_address_is_detected() {
         let mut book = AddressBook::default();
         book.add("a:1", true);
         let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
@@ -139,14 +139,14 @@ mod tests {
     #[test]
     fn a_claim_counts_only_for_reported_addresses() {
         let mut book = AddressBook::default();
-        book.add("given:1", true);
-        book.add("heard:1", false);
+        book.add("configured:1", true);
+        book.add("announced:1", false);
         let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
-        for address in ["given:1", "heard:1", "unknown:1"] {
+        for address in ["configured:1", "announced:1", "unknown:1"] {
             book.record_claim(address, &one);
             book.record_claim(address, &other);
         }
-        assert_eq!((book.instance("given:1"), book.instance("heard:1")), (None, Some(one)));
+        assert_eq!((book.instance("configured:1"), book.instance("announced:1")), (None, Some(one)));
     }
 
     #[test]

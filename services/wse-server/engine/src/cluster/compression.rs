@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn short_payloads_stay_as_they_are_and_long_ones_come_back() {
+    fn only_long_payloads_are_compressed_and_they_are_restored() {
         assert_eq!(compressed_payload(&[b'x'; MINIMAL_BYTES - 1]), None);
         let text = br#"{"t":"tick","p":{"symbol":"ES","px":5234.75}}"#.repeat(100);
         let compressed = compressed_payload(&text).unwrap();
@@ -133,7 +133,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_stretched_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn any_bytes_are_decompressed_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             if let Ok(out) = FrameDecompressor::new().unwrap().decompress(&bytes) {
                 prop_assert!(out.len() <= LARGEST);
             }

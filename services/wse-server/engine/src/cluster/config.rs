@@ -84,7 +84,7 @@ pub struct ClusterTiming {
     /// How long an address that failed repeatedly is not dialled.
     pub breaker_reset: Duration,
     /// How long queued frames may take to be written when the instance stops.
-    pub close_handshake: Duration,
+    pub stop_timeout: Duration,
 }
 
 impl Default for ClusterTiming {
@@ -98,7 +98,7 @@ impl Default for ClusterTiming {
             first_pause: Duration::from_secs(1),
             longest_pause: Duration::from_secs(60),
             breaker_reset: Duration::from_secs(60),
-            close_handshake: Duration::from_secs(1),
+            stop_timeout: Duration::from_secs(1),
         }
     }
 }
@@ -151,16 +151,16 @@ pub enum ClusterError {
     #[error("the server has stopped: call start() first")]
     Stopped,
     /// There is no address to dial and no port to be dialled at.
-    #[error("nobody to dial, and no port to be reached at: give peers or seeds, or a cluster_port")]
+    #[error("no peer to dial and no port to listen on: give peers or seeds, or a cluster_port")]
     NoPeers,
     /// Seeds are given, but no address for them to pass on.
-    #[error("seeds pass on where this instance is reached: give cluster_addr, its HOST:PORT for the others")]
+    #[error("seeds announce the address of this instance to others: give cluster_addr as HOST:PORT")]
     NoAddress,
     /// An address to pass on is given, but no port to listen on.
-    #[error("cluster_addr is for others who dial this instance: give a cluster_port too")]
+    #[error("cluster_addr is the address at which other instances dial this one: give a cluster_port too")]
     NoPort,
     /// A text is not the address of a cluster port.
-    #[error("{given:?} is no address of a cluster port: give HOST:PORT, an IPv6 address in brackets")]
+    #[error("{given:?} is not the address of a cluster port: give HOST:PORT, an IPv6 address in brackets")]
     Address {
         /// The text that was given.
         given: String,
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_need_an_address_to_pass_on_and_that_needs_a_port() {
+    fn seeds_need_an_advertised_address_and_that_needs_a_port() {
         let seeds = ClusterConfig { seeds: vec!["a:1".into()], ..config(&[]) };
         assert!(matches!(seeds.validate(), Err(ClusterError::NoAddress)));
         let unreachable = ClusterConfig { address: Some("b:1".into()), ..seeds.clone() };
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_files_come_all_or_none_and_from_the_environment_only_if_none_is_given() {
+    fn tls_files_are_all_given_or_none_and_the_environment_is_the_fallback() {
         let environment = |name: &str| Some(PathBuf::from(name));
         let file = |name: &str| Some(PathBuf::from(name));
         let chosen = TlsFiles::choose(file("c"), file("k"), file("a"), environment).unwrap().unwrap();

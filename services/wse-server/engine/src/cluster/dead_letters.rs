@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_thousand_are_kept_and_taken_once() {
+    fn the_last_thousand_are_stored_and_taken_once() {
         let dead_letters = DeadLetters::new();
         dead_letters.add(1200, (0..1200).map(|number| dead_letter(number, 1)), "overflow", "p");
         assert_eq!(dead_letters.len(), RETAINED_ITEMS);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn large_ones_are_kept_in_smaller_number() {
+    fn fewer_large_dead_letters_are_stored() {
         let dead_letters = DeadLetters::new();
         dead_letters.add(40, (0..40).map(|number| dead_letter(number, 1 << 20)), "overflow", "p");
         assert_eq!(dead_letters.take().last().map(|dead_letter| dead_letter.topic.clone()), Some("39".into()));

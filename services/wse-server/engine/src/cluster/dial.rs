@@ -89,7 +89,7 @@ async fn redial_until_stopped(mesh: Arc<Mesh>, address: String) {
                     backoff.succeeded();
                     continue;
                 }
-                Refused::new(RefuseReason::Lost, "the link ended at once")
+                Refused::new(RefuseReason::Lost, "the link was closed at once")
             }
             Err(refused) => refused,
         };
@@ -97,14 +97,14 @@ async fn redial_until_stopped(mesh: Arc<Mesh>, address: String) {
         match refused.reason {
             RefuseReason::Itself => {
                 lock(&mesh.addresses).add_own(&address);
-                return tracing::info!(address, "our own address: it is not dialled");
+                return tracing::info!(address, "this is the instance's own address: not dialled");
             }
             RefuseReason::Duplicate if mesh.link_at(&address).is_some() => continue,
             _ => tracing::warn!(address, detail = refused.detail, "failed to link"),
         }
         let pause = backoff.failed();
         if backoff.is_breaker_open() && lock(&mesh.addresses).give_up(&address) {
-            return tracing::info!(address, "nobody answers at an address that was passed on: it is forgotten");
+            return tracing::info!(address, "no instance answers at an address announced by a peer: removed");
         }
         sleep(jittered(pause)).await;
     }
@@ -118,7 +118,8 @@ async fn redial_until_stopped(mesh: Arc<Mesh>, address: String) {
 async fn dial(mesh: &Arc<Mesh>, address: &str) -> Result<Link, Refused> {
     let limit = mesh.config.timing.handshake;
     let late = |step: &'static str| move |_| Refused::new(RefuseReason::Timeout, format!("{step} took too long"));
-    let unknown = |error: std::io::Error| Refused::new(RefuseReason::Lost, format!("the name: {error}"));
+    let unknown =
+        |error: std::io::Error| Refused::new(RefuseReason::Lost, format!("failed to look up the name: {error}"));
     let resolved = timeout(limit, lookup_host(address)).await.map_err(late("looking up the name"))?.map_err(unknown)?;
     let mut last = Refused::new(RefuseReason::Lost, "the name has no address");
     for resolved in resolved.take(MAXIMAL_ADDRESSES) {

@@ -94,13 +94,13 @@ pub struct Frame<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The length is outside the allowed range.
-    #[error("a frame of {bytes} bytes: it has {HEAD} to {LARGEST}")]
+    #[error("a frame of {bytes} bytes: {HEAD} to {LARGEST} are allowed")]
     Size {
         /// The value of the length field.
         bytes: usize,
     },
     /// Topic and payload are longer than the frame.
-    #[error("a frame of {bytes} bytes with {parts} bytes in it")]
+    #[error("a frame of {bytes} bytes whose parts have {parts} bytes")]
     Parts {
         /// The frame's length, without the length field.
         bytes: usize,
@@ -136,8 +136,8 @@ pub fn parse(buffer: &[u8]) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
     }
     let Some(frame) = rest.get(HEAD..bytes) else { return Ok(None) };
     let (topic, frame) = frame.split_at(topic_length);
-    let (payload, behind) = frame.split_at(payload_length);
-    let stamp = behind.first_chunk::<TRAILER>().filter(|_| is_stamped).map(stamp);
+    let (payload, trailing) = frame.split_at(payload_length);
+    let stamp = trailing.first_chunk::<TRAILER>().filter(|_| is_stamped).map(stamp);
     Ok(Some((Frame { kind: *kind, flags: *flags, topic, payload, stamp }, LENGTH + bytes)))
 }
 
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_can_not_be_are_refused_before_anything_is_read_for_them() {
+    fn impossible_lengths_are_refused_before_the_frame_is_read() {
         assert_eq!(parse(&[0, 0x10, 0, 1]), Err(FrameError::Size { bytes: LARGEST + 1 }));
         assert_eq!(parse(&[0, 0, 0, 7]), Err(FrameError::Size { bytes: 7 }));
         // The first bytes of a TLS client.
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_publication_has_a_stamp_and_what_lies_behind_a_frame_s_parts_is_skipped() {
+    fn only_a_publication_has_a_stamp_and_trailing_bytes_of_a_frame_are_skipped() {
         let (frame, used) = parse(b"\0\0\0\x0A\x08\x02\0\0\0\0\0\0xxnext").unwrap().unwrap();
         assert_eq!((frame.stamp, frame.payload, used), (None, b"".as_slice(), 14));
         assert_eq!(Kind::of(0x7F), None);

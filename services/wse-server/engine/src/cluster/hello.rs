@@ -40,11 +40,11 @@ pub(super) struct Hello {
 /// Why a first frame is not a valid hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HelloError {
-    #[error("the first frame is no hello: is this the cluster port of a WSE instance?")]
+    #[error("the first frame is not a hello: check that this is the cluster port of a WSE instance")]
     Other,
-    #[error("it speaks version {0} of the cluster protocol, this is version {VERSION}")]
+    #[error("the peer uses version {0} of the cluster protocol, this instance version {VERSION}")]
     Version(u16),
-    #[error("its name is none")]
+    #[error("the peer's name is empty, too long, or not printable ASCII")]
     Name,
 }
 
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_has_the_size_that_the_protocol_gives_and_is_read_again() {
+    fn a_hello_has_the_size_in_the_protocol_and_is_read_back() {
         let bytes = hello().encode();
         assert_eq!(bytes.len(), LENGTH + 56);
         assert_eq!(length(*bytes.first_chunk().unwrap()), Ok(56));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_another_frame_and_names_that_are_none_are_refused() {
+    fn another_version_another_frame_and_invalid_names_are_refused() {
         let bytes = hello().encode();
         let changed = |at: usize, byte: u8| {
             let mut bytes = bytes.to_vec();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_that_ends_early_is_refused() {
+    fn a_truncated_hello_is_refused() {
         let whole = hello().encode();
         let payload = &whole[12..];
         for length in 0..payload.len() {

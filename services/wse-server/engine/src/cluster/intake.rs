@@ -192,7 +192,7 @@ impl Intake {
             }
             Some(Kind::Drain | Kind::Shutdown) => {
                 lock(&self.peer.state).is_leaving = true;
-                tracing::info!(peer = self.peer.name(), ?kind, "it is going");
+                tracing::info!(peer = self.peer.name(), ?kind, "the peer is leaving");
                 return kind == Some(Kind::Shutdown);
             }
             // The hello was read before the link was made; publications don't get here.

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_between_two_parts_of_a_list() {
+    fn no_subscription_is_missing_between_two_parts_of_a_list() {
         let mut interest = interest();
         interest.resync("a\nb", false);
         interest.resync("a", false);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_none_are_skipped() {
+    fn invalid_names_are_skipped() {
         let mut interest = interest();
         interest.resync(&format!("\n \n\u{1}\n{}\nok", "x".repeat(600)), false);
         assert_eq!((interest.current.names.len(), interest.should_receive("ok")), (1, true));
@@ -226,7 +226,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_wants_what_a_plain_set_has_and_the_budget_is_what_that_takes(
+        fn it_matches_a_plain_set_and_charges_its_bytes_to_the_budget(
             steps in prop::collection::vec((0..4_u8, "[ab*]{1,2}"), 0..60),
         ) {
             let mut interest = interest();

@@ -147,7 +147,7 @@ async fn read_hello<S: AsyncRead + Unpin>(stream: &mut S) -> Result<Hello, Refus
     stream.read_exact(&mut bytes[..LENGTH]).await.map_err(Refused::lost)?;
     let first = *bytes.first_chunk::<LENGTH>().expect("it is longer");
     if TLS_RECORDS.contains(&first[0]) && first[1] == 3 {
-        return Err(Refused::new(RefuseReason::Tls, "it speaks TLS, this instance's links are plain"));
+        return Err(Refused::new(RefuseReason::Tls, "the peer uses TLS, but this instance's links don't"));
     }
     let end = LENGTH + hello::length(first)?;
     stream.read_exact(&mut bytes[LENGTH..end]).await.map_err(Refused::lost)?;

@@ -31,19 +31,19 @@ const WRITE_BYTES: usize = 256 << 10;
 /// Why a link has ended.
 #[derive(Debug, thiserror::Error)]
 enum StopReason {
-    #[error("the peer closed it")]
+    #[error("the peer closed the link")]
     Closed,
     #[error("the peer has left")]
     Left,
-    #[error("nothing came for too long")]
+    #[error("the peer sent nothing for too long")]
     Silent,
-    #[error("the peer took nothing for too long")]
+    #[error("the peer read nothing for too long")]
     Stuck,
-    #[error("another link took its place")]
+    #[error("another link replaced this one")]
     Retired,
-    #[error("it was cut")]
+    #[error("the link was cut: the peer was too far behind")]
     Cut,
-    #[error("this instance stops")]
+    #[error("this instance is stopping")]
     Stopped,
     #[error("{0}")]
     Broken(io::Error),
@@ -69,7 +69,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite>(
             stop_reason = writing => match stop_reason {
                 // The rest of what the peer sent is read until it stops writing as well. Closing the socket earlier
                 // would make the kernel discard what was written.
-                stop_reason @ (StopReason::Retired | StopReason::Stopped) => timeout(mesh.config.timing.close_handshake, reading).await.unwrap_or(stop_reason),
+                stop_reason @ (StopReason::Retired | StopReason::Stopped) => timeout(mesh.config.timing.stop_timeout, reading).await.unwrap_or(stop_reason),
                 stop_reason => stop_reason,
             },
             () = link.cut.cancelled() => StopReason::Cut,
@@ -79,7 +79,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite>(
         add(&mesh.counters.malformed, 1);
     }
     mesh.ended(&peer, &link);
-    tracing::info!(peer = peer.name(), instance = &*peer.instance, %stop_reason, "a link is over");
+    tracing::info!(peer = peer.name(), instance = &*peer.instance, %stop_reason, "link closed");
 }
 
 async fn read<S: AsyncRead>(mesh: &Arc<Mesh>, peer: &Arc<Peer>, link: &Link, mut reader: ReadHalf<S>) -> StopReason {

@@ -41,10 +41,10 @@ pub(super) async fn serve(mesh: Arc<Mesh>, listener: TcpListener) {
 }
 
 async fn receive(mesh: Arc<Mesh>, stream: TcpStream) {
-    let late = |_| Err(Refused::new(RefuseReason::Timeout, "it took too long to introduce itself"));
+    let late = |_| Err(Refused::new(RefuseReason::Timeout, "no hello within the handshake timeout"));
     let joined = timeout(mesh.config.timing.handshake, join::accepted(&mesh, stream)).await;
     if let Err(Refused { reason, detail }) = joined.unwrap_or_else(late) {
         mesh.counters.refuse(reason);
-        tracing::debug!(reason = reason.label(), detail, "somebody didn't become a peer");
+        tracing::debug!(reason = reason.label(), detail, "a connection to the cluster port was refused");
     }
 }

@@ -292,7 +292,7 @@ impl Mesh {
         self.add_dead_letters(peer, &chunks, DropReason::PeerLost);
         self.forget_peer_history(peer);
         self.remove_users(peer);
-        tracing::info!(peer = peer.name(), instance = &*peer.instance, "given up");
+        tracing::info!(peer = peer.name(), instance = &*peer.instance, "peer given up");
     }
 
     /// Keeps the last of the publications that waited for a peer as dead letters.
@@ -335,7 +335,7 @@ impl Mesh {
         if lock(&peer.queue).push_control(frame) {
             peer.wake.notify_one();
         } else {
-            tracing::warn!(peer = peer.name(), "too far behind: the link is cut");
+            tracing::warn!(peer = peer.name(), "the peer is too far behind: link cut");
             link.cut.cancel();
         }
     }

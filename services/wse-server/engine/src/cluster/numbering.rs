@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_come_back_from_the_wire_and_other_payloads_are_none() {
+    fn counts_are_read_back_and_other_payloads_refused() {
         assert_eq!(Count::parse(&count(7, 9).encode()), Some(count(7, 9)));
         assert_eq!(Count::parse(&count(7, 9).encode()[..11]), None);
         assert_eq!(Count::parse(b""), None);

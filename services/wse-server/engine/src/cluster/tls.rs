@@ -86,7 +86,7 @@ fn certificates(
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let found = read.map_err(|error| refused(argument, path, &error, expected))?;
     match found.is_empty() {
-        true => Err(refused(argument, path, &"there is no certificate in it", expected)),
+        true => Err(refused(argument, path, &"the file contains no certificate", expected)),
         false => Ok(found),
     }
 }

@@ -109,7 +109,7 @@ fn gate(keys: Vec<JwtKey>) -> Gate {
 }
 
 #[test]
-fn a_token_passes_with_the_public_half_of_its_key_and_no_other() {
+fn a_token_is_accepted_only_with_the_public_key_of_its_private_key() {
     for (one, other) in [(rsa(), rsa()), (p256(), p256())] {
         let gate = gate(vec![one.key()]);
         assert!(admits(&gate, &one.token(None)) && admits(&gate, &one.token(Some("any"))));
@@ -118,7 +118,7 @@ fn a_token_passes_with_the_public_half_of_its_key_and_no_other() {
 }
 
 #[test]
-fn a_public_key_taken_for_a_secret_verifies_nothing() {
+fn a_token_signed_with_the_public_key_as_secret_is_refused() {
     for pair in [rsa(), p256()] {
         let forged = by_secret(None, pair.public_pem.as_bytes());
         assert!(!admits(&gate(vec![pair.key()]), &forged));
@@ -154,7 +154,7 @@ fn keys_are_rotated_while_the_gate_is_in_use() {
 }
 
 #[test]
-fn a_set_gives_the_keys_that_can_be_used_and_leaves_the_others_out() {
+fn a_key_set_yields_its_usable_keys_and_skips_the_others() {
     let (rsa, p256, p384) = (rsa(), p256(), on_curve(&ECDSA_P384_SHA384_FIXED_SIGNING, "P-384"));
     let short = json!({"kty": "RSA", "n": text(&[0xFF; 128]), "e": "AQAB", "kid": "short"});
     let off_curve = json!({"kty": "EC", "crv": "P-256", "x": text(&[1; 32]), "y": text(&[2; 32])});
@@ -184,8 +184,8 @@ fn a_set_gives_the_keys_that_can_be_used_and_leaves_the_others_out() {
 #[test]
 fn an_invalid_key_set_is_refused_with_a_reason() {
     for (text, begins) in [
-        ("{", "no JSON Web Key Set (EOF"),
-        ("{}", "no JSON Web Key Set (missing field `keys`"),
+        ("{", "not a JSON Web Key Set (EOF"),
+        ("{}", "not a JSON Web Key Set (missing field `keys`"),
         (r#"{"keys":[{"kty":"future"}]}"#, "none of the set's 1 keys is for signatures"),
     ] {
         let error = JwtKey::set(text.as_bytes()).unwrap_err().to_string();
@@ -194,7 +194,7 @@ fn an_invalid_key_set_is_refused_with_a_reason() {
 }
 
 #[test]
-fn a_key_for_something_else_is_refused() {
+fn a_key_of_the_wrong_type_is_refused() {
     let (rsa, p256) = (rsa(), p256());
     let p384 = on_curve(&ECDSA_P384_SHA384_FIXED_SIGNING, "P-384");
     let broken = rsa.public_pem.replace("\nM", "\nN");
@@ -202,8 +202,8 @@ fn a_key_for_something_else_is_refused() {
         (JwtAlgorithm::Rs256, &p256.public_pem, "not one for RS256: it takes an RSA key of 2048"),
         (JwtAlgorithm::Es256, &rsa.public_pem, "not one for ES256: it takes one of the curve P-256"),
         (JwtAlgorithm::Es256, &p384.public_pem, "not one for ES256"),
-        (JwtAlgorithm::Rs256, &rsa.private_pem, "no public key for RS256: give it as PEM"),
-        (JwtAlgorithm::Es256, &"a secret of more than 32 bytes, not a key".into(), "no public key for ES256"),
+        (JwtAlgorithm::Rs256, &rsa.private_pem, "not a public key for RS256: give it as PEM"),
+        (JwtAlgorithm::Es256, &"a secret of more than 32 bytes, not a key".into(), "not a public key for ES256"),
         (JwtAlgorithm::Rs256, &broken, "RS256"),
         (JwtAlgorithm::Hs256, &"short".into(), "5 bytes are too short"),
     ] {
@@ -213,7 +213,7 @@ fn a_key_for_something_else_is_refused() {
 }
 
 #[test]
-fn a_private_key_must_be_the_other_half() {
+fn a_private_key_must_belong_to_the_public_key() {
     for (one, other) in [(rsa(), rsa()), (p256(), p256()), (rsa(), p256())] {
         assert_eq!(one.key().check_private(one.private_pem.as_bytes()), Ok(()));
         assert_eq!(one.key().check_private(other.private_pem.as_bytes()), Err(KeyError::PrivateKey));

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_to_the_limit_and_start_again_after_an_answer() {
+    fn pauses_grow_to_the_limit_and_start_again_after_a_success() {
         let mut pauses = Pauses::new(Duration::from_secs(1), Duration::from_secs(60));
         let delays: Vec<u64> = (0..20).map(|_| pauses.after_failure().as_millis() as u64).collect();
         assert_eq!((&delays[..4], delays[8], delays[19]), ([1000, 1500, 2250, 3375].as_slice(), 25_628, 60_000));

@@ -103,8 +103,8 @@ impl Presence {
         for (topic, users) in &state.topics {
             for (id, user) in users.iter().filter(|(_, user)| !user.connections.is_empty()) {
                 let data = RawValue::from_string(user.data.to_string()).expect("it was checked to be JSON");
-                let changes = SharedData { data, updated_at: user.updated_millis };
-                snapshot.entry(topic.to_string()).or_default().insert(id.to_string(), changes);
+                let reported = SharedData { data, updated_at: user.updated_millis };
+                snapshot.entry(topic.to_string()).or_default().insert(id.to_string(), reported);
             }
         }
         notify(snapshot);
@@ -203,21 +203,21 @@ mod tests {
         ConnectionKey::new(0, number as u32, number)
     }
 
-    type Moves = Vec<(Option<ChangeKind>, Option<ChangeKind>, String)>;
+    type ReportedChanges = Vec<(Option<ChangeKind>, Option<ChangeKind>, String)>;
 
-    fn changes(work: impl FnOnce(&mut dyn FnMut(PresenceChange))) -> Moves {
-        let mut changes = Vec::new();
-        work(&mut |change| changes.push((change.local_kind, change.remote_kind, change.data.to_string())));
-        changes
+    fn reported(work: impl FnOnce(&mut dyn FnMut(PresenceChange))) -> ReportedChanges {
+        let mut reported = Vec::new();
+        work(&mut |change| reported.push((change.local_kind, change.remote_kind, change.data.to_string())));
+        reported
     }
 
-    fn remote(presence: &Presence, origin: &str, data: &str, at: u64) -> Moves {
-        changes(|notify| presence.join_remote(&origin.into(), ("a", "u"), data, at, notify))
+    fn remote(presence: &Presence, origin: &str, data: &str, at: u64) -> ReportedChanges {
+        reported(|notify| presence.join_remote(&origin.into(), ("a", "u"), data, at, notify))
     }
 
-    fn local(presence: &Presence, data: &str) -> Moves {
+    fn local(presence: &Presence, data: &str) -> ReportedChanges {
         let data = presence.check(data).unwrap();
-        changes(|notify| presence.join(key(1), "u", &["a".to_owned()], &data, notify))
+        reported(|notify| presence.join(key(1), "u", &["a".to_owned()], &data, notify))
     }
 
     const JOIN: Option<ChangeKind> = Some(ChangeKind::Join);
@@ -225,15 +225,15 @@ mod tests {
     const LEAVE: Option<ChangeKind> = Some(ChangeKind::Leave);
 
     #[test]
-    fn a_user_of_two_instances_and_of_ours_joins_once_and_leaves_when_the_last_has_none() {
+    fn a_user_on_several_instances_joins_once_and_leaves_with_the_last() {
         let presence = presence();
         assert_eq!(remote(&presence, "o", "1", 1), [(JOIN, None, "1".into())]);
         assert_eq!(remote(&presence, "p", "1", 1), []);
         assert_eq!(local(&presence, "1"), [(None, JOIN, "1".into())]);
         assert_eq!((presence.stats("a"), presence.members("a")["u"].connections), ((1, 3), 3));
-        assert_eq!(changes(|notify| presence.remove_origin("o", notify)), []);
-        assert_eq!(changes(|notify| presence.leave(key(1), None, notify)), [(None, LEAVE, "1".into())]);
-        assert_eq!(changes(|notify| presence.leave_remote("p", ("a", "u"), notify)), [(LEAVE, None, "1".into())]);
+        assert_eq!(reported(|notify| presence.remove_origin("o", notify)), []);
+        assert_eq!(reported(|notify| presence.leave(key(1), None, notify)), [(None, LEAVE, "1".into())]);
+        assert_eq!(reported(|notify| presence.leave_remote("p", ("a", "u"), notify)), [(LEAVE, None, "1".into())]);
         assert_eq!(presence.size(), (0, 0));
         let state = presence.state();
         assert_eq!((state.remote_bytes, state.origins.len()), (0, 0));
@@ -272,11 +272,11 @@ mod tests {
         assert_eq!(remote(&presence, "o", "{", 1), []);
         assert_eq!(remote(&presence, "o", "\"0123456789\"", 1), []);
         let topic = "x".repeat(600);
-        presence.join_remote(&"o".into(), (&topic, "u"), "1", 1, |_| panic!("it was kept"));
+        presence.join_remote(&"o".into(), (&topic, "u"), "1", 1, |_| panic!("it was stored"));
         assert_eq!(remote(&presence, "o", "1", 1).len(), 1);
-        presence.join_remote(&"o".into(), ("a", "v"), "1", 1, |_| panic!("it was kept"));
+        presence.join_remote(&"o".into(), ("a", "v"), "1", 1, |_| panic!("it was stored"));
         presence.state().remote_bytes = BUDGET;
-        presence.join_remote(&"o".into(), ("b", "v"), "1", 1, |_| panic!("it was kept"));
+        presence.join_remote(&"o".into(), ("b", "v"), "1", 1, |_| panic!("it was stored"));
         assert_eq!(presence.size(), (1, 1));
     }
 
@@ -291,7 +291,7 @@ mod tests {
         };
         assert_eq!(text(&presence), "{}");
         local(&presence, "2");
-        let changes: PresenceSnapshot = serde_json::from_str(&text(&presence)).unwrap();
-        assert_eq!(changes["a"]["u"].data.get(), "2");
+        let reported: PresenceSnapshot = serde_json::from_str(&text(&presence)).unwrap();
+        assert_eq!(reported["a"]["u"].data.get(), "2");
     }
 }

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_or_a_step_back_begins_a_log_anew() {
+    fn a_gap_or_a_smaller_offset_starts_a_new_log() {
         let recovery = recovery();
         store(&recovery, "o", 7, 5);
         store(&recovery, "o", 7, 7);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_and_a_topic_can_be_forgotten_and_the_account_is_right() {
+    fn removing_an_origin_or_a_topic_releases_its_bytes() {
         let recovery = recovery();
         store(&recovery, "o", 7, 5);
         store(&recovery, "p", 8, 5);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_logs_have_the_same_budget_and_the_same_end() {
+    fn foreign_logs_have_the_same_budget_and_time_to_live() {
         let recovery =
             Recovery::new(RecoveryConfig { buffer_size: 16, memory_budget: 10_000, ..RecoveryConfig::default() });
         for epoch in 0..100 {

@@ -16,22 +16,22 @@ pub enum AddressError {
     #[error("{FORM}: this one can't be read ({0})")]
     Unreadable(url::ParseError),
     /// It has another scheme than `redis`.
-    #[error("{FORM}: this one begins with another scheme")]
+    #[error("{FORM}: this one has another scheme")]
     Scheme,
     /// It has the scheme `rediss` (TLS), which is not supported.
     #[error("{FORM}: rediss:// (TLS) is not supported, put a TLS tunnel beside the server")]
     Tls,
     /// It has no host.
-    #[error("{FORM}: this one names no host")]
+    #[error("{FORM}: this one has no host")]
     Host,
     /// Its path is no database number.
-    #[error("{FORM}: this one's database is no number from 0 to 4294967295")]
+    #[error("{FORM}: this one's database is not a number from 0 to 4294967295")]
     Database,
     /// It has a query or a fragment.
-    #[error("{FORM}: nothing may follow, but this one has something behind a '?' or a '#'")]
+    #[error("{FORM}: this one has a query or a fragment ('?' or '#'), which is not supported")]
     Extra,
     /// Its host, user or password isn't UTF-8 after percent-decoding.
-    #[error("{FORM}: this one's user or password is no UTF-8 once %XX is decoded")]
+    #[error("{FORM}: this one's host, user or password is not UTF-8 after percent-decoding")]
     Credentials,
 }
 
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_logged_address_keeps_its_secrets() {
+    fn a_logged_address_contains_no_secret() {
         let address = Address::parse("redis://ann:hunter2@host/1").unwrap();
         assert_eq!((format!("{address:?}"), address.to_string()), ("Address(host:6379)".into(), "host:6379".into()));
     }

@@ -68,7 +68,7 @@ impl Connection {
         self.read_status().await?.map_err(|error| format!("database {database} was refused: {error}"))?;
         // The name is for operators; a user that may not set one works without it.
         let _ = self.read_status().await?;
-        self.read_status().await?.map_err(|error| format!("it refuses to work: {error}"))
+        self.read_status().await?.map_err(|error| format!("PING was refused: {error}"))
     }
 
     /// Waits for a reply. The inner error is the text of an error reply, the outer one a failure of the connection.
@@ -82,7 +82,7 @@ impl Connection {
             }
             let read = self.stream.read_buf(&mut self.incoming).await;
             if read.map_err(|error| format!("failed to read: {error}"))? == 0 {
-                return Err("it hung up".into());
+                return Err("Redis closed the connection".into());
             }
         }
     }
@@ -97,7 +97,7 @@ impl Connection {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 // What was read before the error is processed first; the next read returns the error again.
                 _ if read > 0 => break,
-                Ok(0) => return Err("it hung up".into()),
+                Ok(0) => return Err("Redis closed the connection".into()),
                 Err(error) => return Err(format!("failed to read: {error}")),
             }
         }
@@ -166,7 +166,7 @@ impl<'a> Dialer<'a> {
                 continue;
             }
             let opened = timeout(self.times.connect, Connection::open(self.address, &self.name)).await;
-            match opened.unwrap_or_else(|_| Err(format!("no answer within {:?}", self.times.connect))) {
+            match opened.unwrap_or_else(|_| Err(format!("no reply within {:?}", self.times.connect))) {
                 Ok(connection) => {
                     tracing::info!(address = %self.address, name = self.name, "connected to Redis");
                     self.breaker.success(self.started.elapsed());

@@ -144,7 +144,13 @@ mod tests {
 
     fn dead_letter(text: &str) -> DeadLetter {
         let stamp = Some(Position { epoch: 7, offset: 3 });
-        DeadLetter { topic: "a.b".into(), text: text.into(), origin: u64::MAX, stamp, error: "it was away".into() }
+        DeadLetter {
+            topic: "a.b".into(),
+            text: text.into(),
+            origin: u64::MAX,
+            stamp,
+            error: "Redis could not be reached".into(),
+        }
     }
 
     #[test]
@@ -159,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_ones_are_kept_in_order_and_fetched_once() {
+    fn the_last_dead_letters_are_stored_in_order_and_fetched_once() {
         let mut dead_letters = DeadLetters::default();
         (0..RETAINED_ITEMS + 5).for_each(|n| dead_letters.add(dead_letter(&n.to_string())));
         assert_eq!(dead_letters.unfetched(), RETAINED_ITEMS);
@@ -181,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn large_ones_are_bounded_by_their_bytes() {
+    fn large_dead_letters_are_bounded_by_their_bytes() {
         let mut dead_letters = DeadLetters::default();
         (0..40).for_each(|_| dead_letters.add(dead_letter(&"x".repeat(1 << 20))));
         assert_eq!(dead_letters.unfetched(), 15);

@@ -65,14 +65,14 @@ impl Header {
         let (origin, mut rest) = number(rest)?;
         let mut header = Self { origin, number: None, stamp: None };
         if flags & NUMBERED != 0 {
-            let (number, behind) = number(rest)?;
-            (header.number, rest) = (Some(number), behind);
+            let (number, remaining) = number(rest)?;
+            (header.number, rest) = (Some(number), remaining);
         }
         if flags & STAMPED != 0 {
-            let (epoch, behind) = rest.split_first_chunk().ok_or(Malformed)?;
-            let (offset, behind) = number(behind)?;
+            let (epoch, remaining) = rest.split_first_chunk().ok_or(Malformed)?;
+            let (offset, remaining) = number(remaining)?;
             header.stamp = Some(Position { epoch: u32::from_le_bytes(*epoch), offset: offset as i64 });
-            rest = behind;
+            rest = remaining;
         }
         Ok((Some(header), rest))
     }
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_cannot_be_read_is_none() {
+    fn an_unreadable_header_is_malformed() {
         for message in [b"\x01".as_slice(), b"\x01\x04aaaaaaaa", b"\x01\x00aaaaaaa", b"\x01\x01aaaaaaaabbbbbbb"] {
             assert_eq!(Header::split(message), Err(Malformed));
         }

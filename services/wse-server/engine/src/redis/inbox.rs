@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_run_of_numbers_misses_only_what_came_before_in_it() {
+    fn a_new_run_of_numbers_counts_only_its_own_missing_ones_as_lost() {
         let mut inbox = Inbox::new(OWN);
         assert!(numbered(&mut inbox, 5));
         let later = (1 << 16) * RUN;

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_literal_and_patterns_escape_what_only_redis_takes_for_special() {
+    fn names_are_literal_and_patterns_escape_characters_special_to_redis() {
         assert_eq!(Channel::of("a[b]\\c"), Channel::Name("wse:a[b]\\c".into()));
         assert_eq!(Channel::of("a[b]\\c*"), Channel::Pattern("wse:a\\[b]\\\\c*".into()));
         assert_eq!(Channel::of("a?b**"), Channel::Pattern("wse:a?*b*".into()));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_taken_in_parts_and_none_is_forgotten() {
+    fn changes_are_taken_in_batches_and_none_is_missed() {
         let interest = Interest::default();
         (0..100).for_each(|n| interest.set_interest(&n.to_string(), true));
         let mut taken = 0;

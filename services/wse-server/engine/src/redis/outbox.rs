@@ -131,8 +131,10 @@ fn command(bytes: &[u8]) -> (&str, &[u8], usize) {
 
 /// A message of this instance as a dead letter.
 pub(super) fn dead_letter(topic: &str, payload: &[u8], error: Cow<'static, str>) -> DeadLetter {
-    let (header, text) =
-        Header::split(payload).ok().and_then(|(header, text)| Some((header?, text))).expect("it is ours");
+    let (header, text) = Header::split(payload)
+        .ok()
+        .and_then(|(header, text)| Some((header?, text)))
+        .expect("a queued payload has this instance's header");
     let text = std::str::from_utf8(text).expect("a publication is text");
     DeadLetter { topic: topic.into(), text: text.into(), origin: header.origin, stamp: header.stamp, error }
 }
@@ -252,11 +254,11 @@ impl Outbox {
         }
     }
 
-    /// Gives up batches that have waited for a connection for `patience`, counted from `lost_at` or from when they were
+    /// Gives up batches that have waited for a connection for `maximal_wait`, counted from `lost_at` or from when they were
     /// queued, whichever is later.
-    pub(super) fn give_up_old(&self, now: Instant, lost_at: Instant, patience: Duration) {
+    pub(super) fn give_up_old(&self, now: Instant, lost_at: Instant, maximal_wait: Duration) {
         let mut state = lock(&self.state);
-        let is_old = |batch: &mut Batch| now.saturating_duration_since(batch.queued_at.max(lost_at)) >= patience;
+        let is_old = |batch: &mut Batch| now.saturating_duration_since(batch.queued_at.max(lost_at)) >= maximal_wait;
         while let Some(batch) = state.waiting.pop_front_if(is_old) {
             state.give_up(batch, Loss::Unreachable);
         }
@@ -296,12 +298,12 @@ impl Outbox {
 impl Loss {
     fn error(self) -> &'static str {
         match self {
-            Self::QueueFull => "too much waits for Redis already",
-            Self::Refused => "Redis refused it",
-            Self::Stopped => "the server stopped before Redis took it",
-            Self::TooBig => "it is larger than what goes through Redis",
+            Self::QueueFull => "the queue for Redis is full",
+            Self::Refused => "Redis refused the publication",
+            Self::Stopped => "the server stopped before the publication was sent to Redis",
+            Self::TooBig => "the publication is too large for Redis",
             Self::Unreachable => "Redis could not be reached",
-            Self::Unwanted => "nobody elsewhere wants it",
+            Self::Unwanted => "no other instance is subscribed",
         }
     }
 }
@@ -326,7 +328,7 @@ impl State {
         if self.waiting.back_mut().filter(has_room).is_none() {
             self.waiting.push_back(Batch::new(publications.count()));
         }
-        let batch = self.waiting.back_mut().expect("there is one now");
+        let batch = self.waiting.back_mut().expect("a batch was added above");
         let before = batch.commands.len();
         let channel = (CHANNEL.as_bytes(), topic.as_bytes());
         resp::put_publish(&mut batch.commands, channel, header.length() + text.len(), |out| {

@@ -165,7 +165,7 @@ impl<'a> Conversation<'a> {
     async fn run(&mut self, queries: &mut UnboundedReceiver<Query>) -> StopReason {
         let mut stopped = self.inner.stop.subscribe();
         let mut check = interval(self.inner.times.reply / CHECKS_PER_TIMEOUT);
-        let mut close_handshake = pin!(sleep(STOP_TIMEOUT));
+        let mut stop_deadline = pin!(sleep(STOP_TIMEOUT));
         loop {
             if let Err(problem) = self.work() {
                 return StopReason::Lost(problem);
@@ -185,13 +185,13 @@ impl<'a> Conversation<'a> {
                     }
                 }
                 () = self.inner.outbox.filled.notified(), if self.bytes < PIPELINE_BYTES => {}
-                _ = stopped.changed(), if !is_stopping => close_handshake.set(sleep(STOP_TIMEOUT)),
-                () = &mut close_handshake, if is_stopping => return StopReason::Stopped,
+                _ = stopped.changed(), if !is_stopping => stop_deadline.set(sleep(STOP_TIMEOUT)),
+                () = &mut stop_deadline, if is_stopping => return StopReason::Stopped,
                 Some(query) = queries.recv() => self.query(query),
                 _ = check.tick() => {
                     let is_silent = !self.tasks.is_empty() && self.last_received_at.elapsed() >= self.inner.times.reply;
                     if is_silent {
-                        return StopReason::Lost(format!("no answer within {:?}", self.inner.times.reply));
+                        return StopReason::Lost(format!("no reply within {:?}", self.inner.times.reply));
                     }
                 }
             }

@@ -24,7 +24,7 @@ impl<V> Recent<V> {
             }
             self.young.insert(name, value);
         }
-        self.young.get_mut(topic).expect("it was put there a line above")
+        self.young.get_mut(topic).expect("it was inserted above")
     }
 
     /// The value of a topic, if there is one.

@@ -50,7 +50,7 @@ pub enum Incoming<'a> {
 
 /// The bytes are not RESP2, or exceed a limit of this module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the server answers what no Redis would")]
+#[error("the reply is not in the Redis protocol")]
 pub struct Malformed;
 
 /// A value with the number of bytes that it took; `None` while it is incomplete.
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_answer_is_read() {
+    fn every_kind_of_reply_is_read() {
         for (bytes, expected) in [
             (b"+PONG\r\n".as_slice(), RedisReply::Status(b"PONG")),
             (b"-ERR no\r\n", RedisReply::Error(b"ERR no")),
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_come_by_name_and_by_pattern() {
+    fn messages_by_name_and_by_pattern_are_read() {
         let by_name = b"*3\r\n$7\r\nmessage\r\n$5\r\nwse:a\r\n$2\r\n{}\r\n";
         let message = Message { pattern: None, channel: b"wse:a", payload: b"{}" };
         assert_eq!(incoming(by_name), Ok(Some((Incoming::Message(message), by_name.len()))));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_reply_is_refused_and_takes_no_memory() {
+    fn an_invalid_reply_is_refused_and_allocates_no_memory() {
         for bytes in [
             b"x\r\n".as_slice(),
             b"\r\n",
@@ -315,7 +315,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_message_is_read_whole_or_not_at_all(
+        fn a_message_is_read_completely_or_not_at_all(
             channel in prop::collection::vec(any::<u8>(), 0..40),
             payload in prop::collection::vec(any::<u8>(), 0..300),
             pattern in prop::option::of(prop::collection::vec(any::<u8>(), 0..20)),

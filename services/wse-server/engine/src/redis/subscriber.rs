@@ -183,7 +183,7 @@ impl<'a> Conversation<'a> {
         let times = &self.inner.times;
         let silence = self.last_received_at.elapsed();
         if silence >= times.heartbeat + times.reply {
-            return Err(format!("nothing came for {silence:?}"));
+            return Err(format!("nothing received for {silence:?}"));
         }
         if silence >= times.heartbeat && !std::mem::replace(&mut self.is_pinged, true) {
             resp::put_command(&mut self.out, [b"PING".as_slice()].into_iter());

@@ -10,7 +10,7 @@ use crate::{
 
 impl Server {
     /// Admits no more clients, and closes all connections after what waits for them was sent. Returns at once. A client
-    /// that hasn't left when `close_handshake.patience` is over is disconnected. [`Server::stop`] ends the rest.
+    /// that hasn't left when `close_handshake.timeout` is over is disconnected. [`Server::stop`] ends the rest.
     ///
     /// # Errors
     /// Returns a [`CloseHandshakeError`] if a Close frame can't carry the code or the reason. Nothing has happened then.

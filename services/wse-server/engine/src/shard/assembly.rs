@@ -44,8 +44,8 @@ impl Assembly {
     }
 
     fn needed(&self, connection: &Connection) -> usize {
-        let held = connection.receiver.held_bytes();
-        if held > 0 && held + connection.expected > BIG_FRAME {
+        let fragment_bytes = connection.receiver.held_bytes();
+        if fragment_bytes > 0 && fragment_bytes + connection.expected > BIG_FRAME {
             self.fragmented
         } else if connection.expected > BIG_FRAME {
             connection.expected

@@ -52,8 +52,8 @@ impl Audiences {
         if list.is_empty() {
             self.listeners.remove(&topic);
         } else if let Some(moved) = list.get(position) {
-            let positions = self.positions.get_mut(moved).expect("whoever is in a list has a place");
-            *positions.get_mut(&topic).expect("and knows which") = position;
+            let positions = self.positions.get_mut(moved).expect("a connection in a list has a position");
+            *positions.get_mut(&topic).expect("it has a position in each of its lists") = position;
         }
     }
 

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The most books of closed connections that are kept until they are fetched.
-const KEPT_BOOKS: usize = 1_000_000;
+const MAXIMAL_BOOKS: usize = 1_000_000;
 
 /// What happens to inbound messages, in particular when there is no room for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,8 +111,8 @@ impl Core {
     }
 
     pub(super) fn room(&self) -> (usize, usize) {
-        let is_kept = matches!(self.overflow, Overflow::Wait | Overflow::Drop);
-        if is_kept { self.shared.inbound.usage.room() } else { (usize::MAX, usize::MAX) }
+        let is_queued = matches!(self.overflow, Overflow::Wait | Overflow::Drop);
+        if is_queued { self.shared.inbound.usage.room() } else { (usize::MAX, usize::MAX) }
     }
 
     /// Hands the collected messages to the application's queue, together with the counters.
@@ -125,7 +125,7 @@ impl Core {
     pub(super) fn forget(&mut self, connection: &mut Connection, reason: CloseReason) {
         if let Some(mut backlog) = connection.backlog.take() {
             self.outbound_bytes -= backlog.own_bytes();
-            self.count_end(connection, &mut backlog);
+            self.finish_backlog(connection, &mut backlog);
             self.spare(backlog);
         }
         if !connection.is_registered {
@@ -145,7 +145,7 @@ impl Core {
         }
         self.shared.open.fetch_sub(1, Ordering::Relaxed);
         self.counters.closed[connection.reason.unwrap_or(reason) as usize] += 1;
-        if self.closed_books.len() == KEPT_BOOKS {
+        if self.closed_books.len() == MAXIMAL_BOOKS {
             self.closed_books.pop_front();
             self.counters.books_evicted += 1;
         }

@@ -199,14 +199,14 @@ impl Shard {
             Command::Books(reply) => {
                 // Fails if the caller no longer waits; the books of closed connections are dropped with the reply then.
                 if let Err(error) = reply.try_send(self.books()) {
-                    tracing::debug!(%error, "nobody waits for the books");
+                    tracing::debug!(%error, "the requester no longer waits for the books");
                 }
             }
             Command::Quality(key, reply) => self.reply_with_quality(key, &reply),
             Command::Survey(reply) => self.surveys.begin(reply),
             Command::Drain(close_handshake) => self.drain(&close_handshake),
             Command::Stop => self.stop(),
-            Command::Publish(..) => unreachable!("publications are joined by the caller"),
+            Command::Publish(..) => unreachable!("the caller handles publications"),
         }
     }
 
@@ -249,10 +249,10 @@ impl Shard {
         closed.chain(open.map(|connection| connection.book(true))).collect()
     }
 
-    /// Closes all open connections, each with a deadline of `close_handshake.patience` from now. In a repeated drain, those that
+    /// Closes all open connections, each with a deadline of `close_handshake.timeout` from now. In a repeated drain, those that
     /// are closing keep their deadline.
     fn drain(&mut self, close_handshake: &CloseHandshake) {
-        let deadline = self.core.now_millis + close_handshake.patience.as_millis() as u64;
+        let deadline = self.core.now_millis + close_handshake.timeout.as_millis() as u64;
         for slot in 0..self.table.slots() {
             let Some(mut connection) = self.table.take_slot(slot) else { continue };
             if connection.phase == Phase::Open {

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_for_the_same_listeners_is_joined() {
+    fn only_publications_for_the_same_subscribers_are_joined() {
         let topics = |ids: &[u64]| Target::Topics(Arc::from(ids));
         let mut joined = Joined::default();
         assert!(joined.accepts(&Target::All));

@@ -42,11 +42,11 @@ impl Core {
     fn read_request(&mut self, connection: &mut Connection, request: &mut Vec<u8>) -> Progress {
         let (before, room) = (request.len(), request.capacity() - request.len());
         match rustix::io::read(&connection.socket, rustix::buffer::spare_capacity(request)) {
-            Ok(0) => return self.reject_silently(RejectReason::Handshake),
+            Ok(0) => return self.reject_without_response(RejectReason::Handshake),
             Ok(read) => connection.is_readable = read == room || connection.is_hung_up,
             Err(rustix::io::Errno::AGAIN) => connection.is_readable = false,
             Err(rustix::io::Errno::INTR) => {}
-            Err(_) => return self.reject_silently(RejectReason::Handshake),
+            Err(_) => return self.reject_without_response(RejectReason::Handshake),
         }
         // A request that arrives byte by byte isn't parsed again for each byte.
         let may_be_complete =
@@ -71,7 +71,7 @@ impl Core {
         }
     }
 
-    fn reject_silently(&mut self, reason: RejectReason) -> Progress {
+    fn reject_without_response(&mut self, reason: RejectReason) -> Progress {
         self.counters.rejected[reason as usize] += 1;
         Progress::Closed(CloseReason::Eof)
     }

@@ -48,14 +48,14 @@ impl Shard {
         if end < self.table.slots() {
             self.surveys.0.push_front(survey);
         } else if let Err(error) = survey.reply.try_send(survey.grades) {
-            tracing::debug!(%error, "nobody waits for the survey");
+            tracing::debug!(%error, "the requester no longer waits for the grades");
         }
     }
 
     pub(super) fn reply_with_quality(&mut self, key: ConnectionKey, reply: &SyncSender<Option<Quality>>) {
         let connection = self.table.get_mut(key).filter(|connection| is_gradable(connection));
         if let Err(error) = reply.try_send(connection.map(|connection| self.core.grade_connection(connection))) {
-            tracing::debug!(%error, "nobody waits for the quality");
+            tracing::debug!(%error, "the requester no longer waits for the quality");
         }
     }
 }

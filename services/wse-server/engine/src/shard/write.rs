@@ -120,8 +120,8 @@ impl Core {
     }
 
     /// Counts what waits for a client that is gone: it won't get that.
-    pub(super) fn count_end(&mut self, connection: &mut Connection, backlog: &mut Backlog) {
-        let (sent, lost) = backlog.end();
+    pub(super) fn finish_backlog(&mut self, connection: &mut Connection, backlog: &mut Backlog) {
+        let (sent, lost) = backlog.finish();
         self.count_sent(connection, sent);
         self.count_unsent(connection, SendDropReason::Disconnected, lost);
     }
@@ -196,7 +196,7 @@ impl Core {
                     connection.backlog = Some(backlog);
                     return Progress::Drained;
                 }
-                Err(_) => self.count_end(connection, &mut backlog),
+                Err(_) => self.finish_backlog(connection, &mut backlog),
             }
         }
         self.outbound_bytes -= before;

@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_wins_and_no_permission_at_all_means_everything_else() {
+    fn deny_rules_win_and_without_allow_rules_all_other_topics_are_allowed() {
         let both = acl(&["news.*"], &["news.secret.*"]);
         assert!(both.permits("news.today") && !both.permits("news.secret.x") && !both.permits("other"));
         let denials = acl(&[], &["news.secret.*"]);
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_can_not_reach_around_a_rule() {
+    fn a_pattern_cannot_bypass_a_rule() {
         assert!(!acl(&[], &["news.secret.*"]).permits("*"));
         assert!(!acl(&[], &["news.secret.*"]).permits("news.s*"));
         assert!(!acl(&["news.*"], &[]).permits("*"));
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_bounded_and_must_make_sense() {
+    fn rules_are_bounded_and_validated() {
         assert!(TopicAcl::new(vec!["x".into(); 1025], Vec::new()).is_err());
         assert!(TopicAcl::new(vec!["a\nb".into()], Vec::new()).is_err());
         assert!(TopicAcl::new(Vec::new(), vec![String::new()]).is_err());

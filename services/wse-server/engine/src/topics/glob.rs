@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_takes_any_run_and_a_question_mark_one_character() {
+    fn a_star_matches_any_run_and_a_question_mark_one_character() {
         for (pattern, name) in [
             ("*", ""),
             ("*", "a.b"),

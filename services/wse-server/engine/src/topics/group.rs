@@ -37,15 +37,15 @@ impl Group {
     /// The next member in turn.
     pub(super) fn pick(&self, topic: TopicId) -> Option<Pick> {
         let tries = self.members.len();
-        let place = self.turn.fetch_add(1, Ordering::Relaxed).checked_rem(tries)?;
-        Some(Pick { connection: self.members[place], topic, group: Arc::clone(&self.name), place, tries })
+        let position = self.turn.fetch_add(1, Ordering::Relaxed).checked_rem(tries)?;
+        Some(Pick { connection: self.members[position], topic, group: Arc::clone(&self.name), position, tries })
     }
 
     /// The member after `pick`, unless all were tried. It doesn't change whose turn it is: other messages have advanced
     /// the turn from there, and would meet the same members twice.
     pub(super) fn after(&self, pick: &Pick) -> Option<Pick> {
         let tries = pick.tries.saturating_sub(1).min(self.members.len());
-        let place = (pick.place + 1).checked_rem(self.members.len())?;
-        (tries > 0).then(|| Pick { connection: self.members[place], place, tries, ..pick.clone() })
+        let position = (pick.position + 1).checked_rem(self.members.len())?;
+        (tries > 0).then(|| Pick { connection: self.members[position], position, tries, ..pick.clone() })
     }
 }

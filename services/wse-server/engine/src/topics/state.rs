@@ -90,7 +90,7 @@ impl State {
         group: Option<&str>,
         notify: &mut impl FnMut(SubscriptionChange),
     ) {
-        let subscriber = self.subscribers.get_mut(&connection).expect("whoever joins is known");
+        let subscriber = self.subscribers.get_mut(&connection).expect("a connection is registered before it joins");
         let group: Option<Arc<str>> = group.map(Into::into);
         if subscriber.membership(id).is_some_and(|membership| *membership == group) {
             return;
@@ -98,9 +98,9 @@ impl State {
         if subscriber.has(id) {
             self.leave_topic(connection, id, notify);
         }
-        let subscriber = self.subscribers.get_mut(&connection).expect("it stays when it parts");
+        let subscriber = self.subscribers.get_mut(&connection).expect("leaving a topic keeps the subscriber");
         subscriber.add(id, group.clone());
-        let topic = self.topics.get_mut(&id).expect("it has a number");
+        let topic = self.topics.get_mut(&id).expect("the topic was interned before");
         match group {
             None => {
                 topic.listeners[connection.shard()] += 1;

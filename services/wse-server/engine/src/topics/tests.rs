@@ -88,7 +88,7 @@ fn a_name_that_looks_like_a_pattern_is_no_publication_s_exact_topic() {
 }
 
 #[test]
-fn a_group_hands_each_message_to_one_member_in_turn_and_tries_each_once() {
+fn a_queue_group_picks_its_members_in_turn_and_tries_each_once() {
     let mut fixture = TopicsFixture::new();
     for member in 1..=3 {
         fixture.subscribe(member, &["jobs"], Some("workers")).unwrap();
@@ -112,14 +112,14 @@ fn a_group_hands_each_message_to_one_member_in_turn_and_tries_each_once() {
 }
 
 #[test]
-fn a_group_of_one_name_gets_a_message_once_however_many_topics_fit() {
+fn a_queue_group_gets_a_message_once_even_if_several_of_its_topics_match() {
     let mut fixture = TopicsFixture::new();
     fixture.subscribe(1, &["jobs.a", "jobs.*"], Some("workers")).unwrap();
     assert_eq!(fixture.topics.audience("jobs.a", 1).picks.len(), 1);
 }
 
 #[test]
-fn subscribing_again_changes_the_way_and_counts_once() {
+fn subscribing_again_changes_the_group_and_counts_once() {
     let mut fixture = TopicsFixture::with_limit(2);
     fixture.subscribe(1, &["a", "a"], None).unwrap();
     fixture.subscribe(1, &["a"], Some("g")).unwrap();
@@ -132,7 +132,7 @@ fn subscribing_again_changes_the_way_and_counts_once() {
 }
 
 #[test]
-fn names_that_are_none_are_refused_and_change_nothing() {
+fn invalid_names_are_refused_and_change_nothing() {
     let mut fixture = TopicsFixture::new();
     for name in ["", " ", "a\nb", "a\u{7f}", &"x".repeat(513)] {
         assert!(fixture.subscribe(1, &["fine", name], None).is_err(), "{name:?}");
@@ -142,7 +142,7 @@ fn names_that_are_none_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn an_acl_holds_from_now_on_and_for_what_is_there() {
+fn an_acl_applies_to_new_and_existing_subscriptions() {
     let mut fixture = TopicsFixture::new();
     fixture.subscribe(1, &["public.a", "secret.a"], None).unwrap();
     let acl = TopicAcl::new(vec!["public.*".into()], Vec::new()).unwrap();
@@ -157,7 +157,7 @@ fn an_acl_holds_from_now_on_and_for_what_is_there() {
 fn the_busiest_topics_come_first() {
     let mut fixture = TopicsFixture::new();
     fixture.subscribe(1, &["a", "b", "c"], None).unwrap();
-    for (name, times) in [("a", 1), ("b", 3), ("nobody", 9)] {
+    for (name, times) in [("a", 1), ("b", 3), ("unsubscribed", 9)] {
         (0..times).for_each(|_| drop(fixture.topics.audience(name, 1)));
     }
     assert_eq!(fixture.topics.busiest(1), (3, vec![("b".into(), 3)]));
@@ -233,7 +233,7 @@ impl crate::links::Carrier for ReportedChanges {
 }
 
 #[test]
-fn the_links_are_told_of_the_first_subscriber_and_of_the_last_one_that_leaves() {
+fn the_links_are_notified_of_the_first_and_the_last_subscriber() {
     let (links, reported) = (Arc::new(Links::default()), Arc::new(ReportedChanges::default()));
     let topics = Topics::new(SHARDS, 0, Arc::clone(&links));
     topics.subscribe(key(0), &["before"], None, |_| {}).unwrap();

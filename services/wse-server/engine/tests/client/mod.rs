@@ -134,7 +134,7 @@ impl Client {
                 true
             }
             Err(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => false,
-            Err(error) => panic!("nothing came: {error}"),
+            Err(error) => panic!("nothing received: {error}"),
         }
     }
 
@@ -144,7 +144,7 @@ impl Client {
             if let Some(end) = self.buffer.windows(4).position(|window| window == b"\r\n\r\n") {
                 return String::from_utf8(self.buffer.drain(..end + 4).collect()).unwrap();
             }
-            assert!(self.fill(), "hung up within a response: {:?}", String::from_utf8_lossy(&self.buffer));
+            assert!(self.fill(), "closed within a response: {:?}", String::from_utf8_lossy(&self.buffer));
         }
     }
 
@@ -165,7 +165,7 @@ impl Client {
                 };
             }
             if !self.fill() {
-                assert!(self.buffer.is_empty(), "hung up within a frame");
+                assert!(self.buffer.is_empty(), "closed within a frame");
                 return Received::Eof;
             }
         }
@@ -201,7 +201,7 @@ impl Client {
         loop {
             match self.receive() {
                 Received::Close(code, _) => return code,
-                Received::Eof => panic!("hung up without a goodbye"),
+                Received::Eof => panic!("closed without a Close frame"),
                 _ => {}
             }
         }
@@ -236,7 +236,7 @@ pub(crate) fn drain(server: &Server, count: usize) -> Vec<Drained> {
     let deadline = Instant::now() + PATIENCE;
     let mut messages = Vec::new();
     while messages.len() < count {
-        assert!(Instant::now() < deadline, "{} of {count} messages came", messages.len());
+        assert!(Instant::now() < deadline, "{} of {count} messages received", messages.len());
         let batch = server.drain_batch(1000, Duration::from_millis(100));
         messages.extend(copied(&batch).into_iter().filter(|drained| drained.kind.is_message()));
     }

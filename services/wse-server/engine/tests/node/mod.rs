@@ -88,7 +88,7 @@ impl Node {
 
     /// Waits until this many other instances are known to subscribe to the topic.
     pub(crate) fn until_interest(&self, topic: &str, count: usize) {
-        until("wanting", || self.server.topic_interest(topic) == count);
+        until("reporting interest", || self.server.topic_interest(topic) == count);
     }
 
     /// Checks the counters: each publication is sent, dropped or queued.
@@ -263,7 +263,7 @@ impl FakePeer {
         let mut fake_peer = Self::connected(address);
         // Sorts before the names of real instances.
         fake_peer.write(&hello(&format!("0-{instance}"), capabilities));
-        assert_eq!(fake_peer.next().expect("a hello comes back").kind, Some(Kind::Hello));
+        assert_eq!(fake_peer.next().expect("the instance replies with a hello").kind, Some(Kind::Hello));
         fake_peer
     }
 
@@ -297,7 +297,7 @@ impl FakePeer {
                 Err(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => {
                     return None;
                 }
-                Err(error) => panic!("nothing came: {error}"),
+                Err(error) => panic!("nothing received: {error}"),
             }
         }
     }
@@ -305,7 +305,7 @@ impl FakePeer {
     /// The next frame of this type. Skips frames of other types.
     pub(crate) fn expect(&mut self, kind: Kind) -> ReceivedFrame {
         loop {
-            let received = self.next().unwrap_or_else(|| panic!("hung up before {kind:?}"));
+            let received = self.next().unwrap_or_else(|| panic!("the link was closed before {kind:?}"));
             if received.kind == Some(kind) {
                 return received;
             }

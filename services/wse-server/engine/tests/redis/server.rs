@@ -98,7 +98,7 @@ fn spawn(port: u16, options: &[String]) -> Option<Child> {
         if command(([127, 0, 0, 1], port).into(), &["PING"]).is_ok_and(|reply| reply == "+PONG") {
             return Some(process);
         }
-        assert!(Instant::now() < deadline, "Redis does not answer");
+        assert!(Instant::now() < deadline, "Redis does not reply");
         thread::sleep(Duration::from_millis(5));
     }
     None

@@ -97,7 +97,7 @@ pub(crate) fn pings() -> Vec<Case> {
         ping("2.3: bytes", b"\x00\xFF\xFE\xFD\xFC\xFB\x00\xFF"),
         ping("2.4 and 2.6: the longest", &[0xFE; 125]),
         bad("2.5: too long", 1002, vec![whole(Ping, [0xFE; 126])], vec![]),
-        good("2.7: a pong that nobody asked for", vec![whole(Pong, "")], vec![]),
+        good("2.7: an unsolicited pong", vec![whole(Pong, "")], vec![]),
         good("2.8: with a payload", vec![whole(Pong, "unsolicited")], vec![]),
         good("2.9: and a ping", vec![whole(Pong, "unsolicited"), whole(Ping, "ping")], vec![pong("ping")]),
         good(
@@ -147,7 +147,7 @@ pub(crate) fn fragmentation() -> Vec<Case> {
         bad("5.9 to 5.11: a last part of nothing", 1002, vec![whole(Continuation, "x"), whole(Text, "y")], vec![]),
         bad("5.12 to 5.14: a part of nothing", 1002, vec![part(Continuation, "x"), whole(Text, "y")], vec![]),
         bad(
-            "5.15: a part behind the last",
+            "5.15: a part after the last",
             1002,
             [two(), vec![part(Continuation, "x"), part(Text, "y"), whole(Continuation, "z")]].concat(),
             vec![joined()],
@@ -190,20 +190,20 @@ pub(crate) fn close_cases() -> Vec<Case> {
         |name: &str, frames: Vec<Vec<u8>>, replies: Vec<Received>| Case { name: name.into(), frames, replies };
     let mut cases = vec![
         close_case(
-            "7.1.1: behind a text",
+            "7.1.1: after a text",
             vec![whole(Text, "Hello"), normal()],
             vec![text_reply("Hello"), close_reply(1000)],
         ),
         close_case("7.1.2: twice", vec![normal(), normal()], vec![close_reply(1000)]),
-        close_case("7.1.3: a ping behind it", vec![normal(), whole(Ping, "x")], vec![close_reply(1000)]),
-        close_case("7.1.4: a text behind it", vec![normal(), whole(Text, "x")], vec![close_reply(1000)]),
+        close_case("7.1.3: a ping after it", vec![normal(), whole(Ping, "x")], vec![close_reply(1000)]),
+        close_case("7.1.4: a text after it", vec![normal(), whole(Text, "x")], vec![close_reply(1000)]),
         close_case(
             "7.1.5: in the middle of a text",
             vec![part(Text, "fragment1"), normal(), whole(Continuation, "fragment2")],
             vec![close_reply(1000)],
         ),
         close_case(
-            "7.1.6: behind 256 KiB",
+            "7.1.6: after 256 KiB",
             vec![whole(Text, "BAsd7&jh23".repeat(26_214)), whole(Text, "Hello"), normal(), whole(Ping, "")],
             vec![text_reply("BAsd7&jh23".repeat(26_214)), text_reply("Hello"), close_reply(1000)],
         ),

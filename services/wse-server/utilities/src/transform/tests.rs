@@ -13,13 +13,13 @@ const NOW: &str = "2026-11-23T03:30:00.000000Z";
 /// JSON values that can be changed in place and shared.
 type Shared = Rc<RefCell<Json>>;
 
-struct JsonWorld;
+struct JsonHost;
 
 fn shared(value: Json) -> Shared {
     Rc::new(RefCell::new(value))
 }
 
-impl World for JsonWorld {
+impl Host for JsonHost {
     type Value = Shared;
     type Error = std::convert::Infallible;
 
@@ -92,38 +92,38 @@ impl World for JsonWorld {
 }
 
 fn transformed_with(event: &Json, types: &Json) -> Json {
-    transform(&JsonWorld, &shared(event.clone()), 7, &shared(types.clone())).unwrap().take()
+    transform(&JsonHost, &shared(event.clone()), 7, &shared(types.clone())).unwrap().take()
 }
 
 fn transformed(event: &Json) -> Json {
     transformed_with(event, &json!({}))
 }
 
-fn envelope(message_type: &str, payload: &Json, more: &Json) -> Json {
+fn envelope(message_type: &str, payload: &Json, additional: &Json) -> Json {
     let mut envelope = json!({
         "c": "U", "t": message_type, "id": "new", "ts": NOW, "seq": 7, "p": payload, "v": 1, "event_version": 1
     });
-    for (name, value) in more.as_object().unwrap() {
+    for (name, value) in additional.as_object().unwrap() {
         envelope[name] = value.clone();
     }
     envelope
 }
 
 #[test]
-fn every_name_is_at_its_place() {
-    for (place, name) in Name::ALL.into_iter().enumerate() {
-        assert_eq!(name as usize, place, "{}", name.as_str());
+fn names_are_listed_in_the_order_of_their_discriminants() {
+    for (index, name) in Name::ALL.into_iter().enumerate() {
+        assert_eq!(name as usize, index, "{}", name.as_str());
     }
 }
 
 #[test]
-fn an_envelope_is_given_back_itself_and_keeps_its_number() {
-    let whole = shared(json!({"v": 1, "t": "X", "p": {}, "id": 1, "ts": null}));
-    let back = transform(&JsonWorld, &whole, 7, &shared(json!({}))).unwrap();
-    assert!(Rc::ptr_eq(&whole, &back));
-    assert_eq!(whole.borrow()["seq"], 7);
-    transform(&JsonWorld, &whole, 8, &shared(json!({}))).unwrap();
-    assert_eq!(whole.borrow()["seq"], 7);
+fn an_envelope_is_returned_itself_and_keeps_its_sequence_number() {
+    let complete = shared(json!({"v": 1, "t": "X", "p": {}, "id": 1, "ts": null}));
+    let returned = transform(&JsonHost, &complete, 7, &shared(json!({}))).unwrap();
+    assert!(Rc::ptr_eq(&complete, &returned));
+    assert_eq!(complete.borrow()["seq"], 7);
+    transform(&JsonHost, &complete, 8, &shared(json!({}))).unwrap();
+    assert_eq!(complete.borrow()["seq"], 7);
 }
 
 #[test]
@@ -136,15 +136,15 @@ fn an_envelope_that_lacks_a_field_is_an_event() {
 }
 
 #[test]
-fn an_event_without_payload_is_its_own_but_for_the_metadata() {
+fn an_event_without_payload_becomes_the_payload_without_its_metadata() {
     let event = json!({"event_type": "TRADE", "a": 1, "_metadata": {"event_id": "E", "timestamp": "T", "other": 1}});
-    let more = json!({"id": "E", "ts": "T", "original_event_type": "TRADE"});
-    assert_eq!(transformed(&event), envelope("trade", &json!({"event_type": "TRADE", "a": 1}), &more));
+    let additional = json!({"id": "E", "ts": "T", "original_event_type": "TRADE"});
+    assert_eq!(transformed(&event), envelope("trade", &json!({"event_type": "TRADE", "a": 1}), &additional));
     assert_eq!(transformed(&json!({})), envelope("unknown", &json!({}), &json!({})));
 }
 
 #[test]
-fn a_payload_is_taken_as_it_is_if_it_is_a_map() {
+fn a_payload_that_is_a_map_is_used_unchanged() {
     let payload = json!({"a": 1, "event_type": "own"});
     assert_eq!(transformed(&json!({"event_type": "a", "payload": payload})), envelope("a", &payload, &json!({})));
     let event = json!({"event_type": "a", "payload": [1]});
@@ -152,7 +152,7 @@ fn a_payload_is_taken_as_it_is_if_it_is_a_map() {
 }
 
 #[test]
-fn a_type_is_mapped_or_lower_case_and_reported_where_it_differs() {
+fn a_type_is_mapped_or_lower_cased_and_its_original_is_reported() {
     let types = json!({"A": "mapped", "B": 5, "same": "same", "C": null});
     for (event, message_type, original) in [
         (json!({"event_type": "A"}), "mapped", Some("A")),
@@ -175,24 +175,24 @@ fn a_type_is_mapped_or_lower_case_and_reported_where_it_differs() {
 }
 
 #[test]
-fn a_type_in_the_field_type_is_in_the_payload_by_the_other_name_too() {
+fn a_type_in_the_field_type_is_also_the_event_type_of_the_payload() {
     let made = transformed(&json!({"type": "a", "b": 1}));
     assert_eq!(made["p"], json!({"type": "a", "b": 1, "event_type": "a"}));
     assert_eq!(transformed(&json!({"type": "a", "payload": {"b": 1}}))["p"], json!({"b": 1}));
 }
 
 #[test]
-fn the_metadata_comes_before_the_event() {
+fn metadata_takes_precedence_over_the_event() {
     let event = json!({
         "event_type": "a", "payload": {}, "event_id": 1, "timestamp": 2, "correlation_id": 3, "pri": 4, "trace_id": 5, "version": 6,
     });
-    let more = json!({"id": "1", "ts": "2", "cid": "3", "pri": 4, "trace_id": "5", "event_version": 6});
-    assert_eq!(transformed(&event), envelope("a", &json!({}), &more));
+    let additional = json!({"id": "1", "ts": "2", "cid": "3", "pri": 4, "trace_id": "5", "event_version": 6});
+    assert_eq!(transformed(&event), envelope("a", &json!({}), &additional));
     let mut event = event;
     event["_metadata"] =
         json!({"event_id": "i", "timestamp": "t", "correlation_id": "c", "priority": 8, "trace_id": "r", "version": 9});
-    let more = json!({"id": "i", "ts": "t", "cid": "c", "pri": 8, "trace_id": "r", "event_version": 6});
-    assert_eq!(transformed(&event), envelope("a", &json!({}), &more));
+    let additional = json!({"id": "i", "ts": "t", "cid": "c", "pri": 8, "trace_id": "r", "event_version": 6});
+    assert_eq!(transformed(&event), envelope("a", &json!({}), &additional));
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn a_timestamp_with_an_offset_gives_the_events_age() {
 }
 
 #[test]
-fn the_category_is_that_of_the_type_unless_it_is_given() {
+fn the_category_follows_from_the_type_unless_it_is_given() {
     for (message_type, expected) in [
         ("a_snapshot", "S"),
         ("SNAPSHOT_X", "S"),
@@ -238,7 +238,7 @@ fn the_category_is_that_of_the_type_unless_it_is_given() {
 
 proptest! {
     #[test]
-    fn every_envelope_is_whole_and_stays_as_it_is(
+    fn every_envelope_is_complete_and_transforming_it_again_changes_nothing(
         names in prop::collection::vec("v|t|p|id|ts|type|event_type|payload|_metadata|c|pri|version|timestamp|x", 0..8),
         text in "\\PC{0,8}",
         number: i32,

@@ -77,9 +77,9 @@ impl Mesh {
         initial_frames.extend(self.advertised.iter().map(|own| frame::encode(Kind::Announce, 0, own.as_bytes(), b"")));
         initial_frames.push(self.address_frame());
         let mut queue = lock(&peer.queue);
-        let was_away = queue.owner().is_none();
+        let was_unlinked = queue.owner().is_none();
         queue.assign(Some(link.id), initial_frames);
-        if was_away {
+        if was_unlinked {
             self.publications.charge(queue.bytes());
         }
     }

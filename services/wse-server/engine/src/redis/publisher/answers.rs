@@ -51,7 +51,7 @@ impl Conversation<'_> {
     }
 
     fn apply_reply(&mut self, reply: &RedisReply<'_>, tally: &mut Tally) -> Result<(), Problem> {
-        let Some(task) = self.tasks.front_mut() else { return Err("it answers what nobody asked".into()) };
+        let Some(task) = self.tasks.front_mut() else { return Err("a reply without a command".into()) };
         let is_done = match task {
             Task::Publish(batch) => {
                 let mut copies = |batch: &mut Batch| own_copies(self.inner, &mut self.copies, batch);
@@ -63,7 +63,7 @@ impl Conversation<'_> {
                         let error = error_text(reply).unwrap_or_default();
                         tally.refused.push(dead_letter(topic, payload, Cow::Owned(error)));
                     }
-                    _ => return Err("it answers PUBLISH with no number".into()),
+                    _ => return Err("the reply to PUBLISH is not a number".into()),
                 }
                 batch.advance();
                 batch.pending_replies() == 0
@@ -80,8 +80,8 @@ impl Conversation<'_> {
         if !is_done {
             return Ok(());
         }
-        self.written.0 = self.written.0.checked_sub(1).ok_or("it answers what it can't have read")?;
-        let task = self.tasks.pop_front().expect("it is the one that was looked at");
+        self.written.0 = self.written.0.checked_sub(1).ok_or("a reply to a command that was not sent completely")?;
+        let task = self.tasks.pop_front().expect("the queue's first task was there above");
         self.bytes -= task.commands().len();
         match task {
             Task::Publish(batch) => tally.done += batch.commands.len(),
@@ -98,20 +98,20 @@ impl Conversation<'_> {
         if let Some(error) = error_text(reply) {
             return Err(error);
         }
-        let RedisReply::Array(Some(saved)) = reply else { return Err("it answers LRANGE with no list".into()) };
+        let RedisReply::Array(Some(saved)) = reply else { return Err("the reply to LRANGE is not a list".into()) };
         let mut dead_letters = Vec::with_capacity(saved.len());
         // LPUSH adds at the front, so the last is the oldest.
         for saved in saved.iter().rev() {
             match saved {
                 RedisReply::Bulk(Some(saved)) => dead_letters.extend(DeadLetter::read(saved)),
-                _ => return Err("it answers LRANGE with no strings".into()),
+                _ => return Err("the reply to LRANGE has elements that are not strings".into()),
             }
         }
         if dead_letters.len() < saved.len() {
             tracing::warn!(
                 topic,
-                pending = saved.len() - dead_letters.len(),
-                "the list of dead letters holds others, left out"
+                skipped = saved.len() - dead_letters.len(),
+                "skipped entries of the list that are not dead letters"
             );
         }
         if !saved.is_empty() {
