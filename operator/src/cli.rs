@@ -14,7 +14,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{
     assert::{self, Standing},
-    plan::{Mistakes, Only, Plan},
+    plan::{Mistakes, Plan, TrialFilter},
     registry::Registry,
 };
 
@@ -148,7 +148,7 @@ fn check(arguments: &Check) -> anyhow::Result<u8> {
         match Plan::load(file, &registry, &machine_limits) {
             Ok(plan) => {
                 let (trials, seconds) = (plan.trials(), plan.seconds());
-                let searches = match plan.searches(&Only::default()).len() {
+                let searches = match plan.searches(&TrialFilter::default()).len() {
                     0 => String::new(),
                     count => format!("; searches (ladder search): {count}"),
                 };

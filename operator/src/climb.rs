@@ -89,7 +89,7 @@ impl<B: fmt::Debug> fmt::Debug for Climb<'_, B> {
 
 /// What runs at the moment, and what was learned since the climb began.
 #[derive(Default)]
-struct Running {
+struct ClimbState {
     service: Option<(ProcessKey, Started)>,
     /// Client of the service's metrics port, with the state it keeps about the service's processes.
     client: Option<ServiceClient>,
@@ -125,7 +125,7 @@ impl<B: Backend> Climb<'_, B> {
         if self.save_unsaved()? {
             self.save_run()?;
         }
-        let mut running = Running::default();
+        let mut running = ClimbState::default();
         loop {
             if stop.observed().is_none() {
                 self.search(&mut running)?;
@@ -151,7 +151,7 @@ impl<B: Backend> Climb<'_, B> {
         }
     }
 
-    fn step_input(&mut self, index: Option<usize>, running: &Running, stop: &Stop) -> StepInput {
+    fn step_input(&mut self, index: Option<usize>, running: &ClimbState, stop: &Stop) -> StepInput {
         let health =
             |ended: Option<Ended>| if ended.is_some() || running.tainted { Health::Dead } else { Health::Alive };
         let next_trial = index.map(|index| {
@@ -177,7 +177,7 @@ impl<B: Backend> Climb<'_, B> {
         &self.registry.protocol_of(service).worker
     }
 
-    async fn stop_workers(&mut self, index: Option<usize>, running: &mut Running) {
+    async fn stop_workers(&mut self, index: Option<usize>, running: &mut ClimbState) {
         let began = self.announce(TimelineStep::StopWorkers, index);
         self.backend.stop_workers().await;
         self.note(TimelineStep::StopWorkers, index, began);
@@ -185,7 +185,7 @@ impl<B: Backend> Climb<'_, B> {
         running.tainted &= running.service.is_some();
     }
 
-    async fn stop_service(&mut self, index: Option<usize>, running: &mut Running) {
+    async fn stop_service(&mut self, index: Option<usize>, running: &mut ClimbState) {
         let began = self.announce(TimelineStep::StopService, index);
         self.backend.stop_service().await;
         self.note(TimelineStep::StopService, index, began);
@@ -193,7 +193,7 @@ impl<B: Backend> Climb<'_, B> {
         running.tainted &= running.workers.is_some();
     }
 
-    fn begin(&mut self, index: usize, attempt: u32, running: &mut Running) -> Result<(), Error> {
+    fn begin(&mut self, index: usize, attempt: u32, running: &mut ClimbState) -> Result<(), Error> {
         self.run.trials[index].state = TrialState::Started { attempt };
         self.save_run()?;
         self.store.begin_trial(&self.run.trials[index].trial)?;
@@ -201,7 +201,7 @@ impl<B: Backend> Climb<'_, B> {
         Ok(())
     }
 
-    fn finish(&mut self, index: usize, state: TrialState, running: &mut Running) -> Result<(), Error> {
+    fn finish(&mut self, index: usize, state: TrialState, running: &mut ClimbState) -> Result<(), Error> {
         if let TrialState::Failed { reason } = &state {
             self.watcher.failed(&self.run.trials[index].trial, reason);
             let ended = running.service.is_some() && self.backend.service_ended().is_some();

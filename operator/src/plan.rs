@@ -176,7 +176,7 @@ impl Plan {
     }
 
     /// All searches that `only` selects, in order: the services of a ladder one after another.
-    pub fn searches(&self, only: &Only) -> Vec<Search> {
+    pub fn searches(&self, only: &TrialFilter) -> Vec<Search> {
         let mut searches = Vec::new();
         for ladder in self.ladders.iter().filter(|ladder| ladder.search.is_some()) {
             let Ladder { workload, variant, .. } = ladder;
@@ -274,9 +274,9 @@ pub fn replace_services(wire: &mut WirePlan, services: &[String]) {
 
 /// Selects trials by `workload[/variant[/tier]]`; empty selects all.
 #[derive(Clone, Debug, Default)]
-pub struct Only(pub Vec<String>);
+pub struct TrialFilter(pub Vec<String>);
 
-impl Only {
+impl TrialFilter {
     /// Whether the selection contains a trial.
     pub fn selects(&self, trial: &TrialId) -> bool {
         self.selects_path(&format!("{}/{}/{}", trial.workload, trial.variant, trial.tier))
@@ -390,7 +390,7 @@ mod tests {
             process: 1,
             repeat: 1,
         };
-        let selects = |only: &str| Only(vec![only.into()]).selects(&trial);
+        let selects = |only: &str| TrialFilter(vec![only.into()]).selects(&trial);
         assert!(selects("throughput") && selects("throughput/batch") && selects("throughput/batch/100"));
         assert!(!selects("through") && !selects("throughput/bat") && !selects("throughput/batch/10"));
     }

@@ -163,12 +163,12 @@ fn align(rows: Vec<[String; 5]>) -> String {
 }
 
 /// The name that the bundle uses for a value.
-fn snake<T: serde::Serialize>(value: &T) -> String {
+fn serialized_name<T: serde::Serialize>(value: &T) -> String {
     serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 fn name(bound_by: BoundBy) -> String {
-    snake(&bound_by)
+    serialized_name(&bound_by)
 }
 
 /// Shortens a text for a table cell. The full text was printed when it occurred and is in `run.json`.

@@ -274,9 +274,9 @@ pub fn own_folder() -> PathBuf {
 
 /// The path of a program: beside this binary, otherwise on `PATH`; `None` when it is in neither.
 pub fn worker_program(name: &str) -> Option<PathBuf> {
-    let beside = own_folder().join(name);
-    if beside.is_file() {
-        return Some(beside);
+    let sibling = own_folder().join(name);
+    if sibling.is_file() {
+        return Some(sibling);
     }
     env::split_paths(&env::var_os("PATH")?).map(|folder| folder.join(name)).find(|path| path.is_file())
 }

@@ -74,7 +74,7 @@ impl Roles {
         let workers: BTreeSet<usize> = self.workers.iter().flatten().copied().collect();
         let workers: Vec<usize> = workers.into_iter().collect();
         let with = |cpus: &[usize], others: &[(&str, &[usize])]| {
-            let sharing = others.iter().filter(|(_, theirs)| !shared(cpus, *theirs).is_empty());
+            let sharing = others.iter().filter(|(_, other_cpus)| !shared(cpus, *other_cpus).is_empty());
             let names: Vec<&str> = sharing.map(|(name, _)| *name).collect();
             if names.is_empty() { list(cpus) } else { format!("{} shared({})", list(cpus), names.join(", ")) }
         };

@@ -195,14 +195,14 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_decisions() {
+    fn each_input_leads_to_its_step() {
         type Case = (&'static str, fn(&mut StepInput), Step);
         let cases: [Case; 14] = [
-            ("all is there", |_| (), Step::Measure),
+            ("everything runs", |_| (), Step::Measure),
             ("no workers", |input| input.workers = None, Step::StartWorkers),
             ("no service", |input| input.service = None, Step::StartService),
             (
-                "nothing is there: the service first, workers need its address",
+                "nothing runs: the service first, because workers need its address",
                 |input| (input.service, input.workers) = (None, None),
                 Step::StartService,
             ),
@@ -229,7 +229,7 @@ mod tests {
             ("a worker died", |input| input.workers.as_mut().unwrap().1 = Health::Dead, Step::StopWorkers),
             ("the next tier: its own workers", |input| next_trial(input).tier.tier = 200, Step::StopWorkers),
             ("stopping", |input| input.stopping = true, Step::StopWorkers),
-            ("stopping, workers gone", |input| (input.stopping, input.workers) = (true, None), Step::StopService),
+            ("stopping, workers stopped", |input| (input.stopping, input.workers) = (true, None), Step::StopService),
             (
                 "nothing left",
                 |input| (input.next_trial, input.service, input.workers) = (None, None, None),

@@ -95,7 +95,7 @@ async fn a_missing_worker_leaves_the_others_waiting() {
     let url = format!("{}/v1/workers/0/ready?wait_ms=20", coordinator.url());
     let response: Release = http.post(url).json(&ready(&assignment(0, 2))).send().await.unwrap().json().await.unwrap();
     assert!(matches!(response, Release::Wait));
-    assert_eq!(coordinator.ask(Barrier::not_ready), [1]);
+    assert_eq!(coordinator.inspect(Barrier::not_ready), [1]);
     coordinator.abandon("worker 1 is missing");
     let url = format!("{}/v1/workers/0/ready", coordinator.url());
     let response: Release = http.post(url).json(&ready(&assignment(0, 2))).send().await.unwrap().json().await.unwrap();
@@ -111,7 +111,7 @@ async fn a_repeated_upload_counts_once_and_a_late_one_is_refused() {
     for _ in 0..2 {
         assert_eq!(workers[0].deliver(&http, &result).await.status(), StatusCode::NO_CONTENT);
     }
-    assert_eq!(coordinator.ask(Barrier::all_delivered), None);
+    assert_eq!(coordinator.inspect(Barrier::all_delivered), None);
     assert_eq!(coordinator.take_uploads().len(), 1);
     let late = workers[1].deliver(&http, &empty_result(&assignment(1, 2), 1)).await;
     let error_message = error_message(late, StatusCode::CONFLICT).await;
@@ -218,9 +218,12 @@ async fn a_replaced_worker_with_the_same_process_id_ends_the_trial() {
     let url = format!("{}/v1/workers/0/ready?wait_ms=0", coordinator.url());
     http.post(&url).json(&ready(&assignment(0, 2))).send().await.unwrap();
     register(7).await;
-    assert!(coordinator.ask(Barrier::all_ready).is_none(), "registering the same worker again counts as a replacement");
+    assert!(
+        coordinator.inspect(Barrier::all_ready).is_none(),
+        "registering the same worker again counts as a replacement"
+    );
     register(8).await;
-    let reason = coordinator.ask(Barrier::all_ready).unwrap().unwrap_err();
+    let reason = coordinator.inspect(Barrier::all_ready).unwrap().unwrap_err();
     assert_eq!(reason, "worker 0 was replaced by another process 1 in the middle of the trial");
     drop(workers);
 }

@@ -222,7 +222,7 @@ fn kill_9_ends_the_children_too_and_costs_only_the_trial_in_flight() {
 }
 
 #[test]
-fn a_plan_check_names_every_mistake_at_once() {
+fn a_plan_check_reports_every_mistake_at_once() {
     let checkout = Checkout::new();
     checkout.plan("bad", "services: [honset]\nrepeats: 0\n", "  objectives: [{figure: failed_share}]\n");
     let output = checkout.run("plan check plans/bad.yaml plans/fake.yaml");

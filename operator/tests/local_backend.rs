@@ -14,7 +14,7 @@ use operator::{
         Error,
         local::{
             cgroup::{Cgroup, Hierarchy},
-            process::{self, Launch, Running, Stdout},
+            process::{self, Launch, RunningProcess, Stdout},
         },
     },
     roles::Roles,
@@ -45,7 +45,7 @@ fn folder() -> TempDir {
 async fn a_process_runs_on_its_cpus_and_banners_before_the_json_line_are_skipped() {
     let folder = folder();
     let script = "echo a banner; echo \"{$(grep Cpus_allowed_list /proc/self/status)}\"; cat";
-    let mut running = Running::start(launch(&folder, script)).unwrap();
+    let mut running = RunningProcess::start(launch(&folder, script)).unwrap();
     let line = running.first_json_line().await.unwrap().unwrap();
     assert_eq!(line.replace(['\t', ' '], ""), "{Cpus_allowed_list:0}");
     running.stop(Duration::from_secs(5)).await;
@@ -55,7 +55,7 @@ async fn a_process_runs_on_its_cpus_and_banners_before_the_json_line_are_skipped
 async fn a_process_that_ignores_sigterm_is_killed_with_its_group() {
     let folder = folder();
     let script = "trap '' TERM; sleep 1000 & echo \"{$!}\"; wait; wait";
-    let mut running = Running::start(launch(&folder, script)).unwrap();
+    let mut running = RunningProcess::start(launch(&folder, script)).unwrap();
     let line = running.first_json_line().await.unwrap().unwrap();
     let grandchild: u32 = line.trim_matches(['{', '}']).parse().unwrap();
     assert!(is_alive(grandchild));
@@ -66,7 +66,7 @@ async fn a_process_that_ignores_sigterm_is_killed_with_its_group() {
 #[tokio::test]
 async fn a_dropped_process_is_dead() {
     let folder = folder();
-    let mut running = Running::start(launch(&folder, "echo \"{$$}\"; exec sleep 1000")).unwrap();
+    let mut running = RunningProcess::start(launch(&folder, "echo \"{$$}\"; exec sleep 1000")).unwrap();
     let pid: u32 = running.first_json_line().await.unwrap().unwrap().trim_matches(['{', '}']).parse().unwrap();
     drop(running);
     fakes::wait_for("its death", || !is_alive(pid));
@@ -76,9 +76,9 @@ async fn a_dropped_process_is_dead() {
 async fn the_last_output_is_quoted_from_standard_error() {
     let folder = folder();
     let script = "for i in $(seq 30); do echo \"line $i\" >&2; done; exit 4";
-    let mut running = Running::start(launch(&folder, script)).unwrap();
+    let mut running = RunningProcess::start(launch(&folder, script)).unwrap();
     assert_eq!(running.first_json_line().await.unwrap(), None);
-    assert_eq!(running.describe_wait().await, "exit status: 4");
+    assert_eq!(running.exit_description().await, "exit status: 4");
     let quoted = running.last_output();
     assert!(quoted.contains("line 30") && quoted.contains("line 11") && !quoted.contains("line 10\n"), "{quoted}");
 }
@@ -88,14 +88,14 @@ async fn a_missing_program_is_named() {
     let folder = folder();
     let mut launch = launch(&folder, "");
     launch.program = "bin/nothing".into();
-    let error = Running::start(launch).unwrap_err();
+    let error = RunningProcess::start(launch).unwrap_err();
     assert!(matches!(&error, Error::Spawn { program, .. } if program == "bin/nothing"), "{error}");
 }
 
 #[tokio::test]
 async fn cpu_time_is_the_kernels_and_counts_all_threads() {
     let folder = folder();
-    let mut running = Running::start(launch(
+    let mut running = RunningProcess::start(launch(
         &folder,
         "echo \"{$$}\"; i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; exec sleep 100",
     ))
@@ -117,13 +117,13 @@ async fn a_fraction_of_a_cpu_is_enforced_by_a_quota_or_refused() {
         Err(reason) => return assert!(!reason.is_empty()),
     };
     let group: Box<dyn Cgroup> = hierarchy.create("test-quota", 0.2).unwrap();
-    let procs_file = PathBuf::from(group.procs_files()[0].parent().unwrap());
+    let cgroup_folder = PathBuf::from(group.procs_files()[0].parent().unwrap());
     let folder = folder();
     let mut launch = launch(&folder, "echo \"{}\"; while :; do :; done");
     launch.cgroup = Some(group);
-    let mut running = Running::start(launch).unwrap();
+    let mut running = RunningProcess::start(launch).unwrap();
     running.first_json_line().await.unwrap();
-    let cpu_ns = |running: &Running| running.cgroup().unwrap().cpu_ns().unwrap();
+    let cpu_ns = |running: &RunningProcess| running.cgroup().unwrap().cpu_ns().unwrap();
     let (began, before) = (Instant::now(), cpu_ns(&running));
     tokio::time::sleep(Duration::from_secs(1)).await;
     let share = (cpu_ns(&running) - before) as f64 / began.elapsed().as_nanos() as f64;
@@ -131,7 +131,7 @@ async fn a_fraction_of_a_cpu_is_enforced_by_a_quota_or_refused() {
     assert!(share < 0.25, "it used {share} of a CPU");
     assert!(running.cgroup().unwrap().throttled_periods().unwrap() > 0);
     running.stop(Duration::from_secs(1)).await;
-    assert!(!procs_file.exists(), "{} was left behind", procs_file.display());
+    assert!(!cgroup_folder.exists(), "{} was left behind", cgroup_folder.display());
 }
 
 #[test]
@@ -158,7 +158,7 @@ async fn child_processes_count_as_part_of_their_parent() {
     let folder = folder();
     // The process waits for a child that uses CPU, which has a child that sleeps.
     let script = "sh -c 'sleep 1000 & while :; do :; done' & echo \"{$!}\"; wait";
-    let mut running = Running::start(launch(&folder, script)).unwrap();
+    let mut running = RunningProcess::start(launch(&folder, script)).unwrap();
     let line = running.first_json_line().await.unwrap().unwrap();
     let child: u32 = line.trim_matches(['{', '}']).parse().unwrap();
     let parent: u32 =

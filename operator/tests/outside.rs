@@ -172,7 +172,7 @@ fn ladder_waits_for_a_starting_process() {
 }
 
 #[test]
-fn a_foreign_service_that_lies_is_caught() {
+fn a_foreign_service_that_lies_is_invalid() {
     let checkout = Checkout::new();
     let service = StartedByTest::start(&checkout, "honest", "liar");
     let output = checkout.run(&service.run("fake"));

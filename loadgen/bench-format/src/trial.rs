@@ -208,7 +208,7 @@ pub struct WindowOver {
 /// The response to [`WindowOver`]. It comes when all workers have finished, at the latest at the end of the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "step", rename_all = "kebab-case")]
-pub enum Parting {
+pub enum DrainRelease {
     /// The service has not been read yet: send the same [`WindowOver`] again.
     Wait,
     /// The service has been read or the trial is cancelled: drain and close the connections.

@@ -25,7 +25,7 @@ use crate::{
     coordinator::{Coordinator, barrier::Barrier},
     measure::{self, Measured, measure},
     service_client::{self, ServiceClient},
-    service_process::{Room, ServiceProcess},
+    service_process::{AllowedCpus, ServiceProcess},
     stage::{self, Ended, Shares, Stage, Usage},
     trial_plan::TrialPlan,
     workers::{WorkerProgram, Workers},
@@ -36,9 +36,9 @@ pub const RUN: &str = "by-hand";
 /// Longest wait for workers to register.
 const REGISTER_DEADLINE: Duration = Duration::from_secs(30);
 /// Interval at which registrations are checked.
-const LOOK: Duration = Duration::from_millis(2);
+const REGISTER_POLL: Duration = Duration::from_millis(2);
 /// Interval at which the service is checked for connections that it still has.
-const REST_LOOK: Duration = Duration::from_millis(20);
+const REST_POLL: Duration = Duration::from_millis(20);
 /// Time for a service without counters to release its connections, and for one with counters to process what it
 /// received.
 const REST: Duration = Duration::from_secs(1);
@@ -92,7 +92,7 @@ impl ByHand {
     }
 
     /// Adds the service's process, whose CPU and memory are then read, too.
-    pub fn beside(mut self, service: Option<ServiceProcess>) -> Self {
+    pub fn with_service_process(mut self, service: Option<ServiceProcess>) -> Self {
         self.processes.service = service;
         self
     }
@@ -124,7 +124,7 @@ impl ByHand {
 
     /// Waits until the service has released the last trial's connections, for at most `patience`. A service that can't
     /// be read is noticed in the next trial.
-    pub fn rest(&mut self, patience: Duration) {
+    pub fn wait_until_idle(&mut self, patience: Duration) {
         let Self { client, open_at_rest, runtime, .. } = self;
         runtime.block_on(async {
             match *open_at_rest {
@@ -150,12 +150,12 @@ impl ByHand {
                 processes.workers = Some(workers);
                 registered(processes, coordinator, plan.workers).await?;
             }
-            processes.room = processes.service.as_ref().and_then(ServiceProcess::room);
+            processes.allowed_cpus = processes.service.as_ref().and_then(ServiceProcess::allowed_cpus);
             if plan.keeping != BookKeeping::None {
                 // A reading during the handshake of a first connection would show a message as received and not yet
                 // consumed. A service that never accounts for all that it received makes this wait time out after a
                 // second.
-                wait_while(client, REST, is_placing).await;
+                wait_while(client, REST, is_processing).await;
             }
             Ok(measure(processes, coordinator, client, plan).await?)
         })
@@ -163,18 +163,18 @@ impl ByHand {
 }
 
 /// Whether the service has received messages that have no outcome yet.
-fn is_placing(now: &ServiceStats) -> bool {
+fn is_processing(now: &ServiceStats) -> bool {
     !ServiceDelta::between(&ServiceStats::default(), now).settled(0)
 }
 
-/// Waits while `is_so` holds for the service's counters, for at most `patience`.
-async fn wait_while(client: &ServiceClient, patience: Duration, is_so: impl Fn(&ServiceStats) -> bool) {
+/// Waits while `condition` holds for the service's counters, for at most `patience`.
+async fn wait_while(client: &ServiceClient, patience: Duration, condition: impl Fn(&ServiceStats) -> bool) {
     let deadline = Instant::now() + patience;
     while let Ok(now) = client.stats().await
-        && is_so(&now)
+        && condition(&now)
         && Instant::now() < deadline
     {
-        sleep(REST_LOOK).await;
+        sleep(REST_POLL).await;
     }
 }
 
@@ -195,7 +195,7 @@ fn token() -> io::Result<String> {
 async fn registered(processes: &mut Processes, coordinator: &Coordinator, count: u32) -> Result<(), Error> {
     let deadline = Instant::now() + REGISTER_DEADLINE;
     loop {
-        let registered_count = coordinator.ask(Barrier::registered);
+        let registered_count = coordinator.inspect(Barrier::registered);
         if registered_count >= count {
             return Ok(());
         }
@@ -205,7 +205,7 @@ async fn registered(processes: &mut Processes, coordinator: &Coordinator, count:
         if Instant::now() >= deadline {
             return Err(Error::Register { description: format!("{registered_count} of {count} did") });
         }
-        sleep(LOOK).await;
+        sleep(REGISTER_POLL).await;
     }
 }
 
@@ -215,12 +215,12 @@ struct Processes {
     workers: Option<Workers>,
     service: Option<ServiceProcess>,
     /// The CPUs that the service may use, read before the trial.
-    room: Option<Room>,
+    allowed_cpus: Option<AllowedCpus>,
 }
 
 impl Stage for Processes {
     async fn service_usage(&self) -> Result<Option<Usage>, stage::Error> {
-        Ok(self.service.as_ref().zip(self.room).and_then(|(service, room)| service.usage(room)))
+        Ok(self.service.as_ref().zip(self.allowed_cpus).and_then(|(service, allowed_cpus)| service.usage(allowed_cpus)))
     }
 
     /// Read only if the service runs on this machine: otherwise the service's share of the memory isn't known.
@@ -247,7 +247,7 @@ impl Stage for Processes {
         let cpus = std::thread::available_parallelism().map_or(1, NonZero::get);
         Shares {
             worker_cpus: cpus as f64,
-            shared_with_service: self.room.is_some_and(|room| room.shared),
+            shared_with_service: self.allowed_cpus.is_some_and(|allowed_cpus| allowed_cpus.shared),
             isolation: None,
             shared_with_inference: None,
         }
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_no_worker() {
+    fn a_missing_worker_program_is_an_error() {
         let error = by_hand("/no/such/program").trial(&closed()).unwrap_err();
         assert!(matches!(error, Error::Worker(_)), "{error}");
     }

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_is_past_the_day_this_was_written() {
+    fn the_clock_is_later_than_the_day_of_this_test() {
         assert!(unix_ns() > 1_790_000_000 * SECOND);
     }
 }

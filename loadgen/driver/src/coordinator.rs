@@ -34,9 +34,9 @@ impl Shared {
         Self { barrier, changed: watch::Sender::new(()), token: token.map(Arc::from) }
     }
 
-    /// Calls `look` with the current state.
-    fn look<T>(&self, look: impl FnOnce(&Barrier) -> T) -> T {
-        look(&self.lock())
+    /// Calls `inspect` with the current state.
+    fn inspect<T>(&self, inspect: impl FnOnce(&Barrier) -> T) -> T {
+        inspect(&self.lock())
     }
 
     /// Changes the state and wakes all tasks that wait for a change.
@@ -123,18 +123,18 @@ impl Coordinator {
         self.shared.change(Barrier::finish);
     }
 
-    /// Evaluates `question` on the current state.
-    pub fn ask<T>(&self, question: impl FnOnce(&Barrier) -> T) -> T {
-        self.shared.look(question)
+    /// Evaluates `query` on the current state.
+    pub fn inspect<T>(&self, query: impl FnOnce(&Barrier) -> T) -> T {
+        self.shared.inspect(query)
     }
 
-    /// Waits until `answer` returns a value for the state.
-    pub async fn wait_until<T>(&self, answer: impl Fn(&Barrier) -> Option<T>) -> T {
+    /// Waits until `reached` returns a value for the state.
+    pub async fn wait_until<T>(&self, reached: impl Fn(&Barrier) -> Option<T>) -> T {
         let mut changes = self.shared.changed.subscribe();
         loop {
             changes.mark_unchanged();
-            if let Some(answer) = self.shared.look(&answer) {
-                return answer;
+            if let Some(reached) = self.shared.inspect(&reached) {
+                return reached;
             }
             // The sender lives as long as `self.shared`, so this can't fail.
             let _ = changes.changed().await;

@@ -35,7 +35,7 @@ impl From<Error> for stage::Error {
 
 /// Response of `GET /environment`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Surroundings {
+pub struct ServiceEnvironment {
     /// The machine. Its `host` is the name of the pod.
     pub environment: Environment,
     /// CPUs on which the service may run, as the kernel lists them.
@@ -68,16 +68,16 @@ impl EvidenceClient {
     ///
     /// # Errors
     /// [`Error`] if there is no response or it reports a failure.
-    pub async fn surroundings(&self) -> Result<Surroundings, Error> {
+    pub async fn service_environment(&self) -> Result<ServiceEnvironment, Error> {
         self.get("/environment").await
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
         let url = format!("{}{path}", self.base);
         let failed = |reason: String| Error { url: url.clone(), reason };
-        let answer = self.http.get(&url).send().await.map_err(|error| failed(chain(&error)))?;
-        let status = answer.status();
-        let body = answer.bytes().await.map_err(|error| failed(chain(&error)))?;
+        let response = self.http.get(&url).send().await.map_err(|error| failed(chain(&error)))?;
+        let status = response.status();
+        let body = response.bytes().await.map_err(|error| failed(chain(&error)))?;
         if !status.is_success() {
             return Err(failed(format!("{status}: {}", String::from_utf8_lossy(&body))));
         }

@@ -17,7 +17,7 @@ use bench_format::{
     terms::Terms,
     trial_file::{BookKeeping, Cpus, TrialFile},
 };
-use judge::{Judged, delta::ServiceDelta, judge, published::Start, reason};
+use judge::{JudgedTrial, delta::ServiceDelta, judge, published::Start, reason};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
@@ -39,11 +39,11 @@ const LEAD: Duration = Duration::from_millis(50);
 /// Time that a worker may take to upload, beyond the window, its drain and its close handshakes.
 const UPLOAD_GRACE: Duration = Duration::from_secs(20);
 /// Interval at which processes and memory are checked.
-const WATCH: Duration = Duration::from_millis(50);
+const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval at which a service is read until it settles or publishes.
-const SETTLE: Duration = Duration::from_millis(20);
+const SETTLE_POLL: Duration = Duration::from_millis(20);
 /// A service whose counters haven't changed for this long has settled, even if they don't add up.
-const STILL: Duration = Duration::from_secs(1);
+const UNCHANGED_TIME: Duration = Duration::from_secs(1);
 
 /// Why a trial could not be measured.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +59,7 @@ pub enum Error {
     Silent(String),
     /// A process ended, or the trial was cancelled, under load; contains the reason.
     #[error("the trial broke off: {0}")]
-    BrokeOff(String),
+    Aborted(String),
     /// Another program stopped or changed a process, so the trial has no result; contains the reason.
     #[error("the trial was interrupted: {0}")]
     Interrupted(String),
@@ -87,7 +87,7 @@ impl Measured {
     ///
     /// # Errors
     /// [`histogram::Error`] if a histogram can't be read. The coordinator refuses uploads with such a histogram.
-    pub fn judge(&self) -> Result<Judged, histogram::Error> {
+    pub fn judge(&self) -> Result<JudgedTrial, histogram::Error> {
         let uploads: Vec<_> = self.uploads.iter().map(|upload| &upload.result).collect();
         judge(&self.trial, &uploads, &self.service)
     }
@@ -139,9 +139,9 @@ struct Trial<'a, S> {
 }
 
 /// How a wait ended.
-enum Watched<T> {
+enum WaitOutcome<T> {
     /// The awaited answer of the barrier.
-    Answer(T),
+    Reached(T),
     /// The deadline passed before the barrier answered.
     Deadline,
     /// A process of the trial ended before the barrier answered.
@@ -156,7 +156,7 @@ impl<S: Stage> Trial<'_, S> {
         let mut problems = Vec::new();
         let mut readings = ServiceReadings { before: Some(before), ..ServiceReadings::default() };
         if self.plan.read_when_open && !terms.opens_in_window {
-            readings.open = note(&mut problems, readings::read(self.client, self.stage).await);
+            readings.open = record_problem(&mut problems, readings::read(self.client, self.stage).await);
         }
         let start_at_unix_ns = unix_ns() + LEAD.as_nanos() as u64;
         let start = Instant::now() + LEAD;
@@ -165,13 +165,13 @@ impl<S: Stage> Trial<'_, S> {
         let window_start = start + self.plan.warmup;
         let window_end = window_start + self.plan.window;
         sleep_until(window_start).await;
-        readings.window_start = note(&mut problems, readings::read(self.client, self.stage).await);
+        readings.window_start = record_problem(&mut problems, readings::read(self.client, self.stage).await);
         // The load of a closed loop may end before the window. Its workers keep their connections until the service has
         // been read, because closing thousands of them takes a good part of the time that opening them took.
         self.wait_by(window_end, Barrier::all_over).await?;
-        readings.window_end = note(&mut problems, readings::read(self.client, self.stage).await);
+        readings.window_end = record_problem(&mut problems, readings::read(self.client, self.stage).await);
         self.coordinator.end_window();
-        let grace = self.plan.drain + self.plan.goodbye + UPLOAD_GRACE;
+        let grace = self.plan.drain + self.plan.close_grace + UPLOAD_GRACE;
         self.wait_by(window_end + grace, Barrier::all_delivered).await?;
         let uploads = self.coordinator.take_uploads();
         if uploads.is_empty() {
@@ -180,14 +180,14 @@ impl<S: Stage> Trial<'_, S> {
         if self.plan.keeping != BookKeeping::None {
             self.settle(&uploads, readings.before.as_ref().map(|before| &before.stats)).await;
         }
-        readings.after = note(&mut problems, readings::read(self.client, self.stage).await);
+        readings.after = record_problem(&mut problems, readings::read(self.client, self.stage).await);
         let connections = match self.plan.keeping {
-            BookKeeping::Connections => note(&mut problems, self.client.connections().await),
+            BookKeeping::Connections => record_problem(&mut problems, self.client.connections().await),
             BookKeeping::Totals | BookKeeping::None => None,
         };
         // A worker whose connections all broke may deliver its result before the end of the service is noticed.
         if let Some(ended) = self.stage.service_ended() {
-            return Err(broke_off(ended));
+            return Err(aborted(ended));
         }
         let trial = self.trial_file(terms, start_at_unix_ns, open_at_start, &uploads, &readings, problems);
         Ok(Measured { trial, uploads, service: ServiceFile { schema: SCHEMA, readings, connections } })
@@ -203,7 +203,7 @@ impl<S: Stage> Trial<'_, S> {
         let terms = self.terms()?;
         self.coordinator.offer(assignments(self.plan, &terms));
         let open_at_start = self.all_ready().await?;
-        if terms.publishes_by.is_some() && self.client.can_ask() {
+        if terms.publishes_by.is_some() && self.client.has_metrics_port() {
             self.publishing().await?;
         }
         Ok((terms, open_at_start))
@@ -255,22 +255,22 @@ impl<S: Stage> Trial<'_, S> {
     /// The terms of the trial's workload, as its workers registered them.
     fn terms(&self) -> Result<Terms, Error> {
         let workload = &self.plan.trial.workload;
-        self.coordinator.ask(|barrier| barrier.terms(workload)).map_err(Error::NotReady)
+        self.coordinator.inspect(|barrier| barrier.terms(workload)).map_err(Error::NotReady)
     }
 
     async fn all_ready(&mut self) -> Result<u64, Error> {
         let deadline = Instant::now() + self.plan.opening;
-        let answer = match self.plan.nothing_open {
-            NothingOpen::CallOff => Barrier::all_ready,
-            NothingOpen::GoOn => Barrier::all_answered,
+        let reached = match self.plan.nothing_open {
+            NothingOpen::Abort => Barrier::all_ready,
+            NothingOpen::Continue => Barrier::all_reported,
         };
-        match self.watch(answer, deadline).await {
-            Watched::Answer(Ok(open)) => Ok(open),
-            Watched::Answer(Err(problem)) => Err(Error::NotReady(problem)),
-            Watched::Ended(Ended { cause: Cause::Outside, description }) => Err(Error::Interrupted(description)),
-            Watched::Ended(Ended { description, .. }) => Err(Error::NotReady(description)),
-            Watched::Deadline => {
-                let late = self.coordinator.ask(Barrier::not_ready);
+        match self.watch(reached, deadline).await {
+            WaitOutcome::Reached(Ok(open)) => Ok(open),
+            WaitOutcome::Reached(Err(problem)) => Err(Error::NotReady(problem)),
+            WaitOutcome::Ended(Ended { cause: Cause::Outside, description }) => Err(Error::Interrupted(description)),
+            WaitOutcome::Ended(Ended { description, .. }) => Err(Error::NotReady(description)),
+            WaitOutcome::Deadline => {
+                let late = self.coordinator.inspect(Barrier::not_ready);
                 let seconds = self.plan.opening.as_secs();
                 Err(Error::NotReady(format!("worker {late:?} said nothing within {seconds} s")))
             }
@@ -287,9 +287,9 @@ impl<S: Stage> Trial<'_, S> {
                 Start::Later => {}
             }
             if let Some(ended) = self.stage.service_ended().or_else(|| self.stage.worker_ended()) {
-                return Err(broke_off(ended));
+                return Err(aborted(ended));
             }
-            sleep(SETTLE).await;
+            sleep(SETTLE_POLL).await;
         }
     }
 
@@ -300,26 +300,26 @@ impl<S: Stage> Trial<'_, S> {
         so_far: impl Fn(&Barrier) -> Option<Result<(), String>>,
     ) -> Result<(), Error> {
         match self.watch(so_far, deadline).await {
-            Watched::Answer(Ok(())) | Watched::Deadline => Ok(()),
-            Watched::Answer(Err(description)) => Err(Error::BrokeOff(description)),
-            Watched::Ended(ended) => Err(broke_off(ended)),
+            WaitOutcome::Reached(Ok(())) | WaitOutcome::Deadline => Ok(()),
+            WaitOutcome::Reached(Err(description)) => Err(Error::Aborted(description)),
+            WaitOutcome::Ended(ended) => Err(aborted(ended)),
         }
     }
 
     /// Waits for an answer of the barrier while it checks the processes and records the service's memory.
-    async fn watch<T>(&mut self, answer: impl Fn(&Barrier) -> Option<T>, deadline: Instant) -> Watched<T> {
+    async fn watch<T>(&mut self, reached: impl Fn(&Barrier) -> Option<T>, deadline: Instant) -> WaitOutcome<T> {
         let coordinator = self.coordinator;
-        let waiting = coordinator.wait_until(answer);
+        let waiting = coordinator.wait_until(reached);
         tokio::pin!(waiting);
         loop {
             tokio::select! {
                 biased;
-                answer = &mut waiting => return Watched::Answer(answer),
-                () = sleep_until(deadline) => return Watched::Deadline,
-                () = sleep(WATCH) => {}
+                reached = &mut waiting => return WaitOutcome::Reached(reached),
+                () = sleep_until(deadline) => return WaitOutcome::Deadline,
+                () = sleep(WATCH_INTERVAL) => {}
             }
             if let Some(ended) = self.stage.service_ended().or_else(|| self.stage.worker_ended()) {
-                return Watched::Ended(ended);
+                return WaitOutcome::Ended(ended);
             }
             if let Ok(Some(usage)) = self.stage.service_usage().await {
                 self.rss_peak_bytes = self.rss_peak_bytes.max(usage.rss_bytes);
@@ -333,33 +333,33 @@ impl<S: Stage> Trial<'_, S> {
     async fn settle(&self, uploads: &[Upload], before: Option<&ServiceStats>) {
         let sent: u64 = uploads.iter().map(sent_by).sum();
         let deadline = Instant::now() + self.plan.drain;
-        let mut still = (Instant::now(), None);
+        let mut unchanged = (Instant::now(), None);
         while Instant::now() < deadline {
             let Ok(mut stats) = self.client.stats().await else { return };
             let delta = ServiceDelta::between(before.unwrap_or(&ServiceStats::default()), &stats);
-            if delta.settled(sent) && self.client.links_rest().await.unwrap_or(true) {
+            if delta.settled(sent) && self.client.links_are_idle().await.unwrap_or(true) {
                 return;
             }
             stats.uptime_seconds = 0.0;
-            match still {
+            match unchanged {
                 (since, Some(last)) if last == stats => {
-                    if since.elapsed() > STILL {
+                    if since.elapsed() > UNCHANGED_TIME {
                         return;
                     }
-                    still = (since, Some(last));
+                    unchanged = (since, Some(last));
                 }
-                _ => still = (Instant::now(), Some(stats)),
+                _ => unchanged = (Instant::now(), Some(stats)),
             }
-            sleep(SETTLE).await;
+            sleep(SETTLE_POLL).await;
         }
     }
 }
 
 /// Converts the end of a process under load to an error.
-fn broke_off(ended: Ended) -> Error {
+fn aborted(ended: Ended) -> Error {
     match ended.cause {
         Cause::Outside => Error::Interrupted(ended.description),
-        Cause::Itself => Error::BrokeOff(ended.description),
+        Cause::Itself => Error::Aborted(ended.description),
     }
 }
 
@@ -396,6 +396,6 @@ fn sent_by(upload: &Upload) -> u64 {
 }
 
 /// Returns what was read. A failed reading is recorded as a problem of the service.
-fn note<T>(problems: &mut Vec<Reason>, read: Result<T, impl std::error::Error>) -> Option<T> {
+fn record_problem<T>(problems: &mut Vec<Reason>, read: Result<T, impl std::error::Error>) -> Option<T> {
     read.map_err(|error| problems.push(reason(ReasonKind::Conformance, error.to_string()))).ok()
 }

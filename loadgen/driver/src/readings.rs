@@ -28,15 +28,15 @@ pub enum Error {
 /// - [`Error::Counters`] if the service doesn't respond
 /// - [`Error::Usage`] if its process has ended
 pub async fn read<S: Stage>(client: &ServiceClient, stage: &S) -> Result<Reading, Error> {
-    let (asked_at, before) = (unix_ns(), stage.service_usage().await?);
+    let (requested_at, before) = (unix_ns(), stage.service_usage().await?);
     // Concurrent requests: one after the other would be that much later on a busy service.
     let (stats, publisher, links, processes) =
         tokio::try_join!(client.stats(), client.publisher(), client.links(), client.processes())?;
-    let (answered_at, after) = (unix_ns(), stage.service_usage().await?);
+    let (received_at, after) = (unix_ns(), stage.service_usage().await?);
     let inference = stage.inference_usage().await?;
     let companions = stage.companions_usage().await?;
     Ok(Reading {
-        unix_ns: middle(asked_at, answered_at),
+        unix_ns: middle(requested_at, received_at),
         pid: after.map(|usage| usage.pid),
         cpu_ns: before.zip(after).map(|(before, after)| middle(before.cpu_ns, after.cpu_ns)),
         rss_bytes: after.map(|usage| usage.rss_bytes),

@@ -100,14 +100,14 @@ impl ServiceClient {
     }
 
     /// Whether the service has a metrics port.
-    pub fn can_ask(&self) -> bool {
+    pub fn has_metrics_port(&self) -> bool {
         self.base.is_some()
     }
 
     /// Whether the service accepts connections.
     pub async fn ready(&self) -> bool {
         match &self.base {
-            Some(base) => self.answers(base, "/readyz").await,
+            Some(base) => self.has_page(base, "/readyz").await,
             None => false,
         }
     }
@@ -132,7 +132,7 @@ impl ServiceClient {
     pub async fn keeping(&self) -> BookKeeping {
         match &self.base {
             None => BookKeeping::None,
-            Some(base) if self.answers(base, CONNECTIONS).await => BookKeeping::Connections,
+            Some(base) if self.has_page(base, CONNECTIONS).await => BookKeeping::Connections,
             Some(_) => BookKeeping::Totals,
         }
     }
@@ -144,7 +144,7 @@ impl ServiceClient {
         self.find(PROCESSES, &own).await;
         self.find(PUBLISHER, &own).await;
         // A first instance that publishes reports for all instances.
-        let covers_all = self.pages.get(PUBLISHER).is_some_and(|there| *there == own);
+        let covers_all = self.pages.get(PUBLISHER).is_some_and(|serving| *serving == own);
         let other: Vec<_> = self.other.iter().filter(|_| !covers_all).cloned().collect();
         self.find(PUBLISHER, &other).await;
         self.find(LINKS, &[own, other].concat()).await;
@@ -159,14 +159,14 @@ impl ServiceClient {
         if self.pages.contains_key(path) {
             return;
         }
-        let mut there = Vec::new();
+        let mut serving = Vec::new();
         for url in urls {
-            if self.answers(url, path).await {
-                there.push(url.clone());
+            if self.has_page(url, path).await {
+                serving.push(url.clone());
             }
         }
-        if !there.is_empty() {
-            self.pages.insert(path, there);
+        if !serving.is_empty() {
+            self.pages.insert(path, serving);
         }
     }
 
@@ -181,8 +181,8 @@ impl ServiceClient {
         match &self.other {
             Some(url) if !self.pages.contains_key(PUBLISHER) => {
                 let url = url.clone();
-                let is_there = self.answers(&url, "/stats").await;
-                Err(if is_there { Error::PublishesNothing { url } } else { Error::NoPublisher { url } })
+                let responds = self.has_page(&url, "/stats").await;
+                Err(if responds { Error::PublishesNothing { url } } else { Error::NoPublisher { url } })
             }
             _ => Ok(()),
         }
@@ -205,7 +205,7 @@ impl ServiceClient {
     /// # Errors
     /// [`Error`] if the service doesn't respond as the contract says.
     pub async fn publisher(&self) -> Result<Option<PublisherStats>, Error> {
-        Ok(self.get_if_there(PUBLISHER).await?.pop())
+        Ok(self.get_from_instances(PUBLISHER).await?.pop())
     }
 
     /// Counters of the links between the service's instances, summed; `None` if there is only one instance.
@@ -213,10 +213,10 @@ impl ServiceClient {
     /// # Errors
     /// [`Error`] if the service doesn't respond as the contract says.
     pub async fn links(&self) -> Result<Option<LinksStats>, Error> {
-        let links = self.get_if_there::<LinksStats>(LINKS).await?;
+        let links = self.get_from_instances::<LinksStats>(LINKS).await?;
         let links = links.iter().fold(LinksStats::default(), |all, links| all.merge(links));
-        let are_there = links.by_name().next().is_some();
-        Ok(are_there.then_some(links))
+        let has_links = links.by_name().next().is_some();
+        Ok(has_links.then_some(links))
     }
 
     /// The service's processes by name; empty if it doesn't report them.
@@ -224,7 +224,7 @@ impl ServiceClient {
     /// # Errors
     /// [`Error`] if the service doesn't respond as the contract says.
     pub async fn processes(&self) -> Result<BTreeMap<String, ProcessStats>, Error> {
-        let found = self.get_if_there::<ProcessesStats>(PROCESSES).await?;
+        let found = self.get_from_instances::<ProcessesStats>(PROCESSES).await?;
         Ok(found.into_iter().flat_map(|found| found.processes).collect())
     }
 
@@ -232,19 +232,19 @@ impl ServiceClient {
     ///
     /// # Errors
     /// [`Error`] if the service doesn't respond as the contract says.
-    pub async fn links_rest(&self) -> Result<bool, Error> {
+    pub async fn links_are_idle(&self) -> Result<bool, Error> {
         let Some(links) = self.links().await? else { return Ok(true) };
         let publishes = self.publisher().await?.is_some_and(|publisher| publisher.publishing);
         Ok(!publishes && links.at_rest())
     }
 
-    async fn answers(&self, base: &str, path: &str) -> bool {
-        let answer = self.http.get(format!("{base}{path}")).send().await;
-        answer.is_ok_and(|answer| answer.status() == StatusCode::OK)
+    async fn has_page(&self, base: &str, path: &str) -> bool {
+        let response = self.http.get(format!("{base}{path}")).send().await;
+        response.is_ok_and(|response| response.status() == StatusCode::OK)
     }
 
     /// Reads a page from each instance that serves it.
-    async fn get_if_there<T: DeserializeOwned>(&self, path: &'static str) -> Result<Vec<T>, Error> {
+    async fn get_from_instances<T: DeserializeOwned>(&self, path: &'static str) -> Result<Vec<T>, Error> {
         let mut found = Vec::new();
         for base in self.pages.get(path).into_iter().flatten() {
             found.push(self.get_from(base, path).await?);
@@ -253,18 +253,18 @@ impl ServiceClient {
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &'static str) -> Result<T, Error> {
-        let nobody = || Error::Get { path, reason: "nobody said where its metrics port is".into() };
-        self.get_from(self.base.as_ref().ok_or_else(nobody)?, path).await
+        let no_port = || Error::Get { path, reason: "nobody said where its metrics port is".into() };
+        self.get_from(self.base.as_ref().ok_or_else(no_port)?, path).await
     }
 
     async fn get_from<T: DeserializeOwned>(&self, base: &str, path: &'static str) -> Result<T, Error> {
         let failed = |error: reqwest::Error| Error::Get { path, reason: chain(&error) };
-        let answer = self.http.get(format!("{base}{path}")).send().await.map_err(failed)?;
-        let status = answer.status();
+        let response = self.http.get(format!("{base}{path}")).send().await.map_err(failed)?;
+        let status = response.status();
         if status != StatusCode::OK {
             return Err(Error::Get { path, reason: format!("it answers {status}") });
         }
-        let body = answer.bytes().await.map_err(failed)?;
+        let body = response.bytes().await.map_err(failed)?;
         serde_json::from_slice(&body).map_err(|error| Error::Contract { path, reason: error.to_string() })
     }
 }

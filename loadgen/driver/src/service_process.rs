@@ -28,7 +28,7 @@ pub struct ServiceProcess {
 
 /// The CPUs that a process may use.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Room {
+pub struct AllowedCpus {
     /// Number of CPUs, by affinity and quota.
     pub cpus: f64,
     /// Whether the current process may also run on some of them.
@@ -82,29 +82,29 @@ impl ServiceProcess {
     }
 
     /// CPU and memory of the processes together, with the CPUs that they may use; `None` if a process has ended.
-    pub fn usage(&self, room: Room) -> Option<Usage> {
+    pub fn usage(&self, allowed_cpus: AllowedCpus) -> Option<Usage> {
         Some(Usage {
             pid: self.pids[0],
             cpu_ns: self.cpu_ns()?,
             rss_bytes: self.rss_bytes()?,
-            cpu_limit: room.cpus,
+            cpu_limit: allowed_cpus.cpus,
             throttled_periods: None,
             periods: None,
         })
     }
 
     /// The CPUs that the processes may use; `None` if a process has ended.
-    pub fn room(&self) -> Option<Room> {
+    pub fn allowed_cpus(&self) -> Option<AllowedCpus> {
         let own = sched_getaffinity(None).ok()?;
         let mut all = CpuSet::new();
         for pid in &self.pids {
-            let theirs = sched_getaffinity(Pid::from_raw(*pid as i32)).ok()?;
-            cpus(&theirs).for_each(|cpu| all.set(cpu));
+            let process_cpus = sched_getaffinity(Pid::from_raw(*pid as i32)).ok()?;
+            cpus(&process_cpus).for_each(|cpu| all.set(cpu));
         }
         let quotas = self.pids.iter().filter_map(|pid| CpuCgroup::of(&pid.to_string()));
         let tightest = quotas.map(|cgroup| cgroup.quota_cpus).fold(f64::INFINITY, f64::min);
         let shared = cpus(&all).any(|cpu| own.is_set(cpu));
-        Some(Room { cpus: f64::from(all.count()).min(tightest), shared })
+        Some(AllowedCpus { cpus: f64::from(all.count()).min(tightest), shared })
     }
 }
 
@@ -114,10 +114,10 @@ fn cpus(set: &CpuSet) -> impl Iterator<Item = usize> {
 
 /// Inodes of the sockets that listen on a port, from the text of `/proc/net/tcp`.
 fn listeners(table: &str, port: u16) -> Vec<String> {
-    let ours = format!(":{port:04X}");
+    let suffix = format!(":{port:04X}");
     let inode = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        let listens = fields.get(1)?.ends_with(&ours) && *fields.get(3)? == LISTENING;
+        let listens = fields.get(1)?.ends_with(&suffix) && *fields.get(3)? == LISTENING;
         listens.then(|| fields.get(9).map(|inode| (*inode).to_owned()))?
     };
     table.lines().skip(1).filter_map(inode).collect()
@@ -147,8 +147,8 @@ mod tests {
         assert!(found.cpu_ns().unwrap() > 0 && found.rss_bytes().unwrap() > 100_000);
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         assert_eq!(found.open_files(), limit, "a limit there is");
-        let room = found.room().unwrap();
-        assert!(room.cpus > 0.0 && room.shared, "this process shares its own CPUs: {room:?}");
+        let allowed_cpus = found.allowed_cpus().unwrap();
+        assert!(allowed_cpus.cpus > 0.0 && allowed_cpus.shared, "this process shares its own CPUs: {allowed_cpus:?}");
     }
 
     #[test]
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn an_ended_process_has_neither_cpu_time_nor_memory() {
         // Above the largest process id of Linux (2^22).
-        let gone = ServiceProcess { pids: vec![5_000_000] };
-        assert_eq!((gone.cpu_ns(), gone.rss_bytes(), gone.room()), (None, None, None));
+        let ended = ServiceProcess { pids: vec![5_000_000] };
+        assert_eq!((ended.cpu_ns(), ended.rss_bytes(), ended.allowed_cpus()), (None, None, None));
     }
 }

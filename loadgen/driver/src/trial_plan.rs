@@ -12,9 +12,9 @@ use bench_format::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NothingOpen {
     /// The trial is cancelled, because there is nothing to measure.
-    CallOff,
+    Abort,
     /// The trial continues. A probe for the largest number of connections counts this as a result.
-    GoOn,
+    Continue,
 }
 
 /// The parameters of one trial.
@@ -55,7 +55,7 @@ pub struct TrialPlan {
     /// Whether the service is also read when all connections are open.
     pub read_when_open: bool,
     /// Longest time for closing all connections after the drain.
-    pub goodbye: Duration,
+    pub close_grace: Duration,
     /// Conditions that the trial must meet to pass.
     pub objectives: Vec<Objective>,
     /// Limits beyond which the trial is invalid.
@@ -93,9 +93,9 @@ pub(crate) mod fixture {
             window: Duration::from_secs(1),
             drain: Duration::from_secs(1),
             opening: Duration::from_secs(1),
-            nothing_open: NothingOpen::CallOff,
+            nothing_open: NothingOpen::Abort,
             read_when_open: false,
-            goodbye: Duration::from_secs(1),
+            close_grace: Duration::from_secs(1),
             objectives: Vec::new(),
             thresholds: Thresholds::default(),
             settings: BTreeMap::new(),

@@ -50,7 +50,7 @@ impl Workers {
                 .env("COORDINATOR_TOKEN", token)
                 .stdin(Stdio::null())
                 .stdout(Stdio::null());
-            die_with(&mut command, getpid());
+            kill_with_parent(&mut command, getpid());
             workers.0.push(command.spawn()?);
         }
         Ok(workers)
@@ -84,7 +84,7 @@ impl Drop for Workers {
 
 /// Ends the worker with its parent. Ctrl-C reaches all processes of a terminal, but another signal reaches only the
 /// parent; then the kernel ends the workers.
-fn die_with(command: &mut Command, parent: Pid) {
+fn kill_with_parent(command: &mut Command, parent: Pid) {
     let work = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
         // The parent may have died before the call above; the kernel then sends no signal.

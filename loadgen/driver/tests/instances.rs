@@ -67,16 +67,16 @@ fn messages_sent_by_one_instance_are_received_by_the_other() {
 }
 
 #[test]
-fn links_that_come_up_after_the_first_look_are_read_at_both() {
+fn links_that_appear_after_the_first_check_are_read_at_both_instances() {
     let runtime = runtime();
-    let [ours, theirs] = [(); 2].map(|()| Arc::new(Mutex::new(None)));
-    let service = instance_with(&runtime, None, Arc::clone(&ours));
-    let publisher = instance_with(&runtime, publisher(), Arc::clone(&theirs));
+    let [service_link, publisher_link] = [(); 2].map(|()| Arc::new(Mutex::new(None)));
+    let service = instance_with(&runtime, None, Arc::clone(&service_link));
+    let publisher = instance_with(&runtime, publisher(), Arc::clone(&publisher_link));
     let mut client = ServiceClient::of_url(&service).with_publisher(&publisher);
     let links = runtime.block_on(async {
         client.check().await.unwrap();
         assert!(client.links().await.unwrap().is_none());
-        (*ours.lock().unwrap(), *theirs.lock().unwrap()) = (Some(received()), Some(sent()));
+        (*service_link.lock().unwrap(), *publisher_link.lock().unwrap()) = (Some(received()), Some(sent()));
         client.find_pages().await;
         client.links().await.unwrap().unwrap()
     });

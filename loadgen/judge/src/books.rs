@@ -14,7 +14,7 @@ use bench_format::{
 use crate::{case::Case, connections::compare, delta::ServiceDelta, merge::Merged, published};
 
 /// Name of the term for connections and messages of the protocol check.
-const OF_THE_CHECK: &str = "of the protocol check";
+const PROTOCOL_CHECK: &str = "of the protocol check";
 
 /// All equations that the trial's counters allow.
 pub(crate) fn books(case: &Case<'_>, messages: &MessageCounts) -> Books {
@@ -33,7 +33,7 @@ pub(crate) fn books(case: &Case<'_>, messages: &MessageCounts) -> Books {
             equations.extend(application_equations(merged, delta, keeping));
         }
         if terms.counts_answers && keeping != BookKeeping::None {
-            equations.extend(answer_equations(merged, delta, terms));
+            equations.extend(reply_equations(merged, delta, terms));
         }
     }
     let connections = case.service.connections.as_deref().filter(|_| keeping == BookKeeping::Connections);
@@ -54,7 +54,7 @@ fn connection_equations(merged: &Merged, delta: &ServiceDelta, keeping: BookKeep
     let late = delta.accepted.saturating_sub(counts.open + checked).min(failed);
     let mut accepted = vec![("open", counts.open)];
     if checked > 0 {
-        accepted.push((OF_THE_CHECK, checked));
+        accepted.push((PROTOCOL_CHECK, checked));
     }
     if late > 0 {
         accepted.push(("failed after it was accepted", late));
@@ -96,10 +96,10 @@ fn service_equations(merged: &Merged, delta: &ServiceDelta, keeping: BookKeeping
     if keeping == BookKeeping::Connections || delta.received > 0 {
         let sent = [("sent", merged.messages.sent), ("unnumbered", merged.unnumbered())];
         equations.push(Equation::new("received (service) = sent + unnumbered (workers)", delta.received, terms(sent)));
-        let mut fates = vec![("consumed".to_owned(), delta.consumed), ("delivered".to_owned(), delta.delivered)];
-        fates.extend(drops(delta));
-        fates.push(("queued".into(), delta.queued));
-        equations.push(Equation::new("received = consumed + delivered + dropped + queued", delta.received, fates));
+        let mut outcomes = vec![("consumed".to_owned(), delta.consumed), ("delivered".to_owned(), delta.delivered)];
+        outcomes.extend(drops(delta));
+        outcomes.push(("queued".into(), delta.queued));
+        equations.push(Equation::new("received = consumed + delivered + dropped + queued", delta.received, outcomes));
     }
     equations
 }
@@ -114,9 +114,9 @@ fn application_equations(merged: &Merged, delta: &ServiceDelta, keeping: BookKee
         let name = "delivered (service) = delivered (application)";
         equations.push(Equation::new(name, delta.delivered, counted));
     }
-    let mut fates = vec![("delivered (application)".to_owned(), application.delivered)];
-    fates.extend(drops(delta));
-    equations.push(Equation::new("sent = delivered (application) + dropped", merged.messages.sent, fates));
+    let mut outcomes = vec![("delivered (application)".to_owned(), application.delivered)];
+    outcomes.extend(drops(delta));
+    equations.push(Equation::new("sent = delivered (application) + dropped", merged.messages.sent, outcomes));
     if delta.dropped_total() == 0 {
         let delivered = terms([("sequence sum delivered", application.sequence_sum)]);
         equations.push(Equation::new("sequence sum sent = sequence sum delivered", merged.sequence_sum(), delivered));
@@ -126,7 +126,7 @@ fn application_equations(merged: &Merged, delta: &ServiceDelta, keeping: BookKee
 
 /// Compares replies and reported drops of service and workers. Only messages of a connection that ended early can be
 /// counted by the service and never read by a worker.
-fn answer_equations(merged: &Merged, delta: &ServiceDelta, terms_of_trial: &Terms) -> Vec<Equation> {
+fn reply_equations(merged: &Merged, delta: &ServiceDelta, terms_of_trial: &Terms) -> Vec<Equation> {
     let counts = &merged.messages;
     let ended_early = merged.connections.closed_early.values().sum::<u64>() > 0;
     let mut unread = if ended_early { counts.lost } else { 0 };
@@ -147,7 +147,7 @@ fn answer_equations(merged: &Merged, delta: &ServiceDelta, terms_of_trial: &Term
         ("duplicates", counts.duplicates),
     ];
     if checked.answered > 0 {
-        answered.push((OF_THE_CHECK, checked.answered));
+        answered.push((PROTOCOL_CHECK, checked.answered));
     }
     let mut equations =
         vec![equation("delivered (service) = answered (workers)".into(), delta.delivered, terms(answered))];
@@ -157,7 +157,7 @@ fn answer_equations(merged: &Merged, delta: &ServiceDelta, terms_of_trial: &Term
         let of = |dropped: &BTreeMap<String, u64>| dropped.get(kind).copied().unwrap_or(0);
         let mut frames = vec![("in error frames".to_owned(), of(&counts.dropped))];
         if of(&checked.dropped) > 0 {
-            frames.push((OF_THE_CHECK.to_owned(), of(&checked.dropped)));
+            frames.push((PROTOCOL_CHECK.to_owned(), of(&checked.dropped)));
         }
         equations.push(equation(
             format!("dropped({kind}) (service) = dropped({kind}) (workers)"),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_the_service_never_saw_is_unaccounted() {
+    fn a_message_that_the_service_never_received_is_unaccounted() {
         let broken = broken(|_, delta, service| {
             (delta.received, delta.delivered) = (10, 9);
             let application = ApplicationStats { delivered: 9, sequence_sum: 45, unnumbered: 0 };
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_that_failed_after_it_was_accepted_is_explained_and_more_is_not() {
+    fn only_failed_attempts_explain_further_accepted_connections() {
         let with = |accepted, failed: u64| {
             broken(|merged, delta, _| {
                 merged.connections.attempted = 1 + failed;
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_only_services_are_held_to_what_they_count() {
+    fn a_service_with_totals_only_is_checked_against_its_totals() {
         let (merged, mut delta, _) = honest();
         (delta.received, delta.consumed, delta.delivered) = (0, 0, 0);
         let (terms, keeping) = (by(Witness::Application), BookKeeping::Totals);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_witness_is_held_to_one_outcome_for_each_message() {
+    fn a_reply_witness_requires_one_outcome_for_each_message() {
         let (mut merged, mut delta, _) = honest();
         (merged.messages.delivered, merged.messages.lost) = (8, 1);
         (delta.consumed, delta.delivered, delta.application) = (11, 0, None);
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn unread_messages_of_a_connection_that_ended_early_are_explained_and_no_more() {
+    fn a_connection_that_ended_early_explains_only_its_unread_messages() {
         let broken = |delivered_unread: u64, timeouts_unread: u64| {
             broken_gateway(|merged, delta| {
                 merged.connections.closed_early.insert("reset".into(), 1);
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_the_protocol_check_are_answered_beside_the_loads_own() {
+    fn replies_to_the_protocol_check_are_counted_beside_those_of_the_load() {
         let with = |answered, overflows| {
             broken_gateway(|merged, delta| {
                 merged.checked.answered = answered;
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_without_counters_is_held_to_nothing() {
+    fn a_service_without_counters_has_no_service_equations() {
         let (merged, _, _) = honest();
         let (terms, keeping) = (by(Witness::Application), BookKeeping::None);
         let delta = ServiceDelta::default();

@@ -182,11 +182,11 @@ fn failed_share(connections: &ConnectionCounts, messages: &MessageCounts) -> Opt
 pub fn percentiles(recorder: &Recorder) -> BTreeMap<String, Option<u64>> {
     let values = recorder.values();
     // Maximum and mean need every value, and overflowed values are unknown.
-    let whole = |value: u64| (recorder.count() > 0 && recorder.overflow() == 0).then_some(value);
+    let unless_overflowed = |value: u64| (recorder.count() > 0 && recorder.overflow() == 0).then_some(value);
     let mut all: BTreeMap<String, Option<u64>> =
         PERCENTILES.iter().map(|(name, percentile)| ((*name).into(), percentile_ns(recorder, *percentile))).collect();
-    all.insert("max".into(), whole(values.max()));
-    all.insert("mean".into(), whole(values.mean().round() as u64));
+    all.insert("max".into(), unless_overflowed(values.max()));
+    all.insert("mean".into(), unless_overflowed(values.mean().round() as u64));
     all.insert("min".into(), (recorder.count() > 0).then(|| values.min()));
     all
 }
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_comes_from_the_application_and_not_from_the_writer() {
+    fn a_rate_is_that_of_the_application_and_not_of_the_writer() {
         let figures = of(&flood());
         // In two seconds 2 000 messages were written and 1 800 reached the application.
         assert_eq!((figures.written_per_second, figures.delivered_per_second), (Some(1000.0), Some(900.0)));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_companion_costs_what_the_service_costs_and_the_busiest_of_them_may_be_the_bound() {
+    fn the_cpu_of_companions_is_added_and_the_busiest_process_may_be_the_bound() {
         let mut files = flood();
         let readings = &mut files.service.readings;
         let both = [readings.window_start.as_mut().unwrap(), readings.window_end.as_mut().unwrap()];
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_connections_is_counted_from_what_the_process_held_before_its_first_trial() {
+    fn memory_per_connection_excludes_the_memory_before_the_first_trial() {
         let mut files = flood();
         files.trial.rss_at_rest_bytes = Some(500);
         assert_eq!(of(&files).service_bytes_per_connection, Some(150.0));

@@ -18,7 +18,7 @@ use bench_format::{
     trial_file::{BookKeeping, Cpus, TrialFile},
 };
 
-use crate::{Judged, judge};
+use crate::{JudgedTrial, judge};
 
 /// The files of one trial.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ impl Files {
     ///
     /// # Errors
     /// [`histogram::Error`] if a histogram can't be read.
-    pub fn judge(&self) -> Result<Judged, histogram::Error> {
+    pub fn judge(&self) -> Result<JudgedTrial, histogram::Error> {
         judge(&self.trial, &self.uploads.iter().collect::<Vec<_>>(), &self.service)
     }
 }

@@ -30,14 +30,14 @@ pub struct Merged {
     /// The books of all connections of all workers.
     pub books: Vec<WorkerBook>,
     /// Connections and messages of the protocol checks.
-    pub checked: Checked,
+    pub checked: CheckCounts,
     /// Failures by kind, summed.
     pub failures: Failures,
 }
 
 /// Connections and messages of the protocol checks. They appear in `books` but in none of the load's counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Checked {
+pub struct CheckCounts {
     /// Number of connections that the checks opened.
     pub opened: u64,
     /// Number of the checks' messages that were answered, if the service counts replies.
@@ -115,7 +115,7 @@ impl Merged {
 
     /// Messages due in the window that the generator tried to send, if the workers record that, otherwise those that it
     /// sent. A message that was tried but not accepted by the socket is the service's failure, and an outcome.
-    pub fn tried(&self) -> u64 {
+    pub fn attempted_sends(&self) -> u64 {
         let lateness = self.histograms.get(&format!("{OWN_LATENESS}_ns"));
         lateness.map_or(self.window.sent, |lateness| lateness.count() + lateness.overflow())
     }
@@ -257,7 +257,7 @@ mod tests {
             WorkerResult { conformance: Some(check), ..worker_result() }
         };
         let merged = Merged::of([&checked(2, 1, 1), &worker_result(), &checked(2, 2, 0)]).unwrap();
-        assert_eq!(merged.checked, Checked { opened: 4, answered: 3, dropped: [("timeout".to_owned(), 1)].into() });
+        assert_eq!(merged.checked, CheckCounts { opened: 4, answered: 3, dropped: [("timeout".to_owned(), 1)].into() });
         assert_eq!((merged.connections, merged.messages), Default::default());
     }
 
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_of_one_second_meet_although_they_start_a_moment_apart() {
+    fn intervals_that_start_a_moment_apart_are_merged() {
         let interval = |start_ns| Interval {
             start_ns,
             duration_ns: INTERVAL_NS,
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_travels_with_all_its_histograms() {
+    fn an_interval_keeps_all_its_histograms() {
         let histograms: BTreeMap<_, _> =
             ["delay_ns", "response_ns"].map(|name| (name.to_owned(), recorder(1..11).encode())).into();
         let mut result = worker_result();
@@ -303,9 +303,9 @@ mod tests {
         merged.window.sent = 3;
         merged.histograms.insert("delay_ns".into(), recorder(1..5));
         let name = |merged: &Merged| merged.own_lateness().map(|(name, recorder)| (name, recorder.count()));
-        assert_eq!((name(&merged), merged.tried()), (Some(("delay", 4)), 3));
+        assert_eq!((name(&merged), merged.attempted_sends()), (Some(("delay", 4)), 3));
         merged.histograms.insert("lateness_ns".into(), recorder(1..8));
-        assert_eq!((name(&merged), merged.tried()), (Some(("lateness", 7)), 7));
+        assert_eq!((name(&merged), merged.attempted_sends()), (Some(("lateness", 7)), 7));
         assert_eq!(name(&Merged::default()), None);
     }
 

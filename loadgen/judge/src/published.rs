@@ -11,7 +11,7 @@ mod start;
 use std::collections::BTreeMap;
 
 pub use self::{
-    schedule::{OffSchedule, Scheduled},
+    schedule::{ScheduleDeviation, Scheduled},
     start::Start,
 };
 use bench_format::{
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_at_a_service_that_counts_nothing_of_it_is_lost_and_no_more() {
+    fn a_gap_that_the_service_does_not_count_is_only_a_loss() {
         let book = ReceiverBook { received: 95, missing: 5, ..book() };
         let (messages, broken) = judged(&book, &ReportedSends { sent: None, ..reported() }, false);
         assert_eq!((messages.lost, broken), (5, NOTHING));
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn each_step_of_a_link_is_held_against_the_next() {
+    fn each_step_of_a_link_is_compared_with_the_next() {
         assert_eq!(broken_link(|_| ()), NOTHING);
         let handed = "published (publisher) = published (redis)";
         let [written, arrived, handed_on] =

@@ -11,13 +11,13 @@ use bench_format::{
 
 use crate::merge::Merged;
 
-/// Lists everything that a trial with `asked` connections failed to do.
-pub fn remarks(result: &TrialResult, merged: &Merged, asked: u32) -> Vec<String> {
+/// Lists everything that a trial with `requested` connections failed to do.
+pub fn remarks(result: &TrialResult, merged: &Merged, requested: u32) -> Vec<String> {
     let connections = &result.connections;
     let mut remarks = Vec::new();
-    if connections.open != u64::from(asked) {
+    if connections.open != u64::from(requested) {
         let why = reasons(&connections.failed);
-        remarks.push(format!("{} of {asked} connections opened{why}", connections.open));
+        remarks.push(format!("{} of {requested} connections opened{why}", connections.open));
     }
     let early: u64 = connections.closed_early.values().sum();
     if early > 0 {
@@ -29,9 +29,9 @@ pub fn remarks(result: &TrialResult, merged: &Merged, asked: u32) -> Vec<String>
         remarks.push(format!("{behind} {description}"));
     }
     if let (Witness::Reply, Load::Closed { messages_per_connection: Some(each), .. }) = (result.witness, &result.load) {
-        let (wanted, answered) = (u64::from(*each) * u64::from(asked), merged.window.replies);
-        if answered != wanted {
-            remarks.push(format!("{answered} of {wanted} pings answered in the window"));
+        let (expected, answered) = (u64::from(*each) * u64::from(requested), merged.window.replies);
+        if answered != expected {
+            remarks.push(format!("{answered} of {expected} pings answered in the window"));
         }
     }
     remarks
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_that_did_all_it_was_asked_to_has_none() {
+    fn a_complete_trial_has_no_remarks() {
         assert_eq!(of(|_| ()), Vec::<String>::new());
     }
 

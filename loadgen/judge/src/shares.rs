@@ -9,9 +9,9 @@ use crate::{case::Case, rates::ratio};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct WorkerShare {
     /// The worker, or all of them, as the subject of a sentence.
-    pub(crate) who: String,
+    pub(crate) subject: String,
     /// The matching possessive: `its` or `their`.
-    pub(crate) whose: &'static str,
+    pub(crate) possessive: &'static str,
     /// CPU used, as a share of what was available.
     pub(crate) share: f64,
 }
@@ -26,15 +26,15 @@ pub(crate) fn worker_shares(case: &Case<'_>) -> Vec<WorkerShare> {
     if limits.sum::<f64>() > room {
         let used = ratio(case.merged.window.cpu_ns, case.merged.window.duration_ns as f64);
         let share = used.map(|used| if shared { share_of_left(used, room) } else { used / room });
-        let (who, whose) = match case.uploads {
+        let (subject, possessive) = match case.uploads {
             [one] => (format!("worker {}", one.worker), "its"),
             _ => ("all workers together".into(), "their"),
         };
-        return share.map(|share| WorkerShare { who, whose, share }).into_iter().collect();
+        return share.map(|share| WorkerShare { subject, possessive, share }).into_iter().collect();
     }
     let of_one = |upload: &&bench_format::result::WorkerResult| {
         let share = ratio(upload.window.cpu_ns, upload.window.duration_ns as f64 * upload.evidence.cpu_limit)?;
-        Some(WorkerShare { who: format!("worker {}", upload.worker), whose: "its", share })
+        Some(WorkerShare { subject: format!("worker {}", upload.worker), possessive: "its", share })
     };
     case.uploads.iter().filter_map(of_one).collect()
 }
@@ -77,7 +77,7 @@ mod tests {
     fn shares(files: &Files) -> Vec<(String, f64)> {
         let uploads: Vec<_> = files.uploads.iter().collect();
         let case = Case::new(&files.trial, &uploads, &files.service).unwrap();
-        worker_shares(&case).into_iter().map(|worker| (worker.who, worker.share)).collect()
+        worker_shares(&case).into_iter().map(|worker| (worker.subject, worker.share)).collect()
     }
 
     /// Two workers that used half a second and a quarter of a second of CPU in a window of two seconds.
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_shares_its_cpu_with_the_service_has_what_that_leaves() {
+    fn a_worker_that_shares_its_cpu_with_the_service_is_measured_against_the_rest() {
         let mut files = flood();
         files.trial.cpus.shared_with_service = true;
         // The service used one of the two seconds.

@@ -72,8 +72,9 @@ fn unaccounted(books: &Books) -> Option<Reason> {
 }
 
 fn workers_missing(case: &Case<'_>) -> Option<Reason> {
-    let (have, want) = (case.uploads.len(), case.trial.workers as usize);
-    (have < want).then(|| reason(ReasonKind::WorkersMissing, format!("{have} of {want} workers delivered a result")))
+    let (have, expected) = (case.uploads.len(), case.trial.workers as usize);
+    (have < expected)
+        .then(|| reason(ReasonKind::WorkersMissing, format!("{have} of {expected} workers delivered a result")))
 }
 
 /// Compares the spread of the starts, the planned start included, because the coordinator reads the service by that.
@@ -116,9 +117,9 @@ fn reading_late(case: &Case<'_>) -> Option<Reason> {
         return None;
     }
     let between_ns = end.unix_ns.saturating_sub(start.unix_ns);
-    let off_ns = between_ns.abs_diff(case.trial.window_ns);
+    let deviation_ns = between_ns.abs_diff(case.trial.window_ns);
     let allowed_ns = ((case.trial.window_ns as f64 * READING_SHARE) as u64).max(READING_FLOOR_NS);
-    (off_ns > allowed_ns && !ended_early(case)).then(|| {
+    (deviation_ns > allowed_ns && !ended_early(case)).then(|| {
         let (between, window) = (between_ns as f64 / 1e9, case.trial.window_ns as f64 / 1e9);
         let description = format!("the service's counters were read {between:.2} s apart for a window of {window} s");
         reason(ReasonKind::ReadingLate, description)
@@ -129,8 +130,9 @@ fn clock_step(case: &Case<'_>) -> Option<Reason> {
     let worst = results(case).max_by_key(|result| result.evidence.clock_step_ns.unsigned_abs())?;
     let step = worst.evidence.clock_step_ns;
     (step.unsigned_abs() > CLOCK_STEP_NS).then(|| {
-        let (seen, allowed) = (step as f64 / 1e6, CLOCK_STEP_NS as f64 / 1e6);
-        let description = format!("the clock of worker {} jumped by {seen:.1} ms, allowed {allowed} ms", worst.worker);
+        let (step_ms, allowed) = (step as f64 / 1e6, CLOCK_STEP_NS as f64 / 1e6);
+        let description =
+            format!("the clock of worker {} jumped by {step_ms:.1} ms, allowed {allowed} ms", worst.worker);
         reason(ReasonKind::ClockStep, description)
     })
 }
@@ -190,7 +192,7 @@ mod tests {
     use crate::fixture::{flood, open};
 
     #[test]
-    fn an_innocent_trial_is_valid() {
+    fn a_trial_without_flaws_is_valid() {
         assert_eq!(reasons(flood(), |_| ()), Vec::<String>::new());
         assert_eq!(reasons(open(), |_| ()), Vec::<String>::new());
     }
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_with_another_process_id_or_a_younger_life_was_restarted() {
+    fn a_service_with_another_process_id_or_a_shorter_uptime_was_restarted() {
         let restarted = reasons(flood(), |files| files.service.readings.after.as_mut().unwrap().pid = Some(99));
         assert_eq!(restarted, ["ServiceRestarted: process 7 became process 99"]);
         let younger =
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_were_read_too_late_are_no_counters_of_the_window() {
+    fn counters_that_were_read_too_late_make_the_trial_invalid() {
         let late = |ns| reasons(flood(), |files| files.service.readings.window_end.as_mut().unwrap().unix_ns += ns);
         assert_eq!(late(100_000_000), Vec::<String>::new());
         assert_eq!(
@@ -264,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_that_ended_by_itself_has_no_edge_to_miss() {
+    fn a_load_that_ended_early_has_no_late_reading() {
         let early = reasons(flood(), |files| {
             result(files).window.duration_ns = 1_000_000_000;
             files.service.readings.window_end.as_mut().unwrap().unix_ns += 3_000_000_000;
@@ -273,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn readings_of_nothing_are_never_late() {
+    fn readings_without_counters_are_never_late() {
         let nothing = |files: &mut crate::fixture::Files| {
             files.trial.keeping = BookKeeping::None;
             let readings = &mut files.service.readings;
@@ -308,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_that_ended_in_its_warm_up_files_nothing() {
+    fn a_load_that_ended_in_its_warm_up_has_a_short_window() {
         let ended = reasons(flood(), |files| result(files).window.duration_ns = 0);
         assert!(ended[0].starts_with("WindowShort: the load ended before the window began"), "{ended:?}");
     }

@@ -39,7 +39,7 @@ fn compressed_here(mut result: Value) -> Value {
 }
 
 #[test]
-fn every_kept_trial_is_judged_as_before() {
+fn every_stored_trial_is_judged_as_before() {
     let trials = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trials");
     let mut folders: Vec<_> = fs::read_dir(trials).unwrap().map(|entry| entry.unwrap().path()).collect();
     folders.sort();
@@ -49,11 +49,11 @@ fn every_kept_trial_is_judged_as_before() {
         if std::env::var_os("JUDGE_WRITE").is_some() {
             fs::write(&path, format!("{result:#}\n")).unwrap();
         }
-        let kept = compressed_here(read(&path));
-        let (result, kept) = (result.as_object().unwrap(), kept.as_object().unwrap());
-        for (name, value) in kept {
+        let stored = compressed_here(read(&path));
+        let (result, stored) = (result.as_object().unwrap(), stored.as_object().unwrap());
+        for (name, value) in stored {
             assert_eq!(&result[name], value, "{}: {name}", folder.display());
         }
-        assert_eq!(result.len(), kept.len(), "{}", folder.display());
+        assert_eq!(result.len(), stored.len(), "{}", folder.display());
     }
 }

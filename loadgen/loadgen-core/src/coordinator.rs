@@ -12,7 +12,7 @@ use std::{
 
 use bench_format::{
     result::WorkerResult,
-    trial::{Assignment, Clock, Next, Parting, Ready, Registration, Release, WindowOver},
+    trial::{Assignment, Clock, DrainRelease, Next, Ready, Registration, Release, WindowOver},
 };
 use bytes::Bytes;
 use reqwest::{Method, StatusCode, Url};
@@ -134,8 +134,8 @@ impl Coordinator {
     /// As [`Self::register`].
     pub fn window_over(&self, over: &WindowOver) -> Result<(), Error> {
         let path = format!("/v1/workers/{}/window-over", self.worker);
-        while self.ask_for::<Parting>("report the window's end", Method::POST, &path, Body::json(over))?
-            == Parting::Wait
+        while self.ask_for::<DrainRelease>("report the window's end", Method::POST, &path, Body::json(over))?
+            == DrainRelease::Wait
         {
             thread::sleep(FIRST_PAUSE / 10);
         }

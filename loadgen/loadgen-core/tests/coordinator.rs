@@ -15,7 +15,7 @@ use axum::{
 };
 use bench_format::{
     result::{Witness, WorkerResult},
-    trial::{Clock, Next, Parting, Ready, Registration, Release, WindowOver},
+    trial::{Clock, DrainRelease, Next, Ready, Registration, Release, WindowOver},
 };
 use loadgen_core::{
     Error, Pattern,
@@ -96,13 +96,13 @@ async fn ready(State(seen): State<Shared>, Json(ready): Json<Ready>) -> Json<Rel
     }
 }
 
-async fn window_over(State(seen): State<Shared>, Json(over): Json<WindowOver>) -> Json<Parting> {
+async fn window_over(State(seen): State<Shared>, Json(over): Json<WindowOver>) -> Json<DrainRelease> {
     let mut seen = seen.lock().unwrap();
     assert_eq!((over.run.as_str(), over.attempt), ("test", 1));
     let goodbyes = seen.goodbyes.as_ref().map_or(0, |count| count());
     seen.goodbyes_at_window_over.push(goodbyes);
     let is_first = seen.goodbyes_at_window_over.len() == 1;
-    Json(if is_first { Parting::Wait } else { Parting::Drain })
+    Json(if is_first { DrainRelease::Wait } else { DrainRelease::Drain })
 }
 
 async fn result(State(seen): State<Shared>, Json(result): Json<WorkerResult>) -> StatusCode {

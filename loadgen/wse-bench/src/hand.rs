@@ -119,7 +119,7 @@ fn search(plan: &Plan<'_>, bench: &mut Bench<'_>, printer: &mut Printer) -> bool
         clean &= outcome.is_clean();
         printer.show(outcome);
         if search.next().is_some() {
-            bench.rest();
+            bench.wait_until_idle();
         }
     }
     clean

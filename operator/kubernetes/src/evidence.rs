@@ -12,7 +12,7 @@ use axum::{
     routing::get,
 };
 use bench_format::environment::Environment;
-use driver::evidence_client::Surroundings;
+use driver::evidence_client::ServiceEnvironment;
 use serde::Serialize;
 use tokio::net::TcpListener;
 
@@ -34,13 +34,15 @@ fn routes() -> Router {
         )
         .route(
             "/environment",
-            get(|| async { json_or_unavailable(process::Service::find().map(|service| surroundings(&service))) }),
+            get(|| async {
+                json_or_unavailable(process::Service::find().map(|service| service_environment(&service)))
+            }),
         )
         .route("/healthz", get(|| async { StatusCode::OK }))
 }
 
-fn surroundings(service: &process::Service) -> Surroundings {
-    Surroundings { environment: Environment::read(), service_cpus_allowed: service.cpus_allowed() }
+fn service_environment(service: &process::Service) -> ServiceEnvironment {
+    ServiceEnvironment { environment: Environment::read(), service_cpus_allowed: service.cpus_allowed() }
 }
 
 fn json_or_unavailable<T: Serialize>(found: Result<T, process::Error>) -> Response {

@@ -95,7 +95,7 @@ pub async fn serve(options: Options) -> anyhow::Result<u8> {
     let inputs = match CheckedInputs::read(&options.plan, &options.cluster) {
         Ok(inputs) => inputs,
         Err(Mistakes(mistakes)) => {
-            refuse(&live, mistakes.iter().map(ToString::to_string).collect());
+            reject_with_mistakes(&live, mistakes.iter().map(ToString::to_string).collect());
             stop.wait().await;
             return Ok(0);
         }
@@ -141,7 +141,7 @@ async fn bind(host: &str, port: u16, what: &str) -> anyhow::Result<TcpListener> 
 }
 
 /// Marks the operator as not ready and publishes the mistakes; the process keeps running.
-fn refuse(live: &Live, mistakes: Vec<String>) {
+fn reject_with_mistakes(live: &Live, mistakes: Vec<String>) {
     mistakes.iter().for_each(|line| eprintln!("{line}"));
     live.set_status(
         State::Idle,

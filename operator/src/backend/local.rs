@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::{Backend, Error, InferenceSpec, Placement, READY_DEADLINE, ServiceSpec, StartedService, WorkersSpec};
 use crate::{evidence, registry::worker_program, roles::Roles};
 use cgroup::{Cgroup, Hierarchy};
-use process::{Launch, Running, Stdout};
+use process::{Launch, RunningProcess, Stdout};
 
 pub mod cgroup;
 pub mod process;
@@ -42,7 +42,7 @@ pub struct Local {
     hierarchy: Result<Hierarchy, String>,
     service: Option<ReadyProcess>,
     inference: Option<ReadyProcess>,
-    workers: Vec<Running>,
+    workers: Vec<RunningProcess>,
     /// The output of each service's version commands, by service and program. They run once per service.
     versions: BTreeMap<String, BTreeMap<String, String>>,
 }
@@ -50,7 +50,7 @@ pub struct Local {
 /// A process that printed its ready line.
 #[derive(Debug)]
 struct ReadyProcess {
-    running: Running,
+    running: RunningProcess,
     /// The process id in the ready line, which may be a child of the process that was started.
     pid: u32,
 }
@@ -111,7 +111,7 @@ impl Local {
     /// Starts a program that prints a ready line, and returns when it is ready.
     async fn start(&self, launch: Launch) -> Result<(ReadyProcess, Started), Error> {
         let name = launch.name.clone();
-        let mut running = Running::start(launch)?;
+        let mut running = RunningProcess::start(launch)?;
         match self.ready(&name, &mut running).await {
             Ok(started) => {
                 running.ignore_stdout();
@@ -149,7 +149,7 @@ impl Local {
         }
     }
 
-    async fn ready(&self, name: &str, running: &mut Running) -> Result<Started, Error> {
+    async fn ready(&self, name: &str, running: &mut RunningProcess) -> Result<Started, Error> {
         let deadline = Instant::now() + READY_DEADLINE;
         let seconds = READY_DEADLINE.as_secs();
         let late = |what: &str| format!("{what} within {seconds} s");
@@ -163,7 +163,7 @@ impl Local {
                 Ok(started) => format!("the event of its first line is \"{}\" instead of \"ready\"", started.event),
                 Err(error) => format!("its first line is not a ready line as in services/README.md: {error}: {line}"),
             },
-            Ok(Ok(None)) => format!("it ended without a ready line ({})", running.describe_wait().await),
+            Ok(Ok(None)) => format!("it ended without a ready line ({})", running.exit_description().await),
             Ok(Err(error)) => format!("failed to read its standard output: {error}"),
             Err(_) => late("it printed no ready line"),
         };
@@ -251,7 +251,7 @@ impl Backend for Local {
         for index in 0..spec.count {
             let role = format!("worker-{index}");
             let arguments = ["--coordinator".into(), spec.coordinator.clone(), "--worker".into(), index.to_string()];
-            self.workers.push(Running::start(Launch {
+            self.workers.push(RunningProcess::start(Launch {
                 name: format!("worker {index}"),
                 program: program.to_string_lossy().into_owned(),
                 arguments: arguments.to_vec(),
@@ -297,11 +297,11 @@ impl Stage for Local {
     fn service_ended(&mut self) -> Option<Ended> {
         // Inference first: a service may end because of it.
         let ready_process = self.inference.iter_mut().chain(&mut self.service);
-        ready_process.map(|ready_process| &mut ready_process.running).find_map(Running::ended).map(own_exit)
+        ready_process.map(|ready_process| &mut ready_process.running).find_map(RunningProcess::ended).map(own_exit)
     }
 
     fn worker_ended(&mut self) -> Option<Ended> {
-        self.workers.iter_mut().find_map(Running::ended).map(own_exit)
+        self.workers.iter_mut().find_map(RunningProcess::ended).map(own_exit)
     }
 
     async fn confirm(&mut self) -> Option<Ended> {

@@ -84,8 +84,8 @@ impl ServiceAddresses<'_> {
             None => wait(counters::find(&outside::authority(&url)))?
                 .map_err(|reason| outside::Error::NoCounters { url: url.to_string(), reason })?,
         };
-        let beside = |given| host_and_port("--evidence", given, "where `ladder evidence` listens");
-        let evidence_address = self.evidence.map(beside).transpose()?;
+        let agent_address = |given| host_and_port("--evidence", given, "where `ladder evidence` listens");
+        let evidence_address = self.evidence.map(agent_address).transpose()?;
         let outside = Outside { url: url.into(), metrics_address, evidence_address };
         check_service(&outside, name, self.retry_time)?;
         Ok(outside)

@@ -27,7 +27,7 @@ use crate::{
     },
     climb::{Climb, ClimbEnd},
     evidence,
-    plan::{self, Only, Plan},
+    plan::{self, Plan, TrialFilter},
     print,
     registry::{Registry, Service},
     report,
@@ -234,7 +234,7 @@ fn begin(
             .for_each(|text| eprintln!("{}: {text}", path.display()));
     }
     let plan = Plan::check(wire, &path, registry, &machine::machine_limits()?)?;
-    let only = Only(shared.only.clone());
+    let only = TrialFilter(shared.only.clone());
     let trials = if searches { vec![] } else { plan.trials() };
     let trials: Vec<_> = trials.into_iter().filter(|trial| only.selects(trial)).collect();
     let searches: Vec<_> = if searches { plan.searches(&only) } else { vec![] };

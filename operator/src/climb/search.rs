@@ -5,7 +5,7 @@ use bench_format::{
     run::{Search, SearchTrial, TrialEntry, TrialState},
 };
 
-use super::{Climb, Error, Running};
+use super::{Climb, ClimbState, Error};
 use crate::{
     backend::Backend,
     plan::Ladder,
@@ -18,7 +18,7 @@ use crate::{
 
 impl<B: Backend> Climb<'_, B> {
     /// Adds the next trial of the first unfinished search, unless a trial is open.
-    pub(super) fn search(&mut self, running: &mut Running) -> Result<(), Error> {
+    pub(super) fn search(&mut self, running: &mut ClimbState) -> Result<(), Error> {
         while !self.run.trials.iter().any(|entry| step::is_open(&entry.state)) {
             let Some(index) = self.run.searches.iter().position(|search| search.found.is_none()) else { return Ok(()) };
             let search = self.run.searches[index].clone();
@@ -45,7 +45,7 @@ impl<B: Backend> Climb<'_, B> {
 
     /// The finished trials of a search. Each result is read once and cached, so a resumed climb decides from the same
     /// data.
-    fn finished(&self, course: &Course<'_>, running: &mut Running) -> Result<Vec<FinishedTrial>, Error> {
+    fn finished(&self, course: &Course<'_>, running: &mut ClimbState) -> Result<Vec<FinishedTrial>, Error> {
         let mut finished = Vec::new();
         for (index, entry) in self.run.trials.iter().enumerate() {
             let Some(purpose) = entry.search.filter(|_| course.has(entry)) else { continue };

@@ -20,7 +20,7 @@ use driver::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::{Climb, Error, Running, Unsaved};
+use super::{Climb, ClimbState, Error, Unsaved};
 use crate::{
     backend::{self, Backend, InferenceSpec, READY_DEADLINE, ServiceSpec, WorkersSpec},
     registry::ProtocolCheck,
@@ -71,7 +71,7 @@ impl<B: Backend> Climb<'_, B> {
         &mut self,
         step: Step,
         index: usize,
-        running: &mut Running,
+        running: &mut ClimbState,
     ) -> Result<Option<TrialState>, Error> {
         let name = match step {
             Step::StartService => TimelineStep::StartService,
@@ -97,7 +97,7 @@ impl<B: Backend> Climb<'_, B> {
     }
 
     /// The trial's state after an error; `None` if the trial is to be tried again.
-    fn failed(&self, error: TrialError, index: usize, running: &mut Running) -> Option<TrialState> {
+    fn failed(&self, error: TrialError, index: usize, running: &mut ClimbState) -> Option<TrialState> {
         let reason = description(&error);
         if !error.is_interruption() {
             return Some(TrialState::Failed { reason });
@@ -114,7 +114,7 @@ impl<B: Backend> Climb<'_, B> {
         None
     }
 
-    async fn start_service(&mut self, index: usize, running: &mut Running) -> Result<(), TrialError> {
+    async fn start_service(&mut self, index: usize, running: &mut ClimbState) -> Result<(), TrialError> {
         let trial = self.run.trials[index].trial.clone();
         let name = &trial.service;
         let failed = running.failed_starts.entry(name.clone()).or_default();
@@ -171,7 +171,7 @@ impl<B: Backend> Climb<'_, B> {
         Some(InferenceSpec { name: name.into(), inference: inference.clone(), env, log })
     }
 
-    async fn start_workers(&mut self, index: usize, running: &mut Running) -> Result<(), TrialError> {
+    async fn start_workers(&mut self, index: usize, running: &mut ClimbState) -> Result<(), TrialError> {
         let program = self.worker_program(index).to_owned();
         let trial = self.run.trials[index].trial.clone();
         let tier = TierKey::of(&self.run.trials[index], &program);
@@ -183,7 +183,7 @@ impl<B: Backend> Climb<'_, B> {
         let spec = WorkersSpec { program: program.clone(), trial, count, coordinator: self.coordinator.url(), logs };
         self.backend.start_workers(&spec).await?;
         registered(&mut self.backend, self.coordinator, count).await?;
-        for version in self.coordinator.ask(Barrier::programs) {
+        for version in self.coordinator.inspect(Barrier::programs) {
             self.run.versions.insert(program.clone(), version);
         }
         self.note_placement();
@@ -194,7 +194,7 @@ impl<B: Backend> Climb<'_, B> {
     async fn measure(
         &mut self,
         index: usize,
-        running: &mut Running,
+        running: &mut ClimbState,
         began_unix_ns: u64,
     ) -> Result<Result<TrialState, TrialError>, Error> {
         let entry = &self.run.trials[index];
@@ -241,9 +241,9 @@ impl<B: Backend> Climb<'_, B> {
             window: ladder.window,
             drain: self.plan.drain,
             opening: OPENING_TIMEOUT,
-            nothing_open: NothingOpen::CallOff,
+            nothing_open: NothingOpen::Abort,
             read_when_open: false,
-            goodbye: self.plan.drain,
+            close_grace: self.plan.drain,
             objectives: ladder.objectives,
             thresholds: self.plan.validity.clone(),
             settings: self.settings(&entry.trial),
@@ -265,14 +265,14 @@ impl<B: Backend> Climb<'_, B> {
 async fn registered<B: Backend>(backend: &mut B, coordinator: &Coordinator, count: u32) -> Result<(), TrialError> {
     let deadline = Instant::now() + READY_DEADLINE;
     let register = |description| TrialError::Register { seconds: READY_DEADLINE.as_secs(), description };
-    while coordinator.ask(Barrier::registered) < count {
+    while coordinator.inspect(Barrier::registered) < count {
         match backend.worker_ended() {
             Some(ended) if ended.cause == Cause::Outside => {
                 return Err(backend::Error::Interrupted(ended.description).into());
             }
             Some(ended) => return Err(register(ended.description)),
             None if Instant::now() >= deadline => {
-                return Err(register(format!("{} of {count} did", coordinator.ask(Barrier::registered))));
+                return Err(register(format!("{} of {count} did", coordinator.inspect(Barrier::registered))));
             }
             None => sleep(POLL_INTERVAL).await,
         }

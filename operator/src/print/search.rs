@@ -5,7 +5,7 @@ use bench_format::{
     run::{Edge, Search, SearchFound},
 };
 
-use super::snake;
+use super::serialized_name;
 
 /// One line for a search.
 pub fn line(search: &Search) -> String {
@@ -28,7 +28,7 @@ pub fn description(found: &SearchFound) -> String {
         Edge::Latency => "a clean latency edge".to_owned(),
         Edge::Errors => "an error cliff".to_owned(),
     }));
-    description.extend(found.bound_by.as_ref().map(|bound_by| format!("bound by {}", snake(bound_by))));
+    description.extend(found.bound_by.as_ref().map(|bound_by| format!("bound by {}", serialized_name(bound_by))));
     description.extend(found.generator_limit.map(|load| format!("the generator could not offer {load}")));
     description.extend(found.given_up_at.map(|load| format!("given up: no valid trial at {load}")));
     description.extend(found.conditional_throughput.map(|load| format!("conditional throughput {load:.1}")));
@@ -54,7 +54,7 @@ pub fn bracket(found: &SearchFound) -> String {
 pub fn objective(objective: &Objective) -> String {
     let (name, unit) = match &objective.figure {
         Figure::PercentileMs { histogram, percentile } => (format!("{histogram} p{percentile}"), " ms"),
-        figure => (snake(figure), ""),
+        figure => (serialized_name(figure), ""),
     };
     let most = objective.at_most.map(|bound| format!("{name} <= {bound}{unit}"));
     let least = objective.at_least.map(|bound| format!("{name} >= {bound}{unit}"));

@@ -71,7 +71,7 @@ struct Tally {
     failed: u32,
     /// Invalid trials in a row, since the last valid one.
     invalid: usize,
-    generator_faults: usize,
+    by_generator: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl Tally {
             }
             ConfirmationOutcome::Invalid(fault) => {
                 self.invalid += 1;
-                self.generator_faults += usize::from(fault == Fault::Generator);
+                self.by_generator += usize::from(fault == Fault::Generator);
             }
         }
     }
@@ -130,12 +130,12 @@ impl<'a> Confirming<'a> {
             tallies.entry(grid.place(trial.load.into())).or_default().add(trial.confirmation);
         }
         let disturbed = |tally: &Tally| tally.invalid >= ATTEMPTS;
-        let generator_faults = |tally: &Tally| 2 * tally.generator_faults > tally.invalid;
+        let by_generator = |tally: &Tally| 2 * tally.by_generator > tally.invalid;
         let limit = tallies
             .iter()
-            .find(|(_, tally)| disturbed(tally) && generator_faults(tally))
+            .find(|(_, tally)| disturbed(tally) && by_generator(tally))
             .map(|(place, _)| grid.load(*place));
-        let given_up = tallies.iter().find(|(_, tally)| disturbed(tally) && !generator_faults(tally));
+        let given_up = tallies.iter().find(|(_, tally)| disturbed(tally) && !by_generator(tally));
         let generator_limit = [start.generator_limit, limit].into_iter().flatten().min();
         let last = match generator_limit {
             Some(limit) => grid.place(limit.into()).checked_sub(1),

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn between_narrow_bounds_nothing_is_measured() {
+    fn no_load_is_measured_between_narrow_bounds() {
         assert_eq!(adjusted(22, 20, 24), None);
         assert_eq!(adjusted(22, 20, 25), Some(22), "five places hold one split");
         assert_eq!(

@@ -143,6 +143,6 @@ mod tests {
         assert_eq!(loss(&[(1.0, 0.003), (1.0, 0.0)]), 0.003, "two of four seconds are missing");
         assert_eq!(loss(&[(1.0, 0.003), (1.0, 0.0), (1.0, 0.2), (1.0, 0.001)]), 0.001);
         assert_eq!(loss(&[(1.0, 0.0)]), 1.0);
-        assert_eq!(loss(&[(0.5, 0.0), (1.0, 0.002), (1.0, 0.004)]), 0.004, "short trials have no say");
+        assert_eq!(loss(&[(0.5, 0.0), (1.0, 0.002), (1.0, 0.004)]), 0.004, "short trials are not counted");
     }
 }

@@ -31,7 +31,7 @@ struct Counters {
     stats: ServiceStats,
     books: BTreeMap<String, ConnectionBook>,
     /// Whether the sequence sum omits 1, so that it doesn't match the delivered messages.
-    lies: bool,
+    is_liar: bool,
 }
 
 type Shared = Arc<Mutex<Counters>>;
@@ -57,7 +57,7 @@ pub fn run() {
     runtime.block_on(serve(flaw == "liar", flaw == "dies"));
 }
 
-async fn serve(lies: bool, dies: bool) {
+async fn serve(is_liar: bool, dies: bool) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let stats = ServiceStats {
@@ -66,7 +66,7 @@ async fn serve(lies: bool, dies: bool) {
         application: Some(ApplicationStats::default()),
         ..ServiceStats::default()
     };
-    let counters = Counters { started: Instant::now(), stats, books: BTreeMap::new(), lies };
+    let counters = Counters { started: Instant::now(), stats, books: BTreeMap::new(), is_liar };
     let sending = if dies { post(die) } else { post(send) };
     let app = Router::new()
         .route("/readyz", get(|| async { StatusCode::OK }))
@@ -93,13 +93,14 @@ async fn connections(State(shared): State<Shared>) -> Json<ConnectionBooks> {
 
 async fn send(State(shared): State<Shared>, Json(sent): Json<Sent>) {
     let mut counters = shared.lock().unwrap();
-    let lie = u64::from(counters.lies);
+    let omitted = u64::from(counters.is_liar);
     let stats = &mut counters.stats;
     stats.connections.accepted += 1;
     stats.messages.received += sent.sent + sent.unnumbered;
     stats.messages.consumed += sent.unnumbered;
     stats.messages.delivered += sent.sent;
-    let application = ApplicationStats { delivered: sent.sent, sequence_sum: sent.sequence_sum - lie, unnumbered: 0 };
+    let application =
+        ApplicationStats { delivered: sent.sent, sequence_sum: sent.sequence_sum - omitted, unnumbered: 0 };
     if let Some(totals) = &mut stats.application {
         totals.delivered += application.delivered;
         totals.sequence_sum = totals.sequence_sum.wrapping_add(application.sequence_sum);

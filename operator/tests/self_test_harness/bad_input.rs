@@ -136,9 +136,9 @@ fn faults_of(name: &str, environment: &BTreeMap<&str, &str>) -> Faults {
     for (what, bytes) in invalid_messages() {
         let mut client = RawClient::open(started, &token);
         client.send(&bytes);
-        let tolerable = |end: &ConnectionEnd| matches!(end, ConnectionEnd::Closed(1002 | 1003 | 1007 | 1008 | 1009));
-        let answered = client.responds_to_ping();
-        faults.unless(answered.as_ref().is_ok() || answered.as_ref().is_err_and(tolerable), what, answered);
+        let is_tolerable = |end: &ConnectionEnd| matches!(end, ConnectionEnd::Closed(1002 | 1003 | 1007 | 1008 | 1009));
+        let response = client.responds_to_ping();
+        faults.unless(response.as_ref().is_ok() || response.as_ref().is_err_and(is_tolerable), what, response);
         faults.unless(observer.responds_to_ping() == Ok(()), what, "others are not served");
     }
     for (what, bytes) in requests() {

@@ -48,10 +48,10 @@ struct SmallDiskRun {
 /// Mounts the disk, runs ladder, and copies the content of the disk at the end, since the mount ends with the process.
 const SCRIPT: &str = r#"
 mount -t tmpfs -o size=4m tmpfs "$1/disk" || exit 99
-"$2" run plans/self-test/stt-deaths.yaml --no-report --run-id r --results "$1/disk" 2> "$1/said" > "$1/printed"
+"$2" run plans/self-test/stt-deaths.yaml --no-report --run-id r --results "$1/disk" 2> "$1/stderr" > "$1/stdout"
 code=$?
 rm -f "$1/disk/filler"
-cp -a "$1/disk/." "$1/kept"
+cp -a "$1/disk/." "$1/copy"
 exit $code
 "#;
 
@@ -59,7 +59,7 @@ impl SmallDiskRun {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("disk")).unwrap();
-        fs::create_dir(folder.path().join("kept")).unwrap();
+        fs::create_dir(folder.path().join("copy")).unwrap();
         let mut command = Command::new("unshare");
         command.arg("--mount");
         if !geteuid().is_root() {
@@ -82,7 +82,7 @@ impl SmallDiskRun {
     }
 
     fn output(&self) -> String {
-        fs::read_to_string(self.folder.path().join("said")).unwrap_or_default()
+        fs::read_to_string(self.folder.path().join("stderr")).unwrap_or_default()
     }
 
     fn wait_until(&mut self, what: &str, is: impl Fn(&RunFile) -> bool) {
@@ -118,7 +118,7 @@ fn a_full_disk_costs_only_the_current_trial_and_is_reported() {
     let output = run.output();
     assert!(output.contains("failed to write ") && output.contains("No space left on device"), "{output}");
     assert!(output.contains(run.folder.path().join("disk/r").to_str().unwrap()), "{output}");
-    let results = run.folder.path().join("kept/r");
+    let results = run.folder.path().join("copy/r");
     let file = operator::store::read_run(&results).unwrap();
     assert!(matches!(file.trials[0].state, TrialState::Finished { .. }), "{:?}", file.trials);
     assert!(matches!(file.trials[1].state, TrialState::Started { .. }), "{:?}", file.trials);

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use bench_format::{
     terms::Terms,
-    trial::{Assignment, Next, Parting, Ready, Registration, Release, TrialId, WindowOver},
+    trial::{Assignment, DrainRelease, Next, Ready, Registration, Release, TrialId, WindowOver},
 };
 
 use super::upload::Upload;
@@ -71,7 +71,7 @@ pub enum Conflict {
 
 /// The trial that raw rows belong to. The rows themselves don't contain it.
 #[derive(Clone, Debug)]
-pub struct SamplesOf {
+pub struct AttemptId {
     /// Id of the run.
     pub run: String,
     /// Id of the trial.
@@ -95,7 +95,7 @@ pub struct Barrier {
 
 #[derive(Debug)]
 struct Current {
-    seats: Vec<Seat>,
+    participants: Vec<Participant>,
     start_at_unix_ns: Option<u64>,
     /// Whether the service has been read at the end of the window.
     window_read: bool,
@@ -103,7 +103,7 @@ struct Current {
 }
 
 #[derive(Debug)]
-struct Seat {
+struct Participant {
     assignment: Assignment,
     ready: Option<Ready>,
     /// Whether the worker has finished its load in the window.
@@ -123,14 +123,14 @@ impl Barrier {
     pub fn register(&mut self, registration: Registration) {
         let Registration { worker, pid, started_at_unix_ns, .. } = registration;
         let other = |before: Registration| before.pid != pid || before.started_at_unix_ns != started_at_unix_ns;
-        if self.workers.insert(worker, registration).is_some_and(other) && self.takes_part(worker) {
+        if self.workers.insert(worker, registration).is_some_and(other) && self.is_in_trial(worker) {
             self.abandon(&format!("worker {worker} was replaced by another process {pid} in the middle of the trial"));
         }
     }
 
-    fn takes_part(&self, worker: u32) -> bool {
-        let seat = self.current.as_ref().and_then(|current| current.seats.get(worker as usize));
-        seat.is_some_and(|seat| seat.ready.is_some() && seat.upload.is_none())
+    fn is_in_trial(&self, worker: u32) -> bool {
+        let participant = self.current.as_ref().and_then(|current| current.participants.get(worker as usize));
+        participant.is_some_and(|participant| participant.ready.is_some() && participant.upload.is_none())
     }
 
     /// Forgets all workers, because new processes replace them.
@@ -140,11 +140,11 @@ impl Barrier {
 
     /// Starts a trial with one assignment per worker, in the order of their indices.
     pub fn offer(&mut self, assignments: Vec<Assignment>) {
-        let seats = assignments
+        let participants = assignments
             .into_iter()
-            .map(|assignment| Seat { assignment, ready: None, is_over: false, samples: None, upload: None })
+            .map(|assignment| Participant { assignment, ready: None, is_over: false, samples: None, upload: None })
             .collect();
-        self.current = Some(Current { seats, start_at_unix_ns: None, window_read: false, abandoned: None });
+        self.current = Some(Current { participants, start_at_unix_ns: None, window_read: false, abandoned: None });
     }
 
     /// The next step of a worker.
@@ -153,29 +153,29 @@ impl Barrier {
             return Next::Finished;
         }
         let current = self.current.as_ref().filter(|current| current.abandoned.is_none());
-        match current.and_then(|current| current.seats.get(worker as usize)) {
-            Some(Seat { assignment, upload: None, .. }) => Next::Trial(assignment.clone()),
+        match current.and_then(|current| current.participants.get(worker as usize)) {
+            Some(Participant { assignment, upload: None, .. }) => Next::Trial(assignment.clone()),
             _ => Next::Wait,
         }
     }
 
     /// Records that a worker is ready, or why it can't be. Returns the start or "ask again".
     pub fn ready(&mut self, worker: u32, ready: Ready) -> Result<Release, Conflict> {
-        self.same_run(&ready.run)?;
+        self.check_run(&ready.run)?;
         let (trial, attempt) = (ready.trial.clone(), ready.attempt);
-        let current = self.current.as_mut().filter(|current| current.is(&trial, attempt));
+        let current = self.current.as_mut().filter(|current| current.matches_attempt(&trial, attempt));
         let current = current.ok_or_else(|| Conflict::Trial { trial: trial.clone(), attempt })?;
-        let workers = current.seats.len();
-        match current.seats.get_mut(worker as usize) {
-            Some(seat) => seat.ready = Some(ready),
+        let workers = current.participants.len();
+        match current.participants.get_mut(worker as usize) {
+            Some(participant) => participant.ready = Some(ready),
             None => return Err(Conflict::Worker { worker, trial, workers }),
         }
-        self.answer(&trial, attempt)
+        self.release_for(&trial, attempt)
     }
 
     /// The response to a worker that has reported ready.
-    pub fn answer(&self, trial: &TrialId, attempt: u32) -> Result<Release, Conflict> {
-        let current = self.current.as_ref().filter(|current| current.is(trial, attempt));
+    pub fn release_for(&self, trial: &TrialId, attempt: u32) -> Result<Release, Conflict> {
+        let current = self.current.as_ref().filter(|current| current.matches_attempt(trial, attempt));
         let current = current.ok_or_else(|| Conflict::Trial { trial: trial.clone(), attempt })?;
         Ok(match (&current.abandoned, current.start_at_unix_ns) {
             (Some(reason), _) => Release::Abandoned { reason: reason.clone() },
@@ -192,18 +192,18 @@ impl Barrier {
     }
 
     /// Records that a worker has finished its load before the end of the window. Returns "drain" or "ask again".
-    pub fn window_over(&mut self, worker: u32, over: &WindowOver) -> Result<Parting, Conflict> {
-        self.same_run(&over.run)?;
-        self.seat(worker, &over.trial, over.attempt)?.is_over = true;
-        Ok(self.parting(over))
+    pub fn window_over(&mut self, worker: u32, over: &WindowOver) -> Result<DrainRelease, Conflict> {
+        self.check_run(&over.run)?;
+        self.participant(worker, &over.trial, over.attempt)?.is_over = true;
+        Ok(self.drain_release(over))
     }
 
     /// The response to a worker that has finished its load. It is "drain" if the trial is no longer under way.
-    pub fn parting(&self, over: &WindowOver) -> Parting {
-        let current = self.current.as_ref().filter(|current| current.is(&over.trial, over.attempt));
+    pub fn drain_release(&self, over: &WindowOver) -> DrainRelease {
+        let current = self.current.as_ref().filter(|current| current.matches_attempt(&over.trial, over.attempt));
         match current {
-            Some(Current { window_read: false, abandoned: None, .. }) => Parting::Wait,
-            _ => Parting::Drain,
+            Some(Current { window_read: false, abandoned: None, .. }) => DrainRelease::Wait,
+            _ => DrainRelease::Drain,
         }
     }
 
@@ -224,7 +224,7 @@ impl Barrier {
     /// Stores the result of a worker. Repeating the same upload has no effect.
     pub fn deliver(&mut self, worker: u32, upload: Upload) -> Result<(), Conflict> {
         let result = &upload.result;
-        self.same_run(&result.run)?;
+        self.check_run(&result.run)?;
         if result.worker != worker {
             return Err(Conflict::WorkerNames { path: worker, body: result.worker });
         }
@@ -235,41 +235,42 @@ impl Barrier {
             Some(_) => return Err(Conflict::SecondResult { worker, trial, attempt }),
             None => {}
         }
-        let seat = self.seat(worker, &trial, attempt)?;
+        let participant = self.participant(worker, &trial, attempt)?;
         let digest = upload.digest;
-        seat.upload = Some(Upload { samples: seat.samples.take(), ..upload });
+        participant.upload = Some(Upload { samples: participant.samples.take(), ..upload });
         self.delivered.insert(key, digest);
         Ok(())
     }
 
     /// Stores the raw rows of a worker. They must come before its result; later rows have no effect.
-    pub fn deliver_samples(&mut self, worker: u32, of: &SamplesOf, samples: Vec<u8>) -> Result<(), Conflict> {
-        self.same_run(&of.run)?;
-        let seat = self.seat(worker, &of.trial, of.attempt)?;
-        if seat.upload.is_none() {
-            seat.samples = Some(samples);
+    pub fn deliver_samples(&mut self, worker: u32, of: &AttemptId, samples: Vec<u8>) -> Result<(), Conflict> {
+        self.check_run(&of.run)?;
+        let participant = self.participant(worker, &of.trial, of.attempt)?;
+        if participant.upload.is_none() {
+            participant.samples = Some(samples);
         }
         Ok(())
     }
 
     /// The worker's place in a trial that has started and isn't cancelled.
-    fn seat(&mut self, worker: u32, trial: &TrialId, attempt: u32) -> Result<&mut Seat, Conflict> {
+    fn participant(&mut self, worker: u32, trial: &TrialId, attempt: u32) -> Result<&mut Participant, Conflict> {
         let trial = trial.clone();
-        let under_way = |current: &&mut Current| current.is(&trial, attempt) && current.abandoned.is_none();
-        let Some(current) = self.current.as_mut().filter(under_way) else {
+        let is_running =
+            |current: &&mut Current| current.matches_attempt(&trial, attempt) && current.abandoned.is_none();
+        let Some(current) = self.current.as_mut().filter(is_running) else {
             return Err(Conflict::Trial { trial, attempt });
         };
         if current.start_at_unix_ns.is_none() {
             return Err(Conflict::NotStarted { trial, attempt });
         }
-        let workers = current.seats.len();
-        current.seats.get_mut(worker as usize).ok_or(Conflict::Worker { worker, trial, workers })
+        let workers = current.participants.len();
+        current.participants.get_mut(worker as usize).ok_or(Conflict::Worker { worker, trial, workers })
     }
 
     /// Ends the trial and returns the uploads, in the order of the workers' indices.
     pub fn take_uploads(&mut self) -> Vec<Upload> {
-        let seats = self.current.take().map(|current| current.seats).unwrap_or_default();
-        seats.into_iter().filter_map(|seat| seat.upload).collect()
+        let participants = self.current.take().map(|current| current.participants).unwrap_or_default();
+        participants.into_iter().filter_map(|participant| participant.upload).collect()
     }
 
     /// Ends the run: workers exit when they ask for the next step.
@@ -301,47 +302,57 @@ impl Barrier {
         if let Some(reason) = &current.abandoned {
             return Some(Err(reason.clone()));
         }
-        let ready = || current.seats.iter().filter_map(|seat| seat.ready.as_ref().map(|ready| (seat, ready)));
-        if let Some((seat, problem)) = ready().find_map(|(seat, ready)| Some((seat, ready.problem.as_ref()?))) {
-            return Some(Err(format!("worker {} can't take part: {problem}", seat.assignment.worker)));
+        let ready = || {
+            current
+                .participants
+                .iter()
+                .filter_map(|participant| participant.ready.as_ref().map(|ready| (participant, ready)))
+        };
+        if let Some((participant, problem)) =
+            ready().find_map(|(participant, ready)| Some((participant, ready.problem.as_ref()?)))
+        {
+            return Some(Err(format!("worker {} can't take part: {problem}", participant.assignment.worker)));
         }
-        (ready().count() == current.seats.len()).then(|| Ok(self.open()))
+        (ready().count() == current.participants.len()).then(|| Ok(self.open()))
     }
 
     /// Number of open connections, once all workers have reported ready, including workers that opened none; an error
     /// if the trial is cancelled.
-    pub fn all_answered(&self) -> Option<Result<u64, String>> {
-        self.all(|seat| seat.ready.is_some()).map(|all| all.map(|()| self.open()))
+    pub fn all_reported(&self) -> Option<Result<u64, String>> {
+        self.all(|participant| participant.ready.is_some()).map(|all| all.map(|()| self.open()))
     }
 
     /// Number of open connections of the workers that have reported.
     fn open(&self) -> u64 {
-        let seats = self.current.iter().flat_map(|current| &current.seats);
-        seats.filter_map(|seat| seat.ready.as_ref()).map(|ready| u64::from(ready.open)).sum()
+        let participants = self.current.iter().flat_map(|current| &current.participants);
+        participants.filter_map(|participant| participant.ready.as_ref()).map(|ready| u64::from(ready.open)).sum()
     }
 
     /// Present once no worker has load left in the window; an error if the trial is cancelled.
     pub fn all_over(&self) -> Option<Result<(), String>> {
-        self.all(|seat| seat.is_over || seat.upload.is_some())
+        self.all(|participant| participant.is_over || participant.upload.is_some())
     }
 
     /// Present once all workers have delivered a result; an error if the trial is cancelled.
     pub fn all_delivered(&self) -> Option<Result<(), String>> {
-        self.all(|seat| seat.upload.is_some())
+        self.all(|participant| participant.upload.is_some())
     }
 
-    fn all(&self, is_so: impl Fn(&Seat) -> bool) -> Option<Result<(), String>> {
+    fn all(&self, condition: impl Fn(&Participant) -> bool) -> Option<Result<(), String>> {
         let current = self.current.as_ref()?;
         match &current.abandoned {
             Some(reason) => Some(Err(reason.clone())),
-            None => current.seats.iter().all(is_so).then_some(Ok(())),
+            None => current.participants.iter().all(condition).then_some(Ok(())),
         }
     }
 
     /// Indices of the workers that haven't reported ready.
     pub fn not_ready(&self) -> Vec<u32> {
-        let seats = self.current.iter().flat_map(|current| &current.seats);
-        seats.filter(|seat| seat.ready.is_none()).map(|seat| seat.assignment.worker).collect()
+        let participants = self.current.iter().flat_map(|current| &current.participants);
+        participants
+            .filter(|participant| participant.ready.is_none())
+            .map(|participant| participant.assignment.worker)
+            .collect()
     }
 
     /// Number of registered workers whose indices form an unbroken sequence from 0.
@@ -349,14 +360,14 @@ impl Barrier {
         (0..).take_while(|index| self.workers.contains_key(index)).count() as u32
     }
 
-    fn same_run(&self, found: &str) -> Result<(), Conflict> {
+    fn check_run(&self, found: &str) -> Result<(), Conflict> {
         if found == self.run { Ok(()) } else { Err(Conflict::Run { found: found.into(), run: self.run.clone() }) }
     }
 }
 
 impl Current {
-    fn is(&self, trial: &TrialId, attempt: u32) -> bool {
-        let first = self.seats.first().map(|seat| &seat.assignment);
+    fn matches_attempt(&self, trial: &TrialId, attempt: u32) -> bool {
+        let first = self.participants.first().map(|participant| &participant.assignment);
         first.is_some_and(|assignment| assignment.trial == *trial && assignment.attempt == attempt)
     }
 }
@@ -428,23 +439,26 @@ mod tests {
         assert!(matches!(barrier.window_over(0, &over(1)), Err(Conflict::NotStarted { .. })));
         barrier.release(5);
         for _ in 0..2 {
-            assert_eq!((barrier.window_over(0, &over(1)), barrier.all_over()), (Ok(Parting::Wait), None));
+            assert_eq!((barrier.window_over(0, &over(1)), barrier.all_over()), (Ok(DrainRelease::Wait), None));
         }
         // A worker that doesn't report the end of its load has finished when its result arrives.
         barrier.deliver(1, upload(1, 1)).unwrap();
-        assert_eq!((barrier.all_over(), barrier.parting(&over(1))), (Some(Ok(())), Parting::Wait));
+        assert_eq!((barrier.all_over(), barrier.drain_release(&over(1))), (Some(Ok(())), DrainRelease::Wait));
         barrier.end_window();
-        assert_eq!((barrier.parting(&over(1)), barrier.all_delivered()), (Parting::Drain, None));
-        assert_eq!(barrier.window_over(0, &over(1)), Ok(Parting::Drain));
+        assert_eq!((barrier.drain_release(&over(1)), barrier.all_delivered()), (DrainRelease::Drain, None));
+        assert_eq!(barrier.window_over(0, &over(1)), Ok(DrainRelease::Drain));
         assert!(matches!(barrier.window_over(0, &over(2)), Err(Conflict::Trial { .. })));
         // The next trial starts from the beginning; a worker that still asks about this one isn't held.
         barrier.offer(vec![Assignment { attempt: 2, ..assignment(0, 2) }]);
         barrier.release(6);
-        assert_eq!((barrier.window_over(0, &over(2)), barrier.parting(&over(1))), (Ok(Parting::Wait), Parting::Drain));
+        assert_eq!(
+            (barrier.window_over(0, &over(2)), barrier.drain_release(&over(1))),
+            (Ok(DrainRelease::Wait), DrainRelease::Drain)
+        );
         barrier.abandon("a worker is gone");
         assert_eq!(
-            (barrier.parting(&over(2)), barrier.all_over()),
-            (Parting::Drain, Some(Err("a worker is gone".into())))
+            (barrier.drain_release(&over(2)), barrier.all_over()),
+            (DrainRelease::Drain, Some(Err("a worker is gone".into())))
         );
     }
 
@@ -470,9 +484,9 @@ mod tests {
     }
 
     #[test]
-    fn raw_rows_come_with_the_result_that_they_belong_to() {
+    fn raw_rows_are_stored_with_their_result() {
         let of =
-            |attempt| SamplesOf { run: "run".into(), trial: crate::coordinator::upload::fixture::trial(), attempt };
+            |attempt| AttemptId { run: "run".into(), trial: crate::coordinator::upload::fixture::trial(), attempt };
         let mut barrier = offered(1);
         let early = barrier.deliver_samples(0, &of(1), vec![1]);
         assert!(matches!(early, Err(Conflict::NotStarted { .. })));

@@ -11,7 +11,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post, put},
 };
-use bench_format::trial::{Clock, Next, NoTrialId, Parting, Ready, Registration, Release, WindowOver};
+use bench_format::trial::{Clock, DrainRelease, Next, NoTrialId, Ready, Registration, Release, WindowOver};
 use serde::Deserialize;
 use tokio::{
     net::TcpListener,
@@ -20,7 +20,7 @@ use tokio::{
 
 use super::{
     Shared,
-    barrier::{Barrier, Conflict, SamplesOf},
+    barrier::{AttemptId, Barrier, Conflict},
     token,
     upload::{self, Upload},
 };
@@ -67,14 +67,19 @@ impl Wait {
 }
 
 /// Holds a request until its response is something other than "ask again", at most until the deadline.
-async fn held<T>(shared: &Shared, wait: &Wait, ask: impl Fn(&Barrier) -> T, is_wait: impl Fn(&T) -> bool) -> T {
+async fn long_poll<T>(
+    shared: &Shared,
+    wait: &Wait,
+    inspect: impl Fn(&Barrier) -> T,
+    is_wait: impl Fn(&T) -> bool,
+) -> T {
     let deadline = wait.deadline();
     let mut changes = shared.changed.subscribe();
     loop {
         changes.mark_unchanged();
-        let answer = shared.look(&ask);
-        if !is_wait(&answer) || timeout_at(deadline, changes.changed()).await.is_err() {
-            return answer;
+        let release_for = shared.inspect(&inspect);
+        if !is_wait(&release_for) || timeout_at(deadline, changes.changed()).await.is_err() {
+            return release_for;
         }
     }
 }
@@ -85,7 +90,7 @@ async fn register(State(shared): State<Shared>, Json(registration): Json<Registr
 }
 
 async fn next(State(shared): State<Shared>, Path(worker): Path<u32>, Query(wait): Query<Wait>) -> Json<Next> {
-    Json(held(&shared, &wait, |barrier| barrier.next(worker), |next| matches!(next, Next::Wait)).await)
+    Json(long_poll(&shared, &wait, |barrier| barrier.next(worker), |next| matches!(next, Next::Wait)).await)
 }
 
 async fn ready(
@@ -96,8 +101,8 @@ async fn ready(
 ) -> Result<Json<Release>, Conflict> {
     let (trial, attempt) = (ready.trial.clone(), ready.attempt);
     shared.change(|barrier| barrier.ready(worker, ready))?;
-    let answer = |barrier: &Barrier| barrier.answer(&trial, attempt);
-    held(&shared, &wait, answer, |answer| matches!(answer, Ok(Release::Wait))).await.map(Json)
+    let release_for = |barrier: &Barrier| barrier.release_for(&trial, attempt);
+    long_poll(&shared, &wait, release_for, |release_for| matches!(release_for, Ok(Release::Wait))).await.map(Json)
 }
 
 async fn window_over(
@@ -105,9 +110,17 @@ async fn window_over(
     Path(worker): Path<u32>,
     Query(wait): Query<Wait>,
     Json(over): Json<WindowOver>,
-) -> Result<Json<Parting>, Conflict> {
+) -> Result<Json<DrainRelease>, Conflict> {
     shared.change(|barrier| barrier.window_over(worker, &over))?;
-    Ok(Json(held(&shared, &wait, |barrier| barrier.parting(&over), |parting| *parting == Parting::Wait).await))
+    Ok(Json(
+        long_poll(
+            &shared,
+            &wait,
+            |barrier| barrier.drain_release(&over),
+            |drain_release| *drain_release == DrainRelease::Wait,
+        )
+        .await,
+    ))
 }
 
 async fn result(State(shared): State<Shared>, Path(worker): Path<u32>, body: Bytes) -> Result<StatusCode, Response> {
@@ -131,9 +144,9 @@ async fn samples(
     body: Bytes,
 ) -> Result<StatusCode, Response> {
     let trial = rows.trial.parse().map_err(|error: NoTrialId| description(StatusCode::BAD_REQUEST, &error))?;
-    let of = SamplesOf { run: rows.run, trial, attempt: rows.attempt };
-    let kept = shared.change(|barrier| barrier.deliver_samples(worker, &of, body.into()));
-    kept.map_err(IntoResponse::into_response)?;
+    let of = AttemptId { run: rows.run, trial, attempt: rows.attempt };
+    let stored = shared.change(|barrier| barrier.deliver_samples(worker, &of, body.into()));
+    stored.map_err(IntoResponse::into_response)?;
     Ok(StatusCode::NO_CONTENT)
 }
 

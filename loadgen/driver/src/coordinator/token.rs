@@ -17,9 +17,9 @@ use super::Shared;
 /// Passes a request that presents the token, or every request if no token is required.
 pub(super) async fn check(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     let Some(token) = &shared.token else { return next.run(request).await };
-    let shown = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let description = match shown.map(|value| value.strip_prefix("Bearer ")) {
-        Some(Some(shown)) if same(shown.as_bytes(), token.as_bytes()) => return next.run(request).await,
+    let presented = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let description = match presented.map(|value| value.strip_prefix("Bearer ")) {
+        Some(Some(presented)) if are_equal(presented.as_bytes(), token.as_bytes()) => return next.run(request).await,
         Some(Some(_)) => "the token is not the one of this coordinator; both sides take it from COORDINATOR_TOKEN",
         Some(None) => "the authorization is no bearer token; send `Authorization: Bearer` and COORDINATOR_TOKEN",
         None => "no token; send `Authorization: Bearer` with what COORDINATOR_TOKEN holds",
@@ -28,20 +28,20 @@ pub(super) async fn check(State(shared): State<Shared>, request: Request, next: 
 }
 
 /// Whether two tokens are equal, in a time that depends only on their lengths.
-fn same(shown: &[u8], token: &[u8]) -> bool {
-    let differing = shown.iter().zip(token).fold(0, |differing, (a, b)| black_box(differing | (a ^ b)));
-    shown.len() == token.len() && differing == 0
+fn are_equal(presented: &[u8], token: &[u8]) -> bool {
+    let differing = presented.iter().zip(token).fold(0, |differing, (a, b)| black_box(differing | (a ^ b)));
+    presented.len() == token.len() && differing == 0
 }
 
 #[cfg(test)]
 mod tests {
-    use super::same;
+    use super::are_equal;
 
     #[test]
-    fn only_the_whole_token_is_the_token() {
+    fn only_the_complete_token_is_accepted() {
         let cases = [("secret", true), ("secreT", false), ("secre", false), ("secrets", false), ("", false)];
-        for (shown, expected) in cases {
-            assert_eq!(same(shown.as_bytes(), b"secret"), expected, "{shown}");
+        for (presented, expected) in cases {
+            assert_eq!(are_equal(presented.as_bytes(), b"secret"), expected, "{presented}");
         }
     }
 }

@@ -25,12 +25,12 @@ pub struct Scheduled<'a> {
 
 /// The error of a window in which more or fewer messages were due than the schedule requires.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct OffSchedule {
+pub struct ScheduleDeviation {
     received: u64,
     scheduled: f64,
 }
 
-impl fmt::Display for OffSchedule {
+impl fmt::Display for ScheduleDeviation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { received, scheduled } = self;
         write!(
@@ -45,16 +45,16 @@ impl Scheduled<'_> {
     /// The deviation from the schedule, or `None` if the window matches it. A message that a receiver missed was due. A
     /// receiver that left before the end of the window isn't owed any message. One message at each edge of the window
     /// is tolerated.
-    pub fn off(&self) -> Option<OffSchedule> {
+    pub fn deviation(&self) -> Option<ScheduleDeviation> {
         let each = self.rate_per_second * self.window_ns as f64 / 1e9;
-        let whole = self.receivers.iter().filter(|book| book.closed && book.reached).count() as f64;
+        let complete = self.receivers.iter().filter(|book| book.closed && book.reached).count() as f64;
         let sum = |of: fn(&ReceiverBook) -> u64| self.receivers.iter().map(|book| of(book)).sum::<u64>() as f64;
         let all = self.receivers.len() as f64;
         let spare = each * (1.0 - self.share) + 1.0;
-        let least = whole * (each - spare) - sum(|book| book.missing + book.wrong);
+        let least = complete * (each - spare) - sum(|book| book.missing + book.wrong);
         let most = all * (each + spare) + sum(|book| book.duplicated);
         let fits = (least..=most).contains(&(self.received as f64));
-        (!fits).then_some(OffSchedule { received: self.received, scheduled: all * each })
+        (!fits).then_some(ScheduleDeviation { received: self.received, scheduled: all * each })
     }
 }
 
@@ -62,13 +62,13 @@ impl Scheduled<'_> {
 mod tests {
     use super::*;
 
-    fn whole() -> ReceiverBook {
+    fn complete() -> ReceiverBook {
         ReceiverBook { reached: true, closed: true, ..ReceiverBook::default() }
     }
 
     /// Whether ten receivers deviate that got `received` messages of 200 per second in two seconds.
-    fn off(first: ReceiverBook, received: u64) -> bool {
-        let others = whole();
+    fn deviation(first: ReceiverBook, received: u64) -> bool {
+        let others = complete();
         let receivers: Vec<_> = [&first].into_iter().chain([&others; 9]).collect();
         let schedule = Scheduled {
             rate_per_second: 200.0,
@@ -77,47 +77,47 @@ mod tests {
             received,
             share: 0.995,
         };
-        schedule.off().is_some()
+        schedule.deviation().is_some()
     }
 
     #[test]
-    fn a_schedule_that_was_kept_is_none_to_speak_of() {
-        assert!(!off(whole(), 4000));
-        assert!(!off(whole(), 4000 - 20 - 10), "half a percent, and one at an edge of each");
-        assert!(off(whole(), 4000 - 20 - 11));
-        assert!(!off(whole(), 4000 + 20 + 10));
-        assert!(off(whole(), 4000 + 20 + 11));
+    fn a_followed_schedule_has_no_deviation() {
+        assert!(!deviation(complete(), 4000));
+        assert!(!deviation(complete(), 4000 - 20 - 10), "half a percent, and one at an edge of each");
+        assert!(deviation(complete(), 4000 - 20 - 11));
+        assert!(!deviation(complete(), 4000 + 20 + 10));
+        assert!(deviation(complete(), 4000 + 20 + 11));
     }
 
     #[test]
     fn a_publisher_that_was_silent_is_not_late() {
-        assert!(off(whole(), 0));
-        assert!(off(whole(), 2000));
+        assert!(deviation(complete(), 0));
+        assert!(deviation(complete(), 2000));
     }
 
     #[test]
     fn missing_messages_were_due() {
-        assert!(!off(ReceiverBook { missing: 70, ..whole() }, 3930));
-        assert!(!off(ReceiverBook { wrong: 70, ..whole() }, 3930));
-        assert!(off(ReceiverBook { missing: 10, ..whole() }, 3930));
+        assert!(!deviation(ReceiverBook { missing: 70, ..complete() }, 3930));
+        assert!(!deviation(ReceiverBook { wrong: 70, ..complete() }, 3930));
+        assert!(deviation(ReceiverBook { missing: 10, ..complete() }, 3930));
     }
 
     #[test]
     fn a_duplicate_was_due_once() {
-        assert!(!off(ReceiverBook { duplicated: 70, ..whole() }, 4070));
-        assert!(off(ReceiverBook { duplicated: 10, ..whole() }, 4070));
+        assert!(!deviation(ReceiverBook { duplicated: 70, ..complete() }, 4070));
+        assert!(deviation(ReceiverBook { duplicated: 10, ..complete() }, 4070));
     }
 
     #[test]
-    fn a_receiver_that_did_not_stay_is_owed_nothing() {
-        assert!(!off(ReceiverBook { closed: false, ..whole() }, 3600));
-        assert!(!off(ReceiverBook { reached: false, ..whole() }, 3600));
-        assert!(off(ReceiverBook { reached: false, ..whole() }, 3500), "the nine others are");
+    fn a_receiver_that_left_early_is_due_fewer_messages() {
+        assert!(!deviation(ReceiverBook { closed: false, ..complete() }, 3600));
+        assert!(!deviation(ReceiverBook { reached: false, ..complete() }, 3600));
+        assert!(deviation(ReceiverBook { reached: false, ..complete() }, 3500), "the nine others are");
     }
 
     #[test]
     fn it_reports_received_and_due_messages() {
-        let description = OffSchedule { received: 8, scheduled: 1600.0 }.to_string();
+        let description = ScheduleDeviation { received: 8, scheduled: 1600.0 }.to_string();
         assert!(
             description.ends_with("8 messages due in the window came, and by its rate 1600 were due"),
             "{description}"

@@ -22,8 +22,8 @@ pub enum Start {
 
 impl Start {
     /// Decides after one reading, `waited` after all subscribers were connected.
-    pub fn after(waited: Duration, seen: Result<Option<PublisherStats>, impl fmt::Display>) -> Self {
-        let description = match seen {
+    pub fn after(waited: Duration, reading: Result<Option<PublisherStats>, impl fmt::Display>) -> Self {
+        let description = match reading {
             Ok(Some(publisher)) if publisher.publishing => return Self::Now,
             Ok(Some(_)) => "it has subscribers, and says that it doesn't".to_owned(),
             Ok(None) => return Self::Never("it tells of no publisher at /stats/publisher".into()),
@@ -57,15 +57,15 @@ mod tests {
     fn a_service_that_never_publishes_is_distinguished_from_one_that_never_answers() {
         let Start::Never(description) = Start::after(PATIENCE, reply(false)) else { panic!() };
         assert_eq!(description, "it has subscribers, and says that it doesn't, for 30 s");
-        let deaf = || Err("timed out".to_owned());
-        assert_eq!(Start::after(Duration::from_secs(29), deaf()), Start::Later);
-        assert_eq!(Start::after(PATIENCE, deaf()), Start::Never("timed out, for 30 s".into()));
+        let unresponsive = || Err("timed out".to_owned());
+        assert_eq!(Start::after(Duration::from_secs(29), unresponsive()), Start::Later);
+        assert_eq!(Start::after(PATIENCE, unresponsive()), Start::Never("timed out, for 30 s".into()));
     }
 
     #[test]
     fn a_service_without_publisher_is_not_waited_for() {
-        let seen = Ok::<_, String>(None);
+        let reading = Ok::<_, String>(None);
         let expected = Start::Never("it tells of no publisher at /stats/publisher".into());
-        assert_eq!(Start::after(Duration::ZERO, seen), expected);
+        assert_eq!(Start::after(Duration::ZERO, reading), expected);
     }
 }

@@ -20,11 +20,11 @@ pub(super) fn generator_late(case: &Case<'_>) -> Option<Reason> {
     };
     let allowed_ms = case.trial.thresholds.delay_p99_ms.max(strictest_ms(case).map_or(0.0, |ms| ms * LATE_SHARE));
     // Compared with few samples, too: accepting a late generator is worse than a rank that is off by one.
-    let seen_ms = delay.values().value_at_quantile(LATE_PERCENTILE) as f64 / 1e6;
+    let observed_ms = delay.values().value_at_quantile(LATE_PERCENTILE) as f64 / 1e6;
     let over = delay.overflow() as f64 > (1.0 - LATE_PERCENTILE) * delay.count() as f64;
-    (over || seen_ms > allowed_ms).then(|| {
+    (over || observed_ms > allowed_ms).then(|| {
         let description = format!(
-            "the generator was late: p99 of {} {seen_ms:.1} ms, allowed {allowed_ms} ms",
+            "the generator was late: p99 of {} {observed_ms:.1} ms, allowed {allowed_ms} ms",
             name.trim_end_matches("_ns")
         );
         reason(ReasonKind::GeneratorLate, description)
@@ -42,7 +42,7 @@ pub(super) fn generator_cpu(case: &Case<'_>) -> Option<Reason> {
     let busy = worker_shares(case).into_iter().filter(|worker| worker.share > thresholds.worker_cpu_share);
     let busy = busy.map(|worker| {
         let allowed = percent(thresholds.worker_cpu_share);
-        format!("{} used {} of {} CPU, allowed {allowed}", worker.who, percent(worker.share), worker.whose)
+        format!("{} used {} of {} CPU, allowed {allowed}", worker.subject, percent(worker.share), worker.possessive)
     });
     let held = results(case).filter_map(|result| {
         let throttled = match (result.evidence.throttled_periods, result.evidence.periods) {
@@ -59,16 +59,17 @@ pub(super) fn generator_cpu(case: &Case<'_>) -> Option<Reason> {
 }
 
 pub(super) fn send_rate(case: &Case<'_>) -> Option<Reason> {
-    let (sent, due) = (case.merged.tried(), case.merged.window.due);
+    let (sent, due) = (case.merged.attempted_sends(), case.merged.window.due);
     let allowed = case.trial.thresholds.send_share;
     let description =
         || format!("{sent} of {due} messages that were due were sent, allowed at least {}", percent(allowed));
-    ((sent as f64) < due as f64 * allowed - in_hand(case)).then(|| reason(ReasonKind::SendRate, description()))
+    ((sent as f64) < due as f64 * allowed - unwritten_allowance(case))
+        .then(|| reason(ReasonKind::SendRate, description()))
 }
 
 /// Messages that the load threads, one for each CPU, may hold at the end of the window: one write of each thread, due
 /// before the end and sent after it.
-fn in_hand(case: &Case<'_>) -> f64 {
+fn unwritten_allowance(case: &Case<'_>) -> f64 {
     let threads: f64 = results(case).map(|result| result.evidence.cpu_limit.ceil()).sum();
     threads * f64::from(case.trial.message.coalesce)
 }
@@ -85,8 +86,8 @@ pub(super) fn published_share(case: &Case<'_>) -> Option<Reason> {
         case.merged.histograms.get("response_ns").map_or(0, |response| response.count() + response.overflow());
     let share = case.trial.thresholds.send_share;
     let window_ns = case.merged.window.duration_ns;
-    let off = Scheduled { rate_per_second, window_ns, receivers: &receivers, received, share }.off()?;
-    Some(reason(ReasonKind::SendRate, off.to_string()))
+    let deviation = Scheduled { rate_per_second, window_ns, receivers: &receivers, received, share }.deviation()?;
+    Some(reason(ReasonKind::SendRate, deviation.to_string()))
 }
 
 /// If the service publishes, the rate that it reports must be the plan's.
@@ -109,9 +110,9 @@ pub(super) fn published_rate(case: &Case<'_>) -> Option<Reason> {
 pub(super) fn published_mode(case: &Case<'_>) -> Option<Reason> {
     let reported = &case.service.readings.window_end.as_ref()?.publisher.as_ref()?.mode;
     let workload = &case.trial.trial.workload;
-    let wanted = case.trial.terms.publishes_by.as_ref()?;
-    (reported != wanted).then(|| {
-        let description = format!("the service publishes by {reported:?}, and {workload} is about {wanted:?}");
+    let expected = case.trial.terms.publishes_by.as_ref()?;
+    (reported != expected).then(|| {
+        let description = format!("the service publishes by {reported:?}, and {workload} is about {expected:?}");
         reason(ReasonKind::Conformance, description)
     })
 }
@@ -159,26 +160,26 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_takes_nothing_is_not_the_generator_being_late() {
+    fn a_blocked_socket_does_not_make_the_generator_late() {
         let blocked = reasons(open(), |files| {
             delayed(files, 2000.0);
-            let mut tried = Recorder::new();
-            (0..files.uploads[0].window.due).for_each(|_| tried.record(1_000_000));
+            let mut attempted_sends = Recorder::new();
+            (0..files.uploads[0].window.due).for_each(|_| attempted_sends.record(1_000_000));
             let result = result(files);
-            result.histograms.insert("lateness_ns".into(), tried.encode());
+            result.histograms.insert("lateness_ns".into(), attempted_sends.encode());
             result.window.sent = 0;
         });
         assert_eq!(blocked, Vec::<String>::new());
         let late = reasons(open(), |files| {
-            let mut tried = Recorder::new();
-            (0..1000).for_each(|_| tried.record(61_000_000));
-            result(files).histograms.insert("lateness_ns".into(), tried.encode());
+            let mut attempted_sends = Recorder::new();
+            (0..1000).for_each(|_| attempted_sends.record(61_000_000));
+            result(files).histograms.insert("lateness_ns".into(), attempted_sends.encode());
         });
         assert!(late[0].contains("p99 of lateness 61.0 ms, allowed 5 ms"), "{late:?}");
     }
 
     #[test]
-    fn an_open_loop_without_a_record_of_its_delay_is_not_believed() {
+    fn an_open_loop_without_a_recorded_delay_is_invalid() {
         let late = reasons(open(), |files| result(files).histograms.clear());
         assert_eq!(late, ["GeneratorLate: no worker recorded its delay"]);
     }
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_percent_of_the_schedule_may_stay_unsent_and_what_each_thread_had_in_hand() {
+    fn half_a_percent_of_the_schedule_and_one_write_per_thread_may_stay_unsent() {
         let sent = |due, sent, coalesce| {
             reasons(open(), |files| {
                 files.trial.message.coalesce = coalesce;

@@ -42,7 +42,7 @@ pub(super) struct Bench<'a> {
 impl<'a> Bench<'a> {
     pub(super) fn new(cli: &'a Cli, machine: &'a Machine) -> anyhow::Result<Self> {
         let by_hand = ByHand::new(client(cli.stats_urls()), worker_program(cli)?)?;
-        let mut by_hand = by_hand.beside(machine.service.clone());
+        let mut by_hand = by_hand.with_service_process(machine.service.clone());
         let keeping = by_hand.check().map_err(description)?;
         Ok(Self { cli, machine, by_hand, keeping, trials: 0 })
     }
@@ -68,8 +68,8 @@ impl<'a> Bench<'a> {
     }
 
     /// Waits until the service has closed the last trial's connections, at most as long as `--drain`.
-    pub(super) fn rest(&mut self) {
-        self.by_hand.rest(Duration::from_secs_f64(self.cli.drain));
+    pub(super) fn wait_until_idle(&mut self) {
+        self.by_hand.wait_until_idle(Duration::from_secs_f64(self.cli.drain));
     }
 
     fn measure(&mut self, step: &Step, workers: u32, command: &str) -> Result<Measured, String> {
@@ -108,9 +108,9 @@ impl<'a> Bench<'a> {
             window: step.window.longest(),
             drain,
             opening: OPENING.max(ATTEMPT * step.tier.div_ceil(cli.batch_size)),
-            nothing_open: if step.test == Test::ConnectionLimit { NothingOpen::GoOn } else { NothingOpen::CallOff },
+            nothing_open: if step.test == Test::ConnectionLimit { NothingOpen::Continue } else { NothingOpen::Abort },
             read_when_open: true,
-            goodbye: drain,
+            close_grace: drain,
             objectives: Vec::new(),
             thresholds: Thresholds::default(),
             settings: Default::default(),

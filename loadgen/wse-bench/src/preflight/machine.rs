@@ -4,7 +4,7 @@
 use std::{fmt, fs, net::IpAddr};
 
 use anyhow::{Context, bail};
-use driver::service_process::{Room, ServiceProcess};
+use driver::service_process::{AllowedCpus, ServiceProcess};
 use loadgen_core::{
     connect::{Sources, check_source, resolve},
     preflight as limits,
@@ -101,8 +101,8 @@ impl Machine {
 
     /// The checks to report before a run.
     pub fn checks(&self, need: &Need) -> Vec<Check> {
-        let room = self.service.as_ref().and_then(ServiceProcess::room);
-        let mut checks = vec![self.descriptors(need), self.ports(need), self.backlog(), self.cpu(room)];
+        let allowed_cpus = self.service.as_ref().and_then(ServiceProcess::allowed_cpus);
+        let mut checks = vec![self.descriptors(need), self.ports(need), self.backlog(), self.cpu(allowed_cpus)];
         checks.extend(self.services_descriptors(need));
         if self.tw_reuse == "0" {
             let description =
@@ -145,19 +145,19 @@ impl Machine {
         Check { name: "backlog", fine, description }
     }
 
-    fn cpu(&self, room: Option<Room>) -> Check {
+    fn cpu(&self, allowed_cpus: Option<AllowedCpus>) -> Check {
         let own = format!("workers may use {} CPU(s)", self.cpus);
-        let Some((service, room)) = self.service.as_ref().zip(room) else {
+        let Some((service, allowed_cpus)) = self.service.as_ref().zip(allowed_cpus) else {
             let description = "the service's process can't be seen from here, so what bound a figure shows only where it was the \
                          generator; to see it, run on its machine as its user";
             return Check { name: "CPU", fine: false, description: format!("{own}; {description}") };
         };
-        let service = format!("{own}; {} may use {}", service.description(), room.cpus);
-        let description = match room.shared {
+        let service = format!("{own}; {} may use {}", service.description(), allowed_cpus.cpus);
+        let description = match allowed_cpus.shared {
             false => format!("{service}, none of them shared"),
             true => format!("{service}, and they share them: give each its own with `taskset -c`"),
         };
-        Check { name: "CPU", fine: !room.shared, description }
+        Check { name: "CPU", fine: !allowed_cpus.shared, description }
     }
 
     /// A check that fails when the service's process may open too few descriptors: it also needs one for each

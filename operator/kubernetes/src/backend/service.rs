@@ -11,7 +11,7 @@ use std::{
 
 use bench_format::service::Started;
 use driver::{
-    evidence_client::{self, EvidenceClient, Surroundings},
+    evidence_client::{self, EvidenceClient, ServiceEnvironment},
     service_client::ServiceClient,
     stage::Usage,
 };
@@ -242,9 +242,9 @@ impl Kubernetes {
             wait_until_ready(start, &at(port), deadline).await?;
         }
         let first = first_evidence(&evidence, deadline).await;
-        let (surroundings, usage) = first.map_err(|error| start.not_ready(error.to_string()))?;
+        let (service_environment, usage) = first.map_err(|error| start.not_ready(error.to_string()))?;
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
-        let mut machine = surroundings.environment;
+        let mut machine = service_environment.environment;
         machine.host.clone_from(&node);
         self.machines.entry(node).or_insert(machine);
         let image =
@@ -257,7 +257,7 @@ impl Kubernetes {
                 name: start.name.into(),
                 known: snapshot(start, &pod),
                 evidence,
-                cpus_allowed: surroundings.service_cpus_allowed,
+                cpus_allowed: service_environment.service_cpus_allowed,
                 log: start.log.clone(),
             },
         })
@@ -327,10 +327,10 @@ async fn wait_until_ready(start: &DeploymentStart<'_>, address: &str, deadline: 
 async fn first_evidence(
     evidence: &EvidenceClient,
     deadline: Instant,
-) -> Result<(Surroundings, Usage), evidence_client::Error> {
+) -> Result<(ServiceEnvironment, Usage), evidence_client::Error> {
     loop {
-        match (evidence.surroundings().await, evidence.usage().await) {
-            (Ok(surroundings), Ok(usage)) => return Ok((surroundings, usage)),
+        match (evidence.service_environment().await, evidence.usage().await) {
+            (Ok(service_environment), Ok(usage)) => return Ok((service_environment, usage)),
             (Err(error), _) | (_, Err(error)) if Instant::now() >= deadline => return Err(error),
             _ => sleep(POLL).await,
         }

@@ -32,7 +32,7 @@ pub struct Assert {
 
 /// What the status of a run means for the assertion.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Verdict {
+enum Progress {
     /// No run is requested.
     NoRun,
     /// The run has ended; its bundle decides.
@@ -53,20 +53,20 @@ pub async fn assert(arguments: &Assert) -> anyhow::Result<u8> {
     let mut printed = Printed::default();
     loop {
         let status: anyhow::Result<Status> = operator.get("/api/status").await;
-        match status.map(|status| (verdict(&status), status)) {
-            Ok((Verdict::NoRun, _)) => {
+        match status.map(|status| (progress(&status), status)) {
+            Ok((Progress::NoRun, _)) => {
                 println!("no run is requested (run.id is empty): nothing to assert");
                 return Ok(Standing::Pass.exit_code());
             }
-            Ok((Verdict::Ended, status)) => {
+            Ok((Progress::Ended, status)) => {
                 // Trials that had ended before the first request are printed once, by the judgement below.
                 if printed.run.is_some() {
                     printed.new_lines(&status).iter().for_each(|line| eprintln!("{line}"));
                 }
                 return judged(&operator, &status.run_id, arguments).await;
             }
-            Ok((Verdict::Stuck(description), _)) => bail!("{description}"),
-            Ok((Verdict::Running, status)) if !arguments.wait => {
+            Ok((Progress::Stuck(description), _)) => bail!("{description}"),
+            Ok((Progress::Running, status)) if !arguments.wait => {
                 let ended = status.trials.iter().filter(|trial| trial.standing.is_some()).count();
                 bail!(
                     "run {} is not finished ({ended} of {} trials); wait with --wait",
@@ -74,7 +74,7 @@ pub async fn assert(arguments: &Assert) -> anyhow::Result<u8> {
                     status.trials.len()
                 );
             }
-            Ok((Verdict::Running, status)) => printed.new_lines(&status).iter().for_each(|line| eprintln!("{line}")),
+            Ok((Progress::Running, status)) => printed.new_lines(&status).iter().for_each(|line| eprintln!("{line}")),
             // The operator may be restarting.
             Err(error) if arguments.wait && Instant::now() < deadline => eprintln!("ladder: {error:#}; trying again"),
             Err(error) => return Err(error),
@@ -126,13 +126,15 @@ fn line(trial: &TrialStatus) -> String {
     format!("{}: {failed}{}", trial.trial, trial.description)
 }
 
-fn verdict(status: &Status) -> Verdict {
+fn progress(status: &Status) -> Progress {
     match status.state {
-        _ if !status.not_ready.is_empty() && status.state == State::Idle => Verdict::Stuck(status.not_ready.join("\n")),
-        _ if status.run_id.is_empty() && status.ready => Verdict::NoRun,
-        State::Finished => Verdict::Ended,
-        State::Idle => Verdict::Stuck(status.description.clone()),
-        _ => Verdict::Running,
+        _ if !status.not_ready.is_empty() && status.state == State::Idle => {
+            Progress::Stuck(status.not_ready.join("\n"))
+        }
+        _ if status.run_id.is_empty() && status.ready => Progress::NoRun,
+        State::Finished => Progress::Ended,
+        State::Idle => Progress::Stuck(status.description.clone()),
+        _ => Progress::Running,
     }
 }
 
@@ -197,27 +199,27 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_verdicts() {
+    fn the_progress_of_a_run_follows_from_its_status() {
         let status = |run: &str, state: State, ready: bool| Status {
             run_id: run.into(),
             state,
             ready,
-            description: "words".into(),
+            description: "a message".into(),
             ..Status::default()
         };
         let cases = [
-            (status("", State::Idle, true), Verdict::NoRun),
-            (status("r", State::Climbing, true), Verdict::Running),
-            (status("r", State::Blocked, false), Verdict::Running),
-            (status("r", State::Finished, true), Verdict::Ended),
-            (status("r", State::Idle, true), Verdict::Stuck("words".into())),
+            (status("", State::Idle, true), Progress::NoRun),
+            (status("r", State::Climbing, true), Progress::Running),
+            (status("r", State::Blocked, false), Progress::Running),
+            (status("r", State::Finished, true), Progress::Ended),
+            (status("r", State::Idle, true), Progress::Stuck("a message".into())),
             (
                 Status { not_ready: vec!["plan.yaml: why: empty".into()], ..status("", State::Idle, false) },
-                Verdict::Stuck("plan.yaml: why: empty".into()),
+                Progress::Stuck("plan.yaml: why: empty".into()),
             ),
         ];
         for (status, expected) in cases {
-            assert_eq!(verdict(&status), expected, "{status:?}");
+            assert_eq!(progress(&status), expected, "{status:?}");
         }
     }
 }

@@ -14,7 +14,7 @@ use operator::report;
 use super::{options::ReleaseOptions, reach::Operator};
 use crate::{
     cluster_file::check_run_id,
-    web::files::{BundleFile, RunLine, digest},
+    web::files::{BundleFile, RunSummary, digest},
 };
 
 /// Arguments of `ladder fetch`.
@@ -64,7 +64,7 @@ pub async fn fetch(arguments: &Fetch) -> anyhow::Result<u8> {
 }
 
 async fn newest(operator: &Operator) -> anyhow::Result<String> {
-    let runs: Vec<RunLine> = operator.get("/api/runs").await?;
+    let runs: Vec<RunSummary> = operator.get("/api/runs").await?;
     let run = runs.into_iter().next().context("the operator has no run yet; set run.id to climb")?;
     Ok(run.id)
 }

@@ -20,7 +20,7 @@ use operator::{
 use super::{
     Operator,
     decide::{Decision, decide, superseded},
-    describe_store_error, is_volume_error, refuse,
+    describe_store_error, is_volume_error, reject_with_mistakes,
 };
 use crate::{
     backend::Kubernetes,
@@ -93,7 +93,7 @@ impl Operator<'_> {
                     }
                 }
                 Err(error) => {
-                    refuse(self.live, vec![describe_store_error(&error)]);
+                    reject_with_mistakes(self.live, vec![describe_store_error(&error)]);
                     return Ok(());
                 }
             }
@@ -104,7 +104,7 @@ impl Operator<'_> {
         let inputs = match CheckedInputs::check(run.plan.clone(), &path, cluster, cluster_path) {
             Ok(inputs) => inputs,
             Err(Mistakes(mistakes)) => {
-                refuse(self.live, mistakes.iter().map(ToString::to_string).collect());
+                reject_with_mistakes(self.live, mistakes.iter().map(ToString::to_string).collect());
                 return Ok(());
             }
         };
@@ -156,7 +156,7 @@ impl Operator<'_> {
                 Err(Error::Store(error)) => live.problem(&describe_store_error(&error)),
                 // A retry would fail in the same way.
                 Err(error @ Error::Diverged(_)) => {
-                    refuse(live, vec![chain(&error)]);
+                    reject_with_mistakes(live, vec![chain(&error)]);
                     return Ok(());
                 }
             }

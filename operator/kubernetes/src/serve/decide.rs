@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_decisions() {
+    fn each_state_of_a_run_leads_to_a_decision() {
         use Decision::{Begin, Ended, Idle, Resume, Superseded};
         let stored = [run("done", RunState::Finished), run("cut", RunState::Running), run("old", RunState::Superseded)];
         let plan = inputs().plan.wire;

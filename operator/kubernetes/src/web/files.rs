@@ -38,7 +38,7 @@ pub enum Error {
 
 /// A run in the list of `/api/runs`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct RunLine {
+pub struct RunSummary {
     /// Id of the run.
     pub id: String,
     /// State of the run.
@@ -67,8 +67,8 @@ pub struct BundleFile {
 }
 
 /// All runs, the newest first.
-pub fn runs(results: &Path) -> Vec<RunLine> {
-    let mut lines: Vec<RunLine> = stored(results).iter().map(line).collect();
+pub fn runs(results: &Path) -> Vec<RunSummary> {
+    let mut lines: Vec<RunSummary> = stored(results).iter().map(line).collect();
     lines.sort_by(|a, b| (&b.started_at, &b.id).cmp(&(&a.started_at, &a.id)));
     lines
 }
@@ -79,8 +79,8 @@ pub fn stored(results: &Path) -> Vec<Run> {
     folders.filter_map(|folder| store::read_run(&folder.path()).ok()).collect()
 }
 
-fn line(run: &Run) -> RunLine {
-    RunLine {
+fn line(run: &Run) -> RunSummary {
+    RunSummary {
         id: run.id.clone(),
         state: run.state,
         plan: run.plan.name.clone(),

@@ -16,7 +16,7 @@ use axum::{
     routing::{get, patch},
 };
 use bench_format::{environment::Environment, service::ServiceStats};
-use driver::{evidence_client::Surroundings, stage::Usage};
+use driver::{evidence_client::ServiceEnvironment, stage::Usage};
 use futures::stream;
 use kube::{Client, Config};
 use serde_json::{Value, json};
@@ -224,11 +224,12 @@ fn error_status(code: StatusCode, reason: &str) -> Response {
 /// Starts the HTTP server of a pod, for the service and its evidence agent. Returns the port of both.
 pub(crate) async fn pod(pid: u32, cpu_ns: u64) -> u16 {
     let usage = Usage { pid, cpu_ns, rss_bytes: 1, cpu_limit: 0.5, throttled_periods: None, periods: None };
-    let surroundings = Surroundings { environment: Environment::default(), service_cpus_allowed: pid.to_string() };
+    let service_environment =
+        ServiceEnvironment { environment: Environment::default(), service_cpus_allowed: pid.to_string() };
     let stats = ServiceStats { version: "1.2.3".into(), ..ServiceStats::default() };
     let routes = Router::new()
         .route("/usage", get(async move || Json(usage)))
-        .route("/environment", get(async move || Json(surroundings)))
+        .route("/environment", get(async move || Json(service_environment)))
         .route("/stats", get(async move || Json(stats)))
         .route("/readyz", get(async || "ready"));
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();

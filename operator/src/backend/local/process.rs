@@ -67,7 +67,7 @@ pub struct Launch {
 
 /// A running process with its process group, log and cgroup. Dropping it kills the group.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningProcess {
     name: String,
     child: Child,
     group: Option<Pid>,
@@ -77,7 +77,7 @@ pub struct Running {
     ended: Option<ExitStatus>,
 }
 
-impl Running {
+impl RunningProcess {
     /// Starts the process on its CPUs and in its cgroup.
     pub fn start(launch: Launch) -> Result<Self, Error> {
         let spawn = |source| Error::Spawn { program: launch.program.clone(), source };
@@ -139,7 +139,7 @@ impl Running {
     }
 
     /// Waits up to a second for a process that closed its output, and returns how it ended.
-    pub async fn describe_wait(&mut self) -> String {
+    pub async fn exit_description(&mut self) -> String {
         match timeout(Duration::from_secs(1), self.child.wait()).await {
             Ok(Ok(status)) => {
                 self.ended = Some(status);
@@ -181,7 +181,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProcess {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
         if let Some(cgroup) = self.cgroup.take() {
