@@ -120,7 +120,7 @@ mod tests {
     use super::*;
     use crate::stats::{ApplicationStats, ConnectionStats};
 
-    /// Counters with the value 3 for the reason `why`.
+    /// Counters with the value 3 for the reason `reasons`.
     fn stats() -> ServiceStats {
         let reasons = || BTreeMap::from([("why".to_owned(), 3)]);
         ServiceStats {
