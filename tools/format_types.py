@@ -57,6 +57,14 @@ class Enum(NamedTuple):
     members: dict[str, str]
 
 
+class Text(NamedTuple):
+    """A string with a pattern."""
+
+    name: str
+    doc: str
+    pattern: str
+
+
 class Union(NamedTuple):
     """A type that is one of several others."""
 
@@ -65,7 +73,7 @@ class Union(NamedTuple):
     variants: list[str]
 
 
-Type = Object | Enum | Union
+Type = Object | Enum | Text | Union
 
 
 def pascal(name: str) -> str:
@@ -95,6 +103,8 @@ def types(name: str, schema: Schema) -> Iterator[Type]:
     doc = schema.get("description", "")
     if "properties" in schema:
         yield from objects(name, schema)
+    elif "pattern" in schema:
+        yield Text(name, doc, schema["pattern"])
     elif all("const" in one for one in schema["oneOf"]):
         yield Enum(name, doc, {one["const"]: one.get("description", "") for one in schema["oneOf"]})
     else:
@@ -152,8 +162,17 @@ def render(schema: Schema, names: dict[str, str], shapes: dict[str, str]) -> str
     if schema["type"] == "array":
         return shapes["list"].format(render(schema["items"], names, shapes))
     if schema["type"] == "object":
-        return shapes["map"].format(render(schema["additionalProperties"], names, shapes))
+        if by_pattern := schema.get("patternProperties"):
+            ((pattern, value),) = by_pattern.items()
+            return shapes["map"].format(key_type(pattern, names), render(value, names, shapes))
+        return shapes["map"].format(names["string"], render(schema["additionalProperties"], names, shapes))
     return names[schema["type"]]
+
+
+def key_type(pattern: str, names: dict[str, str]) -> str:
+    """The type of a map's keys: the named type with this pattern, as definitions() has found it."""
+    named = {one["pattern"]: name for name, one in definitions().items() if "pattern" in one}
+    return named.get(pattern, names["string"])
 
 
 def is_nullable(schema: Schema) -> bool:
@@ -168,17 +187,17 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 """
 PYTHON_NAMES = {"integer": "int", "number": "float", "string": "str", "boolean": "bool"}
-PYTHON_SHAPES = {"nullable": "{} | None", "list": "list[{}]", "map": "dict[str, {}]", "tuple": "tuple[{}]"}
+PYTHON_SHAPES = {"nullable": "{} | None", "list": "list[{}]", "map": "dict[{}, {}]", "tuple": "tuple[{}]"}
 TYPESCRIPT_HEAD = f"""// {HEAD}
 
 /** A number that may need all of 64 bits: a sum of sequence numbers, unix nanoseconds. All others stay below 2^53. */
 export type Wide = number | bigint;
 """
 TYPESCRIPT_NAMES = {"integer": "number", "number": "number", "string": "string", "boolean": "boolean"}
-TYPESCRIPT_SHAPES = {"nullable": "{} | null", "list": "{}[]", "map": "Record<string, {}>", "tuple": "[{}]"}
+TYPESCRIPT_SHAPES = {"nullable": "{} | null", "list": "{}[]", "map": "Record<{}, {}>", "tuple": "[{}]"}
 # Integers that use all 64 bits, by the type that holds them or by field name.
 WIDE_TYPES = {"Equation"}
 WIDE_NAMES = re.compile(r"sequence_sum|.*unix_ns")
@@ -188,6 +207,8 @@ def python(kind: Type, known: dict[str, Type]) -> list[str]:
     """The lines of a type in Python."""
     if isinstance(kind, Union):
         return ["", *wrapped(prose(kind.doc), "", "# "), f"{kind.name} = {' | '.join(kind.variants)}"]
+    if isinstance(kind, Text):
+        return ["", *wrapped(prose(kind.doc), "", "# "), f'{kind.name} = Annotated[str, "{kind.pattern}"]']
     # Leaves room for the closing quotes, which the formatter puts on the last line.
     doc = wrapped(f'"""{prose(kind.doc)}', "    ", width=WIDTH - 3)
     doc = [doc[0] + '"""'] if len(doc) == 1 else [*doc, '    """']
@@ -246,6 +267,8 @@ def typescript(kind: Type) -> list[str]:
             value = f'"{one.tag}"' if one.tag else render(one.schema, names, TYPESCRIPT_SHAPES)
             lines.append(f"  {one.name}{'' if one.required else '?'}: {value};")
         return [*lines, "}"]
+    if isinstance(kind, Text):
+        return [*lines, f"export type {kind.name} = string;"]
     variants = kind.variants if isinstance(kind, Union) else [f'"{value}"' for value in kind.members]
     line = f"export type {kind.name} = {' | '.join(variants)};"
     if len(line) <= WIDTH:
@@ -269,7 +292,7 @@ def main() -> None:
     if len(known) != len(found):
         raise SystemExit("two types have the same name")
     # Enums first and aliases last: defaults and aliases are evaluated when the module is imported.
-    found.sort(key=lambda one: (isinstance(one, Union), isinstance(one, Object)))
+    found.sort(key=lambda one: (isinstance(one, (Text, Union)), isinstance(one, Object)))
     match = VERSION.search(RUST.read_text(encoding="utf-8"))
     assert match
     python_types = [line for one in found for line in python(one, known)]

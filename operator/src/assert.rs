@@ -5,6 +5,7 @@
 use std::{fmt::Write, path::Path};
 
 use bench_format::{
+    Name,
     contract::ContractOutcome,
     result::Validity,
     run::{Run, Search, SearchFound, TrialState},
@@ -113,7 +114,7 @@ pub fn bundle(folder: &Path) -> Result<Vec<Asserted>, store::Error> {
 
 /// Invalid, with the reason, if the service broke its contract after its trials; `None` where it kept the contract or
 /// was not checked.
-fn of_contract(folder: &Path, service: &str) -> Option<(Standing, String)> {
+fn of_contract(folder: &Path, service: &Name) -> Option<(Standing, String)> {
     let after = match store::read_contract(folder, service) {
         Ok(file) => file?.after?,
         Err(error) => return Some((Standing::Invalid, error.to_string())),

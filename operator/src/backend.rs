@@ -7,7 +7,10 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use bench_format::{environment::Environment, service::Started, trial::TrialId};
-use driver::stage::{self, Stage};
+use driver::{
+    coordinator::Token,
+    stage::{self, Stage},
+};
 
 use crate::{
     evidence,
@@ -137,6 +140,8 @@ pub struct WorkersSpec {
     pub count: u32,
     /// Address of the coordinator, `http://host:port`.
     pub coordinator: String,
+    /// The token that workers present to the coordinator.
+    pub token: Token,
     /// The folder into which each worker's standard error is written, as `<index>.log`.
     pub logs: PathBuf,
 }

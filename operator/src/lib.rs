@@ -10,6 +10,7 @@
 //! - [`store`]: writes the bundle
 //! - [`mod@print`], [`watcher`], [`report`] and [`mod@assert`]: output and exit codes
 //!
+//! [`secrets`] keeps secrets out of the bundle, and [`resume`] checks a bundle that is resumed.
 //! [`rejudge`] judges a stored trial again. [`contract`] calls the program that checks a service's protocol.
 //! [`evidence`] reads versions and the commit of a run. [`cli`] is the command line, [`signals`] handles SIGINT and
 //! SIGTERM.
@@ -26,8 +27,10 @@ pub mod print;
 pub mod registry;
 pub mod rejudge;
 pub mod report;
+pub mod resume;
 pub mod roles;
 pub mod search;
+pub mod secrets;
 mod seed;
 pub mod signals;
 mod spelling;

@@ -22,6 +22,8 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
+use crate::secrets::masked_urls;
+
 pub mod counters;
 
 /// Longest wait for a connection to the service, and for each response of its metrics port before the climb.
@@ -110,7 +112,7 @@ pub enum Error {
 /// [`Error::Address`] when it is not the address of a WebSocket service of that protocol, or has a part that workers
 /// set themselves.
 pub fn address(text: &str, path: &str) -> Result<Url, Error> {
-    let wrong = |reason: String| Error::Address { text: text.into(), reason, path: path.into() };
+    let wrong = |reason: String| Error::Address { text: masked_urls(text), reason, path: path.into() };
     let mut url = Url::parse(text).map_err(|error| wrong(format!("no address: {error}")))?;
     match url.scheme() {
         "ws" => {}

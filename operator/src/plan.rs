@@ -12,6 +12,7 @@ use std::{
 };
 
 use bench_format::{
+    Name,
     plan::{
         CpuShape, CpuShapes, Load, Message, Objective, SearchOver, ServiceProcess, Thresholds, WireLadder, WirePlan,
         WireSearch,
@@ -72,9 +73,9 @@ pub struct Plan {
 #[derive(Clone, Debug)]
 pub struct Ladder {
     /// Name of the workload.
-    pub workload: String,
+    pub workload: Name,
     /// Distinguishes this ladder from other ladders of the same workload.
-    pub variant: String,
+    pub variant: Name,
     /// Load levels, in rising order.
     pub tiers: Vec<u32>,
     /// The load that is offered, summed over all workers.
@@ -88,13 +89,13 @@ pub struct Ladder {
     /// Environment variables of the inference service; they override those in the registry.
     pub inference_env: BTreeMap<String, String>,
     /// Names of the services that climb this ladder, in order.
-    pub services: Vec<String>,
+    pub services: Vec<Name>,
     /// Number of trials for each tier.
     pub repeats: u32,
     /// Time before the window: the ramp until the full load is offered, and the plan's warm-up after it.
     pub warmup: Duration,
     /// Longer warm-up times of services that need more than the plan gives, by service name.
-    pub longer_warmups: BTreeMap<String, Duration>,
+    pub longer_warmups: BTreeMap<Name, Duration>,
     /// Length of the measured window.
     pub window: Duration,
     /// Whether workers keep raw samples.
@@ -131,7 +132,7 @@ impl Plan {
     }
 
     fn resolve(wire: WirePlan, registry: &Registry) -> Self {
-        let mut services = wire.services.iter().filter_map(|name| registry.services.get(name));
+        let mut services = wire.services.iter().filter_map(|name| registry.services.get(name.as_str()));
         let has_inference = services.any(|service| registry.inference_of(service).is_some());
         let ladders = wire.ladders.iter().map(|ladder| Ladder::resolve(ladder, &wire, registry)).collect();
         Self {
@@ -180,7 +181,7 @@ impl Plan {
         let mut searches = Vec::new();
         for ladder in self.ladders.iter().filter(|ladder| ladder.search.is_some()) {
             let Ladder { workload, variant, .. } = ladder;
-            let of = |service: &String| Search {
+            let of = |service: &Name| Search {
                 service: service.clone(),
                 workload: workload.clone(),
                 variant: variant.clone(),
@@ -209,19 +210,25 @@ impl Plan {
     }
 }
 
+/// A name of the plan file, after the check.
+fn name(text: &str) -> Name {
+    Name::new(text).expect("the check has refused other names")
+}
+
 impl Ladder {
     fn resolve(wire: &WireLadder, plan: &WirePlan, registry: &Registry) -> Self {
         let climbs = |name: &&String| wire.services.is_empty() || wire.services.contains(name);
-        let services: Vec<String> = plan.services.iter().filter(climbs).cloned().collect();
+        let known = |name: &String| Some(registry.services.get_key_value(name.as_str())?.0.clone());
+        let services: Vec<Name> = plan.services.iter().filter(climbs).filter_map(known).collect();
         let ramp = Duration::from_secs_f64(wire.load.ramp_seconds());
         let warmup = ramp + Duration::from_secs_f64(wire.warmup_seconds.unwrap_or(plan.warmup_seconds));
-        let needs = |name: &String| Some((name.clone(), ramp + registry.services.get(name)?.warmup()));
+        let needs = |name: &Name| Some((name.clone(), ramp + registry.services.get(name)?.warmup()));
         // A load that ends by itself has no warm-up: messages sent before the window would be missing in it.
         let longer = services.iter().filter(|_| !wire.load.ends_by_itself()).filter_map(needs);
         let longer_warmups = longer.filter(|(_, needed)| *needed > warmup).collect();
         Self {
-            workload: wire.workload.clone(),
-            variant: wire.variant.clone(),
+            workload: name(&wire.workload),
+            variant: name(&wire.variant),
             tiers: wire.tiers.clone(),
             load: wire.load.clone(),
             message: wire.message.clone(),
@@ -383,9 +390,9 @@ mod tests {
     #[test]
     fn only_matches_complete_path_segments() {
         let trial = TrialId {
-            service: "ours".into(),
-            workload: "throughput".into(),
-            variant: "batch".into(),
+            service: bench_format::Name::from_static("ours"),
+            workload: bench_format::Name::from_static("throughput"),
+            variant: bench_format::Name::from_static("batch"),
             tier: 100,
             process: 1,
             repeat: 1,

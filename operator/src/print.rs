@@ -212,8 +212,10 @@ mod tests {
         let mut result = flood().judge().unwrap().result;
         result.load = Load::Sessions { ramp_seconds: 1.0, spread_ms: 0.0, in_flight: 1 };
         let percentiles = |p50, p95| [("p50".to_owned(), Some(p50)), ("p95".to_owned(), p95)].into();
-        result.percentiles.insert("newest_ns".into(), percentiles(98_100_000, Some(152_000_000)));
-        result.percentiles.insert("oldest_ns".into(), percentiles(1_080_000_000, None));
+        result
+            .percentiles
+            .insert(bench_format::Name::from_static("newest_ns"), percentiles(98_100_000, Some(152_000_000)));
+        result.percentiles.insert(bench_format::Name::from_static("oldest_ns"), percentiles(1_080_000_000, None));
         let description = "newest p50 98.1 p95 152 ms, oldest p50 1080 p95 n/a ms, ";
         assert_eq!(key_figure(&result), format!("{description}no errors"));
         result.failures.window = [("inference_request/timeout".into(), 3), ("session/reset".into(), 1)].into();

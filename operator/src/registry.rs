@@ -3,14 +3,15 @@
 //! Paths in the file are relative to the root of the checkout, which is the parent of the folder that holds the file.
 
 use std::{
+    borrow::Borrow,
     collections::BTreeMap,
     env, fs,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use bench_format::plan::Load;
 pub use bench_format::trial_file::BookKeeping;
+use bench_format::{Name, plan::Load};
 use serde::Deserialize;
 
 pub use build::{Build, Image};
@@ -29,7 +30,7 @@ pub struct Registry {
     /// The inference services behind gateways, by name.
     pub inference: BTreeMap<String, Inference>,
     /// The services, by name.
-    pub services: BTreeMap<String, Service>,
+    pub services: BTreeMap<Name, Service>,
 }
 
 /// A protocol: the program and the settings with which its services are loaded.
@@ -180,7 +181,7 @@ struct WireRegistry {
     protocols: BTreeMap<String, Protocol>,
     #[serde(default)]
     inference: BTreeMap<String, Inference>,
-    services: BTreeMap<String, Service>,
+    services: BTreeMap<Name, Service>,
 }
 
 impl Registry {
@@ -216,7 +217,7 @@ impl Registry {
             if !protocols.contains_key(&service.protocol) {
                 return Err(Error::UnknownProtocol {
                     path: path.into(),
-                    service: name.clone(),
+                    service: name.to_string(),
                     protocol: service.protocol.clone(),
                     known: names(&protocols),
                 });
@@ -225,12 +226,12 @@ impl Registry {
                 .ok_or_else(|| Error::NoCommand { path: path.into(), place: format!("services.{name}") })?;
             build::check(service).map_err(|(field, message)| Error::Value {
                 path: path.into(),
-                service: name.clone(),
+                service: name.to_string(),
                 field,
                 message,
             })?;
         }
-        let like = |(service, message)| Error::Like { path: path.into(), service, message };
+        let like = |(service, message): (Name, _)| Error::Like { path: path.into(), service: service.into(), message };
         build::complete(&mut services).map_err(like)?;
         for (name, inference) in &mut inference {
             complete(&mut inference.command, &mut inference.version, bin)
@@ -254,8 +255,8 @@ impl Registry {
     }
 }
 
-fn names<T>(known: &BTreeMap<String, T>) -> String {
-    known.keys().cloned().collect::<Vec<_>>().join(", ")
+fn names<K: Borrow<str>, T>(known: &BTreeMap<K, T>) -> String {
+    known.keys().map(K::borrow).collect::<Vec<_>>().join(", ")
 }
 
 /// Replaces `{bin}` by the folder of the binaries; `None` when the command is empty.

@@ -101,9 +101,7 @@ pub fn trial(folder: &Path) -> Result<TrialResult, Error> {
 /// When the bundle can't be opened or written. A trial that can't be judged keeps its state.
 pub fn bundle(folder: &Path, mut each: impl FnMut(Result<&TrialResult, Error>)) -> Result<(), Error> {
     let folder = folder.canonicalize().map_err(|source| Error::File { verb: "open", path: folder.into(), source })?;
-    let results = folder.parent().unwrap_or(Path::new("/"));
-    let id = folder.file_name().unwrap_or_default().to_string_lossy();
-    let (store, mut run) = Store::open(results, &id)?;
+    let (store, mut run) = Store::open_folder(folder)?;
     for entry in &mut run.trials {
         if !matches!(entry.state, TrialState::Finished { .. }) {
             continue;

@@ -19,7 +19,7 @@ mod tests {
 
     #[test]
     fn services_get_the_same_schedule_and_repeats_another() {
-        let other = TrialId { service: "theirs".into(), ..trial() };
+        let other = TrialId { service: bench_format::Name::from_static("theirs"), ..trial() };
         let again = TrialId { repeat: 2, ..trial() };
         assert_eq!(seed(1, &trial()), seed(1, &other));
         assert_ne!(seed(1, &trial()), seed(1, &again));

@@ -1,6 +1,7 @@
 //! Decides the next step of a climb from its observed state. Pure, and the only place that decides the order of steps.
 
 use bench_format::{
+    Name,
     run::{SearchStep, TrialEntry, TrialState},
     trial::TrialId,
 };
@@ -39,11 +40,11 @@ pub struct TierKey {
     /// Name of the worker program.
     pub program: String,
     /// Workload and variant of the trials.
-    pub ladder: (String, String),
+    pub ladder: (Name, Name),
     /// The trial's load; 0 where connections are kept.
     pub tier: u32,
     /// The service to which connections are kept; absent where none are kept.
-    pub service: Option<String>,
+    pub service: Option<Name>,
 }
 
 impl TierKey {
@@ -150,18 +151,18 @@ mod tests {
 
     use super::*;
 
-    fn trial(service: &str, process: u32) -> TrialEntry {
+    fn trial(service: &'static str, process: u32) -> TrialEntry {
         TrialEntry::pending(TrialId {
-            service: service.into(),
-            workload: "throughput".into(),
-            variant: "batch".into(),
+            service: Name::from_static(service),
+            workload: Name::from_static("throughput"),
+            variant: Name::from_static("batch"),
             tier: 100,
             process,
             repeat: 1,
         })
     }
 
-    fn searching(service: &str, tier: u32, step: SearchStep) -> TrialEntry {
+    fn searching(service: &'static str, tier: u32, step: SearchStep) -> TrialEntry {
         let trial = TrialId { tier, ..trial(service, 1).trial };
         let purpose = SearchTrial { step, window_seconds: 1.0, service_ended: false };
         TrialEntry { search: Some(purpose), ..TrialEntry::pending(trial) }

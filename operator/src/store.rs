@@ -10,13 +10,15 @@ use std::{
 };
 
 use bench_format::{
-    SchemaTooNew, contract::ContractFile, result::TrialResult, run::Run, timeline::TimelineEntry, trial::TrialId,
+    Name, SchemaTooNew, contract::ContractFile, result::TrialResult, run::Run, timeline::TimelineEntry, trial::TrialId,
 };
 use driver::measure::Measured;
 use judge::Judged;
 use serde::Serialize;
 
 use files::{Disk, Files};
+
+use crate::secrets;
 
 pub mod files;
 pub mod hlog;
@@ -82,9 +84,9 @@ impl Store<Disk> {
     /// [`Error::Exists`] when the run id is taken, [`Error::InUse`] when another process holds the bundle,
     /// [`Error::File`] when it can't be written.
     pub fn create(results: &Path, run: &Run) -> Result<Self, Error> {
-        let folder = results.join(&run.id);
+        let folder = results.join(run.id.as_str());
         if folder.join("run.json").exists() {
-            return Err(Error::Exists { id: run.id.clone(), results: results.into() });
+            return Err(Error::Exists { id: run.id.to_string(), results: results.into() });
         }
         let store = Self::at(folder)?;
         store.save_run(run)?;
@@ -95,8 +97,15 @@ impl Store<Disk> {
     ///
     /// # Errors
     /// When the bundle doesn't exist, can't be parsed, has a newer schema, or another process holds it.
-    pub fn open(results: &Path, id: &str) -> Result<(Self, Run), Error> {
-        let folder = results.join(id);
+    pub fn open(results: &Path, id: &Name) -> Result<(Self, Run), Error> {
+        Self::open_folder(results.join(id.as_str()))
+    }
+
+    /// Opens the bundle in a folder of any name.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_folder(folder: PathBuf) -> Result<(Self, Run), Error> {
         let run = read_run(&folder)?;
         Ok((Self::at(folder)?, run))
     }
@@ -121,12 +130,13 @@ impl<F: Files> Store<F> {
         self.folder.join("trials").join(trial.to_string())
     }
 
-    /// Writes the run to `run.json` in the bundle's folder.
+    /// Writes the run to `run.json` in the bundle's folder, without the secrets of its plan.
     ///
     /// # Errors
     /// When it can't be written; the previous file is then still there.
     pub fn save_run(&self, run: &Run) -> Result<(), Error> {
-        self.write_json(&self.folder.join("run.json"), run)
+        let masked = Run { plan: secrets::masked_plan(&run.plan), ..run.clone() };
+        self.write_json(&self.folder.join("run.json"), &masked)
     }
 
     /// Creates a trial's folder and removes what an interrupted attempt left in it.
@@ -231,7 +241,7 @@ pub fn read_result(bundle: &Path, trial: &TrialId) -> Result<TrialResult, Error>
 ///
 /// # Errors
 /// When the file exists but can't be read or parsed, or has a newer schema.
-pub fn read_contract(bundle: &Path, service: &str) -> Result<Option<ContractFile>, Error> {
+pub fn read_contract(bundle: &Path, service: &Name) -> Result<Option<ContractFile>, Error> {
     let path = contract_path(bundle, service);
     let text = match std::fs::read(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -243,7 +253,7 @@ pub fn read_contract(bundle: &Path, service: &str) -> Result<Option<ContractFile
     Ok(Some(file))
 }
 
-fn contract_path(bundle: &Path, service: &str) -> PathBuf {
+fn contract_path(bundle: &Path, service: &Name) -> PathBuf {
     bundle.join("conformance").join(format!("{service}.json"))
 }
 
@@ -264,11 +274,11 @@ mod tests {
     use super::{files::KilledDisk, *};
     use crate::plan::check::fixture::minimal;
 
-    fn run(id: &str) -> Run {
+    fn run(id: &'static str) -> Run {
         let entry = |repeat| TrialEntry::pending(TrialId { repeat, ..measured().trial.trial });
         Run {
             schema: SCHEMA,
-            id: id.into(),
+            id: Name::from_static(id),
             started_at: String::new(),
             finished_at: None,
             state: RunState::Running,
@@ -325,7 +335,7 @@ mod tests {
             let interrupted = assert_consistent(&folder);
             let open = interrupted.trials.iter().filter(|entry| crate::step::is_open(&entry.state)).count();
             assert_eq!(open == 0, interrupted.trials.iter().all(|e| matches!(e.state, TrialState::Finished { .. })));
-            let (store, mut resumed) = Store::open(results.path(), "run").unwrap();
+            let (store, mut resumed) = Store::open(results.path(), &Name::from_static("run")).unwrap();
             climb(&store, &mut resumed).unwrap();
             assert!(assert_consistent(&folder).trials.iter().all(|e| matches!(e.state, TrialState::Finished { .. })));
             if survived {
@@ -348,7 +358,7 @@ mod tests {
     fn two_ladders_never_write_one_run() {
         let results = tempfile::tempdir().unwrap();
         let _first = Store::create(results.path(), &run("a")).unwrap();
-        assert!(matches!(Store::open(results.path(), "a"), Err(Error::InUse(_))));
+        assert!(matches!(Store::open(results.path(), &Name::from_static("a")), Err(Error::InUse(_))));
     }
 
     #[test]
@@ -356,7 +366,7 @@ mod tests {
         let results = tempfile::tempdir().unwrap();
         let newer = Run { schema: SCHEMA + 1, ..run("a") };
         drop(Store::create(results.path(), &newer).unwrap());
-        let description = Store::open(results.path(), "a").unwrap_err().to_string();
+        let description = Store::open(results.path(), &Name::from_static("a")).unwrap_err().to_string();
         assert!(description.contains("is newer than"), "{description}");
     }
 

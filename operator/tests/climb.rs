@@ -107,7 +107,7 @@ impl Setting {
     fn run(&self) -> Run {
         Run {
             schema: SCHEMA,
-            id: "r".into(),
+            id: bench_format::Name::from_static("r"),
             started_at: String::new(),
             finished_at: None,
             state: RunState::Running,

@@ -9,9 +9,9 @@ use bench_format::{
 };
 use driver::{
     clock::unix_ns,
-    coordinator::{Coordinator, barrier::Barrier},
+    coordinator::{Coordinator, Token, barrier::Barrier},
 };
-use fakes::worker::{Worker, client, empty_result, ready};
+use fakes::worker::{Worker, client, client_with, empty_result, ready};
 use reqwest::{Client, StatusCode};
 use serde_json::Value;
 
@@ -19,9 +19,9 @@ mod fakes;
 
 fn assignment(worker: u32, workers: u32) -> Assignment {
     let trial = TrialId {
-        service: "honest".into(),
-        workload: "throughput".into(),
-        variant: "standard".into(),
+        service: bench_format::Name::from_static("honest"),
+        workload: bench_format::Name::from_static("throughput"),
+        variant: bench_format::Name::from_static("standard"),
         tier: 4,
         process: 1,
         repeat: 1,
@@ -49,12 +49,18 @@ fn assignment(worker: u32, workers: u32) -> Assignment {
     }
 }
 
+fn worker(coordinator: &Coordinator, index: u32) -> Worker {
+    Worker { coordinator: coordinator.url(), index, token: coordinator.token().reveal().into() }
+}
+
 /// A coordinator that offers a trial for this number of workers, and the workers.
 async fn offered(workers: u32) -> (Coordinator, Vec<Worker>, Client) {
     let coordinator = Coordinator::start("r").await.unwrap();
+    coordinator.expect_new_workers(workers);
     coordinator.offer((0..workers).map(|worker| assignment(worker, workers)).collect());
-    let all = (0..workers).map(|index| Worker { coordinator: coordinator.url(), index }).collect();
-    (coordinator, all, client())
+    let http = client_with(coordinator.token().reveal());
+    let all = (0..workers).map(|index| worker(&coordinator, index)).collect();
+    (coordinator, all, http)
 }
 
 async fn error_message(response: reqwest::Response, status: StatusCode) -> String {
@@ -78,8 +84,8 @@ async fn all_workers_get_one_start_once_all_are_ready() {
 #[tokio::test]
 async fn a_request_waits_for_the_next_trial() {
     let coordinator = Coordinator::start("r").await.unwrap();
-    let worker = Worker { coordinator: coordinator.url(), index: 0 };
-    let http = client();
+    let worker = worker(&coordinator, 0);
+    let http = client_with(&worker.token);
     assert!(matches!(worker.next(&http, 1).await, Next::Wait));
     let later = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -180,8 +186,8 @@ async fn a_waiting_worker_is_notified_of_the_end_of_the_run() {
 async fn workers_read_the_coordinators_clock() {
     let coordinator = Coordinator::start("r").await.unwrap();
     let before = unix_ns();
-    let clock: Clock =
-        client().get(format!("{}/v1/clock", coordinator.url())).send().await.unwrap().json().await.unwrap();
+    let http = client_with(coordinator.token().reveal());
+    let clock: Clock = http.get(format!("{}/v1/clock", coordinator.url())).send().await.unwrap().json().await.unwrap();
     assert!((before..=unix_ns()).contains(&clock.unix_ns));
 }
 
@@ -189,7 +195,7 @@ async fn workers_read_the_coordinators_clock() {
 async fn a_coordinator_with_a_token_refuses_requests_without_it() {
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let url = format!("http://{}/v1/clock", listener.local_addr().unwrap());
-    let _coordinator = Coordinator::serve(listener, "r", "http://other:8080", Some("the token"));
+    let _coordinator = Coordinator::serve(listener, "r", "http://other:8080", Token::new("the token").unwrap());
     let with = |authorization: Option<&'static str>| {
         let request = client().get(&url);
         authorization.map_or(client().get(&url), |value| request.header("authorization", value)).send()
@@ -204,6 +210,91 @@ async fn a_coordinator_with_a_token_refuses_requests_without_it() {
         assert!(error_message.contains(expected) && error_message.contains("COORDINATOR_TOKEN"), "{error_message}");
     }
     assert_eq!(with(Some("Bearer the token")).await.unwrap().status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn the_coordinator_of_a_run_on_one_machine_lets_no_other_process_in() {
+    let (coordinator, workers, http) = offered(1).await;
+    let url = |path: &str| format!("{}/v1/{path}", coordinator.url());
+    let strangers = [
+        client().get(url("workers/0/next?wait_ms=0")),
+        client().get(url("clock")),
+        client().post(url("workers")).json(&serde_json::json!({})),
+        client().put(url("workers/0/result")).json(&empty_result(&assignment(0, 1), 1)),
+    ];
+    for request in strangers {
+        assert_eq!(request.send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
+    }
+    assert!(matches!(workers[0].next(&http, 0).await, Next::Trial(_)));
+}
+
+#[tokio::test]
+async fn a_worker_that_the_plan_does_not_have_is_refused_and_one_that_comes_too_early_asks_again() {
+    let coordinator = Coordinator::start("r").await.unwrap();
+    let http = client_with(coordinator.token().reveal());
+    let body = serde_json::json!({"worker": 2, "pid": 1, "program": "p", "workloads": {}});
+    let register = async || http.post(format!("{}/v1/workers", coordinator.url())).json(&body).send().await.unwrap();
+    assert_eq!(register().await.status(), StatusCode::SERVICE_UNAVAILABLE);
+    coordinator.expect_new_workers(2);
+    let error_message = error_message(register().await, StatusCode::CONFLICT).await;
+    assert_eq!(error_message, "worker 2 is not expected; 2 workers are, counted from 0");
+}
+
+/// Sends the head of an upload whose body never comes, and returns the status line of the response.
+async fn status_without_body(coordinator: &Coordinator, path: &str) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let authority = coordinator.url().replace("http://", "");
+    let mut stream = tokio::net::TcpStream::connect(&authority).await.unwrap();
+    let token = coordinator.token().reveal();
+    let head = format!(
+        "PUT {path} HTTP/1.1\r\nHost: {authority}\r\nAuthorization: Bearer {token}\r\nContent-Length: 200000000\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).await.unwrap();
+    String::from_utf8(status.into()).unwrap()
+}
+
+#[tokio::test]
+async fn raw_rows_that_nobody_waits_for_are_refused_before_their_body_is_read() {
+    let (coordinator, ..) = offered(1).await;
+    coordinator.release(1);
+    let trial = assignment(0, 1).trial.to_string().replace('/', "%2F");
+    for (worker, run, trial, attempt, status) in [
+        (0, "other", trial.as_str(), 1, "409"),
+        (0, "r", trial.as_str(), 2, "409"),
+        (7, "r", trial.as_str(), 1, "409"),
+        (0, "r", "..%2F..%2Fx", 1, "400"),
+    ] {
+        let path = format!("/v1/workers/{worker}/samples?run={run}&trial={trial}&attempt={attempt}");
+        assert_eq!(status_without_body(&coordinator, &path).await, format!("HTTP/1.1 {status}"), "{path}");
+    }
+    assert_eq!(status_without_body(&coordinator, "/v1/workers/7/result").await, "HTTP/1.1 409");
+}
+
+#[tokio::test]
+async fn a_client_whose_large_upload_is_refused_reads_the_reason() {
+    let (coordinator, workers, http) = offered(1).await;
+    let trial = assignment(0, 1).trial.to_string();
+    let put = http.put(format!("{}/v1/workers/0/samples", workers[0].coordinator));
+    let query = [("run", "r"), ("trial", &trial), ("attempt", "1")];
+    let refused = put.query(&query).body(vec![0; 32 << 20]).send().await.unwrap();
+    assert!(error_message(refused, StatusCode::CONFLICT).await.contains("has not started"));
+    drop(coordinator);
+}
+
+#[tokio::test]
+async fn a_histogram_named_like_a_path_is_refused() {
+    let (coordinator, _, http) = offered(1).await;
+    coordinator.release(1);
+    let result = serde_json::to_string(&empty_result(&assignment(0, 1), 1)).unwrap();
+    for name in ["../../../escaped", "/tmp/x", ".."] {
+        let body = result.replace("delay_ns", name);
+        assert_ne!(body, result);
+        let put = http.put(format!("{}/v1/workers/0/result", coordinator.url())).body(body).send().await.unwrap();
+        let error_message = error_message(put, StatusCode::BAD_REQUEST).await;
+        assert!(error_message.contains(&format!("{name:?} is no name")), "{error_message}");
+    }
 }
 
 #[tokio::test]

@@ -221,6 +221,65 @@ fn kill_9_ends_the_children_too_and_costs_only_the_trial_in_flight() {
     assert_eq!(attempts, [1, 2]);
 }
 
+/// `run.json` of run `r` after one whole run, with its last trial pending again and a change.
+fn reopened(checkout: &Checkout, change: impl FnOnce(&mut serde_json::Value)) {
+    let path = checkout.path("results/r/run.json");
+    let mut run: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    run["state"] = "running".into();
+    run["trials"][0]["state"] = serde_json::json!({"state": "pending"});
+    change(&mut run);
+    fs::write(&path, serde_json::to_vec(&run).unwrap()).unwrap();
+}
+
+#[test]
+fn a_bundle_that_would_run_its_own_code_or_leave_its_folder_is_not_resumed() {
+    let checkout = Checkout::new();
+    assert_eq!(checkout.run(RUN).status.code(), Some(0));
+    let victim = checkout.path("results/victim");
+    fs::create_dir_all(victim.join("4-p1-r1")).unwrap();
+    let changes: [(&str, &str, serde_json::Value); 4] = [
+        (
+            "PYTHONPATH in its environment makes programs load other code",
+            "/plan/ladders/0/service_env",
+            serde_json::json!({"PYTHONPATH": "py"}),
+        ),
+        ("LD_PRELOAD in its environment", "/plan/ladders/0/service_env", serde_json::json!({"LD_PRELOAD": "x.so"})),
+        ("is no name", "/trials/0/trial/variant", "../../../../victim".into()),
+        ("is no trial of its plan", "/trials/0/trial/variant", "other".into()),
+    ];
+    let whole = fs::read(checkout.path("results/r/run.json")).unwrap();
+    for (expected, place, value) in changes {
+        fs::write(checkout.path("results/r/run.json"), &whole).unwrap();
+        reopened(&checkout, |run| *run.pointer_mut(place).unwrap() = value);
+        let output = checkout.run("run --resume r --no-report");
+        assert_eq!(output.status.code(), Some(2), "{}", output_text(&output));
+        assert!(output_text(&output).contains(expected), "{}", output_text(&output));
+    }
+    assert!(victim.join("4-p1-r1").is_dir());
+}
+
+#[test]
+fn a_bundle_has_no_secrets_and_a_resumed_run_takes_them_from_the_environment() {
+    let checkout = Checkout::new();
+    let env = "  service_env: {JWT_SECRET: s3cret, REDIS_URL: \"redis://u:s3cret@redis:6379\"}\n";
+    checkout.plan("fake", "services: [honest]\n", env);
+    assert_eq!(checkout.run(RUN).status.code(), Some(0));
+    let text = fs::read_to_string(checkout.path("results/r/run.json")).unwrap();
+    assert!(!text.contains("s3cret") && text.contains("redis://***@redis:6379"), "{text}");
+    reopened(&checkout, |_| ());
+    let output = checkout.run("run --resume r --no-report");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        output_text(&output).contains("set JWT_SECRET, REDIS_URL in ladder's environment"),
+        "{}",
+        output_text(&output)
+    );
+    let secrets = [("JWT_SECRET", "s3cret"), ("REDIS_URL", "redis://u:s3cret@redis:6379")];
+    let output = checkout.ladder("run --resume r --no-report").envs(secrets).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
+    assert!(!fs::read_to_string(checkout.path("results/r/run.json")).unwrap().contains("s3cret"));
+}
+
 #[test]
 fn a_plan_check_reports_every_mistake_at_once() {
     let checkout = Checkout::new();

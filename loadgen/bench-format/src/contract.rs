@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::Name;
+
 /// The conformance checks of one service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -13,7 +15,7 @@ pub struct ContractFile {
     /// Version of the format; see [`crate::SCHEMA`].
     pub schema: u32,
     /// Name of the service in the registry.
-    pub service: String,
+    pub service: Name,
     /// Program that runs the checks: `conformance` of the service's protocol in the registry.
     pub program: String,
     /// Level of the checks, as the program's `--level` spells it.

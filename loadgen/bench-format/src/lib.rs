@@ -18,7 +18,7 @@
 //! | [`timeline`] | the climb | `ladder status`, the analysis |
 //! | [`run`] | the store (`run.json`) | the operator when it resumes, the analysis |
 //!
-//! [`inflate`] bounds what files and other processes have deflated.
+//! [`inflate`] bounds what files and other processes have deflated, and [`name`] checks what becomes a path.
 //!
 //! Every file carries a `schema` number. A field that the type doesn't know is an error, and a number above [`SCHEMA`]
 //! is refused with a message that says so, so that an old program never misreads a new file.
@@ -27,6 +27,7 @@ pub mod contract;
 pub mod environment;
 pub mod histogram;
 pub mod inflate;
+pub mod name;
 pub mod plan;
 pub mod pod;
 pub mod result;
@@ -39,6 +40,8 @@ mod witness;
 
 /// The types that a service publishes on its metrics port, such as `/stats`, shared with the harness.
 pub use service_contract as service;
+
+pub use name::Name;
 
 /// The newest `schema` number that this build writes and understands.
 pub const SCHEMA: u32 = 2;

@@ -21,6 +21,7 @@ pub use self::{
 };
 pub use crate::witness::Witness;
 use crate::{
+    Name,
     histogram::Histogram,
     plan::{Load, Message},
     pod::Pod,
@@ -61,9 +62,9 @@ pub struct TrialResult {
     pub figures: Figures,
     /// Percentiles by histogram name: `p50` … `max`, in nanoseconds. A value is `null`, printed `n/a`, if there are too
     /// few samples.
-    pub percentiles: BTreeMap<String, BTreeMap<String, Option<u64>>>,
+    pub percentiles: BTreeMap<Name, BTreeMap<String, Option<u64>>>,
     /// Merged histograms by name.
-    pub histograms: BTreeMap<String, Histogram>,
+    pub histograms: BTreeMap<Name, Histogram>,
     /// The equations between the counters of workers and service.
     pub books: Books,
     /// Failures by kind, summed over workers.

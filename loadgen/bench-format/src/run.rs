@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    Name,
     environment::Environment,
     plan::{Objective, WirePlan},
     result::{BoundBy, Validity},
@@ -19,7 +20,7 @@ pub struct Run {
     /// Version of the format; see [`crate::SCHEMA`].
     pub schema: u32,
     /// The run's id, which is also the name of its folder.
-    pub id: String,
+    pub id: Name,
     /// Start time, RFC 3339.
     pub started_at: String,
     /// End time, RFC 3339; absent while the run isn't over.
@@ -129,11 +130,11 @@ pub enum SearchStep {
 #[serde(deny_unknown_fields)]
 pub struct Search {
     /// Name of the service in the registry.
-    pub service: String,
+    pub service: Name,
     /// Name of the workload.
-    pub workload: String,
+    pub workload: Name,
     /// Variant of the ladder.
-    pub variant: String,
+    pub variant: Name,
     /// Outcome of the search; absent until the search has ended.
     pub found: Option<SearchFound>,
 }

@@ -101,14 +101,15 @@ fn longest(longest: &mut Option<Duration>, from_ns: u64, to_ns: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Name;
 
     const SECOND: u64 = 1_000_000_000;
 
     fn entry(step: TimelineStep, tier: u32, process: u32, repeat: u32, seconds: (u64, u64)) -> TimelineEntry {
         let trial = TrialId {
-            service: "ours".into(),
-            workload: "throughput".into(),
-            variant: "standard".into(),
+            service: Name::from_static("ours"),
+            workload: Name::from_static("throughput"),
+            variant: Name::from_static("standard"),
             tier,
             process,
             repeat,

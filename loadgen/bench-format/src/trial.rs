@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    Name,
     plan::{Load, Message},
     terms::Terms,
 };
@@ -20,11 +21,11 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub struct TrialId {
     /// Name of the service in the registry.
-    pub service: String,
+    pub service: Name,
     /// Name of the workload.
-    pub workload: String,
+    pub workload: Name,
     /// Variant of the ladder.
-    pub variant: String,
+    pub variant: Name,
     /// Connections or sessions; in a search over a rate, messages per second.
     pub tier: u32,
     /// Number of the service process within the tier, from 1.
@@ -57,9 +58,9 @@ impl FromStr for TrialId {
             let (process, repeat) = rest.split_once("-r")?;
             let number = |digits: &str| digits.parse().ok();
             Some(Self {
-                service: service.into(),
-                workload: workload.into(),
-                variant: variant.into(),
+                service: service.parse().ok()?,
+                workload: workload.parse().ok()?,
+                variant: variant.parse().ok()?,
                 tier: number(tier)?,
                 process: number(process)?,
                 repeat: number(repeat)?,
@@ -231,7 +232,7 @@ mod tests {
     fn a_trial_is_read_back_from_its_folder() {
         let text = "rust-sync/sessions/standard/1000-p1-r2";
         assert_eq!(text.parse::<TrialId>().unwrap().to_string(), text);
-        for wrong in ["", "a/b/c/1-p1", "a/b/c/d/1-p1-r1", "a/b/c/+1-p1-r1", "a/b/c/1-p1-r1 "] {
+        for wrong in ["", "a/b/c/1-p1", "a/b/c/d/1-p1-r1", "a/b/c/+1-p1-r1", "a/b/c/1-p1-r1 ", "../b/c/1-p1-r1"] {
             assert_eq!(wrong.parse::<TrialId>(), Err(NoTrialId(wrong.into())));
         }
     }

@@ -2,12 +2,7 @@
 //!
 //! Coordinator and sequence are those of any other run. All functions block, for programs that have no runtime.
 
-use std::{
-    fs::File,
-    io::{self, Read},
-    num::NonZero,
-    time::Duration,
-};
+use std::{io, num::NonZero, time::Duration};
 
 use bench_format::{
     service::{PublisherStats, ServiceStats},
@@ -16,7 +11,6 @@ use bench_format::{
 use judge::delta::ServiceDelta;
 use process_usage::KernelMemory;
 use tokio::{
-    net::TcpListener,
     runtime::{Builder, Runtime},
     time::{Instant, sleep},
 };
@@ -72,7 +66,6 @@ pub struct ByHand {
     /// Connections that the service had before the first trial; absent if it has no counters.
     open_at_rest: Option<u64>,
     program: WorkerProgram,
-    token: String,
     coordinator: Coordinator,
     runtime: Runtime,
 }
@@ -85,10 +78,9 @@ impl ByHand {
     pub fn new(client: ServiceClient, program: WorkerProgram) -> Result<Self, Error> {
         // One thread serves the workers while the calling thread waits.
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(Error::Coordinator)?;
-        let token = token().map_err(Error::Coordinator)?;
-        let coordinator = runtime.block_on(serve(&token)).map_err(Error::Coordinator)?;
+        let coordinator = runtime.block_on(Coordinator::start(RUN)).map_err(Error::Coordinator)?;
         let processes = Processes::default();
-        Ok(Self { processes, client, open_at_rest: None, program, token, coordinator, runtime })
+        Ok(Self { processes, client, open_at_rest: None, program, coordinator, runtime })
     }
 
     /// Adds the service's process, whose CPU and memory are then read, too.
@@ -139,14 +131,13 @@ impl ByHand {
     /// # Errors
     /// [`Error`] if there is nothing to judge.
     pub fn trial(&mut self, plan: &TrialPlan) -> Result<Measured, Error> {
-        let Self { processes, client, program, token, coordinator, runtime, .. } = self;
+        let Self { processes, client, program, coordinator, runtime, .. } = self;
         runtime.block_on(async {
             if processes.workers.as_ref().is_none_or(|workers| workers.count() != plan.workers) {
                 // The old workers end first, because both together may exceed the user's limits.
                 processes.workers = None;
-                coordinator.expect_new_workers();
-                let workers =
-                    Workers::start(program, plan.workers, &coordinator.url(), token).map_err(Error::Worker)?;
+                coordinator.expect_new_workers(plan.workers);
+                let workers = Workers::start(program, plan.workers, coordinator).map_err(Error::Worker)?;
                 processes.workers = Some(workers);
                 registered(processes, coordinator, plan.workers).await?;
             }
@@ -176,20 +167,6 @@ async fn wait_while(client: &ServiceClient, patience: Duration, condition: impl 
     {
         sleep(REST_POLL).await;
     }
-}
-
-/// Serves workers of this machine that present the token.
-async fn serve(token: &str) -> io::Result<Coordinator> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-    let url = format!("http://{}", listener.local_addr()?);
-    Ok(Coordinator::serve(listener, RUN, &url, Some(token)))
-}
-
-/// A random token, so that no other process of this machine can disturb a trial.
-fn token() -> io::Result<String> {
-    let mut bytes = [0; 16];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
 }
 
 async fn registered(processes: &mut Processes, coordinator: &Coordinator, count: u32) -> Result<(), Error> {

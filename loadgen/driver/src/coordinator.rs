@@ -1,7 +1,7 @@
 //! The HTTP service through which workers get trials, wait at the barrier and upload results.
 //!
-//! [`barrier`] is the state and its rules (pure), [`upload`] checks what workers send, [`server`] speaks HTTP (and
-//! checks a token if one is required). `measure` holds a [`Coordinator`] and waits on it without knowing HTTP.
+//! [`barrier`] is the state and its rules (pure), [`upload`] checks what workers send, [`server`] speaks HTTP and checks
+//! the [`Token`] of each request. `measure` holds a [`Coordinator`] and waits on it without knowing HTTP.
 
 use std::{
     io,
@@ -12,6 +12,7 @@ use bench_format::trial::Assignment;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
 use barrier::Barrier;
+pub use token::{EmptyToken, Token};
 pub use upload::Upload;
 
 pub mod barrier;
@@ -24,14 +25,14 @@ pub mod upload;
 pub struct Shared {
     barrier: Arc<Mutex<Barrier>>,
     changed: watch::Sender<()>,
-    token: Option<Arc<str>>,
+    token: Token,
 }
 
 impl Shared {
-    /// Creates the state of a coordinator for one run; workers must present `token` if there is one.
-    pub fn new(run: &str, token: Option<&str>) -> Self {
+    /// Creates the state of a coordinator for one run; workers must present `token`.
+    pub fn new(run: &str, token: Token) -> Self {
         let barrier = Arc::new(Mutex::new(Barrier::new(run)));
-        Self { barrier, changed: watch::Sender::new(()), token: token.map(Arc::from) }
+        Self { barrier, changed: watch::Sender::new(()), token }
     }
 
     /// Calls `inspect` with the current state.
@@ -61,18 +62,18 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// Serves a run on a free port of the loopback interface.
+    /// Serves a run on a free port of the loopback interface, with a random token.
     ///
     /// # Errors
-    /// An [`io::Error`] if no port can be bound.
+    /// An [`io::Error`] if no port can be bound, or the kernel gives no random bytes.
     pub async fn start(run: &str) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let url = format!("http://{}", listener.local_addr()?);
-        Ok(Self::serve(listener, run, &url, None))
+        Ok(Self::serve(listener, run, &url, Token::random()?))
     }
 
-    /// Serves a run on a listener that workers reach at `url`; they must present `token` if there is one.
-    pub fn serve(listener: TcpListener, run: &str, url: &str, token: Option<&str>) -> Self {
+    /// Serves a run on a listener that workers reach at `url`; they must present `token`.
+    pub fn serve(listener: TcpListener, run: &str, url: &str, token: Token) -> Self {
         let shared = Shared::new(run, token);
         let server = tokio::spawn(server::run(listener, shared.clone()));
         Self { shared, url: url.into(), server }
@@ -83,14 +84,19 @@ impl Coordinator {
         self.url.clone()
     }
 
+    /// The token that workers must present. They get it in their environment, as `COORDINATOR_TOKEN`.
+    pub fn token(&self) -> &Token {
+        &self.shared.token
+    }
+
     /// Starts a new run without workers and trials.
     pub fn begin(&self, run: &str) {
         self.shared.change(|barrier| *barrier = Barrier::new(run));
     }
 
-    /// Forgets the registered workers, because new processes replace them.
-    pub fn expect_new_workers(&self) {
-        self.shared.change(Barrier::expect_new_workers);
+    /// Forgets the registered workers, because `count` new processes replace them.
+    pub fn expect_new_workers(&self, count: u32) {
+        self.shared.change(|barrier| barrier.expect_new_workers(count));
     }
 
     /// Hands out a trial, one assignment per worker. The previous trial ends.

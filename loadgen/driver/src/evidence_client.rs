@@ -6,11 +6,10 @@
 use std::time::Duration;
 
 use bench_format::environment::Environment;
-use reqwest::Client;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
-    service_client::chain,
+    http::HttpClient,
     stage::{self, Usage},
 };
 
@@ -45,15 +44,14 @@ pub struct ServiceEnvironment {
 /// Client of one evidence container.
 #[derive(Clone, Debug)]
 pub struct EvidenceClient {
-    http: Client,
+    http: HttpClient,
     base: String,
 }
 
 impl EvidenceClient {
     /// Creates a client for the server at `host:port`.
     pub fn new(address: &str) -> Self {
-        let http = Client::builder().no_proxy().timeout(PATIENCE).build().expect("no option of it can fail");
-        Self { http, base: format!("http://{address}") }
+        Self { http: HttpClient::new(PATIENCE), base: format!("http://{address}") }
     }
 
     /// CPU and memory of the service.
@@ -75,9 +73,7 @@ impl EvidenceClient {
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
         let url = format!("{}{path}", self.base);
         let failed = |reason: String| Error { url: url.clone(), reason };
-        let response = self.http.get(&url).send().await.map_err(|error| failed(chain(&error)))?;
-        let status = response.status();
-        let body = response.bytes().await.map_err(|error| failed(chain(&error)))?;
+        let (status, body) = self.http.get(&url).await.map_err(|error| failed(error.to_string()))?;
         if !status.is_success() {
             return Err(failed(format!("{status}: {}", String::from_utf8_lossy(&body))));
         }

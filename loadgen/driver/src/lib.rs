@@ -3,7 +3,8 @@
 //! In the order in which a trial passes through: [`trial_plan`] (what to measure) → [`coordinator`] (the workers' HTTP
 //! service) → [`measure`] (the sequence of a trial; `measure/assignments.rs` computes each worker's part) →
 //! [`readings`] of the service, taken through [`service_client`] (its metrics port) and [`stage`] (the CPU, memory and
-//! end of its processes). [`evidence_client`] reads processes in other containers; [`clock`] formats wall-clock times.
+//! end of its processes). [`evidence_client`] reads processes in other containers. Both use the client of [`http`], which bounds what they
+//! read. [`clock`] formats wall-clock times.
 //!
 //! [`by_hand`] does all of this for a program that is run by hand: against a running service (a [`service_process`] if
 //! it runs on this machine), with the program itself as its [`workers`].
@@ -12,6 +13,7 @@ pub mod by_hand;
 pub mod clock;
 pub mod coordinator;
 pub mod evidence_client;
+pub mod http;
 pub mod measure;
 pub mod readings;
 pub mod service_client;

@@ -17,7 +17,7 @@ use bench_format::{
     terms::Terms,
     trial_file::{BookKeeping, Cpus, TrialFile},
 };
-use judge::{JudgedTrial, delta::ServiceDelta, judge, published::Start, reason};
+use judge::{Judged, delta::ServiceDelta, judge, published::Start, reason};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
@@ -87,7 +87,7 @@ impl Measured {
     ///
     /// # Errors
     /// [`histogram::Error`] if a histogram can't be read. The coordinator refuses uploads with such a histogram.
-    pub fn judge(&self) -> Result<JudgedTrial, histogram::Error> {
+    pub fn judge(&self) -> Result<Judged, histogram::Error> {
         let uploads: Vec<_> = self.uploads.iter().map(|upload| &upload.result).collect();
         judge(&self.trial, &uploads, &self.service)
     }

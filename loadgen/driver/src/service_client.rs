@@ -9,8 +9,10 @@ use bench_format::{
     },
     trial_file::BookKeeping,
 };
-use reqwest::{Client, StatusCode};
+use reqwest::StatusCode;
 use serde::de::DeserializeOwned;
+
+use crate::http::{HttpClient, HttpError};
 
 /// Longest wait for a response; a service at its limit responds late.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -59,7 +61,7 @@ pub enum Error {
 /// Client of a service's metrics port, or of the ports of its two instances.
 #[derive(Clone, Debug)]
 pub struct ServiceClient {
-    http: Client,
+    http: HttpClient,
     /// URL of the service; absent if it has no metrics port.
     base: Option<String>,
     /// URL of a second instance, which publishes.
@@ -88,9 +90,7 @@ impl ServiceClient {
     }
 
     fn at(base: Option<String>) -> Self {
-        // A proxy is never used for a service on this machine.
-        let http = Client::builder().no_proxy().timeout(PATIENCE).build().expect("no option of it can fail");
-        Self { http, base, other: None, pages: BTreeMap::new(), at_rest: None }
+        Self { http: HttpClient::new(PATIENCE), base, other: None, pages: BTreeMap::new(), at_rest: None }
     }
 
     /// Adds a second instance at `http://host:port`, which publishes. It isn't asked if the first instance reports for
@@ -239,8 +239,8 @@ impl ServiceClient {
     }
 
     async fn has_page(&self, base: &str, path: &str) -> bool {
-        let response = self.http.get(format!("{base}{path}")).send().await;
-        response.is_ok_and(|response| response.status() == StatusCode::OK)
+        let status = self.http.status(&format!("{base}{path}")).await;
+        status.is_ok_and(|status| status == StatusCode::OK)
     }
 
     /// Reads a page from each instance that serves it.
@@ -258,13 +258,11 @@ impl ServiceClient {
     }
 
     async fn get_from<T: DeserializeOwned>(&self, base: &str, path: &'static str) -> Result<T, Error> {
-        let failed = |error: reqwest::Error| Error::Get { path, reason: chain(&error) };
-        let response = self.http.get(format!("{base}{path}")).send().await.map_err(failed)?;
-        let status = response.status();
+        let failed = |error: HttpError| Error::Get { path, reason: error.to_string() };
+        let (status, body) = self.http.get(&format!("{base}{path}")).await.map_err(failed)?;
         if status != StatusCode::OK {
             return Err(Error::Get { path, reason: format!("it answers {status}") });
         }
-        let body = response.bytes().await.map_err(failed)?;
         serde_json::from_slice(&body).map_err(|error| Error::Contract { path, reason: error.to_string() })
     }
 }

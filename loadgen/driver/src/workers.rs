@@ -9,7 +9,10 @@ use std::{
 
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 
-use crate::stage::{Cause, Ended};
+use crate::{
+    coordinator::Coordinator,
+    stage::{Cause, Ended},
+};
 
 /// How workers are started, in addition to the coordinator's address and their index.
 #[derive(Clone, Debug)]
@@ -39,15 +42,15 @@ pub(crate) struct Workers(Vec<Child>);
 
 impl Workers {
     /// Starts `count` workers for a coordinator. They inherit the limits, CPUs and standard error of this process.
-    pub(crate) fn start(program: &WorkerProgram, count: u32, coordinator: &str, token: &str) -> io::Result<Self> {
+    pub(crate) fn start(program: &WorkerProgram, count: u32, coordinator: &Coordinator) -> io::Result<Self> {
         let mut workers = Self(Vec::new());
         for index in 0..count {
             let mut command = Command::new(&program.program);
             command
                 .args(&program.arguments)
-                .args(["--coordinator", coordinator, "--worker", &index.to_string()])
+                .args(["--coordinator", &coordinator.url(), "--worker", &index.to_string()])
                 .envs(program.env.iter().map(|(name, value)| (name, value)))
-                .env("COORDINATOR_TOKEN", token)
+                .env("COORDINATOR_TOKEN", coordinator.token().reveal())
                 .stdin(Stdio::null())
                 .stdout(Stdio::null());
             kill_with_parent(&mut command, getpid());

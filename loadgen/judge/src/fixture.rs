@@ -18,7 +18,7 @@ use bench_format::{
     trial_file::{BookKeeping, Cpus, TrialFile},
 };
 
-use crate::{JudgedTrial, judge};
+use crate::{Judged, judge};
 
 /// The files of one trial.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ impl Files {
     ///
     /// # Errors
     /// [`histogram::Error`] if a histogram can't be read.
-    pub fn judge(&self) -> Result<JudgedTrial, histogram::Error> {
+    pub fn judge(&self) -> Result<Judged, histogram::Error> {
         judge(&self.trial, &self.uploads.iter().collect::<Vec<_>>(), &self.service)
     }
 }
@@ -44,9 +44,9 @@ impl Files {
 /// The id that all fixtures share.
 pub fn trial() -> TrialId {
     TrialId {
-        service: "ours".into(),
-        workload: "throughput".into(),
-        variant: "standard".into(),
+        service: bench_format::Name::from_static("ours"),
+        workload: bench_format::Name::from_static("throughput"),
+        variant: bench_format::Name::from_static("standard"),
         tier: 20,
         process: 1,
         repeat: 1,
@@ -175,7 +175,7 @@ pub fn publisher() -> Files {
     files.trial.terms.witness = Witness::Receiver;
     let mut response = Recorder::new();
     (0..20_000).for_each(|_| response.record(1_000_000));
-    result.histograms.insert("response_ns".into(), response.encode());
+    result.histograms.insert(bench_format::Name::from_static("response_ns"), response.encode());
     result.messages = MessageCounts { due: 25_000, delivered: 24_995, lost: 5, ..MessageCounts::default() };
     result.window = WindowCounts {
         duration_ns: 2 * SECOND,
@@ -229,7 +229,7 @@ pub fn open() -> Files {
     files.trial.load = Load::Open { rate_per_second: 1000.0, arrivals: Default::default() };
     let mut delay = Recorder::new();
     (0..1000).for_each(|_| delay.record(1000));
-    files.uploads[0].histograms.insert("delay_ns".into(), delay.encode());
+    files.uploads[0].histograms.insert(bench_format::Name::from_static("delay_ns"), delay.encode());
     files
 }
 

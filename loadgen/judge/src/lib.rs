@@ -39,7 +39,7 @@ pub use validity::reason;
 
 /// The result of judging a trial.
 #[derive(Clone, Debug)]
-pub struct JudgedTrial {
+pub struct Judged {
     /// The result as `result.json` keeps it.
     pub result: TrialResult,
     /// The sum of the workers' results, with the intervals that the bundle keeps beside the result.
@@ -54,7 +54,7 @@ pub fn judge(
     trial: &TrialFile,
     uploads: &[&WorkerResult],
     service: &ServiceFile,
-) -> Result<JudgedTrial, histogram::Error> {
+) -> Result<Judged, histogram::Error> {
     let case = Case::new(trial, uploads, service)?;
     let messages = complete::complete(&case);
     let books = books::books(&case, &messages);
@@ -94,7 +94,7 @@ pub fn judge(
         pods: trial.pods.clone(),
         reproduce: trial.reproduce.clone(),
     };
-    Ok(JudgedTrial { result, merged })
+    Ok(Judged { result, merged })
 }
 
 #[cfg(test)]
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn an_honest_flood_is_valid_and_carries_its_sums() {
-        let JudgedTrial { result, .. } = flood().judge().unwrap();
+        let Judged { result, .. } = flood().judge().unwrap();
         assert_eq!(result.validity, Validity::Valid, "{:?}", result.books);
         assert_eq!((result.messages.delivered, result.messages.lost), (2500, 0));
         assert_eq!((result.witness, result.bound_by), (Witness::Application, Some(BoundBy::Neither)));
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn received_publications_are_throughput_and_missing_ones_an_outcome() {
-        let JudgedTrial { result, .. } = publisher().judge().unwrap();
+        let Judged { result, .. } = publisher().judge().unwrap();
         assert_eq!(result.validity, Validity::Valid, "{:?}", result.books);
         let (messages, figures) = (&result.messages, &result.figures);
         assert_eq!((messages.due, messages.delivered, messages.lost), (25_000, 24_995, 0));
@@ -151,7 +151,7 @@ mod tests {
         let mut files = over_redis(2595);
         let after = files.service.readings.after.as_mut().unwrap();
         after.stats.messages.send_dropped.clear();
-        let JudgedTrial { result, .. } = files.judge().unwrap();
+        let Judged { result, .. } = files.judge().unwrap();
         assert_eq!(result.validity, Validity::Valid, "{:?}", result.books);
         assert_eq!((result.messages.dropped["link_queue_full"], result.messages.lost), (5, 0));
     }
@@ -161,7 +161,7 @@ mod tests {
         let mut files = over_redis(2600);
         assert_eq!(files.judge().unwrap().result.validity, Validity::Valid);
         files.service.readings.after.as_mut().unwrap().links.as_mut().unwrap().redis.as_mut().unwrap().received -= 1;
-        let JudgedTrial { result, .. } = files.judge().unwrap();
+        let Judged { result, .. } = files.judge().unwrap();
         let Validity::Invalid { reasons } = result.validity else { panic!("valid") };
         assert!(reasons[0].detail.starts_with("sent = received + lost (redis): 2600 against 2599"), "{reasons:?}");
     }
@@ -171,7 +171,7 @@ mod tests {
         let mut files = publisher();
         let mut reason_of = |load| {
             files.trial.load = load;
-            let JudgedTrial { result, .. } = files.judge().unwrap();
+            let Judged { result, .. } = files.judge().unwrap();
             let Validity::Invalid { reasons } = result.validity else { panic!("valid") };
             reasons[0].detail.clone()
         };
@@ -187,8 +187,8 @@ mod tests {
         let mut files = publisher();
         let mut response = Recorder::new();
         (0..10).for_each(|_| response.record(1_000_000));
-        files.uploads[0].histograms.insert("response_ns".into(), response.encode());
-        let JudgedTrial { result, .. } = files.judge().unwrap();
+        files.uploads[0].histograms.insert(bench_format::Name::from_static("response_ns"), response.encode());
+        let Judged { result, .. } = files.judge().unwrap();
         let Validity::Invalid { reasons } = result.validity else { panic!("valid") };
         let description = "10 messages due in the window came, and by its rate 20000 were due";
         assert!(reasons[0].kind == ReasonKind::SendRate && reasons[0].detail.ends_with(description), "{reasons:?}");
@@ -197,9 +197,9 @@ mod tests {
     #[test]
     fn a_publisher_on_another_path_than_the_workloads_makes_the_trial_invalid() {
         let mut files = publisher();
-        files.trial.trial.workload = "fanout-redis".into();
+        files.trial.trial.workload = bench_format::Name::from_static("fanout-redis");
         files.trial.terms.publishes_by = Some("pubsub".into());
-        let JudgedTrial { result, .. } = files.judge().unwrap();
+        let Judged { result, .. } = files.judge().unwrap();
         let Validity::Invalid { reasons } = result.validity else { panic!("valid") };
         assert_eq!(reasons[0].detail, "the service publishes by \"\", and fanout-redis is about \"pubsub\"");
     }
@@ -211,7 +211,7 @@ mod tests {
         files.trial.objectives = vec![Objective { figure, at_most: None, at_least: Some(1.0) }];
         assert!(files.judge().unwrap().result.verdict.unwrap().passed);
         files.service.readings.after.as_mut().unwrap().stats.application.as_mut().unwrap().sequence_sum -= 1;
-        let JudgedTrial { result, .. } = files.judge().unwrap();
+        let Judged { result, .. } = files.judge().unwrap();
         assert!(matches!(result.validity, Validity::Invalid { .. }) && result.verdict.is_none());
     }
 
@@ -219,7 +219,7 @@ mod tests {
     fn an_application_whose_count_cannot_be_checked_is_no_witness() {
         let mut files = flood();
         files.trial.keeping = BookKeeping::None;
-        let JudgedTrial { result, .. } = files.judge().unwrap();
+        let Judged { result, .. } = files.judge().unwrap();
         assert_eq!((result.witness, result.figures.delivered_per_second), (Witness::None, None));
         assert_eq!((result.messages.delivered, result.messages.lost), (0, 0));
     }
@@ -238,7 +238,7 @@ mod tests {
         for book in files.service.connections.as_mut().unwrap() {
             (book.application, book.dropped) = (None, 250);
         }
-        let JudgedTrial { result, .. } = files.judge().unwrap();
+        let Judged { result, .. } = files.judge().unwrap();
         assert_eq!((result.witness, result.figures.delivered_per_second), (Witness::None, None));
         assert_eq!(result.figures.received_per_second, Some(900.0));
         assert_eq!(result.validity, Validity::Valid, "{:?}", result.books);

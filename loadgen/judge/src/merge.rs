@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bench_format::{
+    Name,
     histogram::{self, Recorder},
     result::{
         ConnectionCounts, Failures, Interval, MessageCounts, ReceiverBook, WindowCounts, WorkerBook, WorkerResult,
@@ -24,9 +25,9 @@ pub struct Merged {
     /// Counts of the window, summed; the duration is the longest.
     pub window: WindowCounts,
     /// Merged histograms by name with unit.
-    pub histograms: BTreeMap<String, Recorder>,
+    pub histograms: BTreeMap<Name, Recorder>,
     /// Merged interval histograms: by name, then by start in the window in nanoseconds, with the length in nanoseconds.
-    pub intervals: BTreeMap<String, BTreeMap<u64, (u64, Recorder)>>,
+    pub intervals: BTreeMap<Name, BTreeMap<u64, (u64, Recorder)>>,
     /// The books of all connections of all workers.
     pub books: Vec<WorkerBook>,
     /// Connections and messages of the protocol checks.
@@ -109,14 +110,14 @@ impl Merged {
     /// It is the delay until the attempt to send if the workers record that. Time that a full socket adds is the
     /// service's delay; if workers don't record the difference, the whole delay counts against the generator.
     pub fn own_lateness(&self) -> Option<(&'static str, &Recorder)> {
-        let named = |name| self.histograms.get(&format!("{name}_ns")).map(|recorder| (name, recorder));
+        let named = |name| self.histograms.get(&*format!("{name}_ns")).map(|recorder| (name, recorder));
         named(OWN_LATENESS).or_else(|| named("delay"))
     }
 
     /// Messages due in the window that the generator tried to send, if the workers record that, otherwise those that it
     /// sent. A message that was tried but not accepted by the socket is the service's failure, and an outcome.
     pub fn attempted_sends(&self) -> u64 {
-        let lateness = self.histograms.get(&format!("{OWN_LATENESS}_ns"));
+        let lateness = self.histograms.get(&*format!("{OWN_LATENESS}_ns"));
         lateness.map_or(self.window.sent, |lateness| lateness.count() + lateness.overflow())
     }
 
@@ -208,8 +209,14 @@ mod tests {
 
     /// The upload of a worker without any load.
     fn worker_result() -> WorkerResult {
-        let trial =
-            TrialId { service: "s".into(), workload: "w".into(), variant: "v".into(), tier: 1, process: 1, repeat: 1 };
+        let trial = TrialId {
+            service: Name::from_static("s"),
+            workload: Name::from_static("w"),
+            variant: Name::from_static("v"),
+            tier: 1,
+            process: 1,
+            repeat: 1,
+        };
         WorkerResult {
             schema: bench_format::SCHEMA,
             run: "r".into(),
@@ -264,8 +271,8 @@ mod tests {
     #[test]
     fn a_merged_histogram_is_the_one_that_a_single_worker_would_have_recorded() {
         let (mut left, mut right) = (worker_result(), worker_result());
-        left.histograms.insert("response_ns".into(), recorder(1..500).encode());
-        right.histograms.insert("response_ns".into(), recorder(500..900).encode());
+        left.histograms.insert(Name::from_static("response_ns"), recorder(1..500).encode());
+        right.histograms.insert(Name::from_static("response_ns"), recorder(500..900).encode());
         let merged = Merged::of([&left, &right]).unwrap();
         assert_eq!(merged.histograms["response_ns"].encode(), recorder(1..900).encode());
     }
@@ -275,7 +282,7 @@ mod tests {
         let interval = |start_ns| Interval {
             start_ns,
             duration_ns: INTERVAL_NS,
-            histograms: [("response_ns".into(), recorder(1..11).encode())].into(),
+            histograms: [(Name::from_static("response_ns"), recorder(1..11).encode())].into(),
         };
         let (mut left, mut right) = (worker_result(), worker_result());
         left.intervals = vec![interval(0), interval(INTERVAL_NS + 3)];
@@ -290,7 +297,7 @@ mod tests {
     #[test]
     fn an_interval_keeps_all_its_histograms() {
         let histograms: BTreeMap<_, _> =
-            ["delay_ns", "response_ns"].map(|name| (name.to_owned(), recorder(1..11).encode())).into();
+            ["delay_ns", "response_ns"].map(|name| (Name::from_static(name), recorder(1..11).encode())).into();
         let mut result = worker_result();
         result.intervals = vec![Interval { start_ns: 0, duration_ns: 7, histograms: histograms.clone() }];
         let merged = Merged::of([&result]).unwrap();
@@ -301,10 +308,10 @@ mod tests {
     fn a_generator_that_reports_its_attempts_is_judged_by_them() {
         let mut merged = Merged::default();
         merged.window.sent = 3;
-        merged.histograms.insert("delay_ns".into(), recorder(1..5));
+        merged.histograms.insert(Name::from_static("delay_ns"), recorder(1..5));
         let name = |merged: &Merged| merged.own_lateness().map(|(name, recorder)| (name, recorder.count()));
         assert_eq!((name(&merged), merged.attempted_sends()), (Some(("delay", 4)), 3));
-        merged.histograms.insert("lateness_ns".into(), recorder(1..8));
+        merged.histograms.insert(Name::from_static("lateness_ns"), recorder(1..8));
         assert_eq!((name(&merged), merged.attempted_sends()), (Some(("lateness", 7)), 7));
         assert_eq!(name(&Merged::default()), None);
     }

@@ -147,7 +147,7 @@ fn window_short(case: &Case<'_>) -> Option<Reason> {
             _ => None,
         })
         .filter_map(|(name, percentile)| {
-            let recorder = case.merged.histograms.get(&format!("{name}_ns"));
+            let recorder = case.merged.histograms.get(&*format!("{name}_ns"));
             let have = recorder.map_or(0, |recorder| recorder.count() + recorder.overflow());
             let need = samples_needed(percentile);
             let judged = recorder.is_some_and(|recorder| percentile_ns(recorder, percentile).is_some());
@@ -301,7 +301,7 @@ mod tests {
             reasons(open(), |files| {
                 let mut recorder = Recorder::new();
                 (0..samples).for_each(|_| recorder.record(1000));
-                result(files).histograms.insert("response_ns".into(), recorder.encode());
+                result(files).histograms.insert(bench_format::Name::from_static("response_ns"), recorder.encode());
                 files.trial.objectives = vec![objective.clone()];
             })
         };

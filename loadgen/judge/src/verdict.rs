@@ -3,17 +3,14 @@
 use std::collections::BTreeMap;
 
 use bench_format::{
+    Name,
     histogram::{Recorder, percentile_ns},
     plan::{Figure, Objective},
     result::{Figures, Judged, Verdict},
 };
 
 /// Compares each objective with its figure; `None` without objectives.
-pub fn verdict(
-    objectives: &[Objective],
-    figures: &Figures,
-    histograms: &BTreeMap<String, Recorder>,
-) -> Option<Verdict> {
+pub fn verdict(objectives: &[Objective], figures: &Figures, histograms: &BTreeMap<Name, Recorder>) -> Option<Verdict> {
     let judge = |objective: &Objective| {
         let seen = seen(&objective.figure, figures, histograms);
         // A figure that could not be computed doesn't pass.
@@ -34,10 +31,10 @@ fn holds(objective: &Objective, seen: f64) -> bool {
     objective.at_most.is_none_or(|bound| seen <= bound) && objective.at_least.is_none_or(|bound| seen >= bound)
 }
 
-fn seen(figure: &Figure, figures: &Figures, histograms: &BTreeMap<String, Recorder>) -> Option<f64> {
+fn seen(figure: &Figure, figures: &Figures, histograms: &BTreeMap<Name, Recorder>) -> Option<f64> {
     match figure {
         Figure::PercentileMs { histogram, percentile } => {
-            let recorder = histograms.get(&format!("{histogram}_ns"))?;
+            let recorder = histograms.get(&*format!("{histogram}_ns"))?;
             percentile_ns(recorder, *percentile).map(|ns| ns as f64 / 1e6)
         }
         Figure::DeliveredPerSecond => figures.delivered_per_second,
@@ -93,7 +90,7 @@ mod tests {
     fn a_percentile_is_judged_in_milliseconds() {
         let mut recorder = Recorder::new();
         (0..500).for_each(|_| recorder.record(2_000_000));
-        let histograms = [("response_ns".to_owned(), recorder)].into();
+        let histograms = [(Name::from_static("response_ns"), recorder)].into();
         let figure = Figure::PercentileMs { histogram: "response".into(), percentile: 99.0 };
         let at_most = |bound| Objective { figure: figure.clone(), at_most: Some(bound), at_least: None };
         let passes = |bound| verdict(&[at_most(bound)], &Figures::default(), &histograms).unwrap().passed;

@@ -42,7 +42,7 @@ fn last(files: &mut Files) -> &mut Reading {
 fn late(files: &mut Files) {
     let mut recorder = Recorder::new();
     recorder.record_n(1_000_000_000, 1000);
-    files.uploads[0].histograms.insert("lateness_ns".into(), recorder.encode());
+    files.uploads[0].histograms.insert(bench_format::Name::from_static("lateness_ns"), recorder.encode());
     // No more are due than the histogram holds.
     files.uploads[0].window.due = files.uploads[0].window.due.min(1000);
 }

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use reqwest::{Method, StatusCode, Url};
 use tokio::runtime::Runtime;
 
-pub use self::work::{Done, work};
+pub use self::work::{WorkerOutput, work};
 use crate::{
     clock::{monotonic_ns, unix_ns},
     error::Error,
@@ -28,7 +28,7 @@ use crate::{
 /// Time-out of a request. It is longer than the 20 s for which the coordinator may hold a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the coordinator may be unreachable. It is long enough to restart it on another node.
-const PATIENCE: Duration = Duration::from_secs(300);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(300);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Number of round trips, of which the shortest determines the clock's offset.
@@ -40,7 +40,7 @@ pub struct Coordinator {
     worker: u32,
     client: reqwest::Client,
     runtime: Runtime,
-    patience: Duration,
+    retry_timeout: Duration,
     token: Option<String>,
 }
 
@@ -67,12 +67,13 @@ impl Coordinator {
         let url = url.trim_end_matches('/').to_owned();
         let client = reqwest::Client::builder()
             .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
             .timeout(REQUEST_TIMEOUT)
             .connect_timeout(LONGEST_PAUSE)
             .build()
             .map_err(|source| Error::Coordinator { what: "build a client", url: url.clone(), source })?;
-        Ok(Self { url, worker, client, runtime, patience: PATIENCE, token: None })
+        Ok(Self { url, worker, client, runtime, retry_timeout: RETRY_TIMEOUT, token: None })
     }
 
     /// Sets the bearer token that the client presents. An empty token counts as none.
@@ -82,8 +83,8 @@ impl Coordinator {
     }
 
     /// Sets how long the coordinator may be unreachable, instead of five minutes.
-    pub fn with_patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn with_retry_timeout(mut self, retry_timeout: Duration) -> Self {
+        self.retry_timeout = retry_timeout;
         self
     }
 
@@ -93,7 +94,7 @@ impl Coordinator {
     /// [`Error::Coordinator`] or [`Error::Refused`] if the request still fails when patience ends, or fails in a way
     /// that repeating it can't change. This holds for all other requests, too.
     pub fn register(&self, registration: &Registration) -> Result<(), Error> {
-        self.ask("register", Method::POST, "/v1/workers", Body::json(registration)).map(|_| ())
+        self.send_with_retries("register", Method::POST, "/v1/workers", Body::json(registration)).map(|_| ())
     }
 
     /// Waits for the next trial; `None` if the run is over.
@@ -103,7 +104,7 @@ impl Coordinator {
     pub fn next(&self) -> Result<Option<Assignment>, Error> {
         let path = format!("/v1/workers/{}/next", self.worker);
         loop {
-            match self.ask_for::<Next>("ask for the next trial", Method::GET, &path, Body::None)? {
+            match self.fetch::<Next>("ask for the next trial", Method::GET, &path, Body::None)? {
                 Next::Wait => thread::sleep(FIRST_PAUSE),
                 Next::Trial(assignment) => return Ok(Some(assignment)),
                 Next::Finished => return Ok(None),
@@ -119,7 +120,7 @@ impl Coordinator {
     pub fn ready(&self, ready: &Ready) -> Result<u64, Error> {
         let path = format!("/v1/workers/{}/ready", self.worker);
         loop {
-            match self.ask_for("report ready", Method::POST, &path, Body::json(ready))? {
+            match self.fetch("report ready", Method::POST, &path, Body::json(ready))? {
                 Release::Wait => thread::sleep(FIRST_PAUSE / 10),
                 Release::Start { start_at_unix_ns } => return Ok(start_at_unix_ns),
                 Release::Abandoned { reason } => return Err(Error::Abandoned { reason }),
@@ -134,7 +135,7 @@ impl Coordinator {
     /// As [`Self::register`].
     pub fn window_over(&self, over: &WindowOver) -> Result<(), Error> {
         let path = format!("/v1/workers/{}/window-over", self.worker);
-        while self.ask_for::<DrainRelease>("report the window's end", Method::POST, &path, Body::json(over))?
+        while self.fetch::<DrainRelease>("report the window's end", Method::POST, &path, Body::json(over))?
             == DrainRelease::Wait
         {
             thread::sleep(FIRST_PAUSE / 10);
@@ -151,7 +152,7 @@ impl Coordinator {
         let of = [("run", assignment.run.as_str()), ("trial", &trial), ("attempt", &attempt)];
         let query = Url::parse_with_params("http://any", of).expect("a constant is a URL");
         let path = format!("/v1/workers/{}/samples?{}", self.worker, query.query().unwrap_or_default());
-        self.ask("upload the samples", Method::PUT, &path, Body::Zstd(zstd.into())).map(|_| ())
+        self.send_with_retries("upload the samples", Method::PUT, &path, Body::Zstd(zstd.into())).map(|_| ())
     }
 
     /// Uploads the result of this worker's trial.
@@ -160,7 +161,7 @@ impl Coordinator {
     /// As [`Self::register`].
     pub fn upload(&self, result: &WorkerResult) -> Result<(), Error> {
         let path = format!("/v1/workers/{}/result", self.worker);
-        self.ask("upload the result", Method::PUT, &path, Body::json(result)).map(|_| ())
+        self.send_with_retries("upload the result", Method::PUT, &path, Body::json(result)).map(|_| ())
     }
 
     /// Measures the clock's offset by the shortest of several round trips. Half of it is the uncertainty.
@@ -171,7 +172,7 @@ impl Coordinator {
         let mut best: Option<ClockOffset> = None;
         for _ in 0..CLOCK_ROUND_TRIPS {
             let (before, wall_before) = (monotonic_ns(), unix_ns());
-            let clock: Clock = self.ask_for("read the clock", Method::GET, "/v1/clock", Body::None)?;
+            let clock: Clock = self.fetch("read the clock", Method::GET, "/v1/clock", Body::None)?;
             let half_ns = (monotonic_ns() - before) / 2;
             if best.is_none_or(|best| half_ns < best.uncertainty_ns) {
                 let offset_ns = (wall_before + half_ns) as i64 - clock.unix_ns as i64;
@@ -181,14 +182,14 @@ impl Coordinator {
         Ok(best.expect("there was at least one round trip"))
     }
 
-    fn ask_for<T: serde::de::DeserializeOwned>(
+    fn fetch<T: serde::de::DeserializeOwned>(
         &self,
         what: &'static str,
         method: Method,
         path: &str,
         body: Body,
     ) -> Result<T, Error> {
-        let bytes = self.ask(what, method, path, body)?;
+        let bytes = self.send_with_retries(what, method, path, body)?;
         serde_json::from_slice(&bytes).map_err(|error| Error::Refused {
             what,
             url: format!("{}{path}", self.url),
@@ -198,12 +199,12 @@ impl Coordinator {
     }
 
     /// Sends a request until there is a response. A time-out, a lost connection or a server error is tried again.
-    fn ask(&self, what: &'static str, method: Method, path: &str, body: Body) -> Result<Vec<u8>, Error> {
+    fn send_with_retries(&self, what: &'static str, method: Method, path: &str, body: Body) -> Result<Vec<u8>, Error> {
         let url = format!("{}{path}", self.url);
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.retry_timeout;
         let mut pause = FIRST_PAUSE;
         loop {
-            let error = match self.ask_once(what, method.clone(), &url, &body) {
+            let error = match self.send_once(what, method.clone(), &url, &body) {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) if !is_transient(&error) || Instant::now() + pause > deadline => return Err(error),
                 Err(error) => error,
@@ -214,7 +215,7 @@ impl Coordinator {
         }
     }
 
-    fn ask_once(&self, what: &'static str, method: Method, url: &str, body: &Body) -> Result<Vec<u8>, Error> {
+    fn send_once(&self, what: &'static str, method: Method, url: &str, body: &Body) -> Result<Vec<u8>, Error> {
         let failed = |source| Error::Coordinator { what, url: url.to_owned(), source };
         let request = self.client.request(method, url);
         let mut request = match body {

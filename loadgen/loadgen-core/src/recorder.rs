@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, marker::PhantomData};
 
-use bench_format::{histogram::Recorder as Values, result::Interval};
+use bench_format::{Name, histogram::Recorder as Values, result::Interval};
 
 /// Length of an interval, in nanoseconds.
 pub const INTERVAL_NS: u64 = 1_000_000_000;
@@ -163,7 +163,7 @@ impl<M: Metrics> Recorded<M> {
     }
 
     /// Encodes the histograms by name, without empty ones.
-    pub fn histograms(&self) -> BTreeMap<String, bench_format::histogram::Histogram> {
+    pub fn histograms(&self) -> BTreeMap<Name, bench_format::histogram::Histogram> {
         encode::<M>(&self.whole)
     }
 
@@ -190,12 +190,12 @@ fn dense(sparse: &Sparse) -> Values {
     values
 }
 
-fn encode<M: Metrics>(values: &[Values]) -> BTreeMap<String, bench_format::histogram::Histogram> {
+fn encode<M: Metrics>(values: &[Values]) -> BTreeMap<Name, bench_format::histogram::Histogram> {
     M::NAMES
         .iter()
         .zip(values)
         .filter(|(_, values)| values.count() + values.overflow() > 0)
-        .map(|(name, values)| ((*name).to_owned(), values.encode()))
+        .map(|(name, values)| (Name::from_static(name), values.encode()))
         .collect()
 }
 

@@ -16,7 +16,7 @@ use bench_format::{
     trial::Assignment,
 };
 
-pub use self::gate::{AtOnce, Edge, Gate};
+pub use self::gate::{ImmediateGate, Edge, Gate};
 use self::threads::Threads;
 pub use crate::phases::StartAt;
 use crate::{

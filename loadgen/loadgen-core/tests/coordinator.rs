@@ -22,11 +22,11 @@ use loadgen_core::{
     coordinator::{Coordinator, CoordinatorGate},
     trial::run,
 };
-use service::{Client, Manner, Service, assignment};
+use service::{Client, Behaviour, Service, assignment};
 use tokio::runtime::Runtime;
 
 /// How far the coordinator's clock is ahead of this machine's, in nanoseconds.
-const AHEAD_NS: u64 = 3_600_000_000_000;
+const CLOCK_AHEAD_NS: u64 = 3_600_000_000_000;
 
 #[derive(Default)]
 struct Observed {
@@ -42,71 +42,71 @@ struct Observed {
     ready: Vec<Ready>,
     results: Vec<WorkerResult>,
     /// Number of clients that have sent a Close frame by now.
-    goodbyes: Option<Box<dyn Fn() -> usize + Send>>,
+    close_count: Option<Box<dyn Fn() -> usize + Send>>,
     /// That number each time a worker reported the end of its load.
-    goodbyes_at_window_over: Vec<usize>,
+    closes_at_window_over: Vec<usize>,
 }
 
 type Shared = Arc<Mutex<Observed>>;
 
 fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64 + AHEAD_NS
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64 + CLOCK_AHEAD_NS
 }
 
 async fn register(
-    State(seen): State<Shared>,
+    State(observed): State<Shared>,
     headers: HeaderMap,
     Json(registration): Json<Registration>,
 ) -> StatusCode {
-    let mut seen = seen.lock().unwrap();
-    let shown = headers.get("authorization").map(|value| value.to_str().unwrap());
-    if shown != seen.token {
+    let mut observed = observed.lock().unwrap();
+    let presented = headers.get("authorization").map(|value| value.to_str().unwrap());
+    if presented != observed.token {
         return StatusCode::UNAUTHORIZED;
     }
-    if seen.unavailable > 0 {
-        seen.unavailable -= 1;
+    if observed.unavailable > 0 {
+        observed.unavailable -= 1;
         return StatusCode::SERVICE_UNAVAILABLE;
     }
-    seen.registrations.push(registration);
+    observed.registrations.push(registration);
     StatusCode::NO_CONTENT
 }
 
-async fn next(State(seen): State<Shared>, Path(worker): Path<u32>) -> Json<Next> {
-    let mut seen = seen.lock().unwrap();
+async fn next(State(observed): State<Shared>, Path(worker): Path<u32>) -> Json<Next> {
+    let mut observed = observed.lock().unwrap();
     assert_eq!(worker, 3);
-    if seen.waits > 0 {
-        seen.waits -= 1;
+    if observed.waits > 0 {
+        observed.waits -= 1;
         return Json(Next::Wait);
     }
-    match seen.results.is_empty() {
-        true => Json(Next::Trial(assignment(&seen.service, 2))),
+    match observed.results.is_empty() {
+        true => Json(Next::Trial(assignment(&observed.service, 2))),
         false => Json(Next::Finished),
     }
 }
 
-async fn ready(State(seen): State<Shared>, Json(ready): Json<Ready>) -> Json<Release> {
-    let mut seen = seen.lock().unwrap();
-    seen.ready.push(ready);
-    if seen.abandon {
+async fn ready(State(observed): State<Shared>, Json(ready): Json<Ready>) -> Json<Release> {
+    let mut observed = observed.lock().unwrap();
+    observed.ready.push(ready);
+    if observed.abandon {
         return Json(Release::Abandoned { reason: "a worker is missing".into() });
     }
-    match seen.ready.len() {
+    match observed.ready.len() {
         1 => Json(Release::Wait),
         _ => Json(Release::Start { start_at_unix_ns: now_ns() + 100_000_000 }),
     }
 }
 
-async fn window_over(State(seen): State<Shared>, Json(over): Json<WindowOver>) -> Json<DrainRelease> {
-    let mut seen = seen.lock().unwrap();
+async fn window_over(State(observed): State<Shared>, Json(over): Json<WindowOver>) -> Json<DrainRelease> {
+    let mut observed = observed.lock().unwrap();
     assert_eq!((over.run.as_str(), over.attempt), ("test", 1));
-    let goodbyes = seen.goodbyes.as_ref().map_or(0, |count| count());
-    seen.goodbyes_at_window_over.push(goodbyes);
-    let is_first = seen.goodbyes_at_window_over.len() == 1;
+    let close_count = observed.close_count.as_ref().map_or(0, |count| count());
+    observed.closes_at_window_over.push(close_count);
+    let is_first = observed.closes_at_window_over.len() == 1;
     Json(if is_first { DrainRelease::Wait } else { DrainRelease::Drain })
 }
 
-async fn result(State(seen): State<Shared>, Json(result): Json<WorkerResult>) -> StatusCode {
-    seen.lock().unwrap().results.push(result);
+async fn result(State(observed): State<Shared>, Json(result): Json<WorkerResult>) -> StatusCode {
+    observed.lock().unwrap().results.push(result);
     StatusCode::NO_CONTENT
 }
 
@@ -114,9 +114,9 @@ async fn clock() -> Json<Clock> {
     Json(Clock { unix_ns: now_ns() })
 }
 
-fn start(seen: Observed) -> (String, Shared, Runtime) {
+fn start(observed: Observed) -> (String, Shared, Runtime) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let seen = Arc::new(Mutex::new(seen));
+    let observed = Arc::new(Mutex::new(observed));
     let app = Router::new()
         .route("/v1/workers", post(register))
         .route("/v1/workers/{worker}/next", get(next))
@@ -124,11 +124,11 @@ fn start(seen: Observed) -> (String, Shared, Runtime) {
         .route("/v1/workers/{worker}/window-over", post(window_over))
         .route("/v1/workers/{worker}/result", put(result))
         .route("/v1/clock", get(clock))
-        .with_state(Arc::clone(&seen));
+        .with_state(Arc::clone(&observed));
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     runtime.spawn(async move { axum::serve(listener, app).await.unwrap() });
-    (url, seen, runtime)
+    (url, observed, runtime)
 }
 
 fn registration() -> Registration {
@@ -143,8 +143,8 @@ fn registration() -> Registration {
 
 #[test]
 fn a_run_leads_from_registration_to_result() {
-    let service = Service::start(Manner::Polite);
-    let (url, seen, _runtime) = start(Observed { waits: 2, service: service.address.clone(), ..Observed::default() });
+    let service = Service::start(Behaviour::Correct);
+    let (url, observed, _runtime) = start(Observed { waits: 2, service: service.address.clone(), ..Observed::default() });
     let coordinator = Coordinator::new(&url, 3).unwrap();
     coordinator.register(&registration()).unwrap();
     while let Some(assignment) = coordinator.next().unwrap() {
@@ -154,48 +154,48 @@ fn a_run_leads_from_registration_to_result() {
         let result = run(client, &assignment, pattern, Witness::Reply, "test", &mut gate).unwrap();
         coordinator.upload(&result).unwrap();
     }
-    let seen = seen.lock().unwrap();
-    assert_eq!((seen.registrations.len(), seen.results.len()), (1, 1));
-    assert_eq!(seen.ready.iter().map(|ready| ready.open).collect::<Vec<_>>(), [2, 2], "asked again after a wait");
+    let observed = observed.lock().unwrap();
+    assert_eq!((observed.registrations.len(), observed.results.len()), (1, 1));
+    assert_eq!(observed.ready.iter().map(|ready| ready.open).collect::<Vec<_>>(), [2, 2], "asked again after a wait");
     // The load starts by the coordinator's clock, although this machine's is an hour behind.
-    let evidence = &seen.results[0].evidence;
+    let evidence = &observed.results[0].evidence;
     assert!(evidence.start_skew_ns.abs() < 1_000_000_000, "{}", evidence.start_skew_ns);
-    assert!((evidence.clock_offset_ns + AHEAD_NS as i64).abs() < 1_000_000_000, "{}", evidence.clock_offset_ns);
+    assert!((evidence.clock_offset_ns + CLOCK_AHEAD_NS as i64).abs() < 1_000_000_000, "{}", evidence.clock_offset_ns);
 }
 
 #[test]
 fn a_load_that_ends_early_keeps_its_connections_until_the_service_was_read() {
-    let service = Service::start(Manner::Polite);
+    let service = Service::start(Behaviour::Correct);
     for pattern in [Pattern::Storm { rate_per_second: None }, Pattern::PingPong { per_connection: Some(1) }] {
-        let (before, goodbyes) = (service.goodbyes()(), service.goodbyes());
-        let (url, seen, _runtime) = start(Observed { goodbyes: Some(Box::new(goodbyes)), ..Observed::default() });
+        let (before, close_count) = (service.close_count()(), service.close_count());
+        let (url, observed, _runtime) = start(Observed { close_count: Some(Box::new(close_count)), ..Observed::default() });
         let coordinator = Coordinator::new(&url, 3).unwrap();
         let assignment = assignment(&service.address, 2);
         let mut gate = CoordinatorGate::new(&coordinator, &assignment);
         run(Client { replies: true }, &assignment, pattern, Witness::Reply, "test", &mut gate).unwrap();
-        assert_eq!(seen.lock().unwrap().goodbyes_at_window_over, [before; 2], "asked again after a wait");
-        assert_eq!(service.goodbyes()(), before + 2);
+        assert_eq!(observed.lock().unwrap().closes_at_window_over, [before; 2], "asked again after a wait");
+        assert_eq!(service.close_count()(), before + 2);
     }
 }
 
 #[test]
-fn a_coordinator_that_is_away_is_asked_again() {
-    let (url, seen, _runtime) = start(Observed { unavailable: 2, ..Observed::default() });
+fn an_unavailable_coordinator_is_retried() {
+    let (url, observed, _runtime) = start(Observed { unavailable: 2, ..Observed::default() });
     Coordinator::new(&url, 3).unwrap().register(&registration()).unwrap();
-    assert_eq!(seen.lock().unwrap().registrations.len(), 1);
+    assert_eq!(observed.lock().unwrap().registrations.len(), 1);
 }
 
 #[test]
-fn patience_ends() {
-    let (url, _seen, _runtime) = start(Observed { unavailable: u32::MAX, ..Observed::default() });
-    let coordinator = Coordinator::new(&url, 3).unwrap().with_patience(Duration::from_millis(120));
+fn a_coordinator_that_stays_unavailable_is_an_error() {
+    let (url, _observed, _runtime) = start(Observed { unavailable: u32::MAX, ..Observed::default() });
+    let coordinator = Coordinator::new(&url, 3).unwrap().with_retry_timeout(Duration::from_millis(120));
     let error = coordinator.register(&registration()).unwrap_err();
     assert!(matches!(error, Error::Refused { status: 503, .. }), "{error}");
 }
 
 #[test]
-fn a_request_that_makes_no_sense_is_not_repeated() {
-    let (url, _seen, _runtime) = start(Observed::default());
+fn a_request_for_an_unknown_path_is_not_repeated() {
+    let (url, _observed, _runtime) = start(Observed::default());
     let coordinator = Coordinator::new(&format!("{url}/elsewhere"), 3).unwrap();
     let error = coordinator.next().unwrap_err();
     assert!(matches!(error, Error::Refused { status: 404, .. }), "{error}");
@@ -203,16 +203,16 @@ fn a_request_that_makes_no_sense_is_not_repeated() {
 
 #[test]
 fn the_clocks_offset_is_within_its_own_uncertainty() {
-    let (url, _seen, _runtime) = start(Observed::default());
+    let (url, _observed, _runtime) = start(Observed::default());
     let clock = Coordinator::new(&url, 3).unwrap().clock_offset().unwrap();
-    let wrong_by = (clock.offset_ns + AHEAD_NS as i64).unsigned_abs();
-    assert!(wrong_by <= clock.uncertainty_ns, "{wrong_by} ns off, {} ns allowed", clock.uncertainty_ns);
+    let error_ns = (clock.offset_ns + CLOCK_AHEAD_NS as i64).unsigned_abs();
+    assert!(error_ns <= clock.uncertainty_ns, "{error_ns} ns off, {} ns allowed", clock.uncertainty_ns);
 }
 
 #[test]
-fn an_abandoned_trial_lets_the_connections_go() {
-    let service = Service::start(Manner::Polite);
-    let (url, _seen, _runtime) = start(Observed { abandon: true, ..Observed::default() });
+fn an_abandoned_trial_closes_its_connections() {
+    let service = Service::start(Behaviour::Correct);
+    let (url, _observed, _runtime) = start(Observed { abandon: true, ..Observed::default() });
     let coordinator = Coordinator::new(&url, 3).unwrap();
     let assignment = assignment(&service.address, 2);
     let mut gate = CoordinatorGate::new(&coordinator, &assignment);
@@ -222,11 +222,11 @@ fn an_abandoned_trial_lets_the_connections_go() {
 }
 
 #[test]
-fn the_token_is_shown_and_a_refusal_is_not_asked_again() {
-    let (url, seen, _runtime) = start(Observed { token: Some("Bearer s3cret"), ..Observed::default() });
+fn the_token_is_sent_and_a_refusal_is_not_retried() {
+    let (url, observed, _runtime) = start(Observed { token: Some("Bearer s3cret"), ..Observed::default() });
     let coordinator = |token: Option<&str>| Coordinator::new(&url, 3).unwrap().with_token(token.map(Into::into));
     let refused = coordinator(None).register(&registration()).unwrap_err();
     assert!(matches!(refused, Error::Refused { status: 401, .. }), "{refused}");
     coordinator(Some("s3cret")).register(&registration()).unwrap();
-    assert_eq!(seen.lock().unwrap().registrations.len(), 1);
+    assert_eq!(observed.lock().unwrap().registrations.len(), 1);
 }

@@ -12,11 +12,11 @@ use bench_format::{
 };
 use loadgen_core::{
     Error, Pattern,
-    trial::{AtOnce, run},
+    trial::{ImmediateGate, run},
 };
-use service::{Client, Manner, Service, assignment};
+use service::{Client, Behaviour, Service, assignment};
 
-const PINGS: Pattern = Pattern::PingPong { per_connection: Some(5) };
+const PING_PONG: Pattern = Pattern::PingPong { per_connection: Some(5) };
 
 fn trial(assignment: &Assignment, pattern: Pattern) -> WorkerResult {
     attempt(assignment, pattern).unwrap()
@@ -25,7 +25,7 @@ fn trial(assignment: &Assignment, pattern: Pattern) -> WorkerResult {
 fn attempt(assignment: &Assignment, pattern: Pattern) -> Result<WorkerResult, Error> {
     let replies = !matches!(pattern, Pattern::Flood | Pattern::Storm { .. });
     let witness = if replies { Witness::Reply } else { Witness::Application };
-    run(Client { replies }, assignment, pattern, witness, "test", &mut AtOnce)
+    run(Client { replies }, assignment, pattern, witness, "test", &mut ImmediateGate)
 }
 
 fn open_loop(rate_per_second: f64) -> Pattern {
@@ -40,17 +40,17 @@ fn values(result: &WorkerResult, name: &str) -> Recorder {
 fn assert_books_agree(result: &WorkerResult, service: &Service) {
     let books = service.books();
     assert_eq!(result.books.len(), books.len());
-    for mine in &result.books {
-        let theirs = &books[&mine.id];
-        assert_eq!((mine.sent, mine.unnumbered), (theirs.numbered, theirs.unnumbered), "{}", mine.id);
-        assert_eq!(mine.sequence_sum, theirs.sum, "{}", mine.id);
-        assert!(theirs.in_order && theirs.closed_by_client, "{}", mine.id);
+    for worker_book in &result.books {
+        let service_book = &books[&worker_book.id];
+        assert_eq!((worker_book.sent, worker_book.unnumbered), (service_book.numbered, service_book.unnumbered), "{}", worker_book.id);
+        assert_eq!(worker_book.sequence_sum, service_book.sum, "{}", worker_book.id);
+        assert!(service_book.in_order && service_book.closed_by_client, "{}", worker_book.id);
     }
 }
 
 #[test]
 fn a_flood_is_accounted_for_to_the_last_message() {
-    let service = Service::start(Manner::Silent);
+    let service = Service::start(Behaviour::Silent);
     let mut assignment = assignment(&service.address, 7);
     assignment.message.coalesce = 16;
     let result = trial(&assignment, Pattern::Flood);
@@ -62,9 +62,9 @@ fn a_flood_is_accounted_for_to_the_last_message() {
 }
 
 #[test]
-fn a_reader_that_comes_late_gets_every_message_whole() {
+fn a_late_reader_receives_every_message_complete() {
     // Sockets fill up in the middle of a message, and the rest is written during the drain.
-    let service = Service::start(Manner::LateReader(Duration::from_millis(600)));
+    let service = Service::start(Behaviour::LateReader(Duration::from_millis(600)));
     let mut assignment = assignment(&service.address, 3);
     assignment.message.coalesce = 64;
     let result = trial(&assignment, Pattern::Flood);
@@ -73,11 +73,11 @@ fn a_reader_that_comes_late_gets_every_message_whole() {
 }
 
 #[test]
-fn each_connection_plays_its_pings_and_the_window_ends_with_the_last() {
-    let service = Service::start(Manner::Polite);
+fn each_connection_sends_its_pings_and_the_window_ends_with_the_last() {
+    let service = Service::start(Behaviour::Correct);
     let mut assignment = assignment(&service.address, 10);
     (assignment.warmup_ns, assignment.window_ns) = (0, 60_000_000_000);
-    let result = trial(&assignment, PINGS);
+    let result = trial(&assignment, PING_PONG);
     assert_eq!((result.window.due, result.window.replies, result.messages.delivered), (50, 50, 50));
     assert_eq!(values(&result, "response_ns").count(), 50);
     assert!(result.window.duration_ns < 10_000_000_000);
@@ -87,7 +87,7 @@ fn each_connection_plays_its_pings_and_the_window_ends_with_the_last() {
 
 #[test]
 fn an_open_loop_sends_exactly_its_schedule() {
-    let service = Service::start(Manner::Polite);
+    let service = Service::start(Behaviour::Correct);
     let mut assignment = assignment(&service.address, 4);
     (assignment.warmup_ns, assignment.window_ns) = (100_000_000, 500_000_000);
     let result = trial(&assignment, open_loop(1000.0));
@@ -101,8 +101,8 @@ fn an_open_loop_sends_exactly_its_schedule() {
 }
 
 #[test]
-fn a_schedule_beyond_the_generator_ends_with_the_drain_and_what_was_not_sent_is_counted() {
-    let service = Service::start(Manner::Polite);
+fn messages_that_the_generator_has_no_time_to_send_are_counted_as_unsent() {
+    let service = Service::start(Behaviour::Correct);
     let mut assignment = assignment(&service.address, 2);
     (assignment.warmup_ns, assignment.window_ns, assignment.drain_ns) = (0, 200_000_000, 100_000_000);
     // More than any machine sends one by one: a fifth of these messages are due.
@@ -113,8 +113,8 @@ fn a_schedule_beyond_the_generator_ends_with_the_drain_and_what_was_not_sent_is_
 }
 
 #[test]
-fn a_freeze_of_the_service_shows_in_what_was_due_during_it() {
-    let freeze = Manner::Frozen(Duration::from_millis(200), Duration::from_millis(600));
+fn a_freeze_of_the_service_shows_in_messages_that_were_due_during_it() {
+    let freeze = Behaviour::Frozen(Duration::from_millis(200), Duration::from_millis(600));
     let service = Service::start(freeze);
     let mut assignment = assignment(&service.address, 1);
     (assignment.warmup_ns, assignment.window_ns) = (0, 1_000_000_000);
@@ -137,43 +137,43 @@ fn a_freeze_of_the_service_shows_in_what_was_due_during_it() {
 
 #[test]
 fn unanswered_messages_are_lost() {
-    let service = Service::start(Manner::Silent);
+    let service = Service::start(Behaviour::Silent);
     let mut assignment = assignment(&service.address, 2);
     assignment.drain_ns = 200_000_000;
-    let result = trial(&assignment, PINGS);
+    let result = trial(&assignment, PING_PONG);
     assert_eq!((result.messages.sent, result.messages.lost, result.messages.delivered), (2, 2, 0));
 }
 
 #[test]
-fn a_repeated_answer_counts_once() {
-    let service = Service::start(Manner::Twice);
+fn a_repeated_reply_counts_once() {
+    let service = Service::start(Behaviour::Twice);
     let result = trial(&assignment(&service.address, 1), open_loop(100.0));
     assert_eq!(result.messages.delivered, result.messages.due);
     assert_eq!(result.messages.duplicates, result.messages.due);
 }
 
 #[test]
-fn a_wrong_answer_is_an_outcome_of_its_own() {
-    let service = Service::start(Manner::Wrong);
+fn a_wrong_reply_is_an_outcome_of_its_own() {
+    let service = Service::start(Behaviour::Wrong);
     let mut assignment = assignment(&service.address, 1);
     assignment.warmup_ns = 0;
-    let result = trial(&assignment, PINGS);
+    let result = trial(&assignment, PING_PONG);
     assert_eq!((result.messages.wrong, result.messages.delivered, result.messages.lost), (5, 0, 0));
 }
 
 #[test]
-fn an_answer_in_fragments_with_a_ping_between_is_one_answer() {
-    let service = Service::start(Manner::Fragments);
+fn a_fragmented_reply_with_a_ping_in_between_is_one_reply() {
+    let service = Service::start(Behaviour::Fragments);
     let mut assignment = assignment(&service.address, 1);
     assignment.warmup_ns = 0;
-    let result = trial(&assignment, PINGS);
+    let result = trial(&assignment, PING_PONG);
     assert_eq!((result.messages.delivered, result.messages.wrong), (5, 0));
     assert_eq!(service.books()[&result.books[0].id].pongs, 5);
 }
 
 #[test]
 fn a_connection_that_the_service_closes_is_counted_with_its_code() {
-    let service = Service::start(Manner::CloseAfter(3));
+    let service = Service::start(Behaviour::CloseAfter(3));
     let result = trial(&assignment(&service.address, 2), open_loop(100.0));
     assert_eq!(result.connections.closed_early["close_4300"], 2);
     let messages = &result.messages;
@@ -183,7 +183,7 @@ fn a_connection_that_the_service_closes_is_counted_with_its_code() {
 
 #[test]
 fn a_storm_measures_each_handshake() {
-    let service = Service::start(Manner::Polite);
+    let service = Service::start(Behaviour::Correct);
     let mut assignment = assignment(&service.address, 40);
     assignment.window_ns = 20_000_000_000;
     let result = trial(&assignment, Pattern::Storm { rate_per_second: None });
@@ -195,7 +195,7 @@ fn a_storm_measures_each_handshake() {
 
 #[test]
 fn a_storm_at_a_rate_takes_connections_divided_by_rate() {
-    let service = Service::start(Manner::Polite);
+    let service = Service::start(Behaviour::Correct);
     let mut assignment = assignment(&service.address, 20);
     (assignment.warmup_ns, assignment.window_ns) = (0, 20_000_000_000);
     let result = trial(&assignment, Pattern::Storm { rate_per_second: Some(50.0) });
@@ -205,7 +205,7 @@ fn a_storm_at_a_rate_takes_connections_divided_by_rate() {
 
 #[test]
 fn a_refusal_is_counted_with_its_status() {
-    let service = Service::start(Manner::Refuse);
+    let service = Service::start(Behaviour::Refuse);
     let result = trial(&assignment(&service.address, 3), Pattern::Storm { rate_per_second: None });
     assert_eq!(result.connections.failed["http_403"], 3);
     assert_eq!((result.connections.open, result.books.len()), (0, 0));
@@ -213,23 +213,23 @@ fn a_refusal_is_counted_with_its_status() {
 
 #[test]
 fn a_denial_after_the_upgrade_is_counted_under_the_services_reason() {
-    let service = Service::start(Manner::Deny);
+    let service = Service::start(Behaviour::Deny);
     let result = trial(&assignment(&service.address, 2), Pattern::Storm { rate_per_second: None });
     assert_eq!(result.connections.failed["bad_token"], 2);
 }
 
 #[test]
-fn without_a_single_connection_there_is_no_trial() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = nobody.local_addr().unwrap().to_string();
-    drop(nobody);
+fn a_trial_without_an_open_connection_fails() {
+    let closed_listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = closed_listener.local_addr().unwrap().to_string();
+    drop(closed_listener);
     let error = attempt(&assignment(&address, 2), Pattern::Flood).unwrap_err().to_string();
     assert!(error.contains("none of 2 connections") && error.contains("2 x refused"), "{error}");
 }
 
 #[test]
-fn a_worker_brings_evidence_of_itself() {
-    let service = Service::start(Manner::Polite);
+fn a_worker_reports_evidence_of_itself() {
+    let service = Service::start(Behaviour::Correct);
     let result = trial(&assignment(&service.address, 1), open_loop(100.0));
     let evidence = &result.evidence;
     assert!(evidence.cpu_limit >= 0.01 && evidence.cpu_seconds > 0.0 && evidence.rss_bytes > 0);

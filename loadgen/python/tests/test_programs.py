@@ -107,10 +107,25 @@ def test_a_service_that_hides_a_drop_is_caught(flaw: str, flawed: Callable[[str]
     assert one["result"]["validity"]["reasons"][0]["kind"] == "unaccounted"
 
 
-def test_mistakes_name_where_to_look(wse: Callable[[str], list[str]], bench: RunBench) -> None:
-    refused = bench("single_client", *wse("batch"), "--secret", "another-secret-of-at-least-32-bytes")
+@pytest.mark.parametrize(("flag", "variable"), [("--secret", "WSE_BENCH_SECRET"), ("--token", "WSE_BENCH_TOKEN")])
+def test_a_secret_on_the_command_line_is_refused_with_the_variable_to_set(
+    flag: str, variable: str, bench: RunBench
+) -> None:
+    for words in ([flag, "s3cret"], [f"{flag}=s3cret"], [flag]):
+        refused = bench("single_client", *words)
+        assert (refused.returncode, f"set {variable} instead" in refused.stderr) == (2, True)
+        assert "s3cret" not in refused.stderr
+
+
+def test_mistakes_name_where_to_look(
+    wse: Callable[[str], list[str]], bench: RunBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = wse("batch")
+    monkeypatch.setenv("WSE_BENCH_SECRET", "another-secret-of-at-least-32-bytes")
+    refused = bench("single_client", *found)
     assert refused.returncode == 1
-    assert "lets nobody in: closed 4401; is it started, and is --secret or --token its own?" in refused.stderr
+    hint = "lets nobody in: closed 4401; is it started, and is WSE_BENCH_SECRET or WSE_BENCH_TOKEN its own?"
+    assert hint in refused.stderr
     absent = bench("multiprocess", "--port", "1")
     assert (absent.returncode, "lets nobody in: econnrefused" in absent.stderr) == (1, True)
     misspelt = bench("brutal", "--tests", "fanout")

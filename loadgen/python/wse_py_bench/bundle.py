@@ -107,7 +107,7 @@ class Bundle:
 
 
 def command(options: Options, *more: str) -> str:
-    """The command line without secrets, extended by `more`."""
+    """The command line, extended by `more`."""
     program = f"loadgen/python/bench_{options.profile.replace('-', '_')}.py"
     return " ".join([".venv/bin/python", program, *options.words, *more])
 

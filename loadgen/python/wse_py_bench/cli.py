@@ -13,6 +13,9 @@ from .trial import WORKLOADS
 
 # The published benchmarks expect the metrics port 1000 above the service's port.
 METRICS_OFFSET = 1000
+# The variables that hold the secret which signs the token, and a token. Flags would show them in the process list.
+SECRET = "WSE_BENCH_SECRET"
+TOKEN = "WSE_BENCH_TOKEN"
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Options:
     cpus: frozenset[int]
     results: Path | None
     json: bool
-    # The arguments after the program's name, without secrets.
+    # The arguments after the program's name. They hold no secrets.
     words: tuple[str, ...]
 
 
@@ -56,12 +59,12 @@ def parse(profile: str, description: str, words: Sequence[str]) -> Options:
     found = parser.parse_args(words)
     given = vars(found)
     tiers = (found.connections,) if given.get("connections") else given.get("tiers", ())
-    secret = found.secret or os.environ.get("WSE_BENCH_SECRET") or BENCH_SECRET
+    secret = os.environ.get(SECRET) or BENCH_SECRET
     return Options(
         profile=profile,
         host=found.host,
         port=found.port,
-        token=found.token or sign(secret, int(time.time())),
+        token=os.environ.get(TOKEN) or sign(secret, int(time.time())),
         stats_url=found.stats_url or f"http://{found.host}:{found.port + METRICS_OFFSET}",
         service=found.service,
         tests=found.tests,
@@ -76,19 +79,28 @@ def parse(profile: str, description: str, words: Sequence[str]) -> Options:
         cpus=found.cpus,
         results=found.results,
         json=found.output == "json",
-        words=_without_secrets(words),
+        words=tuple(words),
     )
+
+
+class _Refused(argparse.Action):
+    """A flag that would show a secret in the process list; `const` is the variable that takes its place."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object, option_string: str | None = None) -> None:
+        parser.error(f"{option_string} shows its value to all users of the machine (ps); set {self.const} instead")
 
 
 def _common(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description=description, epilog="Exit code: 0 when every test did what it says, 1 when not, 2 for bad usage."
+        description=description,
+        epilog=f"{SECRET} is the secret that signs the token, {TOKEN} a token that is signed already. "
+        "Exit code: 0 when every test did what it says, 1 when not, 2 for bad usage.",
     )
     port = int(os.environ.get("WSE_RUST_PORT", "5006"))
     parser.add_argument("--host", default="127.0.0.1", help="host of the service")
     parser.add_argument("--port", type=_whole, default=port, help="its port; default: WSE_RUST_PORT, else 5006")
-    parser.add_argument("--token", help="a token; default: one is signed with the secret")
-    parser.add_argument("--secret", help="secret that signs the token; better given as WSE_BENCH_SECRET")
+    for flag, variable in (("--secret", SECRET), ("--token", TOKEN)):
+        parser.add_argument(flag, action=_Refused, const=variable, nargs="?", help=argparse.SUPPRESS)
     parser.add_argument("--stats-url", help="the service's metrics port; default: the port + 1000")
     parser.add_argument("--service", help="what results call the service; default: what it calls itself")
     parser.add_argument("--tests", type=_tests, default=tuple(WORKLOADS), help=f"some of: {', '.join(WORKLOADS)}")
@@ -157,16 +169,3 @@ def _cpus(text: str) -> frozenset[int]:
         may = ",".join(map(str, sorted(allowed)))
         raise argparse.ArgumentTypeError(f"{text!r} is no list of CPUs on which this process may run: {may}")
     return found
-
-
-def _without_secrets(words: Sequence[str]) -> tuple[str, ...]:
-    kept: list[str] = []
-    skip = False
-    for word in words:
-        if skip:
-            skip = False
-        elif word in ("--secret", "--token"):
-            skip = True
-        elif not word.startswith(("--secret=", "--token=")):
-            kept.append(word)
-    return tuple(kept)

@@ -29,7 +29,7 @@ def main(profile: str, description: str, words: Sequence[str]) -> int:
         return 1
     except ConnectError as error:
         where = f"{options.host}:{options.port}"
-        hint = "is it started, and is --secret or --token its own?"
+        hint = "is it started, and is WSE_BENCH_SECRET or WSE_BENCH_TOKEN its own?"
         print(f"error: the service at {where} lets nobody in: {error}; {hint}", file=sys.stderr)
         return 1
     bench = _equip(options, judge)

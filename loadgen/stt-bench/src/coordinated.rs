@@ -31,16 +31,16 @@ pub fn work(url: &str, worker: u32, token: Option<String>, settings: Settings) -
         workloads: [(WORKLOAD.to_owned(), terms())].into(),
     };
     let mut generator = Worker::new(settings);
-    coordinator::work(&coordinator, &registration, |assignment, gate| carry_out(&mut generator, assignment, gate))?;
+    coordinator::work(&coordinator, &registration, |assignment, gate| run_assignment(&mut generator, assignment, gate))?;
     generator.close()?;
     Ok(())
 }
 
-fn carry_out(
+fn run_assignment(
     generator: &mut Worker,
     assignment: &Assignment,
     gate: &mut dyn Gate,
-) -> anyhow::Result<coordinator::Done> {
+) -> anyhow::Result<coordinator::WorkerOutput> {
     if !assignment.samples {
         return Ok(generator.run(assignment, gate, || None)?.result.into());
     }
@@ -48,7 +48,7 @@ fn carry_out(
     let mut result = generator.run(assignment, gate, || Some(writer.feed()))?.result;
     let written = writer.finish();
     count_lost(&mut result.failures, &written);
-    Ok(coordinator::Done { result, samples: written.to })
+    Ok(coordinator::WorkerOutput { result, samples: written.to })
 }
 
 /// Puts the number of rows that are missing from the samples into the result. They are the generator's failure and not

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bench_format::{
+    Name,
     plan::{Load, Message, Thresholds},
     trial::TrialId,
     trial_file::BookKeeping,
@@ -140,9 +141,9 @@ fn trial_plan(cli: &Cli, address: &str, sessions: u32) -> TrialPlan {
     TrialPlan {
         run: RUN.into(),
         trial: TrialId {
-            service: cli.service_name.clone().unwrap_or_else(|| address.to_owned()),
-            workload: WORKLOAD.into(),
-            variant: RUN.into(),
+            service: Name::from_static("service"),
+            workload: Name::from_static(WORKLOAD),
+            variant: Name::from_static(RUN),
             tier: sessions,
             process: 1,
             repeat: cli.repeat,

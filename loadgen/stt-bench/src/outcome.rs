@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bench_format::{
-    SCHEMA,
+    Name, SCHEMA,
     environment::Environment,
     histogram::{Histogram, Recorder},
     result::{ConnectionCounts, MessageCounts, WindowCounts, Witness, WorkerEvidence, WorkerResult},
@@ -43,7 +43,7 @@ pub(crate) fn result(
 ) -> WorkerResult {
     let ThreadResult { tally, attempts, phases, recorded, handshakes, failures, books, .. } = done;
     let mut histograms = recorded.histograms();
-    histograms.extend(named("handshake_ns", &handshakes));
+    histograms.extend(named(Name::from_static("handshake_ns"), &handshakes));
     WorkerResult {
         schema: SCHEMA,
         run: assignment.run.clone(),
@@ -92,9 +92,9 @@ pub(crate) fn result(
     }
 }
 
-fn named(name: &str, values: &Recorder) -> BTreeMap<String, Histogram> {
+fn named(name: Name, values: &Recorder) -> BTreeMap<Name, Histogram> {
     if values.count() + values.overflow() == 0 {
         return BTreeMap::new();
     }
-    BTreeMap::from([(name.to_owned(), values.encode())])
+    BTreeMap::from([(name, values.encode())])
 }

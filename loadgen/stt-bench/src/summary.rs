@@ -294,7 +294,7 @@ mod tests {
         for name in ["newest_ns", "oldest_ns"] {
             let mut recorder = Recorder::new();
             recorder.record_n(1_000_000, 20);
-            files.uploads[0].histograms.insert(name.into(), recorder.encode());
+            files.uploads[0].histograms.insert(bench_format::Name::from_static(name), recorder.encode());
         }
         change(&mut files);
         let asked = Request {

@@ -10,7 +10,7 @@ use bench_format::{
     trial::Assignment,
 };
 use gateway::{Flaw, Gateway};
-use loadgen_core::{Error, trial::AtOnce};
+use loadgen_core::{Error, trial::ImmediateGate};
 use stt_bench::trial::{Settings, Worker};
 
 const SESSIONS: u32 = 4;
@@ -26,7 +26,7 @@ fn assignment(gateway: &Gateway) -> Assignment {
 }
 
 fn run(worker: &mut Worker, assignment: &Assignment) -> WorkerResult {
-    let result = worker.run(assignment, &mut AtOnce, || None).unwrap().result;
+    let result = worker.run(assignment, &mut ImmediateGate, || None).unwrap().result;
     let frames = &result.messages;
     let dropped: u64 = frames.dropped.values().sum();
     let outcomes = frames.delivered + frames.late + frames.wrong + dropped + frames.lost + frames.unsent;
@@ -137,7 +137,7 @@ fn answers_that_are_judged_after_the_load_keep_their_place_in_time() {
 #[test]
 fn an_error_frame_drops_its_frames_by_its_kind() {
     let gateway = Gateway::start(Flaw::SendsAnError);
-    let done = Worker::new(Settings::default()).run(&assignment(&gateway), &mut AtOnce, || None).unwrap();
+    let done = Worker::new(Settings::default()).run(&assignment(&gateway), &mut ImmediateGate, || None).unwrap();
     assert_eq!(failures(&done.result), once_each("inference_request/http_5xx"));
     assert!(done.result.messages.dropped["http_5xx"] >= u64::from(SESSIONS));
     assert_eq!(done.errors.0.len(), 1);
@@ -213,6 +213,6 @@ fn an_unreachable_service_is_reported_with_a_reason() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let gateway = Gateway::start(Flaw::None);
     let nowhere = Assignment { address: free, ..assignment(&gateway) };
-    let error = Worker::new(Settings::default()).run(&nowhere, &mut AtOnce, || None).err().unwrap();
+    let error = Worker::new(Settings::default()).run(&nowhere, &mut ImmediateGate, || None).err().unwrap();
     assert!(matches!(&error, Error::Abandoned { reason } if reason.contains("4 x refused")), "{error}");
 }

@@ -39,7 +39,7 @@ fn now_ns() -> u64 {
 
 fn assignment(gateway: &Gateway, workload: &str, sessions: u32) -> Assignment {
     let alone = gateway.assignment(sessions);
-    let trial = TrialId { workload: workload.into(), ..alone.trial.clone() };
+    let trial = TrialId { workload: workload.parse().unwrap(), ..alone.trial.clone() };
     Assignment { run: "a run".into(), trial, keep_connections: true, samples: true, ..alone }
 }
 

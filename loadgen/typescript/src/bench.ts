@@ -195,14 +195,14 @@ export function assignments(
   });
 }
 
-/** The command line that runs only this tier, without secrets. */
+/** The command line that runs only this tier. */
 function reproduce(ladder: Ladder, tier: number): string {
   const kept: string[] = [];
   const words = process.argv.slice(2);
   for (let at = 0; at < words.length; at++) {
     const word = words[at] ?? "";
-    if (["--secret", "--tiers", "--test", "--results"].includes(word)) at++;
-    else if (!/^--(secret|tiers|test|results)=/.test(word)) kept.push(word);
+    if (["--tiers", "--test", "--results"].includes(word)) at++;
+    else if (!/^--(tiers|test|results)=/.test(word)) kept.push(word);
   }
   return ["npx tsx src/main.ts", ...kept, "--test", ladder.test, "--tiers", tier].join(" ");
 }

@@ -287,7 +287,7 @@ export interface ContractFile {
   /** Version of the format; see `SCHEMA`. */
   schema: number;
   /** Name of the service in the registry. */
-  service: string;
+  service: Name;
   /** Program that runs the checks: `conformance` of the service's protocol in the registry. */
   program: string;
   /** Level of the checks, as the program's `--level` spells it. */
@@ -522,7 +522,7 @@ export interface Interval {
   /** Length of the interval, in nanoseconds. */
   duration_ns: number;
   /** Histograms by name, as in `WorkerResult::histograms`. */
-  histograms: Record<string, Histogram>;
+  histograms: Record<Name, Histogram>;
 }
 
 /** One objective with the value of its figure. */
@@ -867,7 +867,7 @@ export interface Run {
   /** Version of the format; see `SCHEMA`. */
   schema: number;
   /** The run's id, which is also the name of its folder. */
-  id: string;
+  id: Name;
   /** Start time, RFC 3339. */
   started_at: string;
   /** State of the run. */
@@ -901,11 +901,11 @@ export interface Run {
 /** One search: one service on one ladder. */
 export interface Search {
   /** Name of the service in the registry. */
-  service: string;
+  service: Name;
   /** Name of the workload. */
-  workload: string;
+  workload: Name;
   /** Variant of the ladder. */
-  variant: string;
+  variant: Name;
   /** Outcome of the search; absent until the search has ended. */
   found?: SearchFound | null;
 }
@@ -1115,11 +1115,11 @@ export interface TrialFile {
 /** Identifies a trial within a run. */
 export interface TrialId {
   /** Name of the service in the registry. */
-  service: string;
+  service: Name;
   /** Name of the workload. */
-  workload: string;
+  workload: Name;
   /** Variant of the ladder. */
-  variant: string;
+  variant: Name;
   /** Connections or sessions; in a search over a rate, messages per second. */
   tier: number;
   /** Number of the service process within the tier, from 1. */
@@ -1158,9 +1158,9 @@ export interface TrialResult {
    * Percentiles by histogram name: `p50` … `max`, in nanoseconds. A value is `null`, printed `n/a`, if there are too
    * few samples.
    */
-  percentiles: Record<string, Record<string, number | null>>;
+  percentiles: Record<Name, Record<string, number | null>>;
   /** Merged histograms by name. */
-  histograms: Record<string, Histogram>;
+  histograms: Record<Name, Histogram>;
   /** The equations between the counters of workers and service. */
   books: Books;
   /** Readings of the service's counters, CPU and memory. */
@@ -1444,7 +1444,7 @@ export interface WorkerResult {
   /**
    * Histograms of the window by name, with the unit as suffix: `response_ns`, `service_ns`, `delay_ns`, `handshake_ns`.
    */
-  histograms: Record<string, Histogram>;
+  histograms: Record<Name, Histogram>;
   /** Evidence about the worker itself: CPU, memory, clock, throttling. */
   evidence: WorkerEvidence;
   /** The machine on which the worker ran. */
@@ -1466,6 +1466,9 @@ export type Figure = FigurePercentileMs | PlainFigure;
 
 /** How load is offered. */
 export type Load = LoadOpen | LoadClosed | LoadSessions;
+
+/** A name that becomes the name of a file or folder. */
+export type Name = string;
 
 /** The state of a trial, from pending to its end. */
 export type TrialState = TrialStatePending | TrialStateStarted | TrialStateFinished | TrialStateFailed;

@@ -23,7 +23,7 @@ test("the limit is bracketed to a thousand connections", async () => {
 });
 
 test("the published command lines are understood", () => {
-  const line = "--host 127.0.0.1 --port 5006 --secret s --tiers 100,500,1000,5000,10000,30000,50000 --duration 10";
+  const line = "--host 127.0.0.1 --port 5006 --tiers 100,500,1000,5000,10000,30000,50000 --duration 10";
   const suite = parse(line.split(" "));
   assert.deepEqual(suite.tiers, [100, 500, 1000, 5000, 10_000, 30_000, 50_000]);
   assert.deepEqual([suite.test, suite.statsUrl], ["all", "http://127.0.0.1:6006"]);

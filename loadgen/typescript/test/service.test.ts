@@ -119,11 +119,20 @@ test("a drop that is counted is an outcome, and a liar is caught", async () => {
   assert.deepEqual([status, validity.reasons[0].kind], [1, "unaccounted"]);
 });
 
+test("a secret on the command line is refused with the variable to set", async () => {
+  for (const words of [["--secret", "s3cret"], ["--secret=s3cret"], ["--secret"]]) {
+    const refused = await bench(...words);
+    assert.deepEqual([refused.status, /set WSE_BENCH_SECRET instead/.test(refused.err)], [2, true]);
+    assert.ok(!refused.err.includes("s3cret"));
+  }
+});
+
 test("a service with the wrong secret, or none at all, is an error that says what to look at", async () => {
   const found = await wse("batch");
-  const refused = await bench(...found, "--secret", "another-secret-of-at-least-32-bytes", "--test", "throughput");
+  process.env.WSE_BENCH_SECRET = "another-secret-of-at-least-32-bytes";
+  const refused = await bench(...found, "--test", "throughput").finally(() => delete process.env.WSE_BENCH_SECRET);
   assert.equal(refused.status, 1);
-  assert.match(refused.err, /lets nobody in: closed 4401; is it started, and is --secret its own\?/);
+  assert.match(refused.err, /lets nobody in: closed 4401; is it started, and is WSE_BENCH_SECRET its own\?/);
   const absent = await bench("--port", "1", "--test", "throughput");
   assert.deepEqual([absent.status, /lets nobody in: econnrefused/.test(absent.err)], [1, true]);
   const misspelt = await bench("--tiers", "100,x");

@@ -19,7 +19,7 @@ use bench_format::{
 };
 use criterion::{Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 use futures_util::SinkExt;
-use loadgen_core::{connect::accept, trial::AtOnce, workload::Messages};
+use loadgen_core::{connect::accept, trial::ImmediateGate, workload::Messages};
 use rustix::{
     buffer::spare_capacity,
     event::epoll,
@@ -107,9 +107,9 @@ fn ours(address: &str, coalesce: u32) -> f64 {
     let assignment = Assignment {
         run: "bench".into(),
         trial: TrialId {
-            service: "reader".into(),
-            workload: Workload::Throughput.name().into(),
-            variant: "bench".into(),
+            service: bench_format::Name::from_static("reader"),
+            workload: bench_format::Name::from_static(Workload::Throughput.name()),
+            variant: bench_format::Name::from_static("bench"),
             tier: CONNECTIONS,
             process: 1,
             repeat: 1,
@@ -134,7 +134,7 @@ fn ours(address: &str, coalesce: u32) -> f64 {
         protocol_check: false,
     };
     let access = Access { secret: SECRET.into(), source_addresses: Vec::new() };
-    let result = Workload::Throughput.run(&assignment, &access, &mut AtOnce).expect("the reader takes everything");
+    let result = Workload::Throughput.run(&assignment, &access, &mut ImmediateGate).expect("the reader takes everything");
     result.window.duration_ns as f64 / result.window.sent as f64
 }
 

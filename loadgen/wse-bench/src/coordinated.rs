@@ -3,7 +3,7 @@
 use bench_format::trial::Registration;
 use loadgen_core::{
     clock::unix_ns,
-    coordinator::{self, Coordinator, Done},
+    coordinator::{self, Coordinator, WorkerOutput},
 };
 
 use crate::{
@@ -25,7 +25,7 @@ pub fn work(url: &str, worker: u32, token: Option<String>, access: &Access) -> a
         workloads: Workload::all_terms(),
     };
     coordinator::work(&coordinator, &registration, |assignment, gate| {
-        Workload::find(&assignment.trial.workload)?.run(assignment, access, gate).map(Done::from)
+        Workload::find(&assignment.trial.workload)?.run(assignment, access, gate).map(WorkerOutput::from)
     })?;
     Ok(())
 }

@@ -8,6 +8,7 @@ mod limit;
 use std::collections::BTreeMap;
 
 use bench_format::{
+    Name,
     histogram::{Histogram, PERCENTILES},
     plan::{Load, Message},
     result::{
@@ -87,9 +88,9 @@ pub struct Measured {
     /// runs on it.
     pub kernel_bytes_per_connection: Option<f64>,
     /// Percentiles in nanoseconds, by histogram; `null` when there are too few samples for one.
-    pub percentiles: BTreeMap<String, BTreeMap<String, Option<u64>>>,
+    pub percentiles: BTreeMap<Name, BTreeMap<String, Option<u64>>>,
     /// Histograms of all workers, merged without loss.
-    pub histograms: BTreeMap<String, Histogram>,
+    pub histograms: BTreeMap<Name, Histogram>,
     /// The histograms in intervals of a second.
     pub intervals: Vec<Interval>,
     /// The equations between counters; without the service's counters only those of the generator.

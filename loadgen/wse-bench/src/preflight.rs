@@ -9,7 +9,7 @@ use bench_format::{
     plan::{Load, Message},
     trial::{Assignment, TrialId},
 };
-use loadgen_core::{connect::resolve, trial::AtOnce};
+use loadgen_core::{connect::resolve, trial::ImmediateGate};
 
 pub use self::machine::{Check, Machine, Need};
 use crate::{protocol::Access, workloads::Workload};
@@ -35,9 +35,9 @@ pub fn check_connectivity(address: &str, access: &Access) -> anyhow::Result<()> 
     let assignment = Assignment {
         run: "connectivity".into(),
         trial: TrialId {
-            service: address.into(),
-            workload: Workload::ConnectionStorm.name().into(),
-            variant: "connectivity".into(),
+            service: bench_format::Name::from_static("service"),
+            workload: bench_format::Name::from_static(Workload::ConnectionStorm.name()),
+            variant: bench_format::Name::from_static("connectivity"),
             tier: 1,
             process: 1,
             repeat: 1,
@@ -60,7 +60,7 @@ pub fn check_connectivity(address: &str, access: &Access) -> anyhow::Result<()> 
         samples: false,
         protocol_check: false,
     };
-    let result = Workload::ConnectionStorm.run(&assignment, access, &mut AtOnce)?;
+    let result = Workload::ConnectionStorm.run(&assignment, access, &mut ImmediateGate)?;
     if result.connections.open == 1 {
         return Ok(());
     }

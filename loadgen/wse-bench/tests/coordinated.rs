@@ -39,9 +39,9 @@ fn assignment(port: u16, workload: &str, messages_per_connection: Option<u32>) -
     Assignment {
         run: "r".into(),
         trial: TrialId {
-            service: "s".into(),
-            workload: workload.into(),
-            variant: "standard".into(),
+            service: bench_format::Name::from_static("s"),
+            workload: workload.parse().unwrap(),
+            variant: bench_format::Name::from_static("standard"),
             tier: 2,
             process: 1,
             repeat: 1,

@@ -18,7 +18,7 @@ use bench_format::{
     result::{RECEIVER_BEHIND, ReceiverBook, Witness, WorkerResult},
     trial::{Assignment, TrialId},
 };
-use loadgen_core::{connect::accept, trial::AtOnce};
+use loadgen_core::{connect::accept, trial::ImmediateGate};
 use wse_bench::{protocol::Access, workloads::Workload};
 
 const CONNECTIONS: u32 = 3;
@@ -158,9 +158,9 @@ fn trial(script: Script, load: Load) -> WorkerResult {
     let assignment = Assignment {
         run: "r".into(),
         trial: TrialId {
-            service: "s".into(),
-            workload: Workload::FanoutBroadcast.name().into(),
-            variant: "v".into(),
+            service: bench_format::Name::from_static("s"),
+            workload: bench_format::Name::from_static(Workload::FanoutBroadcast.name()),
+            variant: bench_format::Name::from_static("v"),
             tier: CONNECTIONS,
             process: 1,
             repeat: 1,
@@ -184,7 +184,7 @@ fn trial(script: Script, load: Load) -> WorkerResult {
         protocol_check: true,
     };
     let access = Access { secret: "a-secret-of-this-test-and-no-other".into(), source_addresses: Vec::new() };
-    Workload::FanoutBroadcast.run(&assignment, &access, &mut AtOnce).unwrap()
+    Workload::FanoutBroadcast.run(&assignment, &access, &mut ImmediateGate).unwrap()
 }
 
 fn paced() -> Load {

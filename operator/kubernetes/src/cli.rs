@@ -1,10 +1,11 @@
 //! The command line of `ladder-kubernetes`: parses the arguments and calls one function per subcommand. The work itself
 //! is in the modules.
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{env, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
+use driver::coordinator::Token;
 use tokio::net::TcpListener;
 
 use crate::{
@@ -14,6 +15,9 @@ use crate::{
 };
 
 /// The parsed command line.
+/// The variable that holds the coordinator's token.
+const TOKEN: &str = "COORDINATOR_TOKEN";
+
 #[derive(Debug, Parser)]
 #[command(name = "ladder", version, about = "The part of ladder that talks to clusters")]
 struct Arguments {
@@ -61,9 +65,6 @@ struct Serve {
     /// Longest wait for a pod to run or become ready, including image pulls.
     #[arg(long, env = "LADDER_START_DEADLINE_SECONDS", default_value_t = 180, value_name = "SECONDS")]
     start_deadline: u64,
-    /// Bearer token that workers must send; without one, every worker is accepted.
-    #[arg(long, env = "COORDINATOR_TOKEN", hide_env_values = true)]
-    coordinator_token: Option<String>,
     /// Name of the pod in which the operator runs.
     #[arg(long, env = "POD_NAME")]
     pod_name: Option<String>,
@@ -108,7 +109,7 @@ pub fn main() -> ExitCode {
 
 async fn run(command: Command) -> anyhow::Result<u8> {
     match command {
-        Command::Serve(arguments) => serve::serve(arguments.into()).await,
+        Command::Serve(arguments) => serve::serve(options(arguments, env::var(TOKEN).ok().as_deref())?).await,
         Command::Status(arguments) => status::status(&arguments).await,
         Command::Fetch(arguments) => fetch::fetch(&arguments).await,
         Command::Assert(arguments) => assert::assert(&arguments).await,
@@ -127,22 +128,24 @@ async fn serve_evidence(arguments: &Evidence) -> anyhow::Result<u8> {
     }
 }
 
-impl From<Serve> for serve::Options {
-    fn from(arguments: Serve) -> Self {
-        Self {
-            plan: arguments.plan,
-            cluster: arguments.cluster,
-            results: arguments.results,
-            host: arguments.host,
-            coordinator_port: arguments.coordinator_port,
-            web_port: arguments.web_port,
-            metrics_port: arguments.metrics_port,
-            start_deadline: Duration::from_secs(arguments.start_deadline),
-            token: arguments.coordinator_token.filter(|token| !token.is_empty()),
-            pod: arguments.pod_name.filter(|name| !name.is_empty()),
-            pod_uid: arguments.pod_uid.filter(|uid| !uid.is_empty()),
-        }
-    }
+/// The options of `ladder serve`. The token comes from the environment alone, because `ps` shows arguments to all users.
+///
+/// # Errors
+/// Without a token: every client that reaches the port could then take part in a trial.
+fn options(arguments: Serve, token: Option<&str>) -> anyhow::Result<serve::Options> {
+    Ok(serve::Options {
+        plan: arguments.plan,
+        cluster: arguments.cluster,
+        results: arguments.results,
+        host: arguments.host,
+        coordinator_port: arguments.coordinator_port,
+        web_port: arguments.web_port,
+        metrics_port: arguments.metrics_port,
+        start_deadline: Duration::from_secs(arguments.start_deadline),
+        token: Token::new(token.unwrap_or_default())?,
+        pod: arguments.pod_name.filter(|name| !name.is_empty()),
+        pod_uid: arguments.pod_uid.filter(|uid| !uid.is_empty()),
+    })
 }
 
 #[cfg(test)]
@@ -154,6 +157,19 @@ mod tests {
     #[test]
     fn the_command_line_definition_is_valid() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn an_operator_without_a_coordinator_token_does_not_start() {
+        for token in [None, Some(""), Some("\n")] {
+            let Command::Serve(arguments) =
+                Arguments::try_parse_from(["ladder", "serve", "--plan", "p", "--cluster", "c"]).unwrap().command
+            else {
+                panic!("another command");
+            };
+            let error = options(arguments, token).unwrap_err().to_string();
+            assert!(error.contains("set COORDINATOR_TOKEN"), "{error}");
+        }
     }
 
     #[test]

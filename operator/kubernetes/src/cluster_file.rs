@@ -6,6 +6,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use bench_format::{
+    Name,
     plan::{WireLadder, WirePlan},
     trial::TrialId,
 };
@@ -41,7 +42,7 @@ pub struct ClusterFile {
     #[serde(default)]
     pub inference: BTreeMap<String, ClusterInference>,
     /// The services, by name.
-    pub services: BTreeMap<String, ClusterService>,
+    pub services: BTreeMap<Name, ClusterService>,
     /// The Deployment of each service in each ladder.
     pub targets: Vec<Target>,
     /// The Job of each service, ladder and tier.
@@ -87,11 +88,11 @@ pub struct ClusterInference {
 #[serde(deny_unknown_fields)]
 pub struct Target {
     /// Name of the service.
-    pub service: String,
+    pub service: Name,
     /// Workload of the ladder in which the Deployment serves.
-    pub workload: String,
+    pub workload: Name,
     /// Variant of the ladder in which the Deployment serves.
-    pub variant: String,
+    pub variant: Name,
     /// Name of the Deployment.
     pub deployment: String,
     /// Number of pods while a trial runs; must be 1.
@@ -170,11 +171,11 @@ pub struct Ports {
 #[serde(deny_unknown_fields)]
 pub struct TierJob {
     /// Name of the service that they load.
-    pub service: String,
+    pub service: Name,
     /// Workload of the ladder that the workers climb.
-    pub workload: String,
+    pub workload: Name,
     /// Variant of the ladder that the workers climb.
-    pub variant: String,
+    pub variant: Name,
     /// The tier whose load the workers offer.
     pub tier: u32,
     /// Name of the workers' Job.
@@ -285,6 +286,12 @@ fn read_cluster(path: &Path) -> Result<ClusterFile, Mistakes> {
 }
 
 impl ClusterFile {
+    /// Id of the run to climb; `None` for none.
+    pub fn run(&self) -> Option<Name> {
+        // Another text than a name is a mistake of the file, which is reported when it is read.
+        Name::new(self.run_id.as_str()).ok()
+    }
+
     /// The service's Deployment for a trial.
     pub fn target(&self, trial: &TrialId) -> Option<&Target> {
         self.targets.iter().find(|target| {
@@ -444,8 +451,7 @@ fn check_companion(target: &Target, place: usize) -> Result<(), &'static str> {
 /// # Errors
 /// What is wrong, as text.
 pub fn check_run_id(id: &str) -> Result<(), String> {
-    let good = !id.starts_with('.') && id.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
-    if good { Ok(()) } else { Err(format!("\"{id}\" is no run id; use letters, digits, `-`, `_` and `.`")) }
+    if id.is_empty() { Ok(()) } else { Name::new(id).map(drop).map_err(|error| error.to_string()) }
 }
 
 #[cfg(test)]
@@ -582,6 +588,6 @@ mod tests {
     fn an_invalid_run_id_and_an_unsupported_schema_are_reported_together() {
         let found = description(PLAN, &CLUSTER.replace("\"r1\"", "\"../r1\"").replace("schema: 1", "schema: 2"));
         assert!(found[0].starts_with("cluster.yaml: schema: 2 is not"), "{found:?}");
-        assert!(found[1].starts_with("cluster.yaml: run_id: \"../r1\" is no run id"), "{found:?}");
+        assert!(found[1].starts_with("cluster.yaml: run_id: \"../r1\" is no name"), "{found:?}");
     }
 }

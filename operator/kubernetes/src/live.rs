@@ -189,7 +189,7 @@ impl Watcher for Live {
     fn run(&self, run: &Run) {
         let mut inner = self.lock();
         let Inner { status, description } = &mut *inner;
-        status.run_id.clone_from(&run.id);
+        status.run_id = run.id.to_string();
         status.plan.clone_from(&run.plan.name);
         status.trials = run.trials.iter().map(|entry| trial_status(&entry.trial, &entry.state, description)).collect();
         let ended = run.state == RunState::Finished;
@@ -243,9 +243,9 @@ mod tests {
 
     fn trial() -> TrialId {
         TrialId {
-            service: "ours".into(),
-            workload: "throughput".into(),
-            variant: "batch".into(),
+            service: bench_format::Name::from_static("ours"),
+            workload: bench_format::Name::from_static("throughput"),
+            variant: bench_format::Name::from_static("batch"),
             tier: 100,
             process: 1,
             repeat: 1,

@@ -7,7 +7,11 @@ use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use bench_format::environment::Environment;
-use driver::{clock, coordinator::Coordinator, service_client::chain};
+use driver::{
+    clock,
+    coordinator::{Coordinator, Token},
+    service_client::chain,
+};
 use kube::{Client, Config};
 use operator::{backend::Backend, plan::Mistakes, signals::Stop};
 use tokio::{
@@ -60,8 +64,8 @@ pub struct Options {
     pub metrics_port: u16,
     /// Longest wait for a pod to run or become ready.
     pub start_deadline: Duration,
-    /// Bearer token that workers must send; absent accepts every worker.
-    pub token: Option<String>,
+    /// Bearer token that workers must send.
+    pub token: Token,
     /// Name of this pod, which identifies the holder of the Lease.
     pub pod: Option<String>,
     /// Unique id of this pod; without it no Events are written.
@@ -100,14 +104,9 @@ pub async fn serve(options: Options) -> anyhow::Result<u8> {
             return Ok(0);
         }
     };
-    if options.token.is_none() {
-        eprintln!(
-            "ladder: no COORDINATOR_TOKEN: any client that reaches the coordinator's port is accepted as a worker"
-        );
-    }
     let run = &inputs.cluster.run_id;
     let url = &inputs.cluster.coordinator_url;
-    let coordinator = Coordinator::serve(coordinator_port, run, url, options.token.as_deref());
+    let coordinator = Coordinator::serve(coordinator_port, run, url, options.token.clone());
     live.change(|status| {
         status.run_id.clone_from(run);
         status.plan.clone_from(&inputs.plan.wire.name);

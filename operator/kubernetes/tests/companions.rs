@@ -69,9 +69,9 @@ impl Bench {
     fn spec(&self) -> ServiceSpec {
         let service = json!({"description": "ours", "protocol": "wse", "command": ["ours:1"]});
         let trial = TrialId {
-            service: "ours".into(),
-            workload: "x".into(),
-            variant: "v".into(),
+            service: bench_format::Name::from_static("ours"),
+            workload: bench_format::Name::from_static("x"),
+            variant: bench_format::Name::from_static("v"),
             tier: 1,
             process: 1,
             repeat: 1,

@@ -255,7 +255,8 @@ impl Backend for Local {
                 name: format!("worker {index}"),
                 program: program.to_string_lossy().into_owned(),
                 arguments: arguments.to_vec(),
-                env: [].into(),
+                // In the environment, because `ps` shows arguments to all users.
+                env: [("COORDINATOR_TOKEN".to_owned(), spec.token.reveal().to_owned())].into(),
                 folder: self.root.clone(),
                 cpus: self.roles.workers[index as usize % self.roles.workers.len()].clone(),
                 cgroup: self.cgroup(&role, self.shapes.worker)?,

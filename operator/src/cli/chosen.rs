@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::bail;
+use bench_format::Name;
 
 use crate::{
     registry::{Registry, Service},
@@ -60,7 +61,7 @@ impl ChosenPlan {
 /// A hint for an unknown name: the closest known name, or the list of all plans and services.
 fn hint_for(name: &str, registry: &Registry) -> String {
     let plans = plans(&registry.root);
-    let services: Vec<&str> = registry.services.keys().map(String::as_str).collect();
+    let services: Vec<&str> = registry.services.keys().map(Name::as_str).collect();
     match closest(name, plans.iter().map(String::as_str).chain(services.iter().copied())) {
         Some(meant) => format!("did you mean \"{meant}\"?"),
         None => format!("plans: {}; services: {}", plans.join(", "), services.join(", ")),

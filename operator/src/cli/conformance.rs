@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use bench_format::Name;
 use clap::Args;
 
 use crate::{
@@ -90,8 +91,8 @@ fn choose<'a>(registry: &'a Registry, names: &[String]) -> anyhow::Result<Vec<(&
     }
     let mut chosen = Vec::new();
     for name in names {
-        let Some((name, service)) = registry.services.get_key_value(name) else {
-            let known: Vec<&str> = registry.services.keys().map(String::as_str).collect();
+        let Some((name, service)) = registry.services.get_key_value(name.as_str()) else {
+            let known: Vec<&str> = registry.services.keys().map(Name::as_str).collect();
             let hint =
                 closest(name, known.iter().copied()).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
             bail!("no service \"{name}\" in the registry{hint}; known: {}", known.join(", "));

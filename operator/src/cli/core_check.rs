@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Context;
 use bench_format::{
-    SCHEMA,
+    Name, SCHEMA,
     contract::{CaseStatus, ContractCase, ContractCheck, ContractFile, ContractOutcome},
     run::{Run, TrialState},
 };
@@ -78,9 +78,9 @@ pub(super) fn before(check: CoreCheck, registry: &Registry, store: &Store, run: 
 
 /// Checks each measured service again and returns the names of those that break their contract now.
 pub(super) fn after(registry: &Registry, bundle: &Path, run: &Run) -> anyhow::Result<Vec<String>> {
-    let (store, _) = Store::open(bundle.parent().unwrap_or(bundle), &run.id)?;
+    let (store, _) = Store::open_folder(bundle.to_path_buf())?;
     let mut broken = Vec::new();
-    let mut names: Vec<&String> = run.trials.iter().map(|entry| &entry.trial.service).collect();
+    let mut names: Vec<&Name> = run.trials.iter().map(|entry| &entry.trial.service).collect();
     names.sort_unstable();
     names.dedup();
     for name in names {
@@ -94,7 +94,7 @@ pub(super) fn after(registry: &Registry, bundle: &Path, run: &Run) -> anyhow::Re
         };
         print_outcome(name, "after its last trial", &checked);
         if checked.outcome != ContractOutcome::Passed {
-            broken.push(name.clone());
+            broken.push(name.to_string());
         }
         file.after = Some(checked);
         store.save_contract(&file)?;
@@ -103,8 +103,8 @@ pub(super) fn after(registry: &Registry, bundle: &Path, run: &Run) -> anyhow::Re
 }
 
 /// The services that have open trials and whose protocol has a conformance program, each once, with that program.
-fn services(registry: &Registry, run: &Run) -> Vec<(String, String)> {
-    let mut services: Vec<(String, String)> = Vec::new();
+fn services(registry: &Registry, run: &Run) -> Vec<(Name, String)> {
+    let mut services: Vec<(Name, String)> = Vec::new();
     for entry in run.trials.iter().filter(|entry| step::is_open(&entry.state)) {
         let name = &entry.trial.service;
         let known = services.iter().any(|(known, _)| known == name) || name.starts_with(SELF_TEST);

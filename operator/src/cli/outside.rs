@@ -77,7 +77,7 @@ impl ServiceAddresses<'_> {
     /// Resolves the addresses of the plan's only service (see [`outside::remove_unsupported`]) and checks that it can be climbed.
     pub(super) fn find(self, plan: &Plan, registry: &Registry) -> anyhow::Result<Outside> {
         let name = &plan.wire.services[0];
-        let protocol = registry.protocol_of(&registry.services[name]);
+        let protocol = registry.protocol_of(&registry.services[name.as_str()]);
         let url = outside::address(self.url, protocol.path.as_deref().unwrap_or("/"))?;
         let metrics_address = match self.metrics {
             Some(given) => host_and_port("--metrics", given, "the service's METRICS_PORT")?,

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, env, fs, path::PathBuf, time::Duration};
 
 use anyhow::{Context, bail};
 use bench_format::{
-    SCHEMA,
+    Name, SCHEMA,
     environment::Environment,
     plan::WirePlan,
     run::{Outside, Run as RunFile, RunState, TrialEntry},
@@ -30,8 +30,9 @@ use crate::{
     plan::{self, Plan, TrialFilter},
     print,
     registry::{Registry, Service},
-    report,
+    report, resume,
     roles::Roles,
+    secrets,
     signals::Stop,
     store::{self, Store},
     watcher::Terminal,
@@ -44,7 +45,7 @@ pub(super) struct Run {
     plan: String,
     /// Resume an interrupted run with the plan that it started with.
     #[arg(long, value_name = "RUN_ID", conflicts_with_all = ["run_id", "services", "only"])]
-    resume: Option<String>,
+    resume: Option<Name>,
     /// Skip the check of each service's contract (its core) before its first trial and after its last.
     #[arg(long)]
     no_conformance: bool,
@@ -71,7 +72,7 @@ pub(super) struct Shared {
     only: Vec<String>,
     /// The run's id, instead of `<plan>-<time>`.
     #[arg(long, value_name = "ID")]
-    run_id: Option<String>,
+    run_id: Option<Name>,
     /// Don't make a report.
     #[arg(long)]
     no_report: bool,
@@ -110,7 +111,7 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<u8> {
     let check = if arguments.no_conformance { CoreCheck::Skipped } else { CoreCheck::BeforeAndAfter };
     if let Some(id) = &arguments.resume {
         return execute(&arguments.shared, &registry, check, |allowed| {
-            resume(&arguments.shared, id, &registry, allowed)
+            open_run(&arguments.shared, id, &registry, allowed)
         });
     }
     let of_service = |service: &Service| registry.protocol_of(service).plan.clone();
@@ -244,8 +245,8 @@ fn begin(
         bail!("nothing of {} is left to climb; it has {}{hint}", path.display(), ladders.join(", "));
     }
     let now = clock::unix_ns();
-    let id = shared.run_id.clone().unwrap_or_else(|| format!("{}-{}", plan.wire.name, clock::stamp(now)));
-    check_id(&id)?;
+    let named = || Name::new(format!("{}-{}", plan.wire.name, clock::stamp(now)));
+    let id = shared.run_id.clone().map_or_else(named, Ok).context("the run needs another id; give --run-id")?;
     let outside = outside.map(|addresses| addresses.find(&plan, registry)).transpose()?;
     if let Some(outside) = &outside {
         reproduce_command += &outside::Flags::reproduce_command(outside);
@@ -258,7 +259,7 @@ fn begin(
         finished_at: None,
         state: RunState::Running,
         plan: plan.wire.clone(),
-        command: env::args().collect::<Vec<_>>().join(" "),
+        command: secrets::masked_command(env::args()),
         version: env!("CARGO_PKG_VERSION").into(),
         commit: evidence::commit(&registry.root),
         versions: [("ladder".to_owned(), env!("CARGO_PKG_VERSION").to_owned())].into(),
@@ -282,13 +283,15 @@ fn lines_of_code(services: &[String], registry: &Registry) -> BTreeMap<String, u
 }
 
 /// Opens an interrupted run. It keeps the plan in its `run.json`, even if the plan file has changed since.
-fn resume(shared: &Shared, id: &str, registry: &Registry, allowed: &[usize]) -> anyhow::Result<Prepared> {
-    check_id(id)?;
+fn open_run(shared: &Shared, id: &Name, registry: &Registry, allowed: &[usize]) -> anyhow::Result<Prepared> {
     let results = fs::canonicalize(&shared.results)
         .with_context(|| format!("failed to find {}; give --results", shared.results.display()))?;
     let (store, mut file) = Store::open(&results, id)?;
     let path = store.folder().join("run.json");
+    let of_file = || path.display().to_string();
+    secrets::restore(&mut file.plan, |name| env::var(name).ok()).with_context(of_file)?;
     let plan = Plan::check(file.plan.clone(), &path, registry, &machine::machine_limits()?)?;
+    resume::check(&file, &plan, registry).with_context(of_file)?;
     let (roles, cpu_roles) = roles(&plan, allowed, file.outside.as_ref());
     if file.cpu_roles != cpu_roles {
         bail!("run {id} was measured on other CPUs ({:?}); start a new run", file.cpu_roles);
@@ -310,13 +313,4 @@ fn roles(plan: &Plan, allowed: &[usize], outside: Option<&Outside>) -> (Roles, B
     let roles = Roles::assign(allowed, &plan.cpu, inference, plan.workers);
     let text = outside.map_or_else(|| roles.description(), |outside| description(&roles, outside));
     (roles, text)
-}
-
-fn check_id(id: &str) -> anyhow::Result<()> {
-    let good =
-        !id.is_empty() && !id.starts_with('.') && id.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
-    if !good {
-        bail!("\"{id}\" is no run id; use letters, digits, `-`, `_` and `.`");
-    }
-    Ok(())
 }

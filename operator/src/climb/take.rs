@@ -117,16 +117,16 @@ impl<B: Backend> Climb<'_, B> {
     async fn start_service(&mut self, index: usize, running: &mut ClimbState) -> Result<(), TrialError> {
         let trial = self.run.trials[index].trial.clone();
         let name = &trial.service;
-        let failed = running.failed_starts.entry(name.clone()).or_default();
+        let failed = running.failed_starts.entry(name.to_string()).or_default();
         if *failed >= MAXIMAL_STARTS {
-            return Err(TrialError::GivenUp { service: name.clone() });
+            return Err(TrialError::GivenUp { service: name.to_string() });
         }
         let service = self.registry.services[name].clone();
         let env = self.service_env(&trial);
         let log = self.store.trial_folder(&trial).join("service.log");
         let inference = self.inference_of(&trial);
         let replicas = self.plan.ladder_of(&trial).map_or(1, |ladder| ladder.replicas);
-        let spec = ServiceSpec { name: name.clone(), trial: trial.clone(), service, env, replicas, log, inference };
+        let spec = ServiceSpec { name: name.to_string(), trial: trial.clone(), service, env, replicas, log, inference };
         let serving = self.backend.start_service(&spec).await.map_err(TrialError::from);
         if serving.as_ref().is_err_and(|error| !error.is_interruption()) {
             *failed += 1;
@@ -134,7 +134,7 @@ impl<B: Backend> Climb<'_, B> {
         let serving = serving?;
         running.client = Some(ServiceClient::new(&serving.started.metrics_address));
         running.service = Some((ProcessKey::of(&self.run.trials[index]), serving.started));
-        running.failed_starts.remove(name);
+        running.failed_starts.remove(name.as_str());
         self.run.versions.extend(serving.versions);
         self.note_placement();
         Ok(())
@@ -177,10 +177,17 @@ impl<B: Backend> Climb<'_, B> {
         let tier = TierKey::of(&self.run.trials[index], &program);
         let logs = self.store.trial_folder(&trial).join("workers");
         let count = self.plan.workers;
-        self.coordinator.expect_new_workers();
+        self.coordinator.expect_new_workers(count);
         // Set before the start, so that a failed start also stops the workers that already run.
         running.workers = Some(tier);
-        let spec = WorkersSpec { program: program.clone(), trial, count, coordinator: self.coordinator.url(), logs };
+        let spec = WorkersSpec {
+            program: program.clone(),
+            trial,
+            count,
+            coordinator: self.coordinator.url(),
+            token: self.coordinator.token().clone(),
+            logs,
+        };
         self.backend.start_workers(&spec).await?;
         registered(&mut self.backend, self.coordinator, count).await?;
         for version in self.coordinator.inspect(Barrier::programs) {
@@ -226,7 +233,7 @@ impl<B: Backend> Climb<'_, B> {
         let service = &self.registry.services[&entry.trial.service];
         let warmup = ladder.warmup_of(&entry.trial.service);
         Some(TrialPlan {
-            run: self.run.id.clone(),
+            run: self.run.id.to_string(),
             trial: entry.trial.clone(),
             attempt,
             address: started.address.clone(),

@@ -8,7 +8,7 @@ mod search;
 use std::{collections::BTreeSet, path::Path};
 
 use bench_format::{
-    SCHEMA,
+    Name, SCHEMA,
     plan::{CpuShape, Thresholds, WirePlan},
 };
 
@@ -84,9 +84,9 @@ impl Check<'_> {
     }
 
     fn folder_name(&mut self, place: impl Into<String>, name: &str) {
-        let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        let good = !name.is_empty() && name.chars().all(allowed) && !name.starts_with('.');
-        self.unless(good, place, format!("\"{name}\" is no folder name; use letters, digits, `-`, `_` and `.`"));
+        if let Err(error) = Name::new(name) {
+            self.wrong(place, error.to_string());
+        }
     }
 
     fn cpu(&mut self, place: &str, shape: CpuShape) {
@@ -130,8 +130,8 @@ impl Check<'_> {
         let mut seen = BTreeSet::new();
         for (index, name) in plan.services.iter().enumerate() {
             let place = format!("services[{index}]");
-            if !self.registry.services.contains_key(name) {
-                let known: Vec<&str> = self.registry.services.keys().map(String::as_str).collect();
+            if !self.registry.services.contains_key(name.as_str()) {
+                let known: Vec<&str> = self.registry.services.keys().map(Name::as_str).collect();
                 self.wrong(&place, unknown("service", name, &known));
             }
             self.unless(seen.insert(name), place, format!("\"{name}\" is listed twice; name each service once"));

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use bench_format::Name;
 use serde::Deserialize;
 
 use super::{Service, names};
@@ -111,12 +112,12 @@ fn is_quantity(text: &str) -> bool {
 }
 
 /// Fills entries with the values that they take from others. The error is the entry and why it can't take them.
-pub(super) fn complete(services: &mut BTreeMap<String, Service>) -> Result<(), (String, String)> {
-    let alike: Vec<(String, String)> =
+pub(super) fn complete(services: &mut BTreeMap<Name, Service>) -> Result<(), (Name, String)> {
+    let alike: Vec<(Name, String)> =
         services.iter().filter_map(|(name, service)| Some((name.clone(), service.like.clone()?))).collect();
     for (name, other) in alike {
-        let Some(of) = services.get(&other).cloned() else {
-            let hint = closest(&other, services.keys().map(String::as_str));
+        let Some(of) = services.get(other.as_str()).cloned() else {
+            let hint = closest(&other, services.keys().map(Name::as_str));
             let hint = hint.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
             return Err((name, format!("no service \"{other}\"{hint}; known: {}", names(services))));
         };

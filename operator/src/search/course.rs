@@ -2,6 +2,7 @@
 //! first, then their confirmation. Pure.
 
 use bench_format::{
+    Name,
     plan::{Objective, SearchOver, SearchStart, ServiceProcess, WireSearch},
     result::BoundBy,
     run::{Edge, GoalBounds, SearchFound, SearchStep, SearchTrial, TrialEntry, TrialState},
@@ -18,7 +19,7 @@ use crate::plan::Ladder;
 #[derive(Clone, Copy, Debug)]
 pub struct Course<'a> {
     /// Name of the service.
-    pub service: &'a str,
+    pub service: &'a Name,
     /// The ladder, with the objectives that the search uses.
     pub ladder: &'a Ladder,
     /// The search's settings in the plan.
@@ -118,7 +119,7 @@ impl Course<'_> {
             (SearchStep::Confirm, ServiceProcess::Repeat) => (2 + before, 1),
         };
         let trial = TrialId {
-            service: self.service.into(),
+            service: self.service.clone(),
             workload: self.ladder.workload.clone(),
             variant: self.ladder.variant.clone(),
             tier: load,
@@ -249,7 +250,7 @@ mod tests {
         let plan = plan();
         let ladder = &plan.ladders[0];
         let search = ladder.search.as_ref().unwrap();
-        let course = Course { service: "ours", ladder, search, service_process };
+        let course = Course { service: &Name::from_static("ours"), ladder, search, service_process };
         let (mut finished, mut entries) = (Vec::new(), Vec::new());
         loop {
             match course.next(&finished).unwrap() {

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use bench_format::{
+    Name,
     histogram::{Histogram, Recorder},
     plan::{Figure, Objective, Thresholds, WireSearch},
     result::{BoundBy, ReasonKind, TrialResult, Validity},
@@ -130,8 +131,8 @@ fn backpressured(result: &TrialResult, thresholds: &Thresholds) -> bool {
     unsent && used_up && has_only_reasons(&result.validity, &[SendRate, GeneratorLate, WindowShort])
 }
 
-fn decoded(result: &TrialResult) -> BTreeMap<String, Recorder> {
-    let decode = |(name, histogram): (&String, &Histogram)| Some((name.clone(), Recorder::decode(histogram).ok()?));
+fn decoded(result: &TrialResult) -> BTreeMap<Name, Recorder> {
+    let decode = |(name, histogram): (&Name, &Histogram)| Some((name.clone(), Recorder::decode(histogram).ok()?));
     result.histograms.iter().filter_map(decode).collect()
 }
 
@@ -168,7 +169,7 @@ fn loss(objective: &Objective, result: &TrialResult) -> f64 {
 
 /// The share of samples above `most_ms`; 1 where there are no samples.
 fn late_share(result: &TrialResult, histogram: &str, most_ms: f64) -> f64 {
-    let recorder = result.histograms.get(&format!("{histogram}_ns")).map(Recorder::decode);
+    let recorder = result.histograms.get(&*format!("{histogram}_ns")).map(Recorder::decode);
     let Some(Ok(recorder)) = recorder else { return 1.0 };
     let all = recorder.count() + recorder.overflow();
     if all == 0 {
@@ -199,7 +200,7 @@ mod tests {
         let mut result = open().judge().unwrap().result;
         let mut recorder = Recorder::new();
         (0..100).for_each(|number| recorder.record(if number < 90 { 100_000_000 } else { 400_000_000 }));
-        result.histograms.insert("response_ns".into(), recorder.encode());
+        result.histograms.insert(Name::from_static("response_ns"), recorder.encode());
         result.figures.failed_share = Some(0.0);
         result
     }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-use bench_format::{histogram::Recorder, result::TrialResult};
+use bench_format::{Name, histogram::Recorder, result::TrialResult};
 use hdrhistogram::serialization::{
     V2DeflateSerializer,
     interval_log::{IntervalLogWriterBuilder, Tag},
@@ -16,7 +16,7 @@ const MAX_VALUE_DIVISOR: f64 = 1e6;
 
 /// The log of one metric. Each interval is recorded under its start in the window and its length, both in nanoseconds,
 /// and tagged with the metric's name without its unit.
-pub fn write(name: &str, result: &TrialResult, intervals: &BTreeMap<u64, (u64, Recorder)>) -> Vec<u8> {
+pub fn write(name: &Name, result: &TrialResult, intervals: &BTreeMap<u64, (u64, Recorder)>) -> Vec<u8> {
     let start = UNIX_EPOCH + Duration::from_nanos(result.started_at_unix_ns);
     let comment = format!("{} {} of {}", result.run, name, result.trial);
     let tag = Tag::new(name.trim_end_matches("_ns"));
@@ -59,7 +59,7 @@ mod tests {
         let second = 1_000_000_000;
         let intervals = [(0, (second, recorder.clone())), (second, (second, recorder))].into();
         let result = flood().judge().unwrap().result;
-        let bytes = write("response_ns", &result, &intervals);
+        let bytes = write(&Name::from_static("response_ns"), &result, &intervals);
         let entries: Vec<_> = IntervalLogIterator::new(&bytes)
             .filter_map(|entry| match entry.unwrap() {
                 LogEntry::Interval(interval) => Some(interval),

@@ -23,7 +23,9 @@ pub fn run() {
     let arguments = env::var("FAKE_ARGUMENTS").unwrap();
     let parts: Vec<&str> = arguments.split(' ').collect();
     let after = |flag: &str| parts[parts.iter().position(|word| *word == flag).unwrap() + 1];
-    let worker = Worker { coordinator: after("--coordinator").into(), index: after("--worker").parse().unwrap() };
+    let token = env::var("COORDINATOR_TOKEN").unwrap();
+    let worker =
+        Worker { coordinator: after("--coordinator").into(), index: after("--worker").parse().unwrap(), token };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(worker.run(&env::var("FAKE_WORKER_FLAW").unwrap_or_default()));
 }
@@ -31,11 +33,12 @@ pub fn run() {
 pub struct Worker {
     pub coordinator: String,
     pub index: u32,
+    pub token: String,
 }
 
 impl Worker {
     async fn run(&self, flaw: &str) {
-        let http = client();
+        let http = client_with(&self.token);
         if flaw == "silent" {
             std::future::pending::<()>().await;
         }
@@ -102,6 +105,12 @@ pub fn client() -> Client {
     Client::builder().no_proxy().build().unwrap()
 }
 
+/// A client that presents a coordinator's token with each request.
+pub fn client_with(token: &str) -> Client {
+    let headers = [("authorization".parse().unwrap(), format!("Bearer {token}").parse().unwrap())];
+    Client::builder().no_proxy().default_headers(headers.into_iter().collect()).build().unwrap()
+}
+
 pub fn ready(assignment: &Assignment) -> Ready {
     Ready {
         run: assignment.run.clone(),
@@ -120,7 +129,7 @@ fn note_responses(result: &mut WorkerResult, connections: u32) {
     let response_ms = if connections > capacity { 500 } else { 1 };
     let mut recorder = Recorder::new();
     recorder.record_n(response_ms * 1_000_000, 1000);
-    result.histograms.insert("response_ns".into(), recorder.encode());
+    result.histograms.insert(bench_format::Name::from_static("response_ns"), recorder.encode());
 }
 
 /// Posts each connection's messages at the start of the window and waits for its end.
@@ -151,7 +160,8 @@ async fn load(http: &Client, assignment: &Assignment, start_at_unix_ns: u64) -> 
 pub fn empty_result(assignment: &Assignment, start_at_unix_ns: u64) -> WorkerResult {
     let mut recorder = Recorder::new();
     (1..=500).for_each(|value| recorder.record(value * 1000));
-    let histograms: std::collections::BTreeMap<_, _> = [("delay_ns".to_owned(), recorder.encode())].into();
+    let histograms: std::collections::BTreeMap<_, _> =
+        [(bench_format::Name::from_static("delay_ns"), recorder.encode())].into();
     let mut result = WorkerResult {
         schema: SCHEMA,
         run: assignment.run.clone(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
 # The newest `schema` number.
 SCHEMA = 2
@@ -439,7 +439,7 @@ class ContractFile:
     # Version of the format; see `SCHEMA`.
     schema: int
     # Name of the service in the registry.
-    service: str
+    service: Name
     # Program that runs the checks: `conformance` of the service's protocol in the registry.
     program: str
     # Level of the checks, as the program's `--level` spells it.
@@ -698,7 +698,7 @@ class Interval:
     # Length of the interval, in nanoseconds.
     duration_ns: int
     # Histograms by name, as in `WorkerResult::histograms`.
-    histograms: dict[str, Histogram]
+    histograms: dict[Name, Histogram]
 
 
 @dataclass(frozen=True)
@@ -1077,7 +1077,7 @@ class Run:
     # Version of the format; see `SCHEMA`.
     schema: int
     # The run's id, which is also the name of its folder.
-    id: str
+    id: Name
     # Start time, RFC 3339.
     started_at: str
     # State of the run.
@@ -1114,11 +1114,11 @@ class Search:
     """One search: one service on one ladder."""
 
     # Name of the service in the registry.
-    service: str
+    service: Name
     # Name of the workload.
-    workload: str
+    workload: Name
     # Variant of the ladder.
-    variant: str
+    variant: Name
     _: KW_ONLY
     # Outcome of the search; absent until the search has ended.
     found: SearchFound | None = None
@@ -1347,11 +1347,11 @@ class TrialId:
     """Identifies a trial within a run."""
 
     # Name of the service in the registry.
-    service: str
+    service: Name
     # Name of the workload.
-    workload: str
+    workload: Name
     # Variant of the ladder.
-    variant: str
+    variant: Name
     # Connections or sessions; in a search over a rate, messages per second.
     tier: int
     # Number of the service process within the tier, from 1.
@@ -1390,9 +1390,9 @@ class TrialResult:
     figures: Figures
     # Percentiles by histogram name: `p50` … `max`, in nanoseconds. A value is `null`, printed `n/a`, if there are too
     # few samples.
-    percentiles: dict[str, dict[str, int | None]]
+    percentiles: dict[Name, dict[str, int | None]]
     # Merged histograms by name.
-    histograms: dict[str, Histogram]
+    histograms: dict[Name, Histogram]
     # The equations between the counters of workers and service.
     books: Books
     # Readings of the service's counters, CPU and memory.
@@ -1707,7 +1707,7 @@ class WorkerResult:
     window: WindowCounts
     # Histograms of the window by name, with the unit as suffix: `response_ns`, `service_ns`, `delay_ns`,
     # `handshake_ns`.
-    histograms: dict[str, Histogram]
+    histograms: dict[Name, Histogram]
     # Evidence about the worker itself: CPU, memory, clock, throttling.
     evidence: WorkerEvidence
     # The machine on which the worker ran.
@@ -1730,6 +1730,9 @@ Figure = FigurePercentileMs | PlainFigure
 
 # How load is offered.
 Load = LoadOpen | LoadClosed | LoadSessions
+
+# A name that becomes the name of a file or folder.
+Name = Annotated[str, "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$"]
 
 # The state of a trial, from pending to its end.
 TrialState = TrialStatePending | TrialStateStarted | TrialStateFinished | TrialStateFailed

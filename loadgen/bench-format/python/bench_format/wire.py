@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -77,8 +78,10 @@ def _reader(kind: Any) -> Read:
         return read if len(options) == len(arguments) else lambda value: None if value is None else read(value)
     if origin is typing.Literal:
         return _one_of(lambda value: value if value in arguments else None, arguments)
+    if origin is typing.Annotated:
+        return _text(re.compile(arguments[1]))
     if origin is dict:
-        return _map(_reader(arguments[1]))
+        return _map(_reader(arguments[0]), _reader(arguments[1]))
     if origin is list:
         return _list(_reader(arguments[0]))
     if origin is tuple:
@@ -90,7 +93,7 @@ def _reader(kind: Any) -> Read:
 
 
 def _object(kind: type) -> Read:
-    hints = typing.get_type_hints(kind)
+    hints = typing.get_type_hints(kind, include_extras=True)
     fields = dataclasses.fields(kind)
     readers = {_wire_name(field.name): (field.name, _reader(hints[field.name])) for field in fields}
     needed = [
@@ -156,11 +159,11 @@ def _tagged(options: list[Any]) -> tuple[str | None, dict[Any, Read]]:
     return next(iter(tags))[0], {value: _reader(option) for (_, value), option in tags.items()}
 
 
-def _map(reader: Read) -> Read:
+def _map(key_reader: Read, reader: Read) -> Read:
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
             raise _unlike("an object", value)
-        return {key: _at(f".{key}", reader, one) for key, one in value.items()}
+        return {_at("'s key", key_reader, key): _at(f".{key}", reader, one) for key, one in value.items()}
 
     return read
 
@@ -198,6 +201,16 @@ def _one_of(found: Callable[[Any], Any], known: tuple[Any, ...]) -> Read:
         if member is None:
             raise _MisfitError(f"is {_shown(value)}; known are {', '.join(known)}")
         return member
+
+    return read
+
+
+def _text(pattern: re.Pattern[str]) -> Read:
+    def read(value: Any) -> Any:
+        # `$` of the pattern would also match before a newline at the end.
+        if not isinstance(value, str) or not pattern.fullmatch(value) or value.endswith("\n"):
+            raise _unlike(f"text that matches {pattern.pattern}", value)
+        return value
 
     return read
 

@@ -12,6 +12,7 @@ from bench_format.schemas import (
     Arrivals,
     Figure,
     FigurePercentileMs,
+    Interval,
     Load,
     LoadClosed,
     LoadOpen,
@@ -19,6 +20,7 @@ from bench_format.schemas import (
     PlainFigure,
     Reason,
     ReasonKind,
+    TrialId,
     Validity,
     ValidityInvalid,
     WireSearch,
@@ -66,6 +68,16 @@ def test_every_kind_of_field_is_decoded() -> None:
 def test_what_the_format_does_not_allow_is_named(value: object, words: str) -> None:
     with pytest.raises(FormatError, match=words):
         decode(Thing, value, "")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", "/etc", ".lock", "a\n", "a" * 65, 5])
+def test_a_name_that_could_leave_its_folder_is_refused_as_a_value_and_as_a_key(name: object) -> None:
+    trial = {"workload": "w", "variant": "v", "tier": 1, "process": 1, "repeat": 1}
+    assert decode(TrialId, {"service": "rust-sync_1.0", **trial}, "").service == "rust-sync_1.0"
+    with pytest.raises(FormatError, match="service should be text that matches"):
+        decode(TrialId, {"service": name, **trial}, "")
+    with pytest.raises(FormatError, match="histograms's key should be text that matches"):
+        decode(Interval, {"start_ns": 0, "duration_ns": 1, "histograms": {name: {}}}, "")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{environment::Environment, histogram::Histogram, trial::TrialId, witness::Witness};
+use crate::{Name, environment::Environment, histogram::Histogram, trial::TrialId, witness::Witness};
 
 /// Body of `PUT /v1/workers/{worker}/result`, stored as `workers/<index>.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -31,7 +31,7 @@ pub struct WorkerResult {
     pub window: WindowCounts,
     /// Histograms of the window by name, with the unit as suffix: `response_ns`, `service_ns`, `delay_ns`,
     /// `handshake_ns`.
-    pub histograms: BTreeMap<String, Histogram>,
+    pub histograms: BTreeMap<Name, Histogram>,
     /// The same values in intervals of one second.
     #[serde(default)]
     pub intervals: Vec<Interval>,
@@ -191,7 +191,7 @@ pub struct Interval {
     /// Length of the interval, in nanoseconds.
     pub duration_ns: u64,
     /// Histograms by name, as in [`WorkerResult::histograms`].
-    pub histograms: BTreeMap<String, Histogram>,
+    pub histograms: BTreeMap<Name, Histogram>,
 }
 
 /// A worker's counts of one connection.

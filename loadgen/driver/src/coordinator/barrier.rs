@@ -41,6 +41,15 @@ pub enum Conflict {
         /// Number of workers of the trial.
         workers: usize,
     },
+    /// A worker registers under an index that no worker of the plan has. HTTP status 503 while none is expected, so that
+    /// the worker asks again.
+    #[error("worker {worker} is not expected; {expected} workers are, counted from 0")]
+    Unexpected {
+        /// Index of the worker in the request.
+        worker: u32,
+        /// Number of workers that are expected; 0 before the run starts any.
+        expected: u32,
+    },
     /// The path and the body name different workers.
     #[error("the path says worker {path}, the body says worker {body}")]
     WorkerNames {
@@ -87,6 +96,8 @@ type Key = (TrialId, u32, u32);
 pub struct Barrier {
     run: String,
     workers: BTreeMap<u32, Registration>,
+    /// Number of workers that may register.
+    expected: u32,
     current: Option<Current>,
     /// Hashes of the delivered results, so that a repeated upload is recognised even after its trial.
     delivered: HashMap<Key, u64>,
@@ -116,16 +127,31 @@ struct Participant {
 impl Barrier {
     /// Creates a run without workers and trials.
     pub fn new(run: &str) -> Self {
-        Self { run: run.into(), workers: BTreeMap::new(), current: None, delivered: HashMap::new(), finished: false }
+        Self {
+            run: run.into(),
+            workers: BTreeMap::new(),
+            expected: 0,
+            current: None,
+            delivered: HashMap::new(),
+            finished: false,
+        }
     }
 
     /// Registers a worker. If it replaces another process in the middle of a trial, the trial is cancelled.
-    pub fn register(&mut self, registration: Registration) {
+    pub fn register(&mut self, registration: Registration) -> Result<(), Conflict> {
         let Registration { worker, pid, started_at_unix_ns, .. } = registration;
+        self.is_expected(worker)?;
         let other = |before: Registration| before.pid != pid || before.started_at_unix_ns != started_at_unix_ns;
         if self.workers.insert(worker, registration).is_some_and(other) && self.is_in_trial(worker) {
             self.abandon(&format!("worker {worker} was replaced by another process {pid} in the middle of the trial"));
         }
+        Ok(())
+    }
+
+    /// Refuses a worker whose index the plan doesn't have.
+    pub fn is_expected(&self, worker: u32) -> Result<(), Conflict> {
+        let expected = self.expected;
+        if worker < expected { Ok(()) } else { Err(Conflict::Unexpected { worker, expected }) }
     }
 
     fn is_in_trial(&self, worker: u32) -> bool {
@@ -133,9 +159,10 @@ impl Barrier {
         participant.is_some_and(|participant| participant.ready.is_some() && participant.upload.is_none())
     }
 
-    /// Forgets all workers, because new processes replace them.
-    pub fn expect_new_workers(&mut self) {
+    /// Forgets all workers, because `count` new processes replace them.
+    pub fn expect_new_workers(&mut self, count: u32) {
         self.workers.clear();
+        self.expected = count;
     }
 
     /// Starts a trial with one assignment per worker, in the order of their indices.
@@ -240,6 +267,12 @@ impl Barrier {
         participant.upload = Some(Upload { samples: participant.samples.take(), ..upload });
         self.delivered.insert(key, digest);
         Ok(())
+    }
+
+    /// Whether raw rows of a worker would be kept. It is asked before they are read.
+    pub fn takes_samples(&mut self, worker: u32, of: &AttemptId) -> Result<(), Conflict> {
+        self.check_run(&of.run)?;
+        self.participant(worker, &of.trial, of.attempt).map(drop)
     }
 
     /// Stores the raw rows of a worker. They must come before its result; later rows have no effect.
@@ -534,12 +567,24 @@ mod tests {
     #[test]
     fn a_worker_replaced_in_the_middle_of_a_trial_ends_it() {
         let mut barrier = offered(1);
-        barrier.register(registration(0, 100));
+        barrier.expect_new_workers(1);
+        barrier.register(registration(0, 100)).unwrap();
         barrier.ready(0, ready(1)).unwrap();
-        barrier.register(registration(0, 100));
+        barrier.register(registration(0, 100)).unwrap();
         assert_eq!(barrier.all_ready(), Some(Ok(10)));
-        barrier.register(registration(0, 200));
+        barrier.register(registration(0, 200)).unwrap();
         assert!(matches!(barrier.all_ready(), Some(Err(reason)) if reason.contains("replaced by another process 200")));
+    }
+
+    #[test]
+    fn a_worker_beyond_those_of_the_plan_cannot_register() {
+        let mut barrier = Barrier::new("run");
+        let refused = |expected| Err(Conflict::Unexpected { worker: 2, expected });
+        assert_eq!(barrier.register(registration(2, 1)), refused(0));
+        barrier.expect_new_workers(2);
+        assert_eq!((barrier.register(registration(2, 1)), barrier.registered()), (refused(2), 0));
+        barrier.register(registration(0, 1)).unwrap();
+        assert_eq!(barrier.registered(), 1);
     }
 
     #[test]

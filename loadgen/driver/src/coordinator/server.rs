@@ -1,10 +1,10 @@
 //! The coordinator's HTTP routes (`docs/PROTOCOL.md`, "Coordinator"). All rules are in [`super::barrier`].
 
-use std::{io, time::Duration};
+use std::{future::poll_fn, io, pin::Pin, time::Duration};
 
 use axum::{
     Json, Router,
-    body::Bytes,
+    body::{Body, Bytes, HttpBody, to_bytes},
     extract::{DefaultBodyLimit, Path, Query, State},
     http::StatusCode,
     middleware,
@@ -15,7 +15,7 @@ use bench_format::trial::{Clock, DrainRelease, Next, NoTrialId, Ready, Registrat
 use serde::Deserialize;
 use tokio::{
     net::TcpListener,
-    time::{Instant, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
 
 use super::{
@@ -30,6 +30,9 @@ use crate::clock::unix_ns;
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 /// Largest body of a request other than results and raw rows, in bytes.
 const LARGEST: usize = 64 * 1024;
+
+/// Longest time for which the body of a refused upload is read and discarded.
+const DISCARDING: Duration = Duration::from_secs(30);
 
 /// Serves requests until the listener fails.
 pub(super) async fn run(listener: TcpListener, shared: Shared) -> io::Result<()> {
@@ -48,7 +51,7 @@ pub fn app(shared: Shared) -> Router {
             Router::new()
                 .route("/v1/workers/{worker}/result", put(result))
                 .route("/v1/workers/{worker}/samples", put(samples))
-                .layer(DefaultBodyLimit::max(upload::LARGEST)),
+                .layer(DefaultBodyLimit::disable()),
         )
         .route("/v1/clock", get(clock))
         .layer(middleware::from_fn_with_state(shared.clone(), token::check))
@@ -84,9 +87,12 @@ async fn long_poll<T>(
     }
 }
 
-async fn register(State(shared): State<Shared>, Json(registration): Json<Registration>) -> StatusCode {
-    shared.change(|barrier| barrier.register(registration));
-    StatusCode::NO_CONTENT
+async fn register(
+    State(shared): State<Shared>,
+    Json(registration): Json<Registration>,
+) -> Result<StatusCode, Conflict> {
+    shared.change(|barrier| barrier.register(registration))?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 async fn next(State(shared): State<Shared>, Path(worker): Path<u32>, Query(wait): Query<Wait>) -> Json<Next> {
@@ -123,7 +129,8 @@ async fn window_over(
     ))
 }
 
-async fn result(State(shared): State<Shared>, Path(worker): Path<u32>, body: Bytes) -> Result<StatusCode, Response> {
+async fn result(State(shared): State<Shared>, Path(worker): Path<u32>, body: Body) -> Result<StatusCode, Response> {
+    let body = read_if(shared.inspect(|barrier| barrier.is_expected(worker)), body).await?;
     let upload = Upload::parse(body.into()).map_err(|error| description(StatusCode::BAD_REQUEST, &error))?;
     shared.change(|barrier| barrier.deliver(worker, upload)).map_err(IntoResponse::into_response)?;
     Ok(StatusCode::NO_CONTENT)
@@ -141,13 +148,29 @@ async fn samples(
     State(shared): State<Shared>,
     Path(worker): Path<u32>,
     Query(rows): Query<Rows>,
-    body: Bytes,
+    body: Body,
 ) -> Result<StatusCode, Response> {
     let trial = rows.trial.parse().map_err(|error: NoTrialId| description(StatusCode::BAD_REQUEST, &error))?;
     let of = AttemptId { run: rows.run, trial, attempt: rows.attempt };
+    let body = read_if(shared.change(|barrier| barrier.takes_samples(worker, &of)), body).await?;
     let stored = shared.change(|barrier| barrier.deliver_samples(worker, &of, body.into()));
     stored.map_err(IntoResponse::into_response)?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Reads an upload if it is expected. Otherwise what still comes is discarded without being kept, so that the client
+/// reads the response instead of a reset connection.
+async fn read_if(expected: Result<(), Conflict>, body: Body) -> Result<Bytes, Response> {
+    if let Err(conflict) = expected {
+        tokio::spawn(timeout(DISCARDING, discard(body)));
+        return Err(conflict.into_response());
+    }
+    let read = to_bytes(body, upload::LARGEST).await;
+    read.map_err(|error| description(StatusCode::PAYLOAD_TOO_LARGE, &error))
+}
+
+async fn discard(mut body: Body) {
+    while let Some(Ok(_)) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {}
 }
 
 async fn clock() -> Json<Clock> {
@@ -156,7 +179,9 @@ async fn clock() -> Json<Clock> {
 
 impl IntoResponse for Conflict {
     fn into_response(self) -> Response {
-        description(StatusCode::CONFLICT, &self)
+        // A server error makes a worker that comes too early ask again.
+        let early = matches!(self, Self::Unexpected { expected: 0, .. });
+        description(if early { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::CONFLICT }, &self)
     }
 }
 

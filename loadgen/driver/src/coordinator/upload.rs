@@ -50,7 +50,7 @@ impl Upload {
         let of_intervals = result.intervals.iter().flat_map(|interval| &interval.histograms);
         for (name, histogram) in result.histograms.iter().chain(of_intervals) {
             Recorder::decode(histogram)
-                .map_err(|error| Error::Histogram { name: name.clone(), reason: error.to_string() })?;
+                .map_err(|error| Error::Histogram { name: name.to_string(), reason: error.to_string() })?;
         }
         let mut digest = DefaultHasher::new();
         digest.write(&bytes);
@@ -146,7 +146,7 @@ mod tests {
         let description = refused(|result| {
             let mut histogram = Recorder::new().encode();
             histogram.count = 3;
-            result.histograms.insert("response_ns".into(), histogram);
+            result.histograms.insert(bench_format::Name::from_static("response_ns"), histogram);
         });
         assert!(description.starts_with("histogram \"response_ns\" can't be read: "), "{description}");
     }

@@ -130,7 +130,7 @@ mod tests {
     fn delayed(files: &mut Files, delay_ms: f64) {
         let mut recorder = Recorder::new();
         (0..1000).for_each(|_| recorder.record((delay_ms * 1e6) as u64));
-        result(files).histograms.insert("delay_ns".into(), recorder.encode());
+        result(files).histograms.insert(bench_format::Name::from_static("delay_ns"), recorder.encode());
     }
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
             reasons(open(), |files| {
                 delayed(files, delay_ms);
                 let delay = result(files).histograms["delay_ns"].clone();
-                result(files).histograms.insert("response_ns".into(), delay);
+                result(files).histograms.insert(bench_format::Name::from_static("response_ns"), delay);
                 files.trial.objectives = vec![objective.clone()];
             })
         };
@@ -166,14 +166,14 @@ mod tests {
             let mut attempted_sends = Recorder::new();
             (0..files.uploads[0].window.due).for_each(|_| attempted_sends.record(1_000_000));
             let result = result(files);
-            result.histograms.insert("lateness_ns".into(), attempted_sends.encode());
+            result.histograms.insert(bench_format::Name::from_static("lateness_ns"), attempted_sends.encode());
             result.window.sent = 0;
         });
         assert_eq!(blocked, Vec::<String>::new());
         let late = reasons(open(), |files| {
             let mut attempted_sends = Recorder::new();
             (0..1000).for_each(|_| attempted_sends.record(61_000_000));
-            result(files).histograms.insert("lateness_ns".into(), attempted_sends.encode());
+            result(files).histograms.insert(bench_format::Name::from_static("lateness_ns"), attempted_sends.encode());
         });
         assert!(late[0].contains("p99 of lateness 61.0 ms, allowed 5 ms"), "{late:?}");
     }

@@ -15,14 +15,14 @@ use crate::{
 };
 
 /// The output of one trial of a worker.
-pub struct Done {
+pub struct WorkerOutput {
     /// The result that is uploaded to the coordinator.
     pub result: WorkerResult,
     /// Raw rows, compressed with zstd; absent unless the assignment asked for them.
     pub samples: Option<Vec<u8>>,
 }
 
-impl From<WorkerResult> for Done {
+impl From<WorkerResult> for WorkerOutput {
     fn from(result: WorkerResult) -> Self {
         Self { result, samples: None }
     }
@@ -36,13 +36,13 @@ impl From<WorkerResult> for Done {
 pub fn work<E: Display>(
     coordinator: &Coordinator,
     registration: &Registration,
-    mut carry_out: impl FnMut(&Assignment, &mut dyn Gate) -> Result<Done, E>,
+    mut run_assignment: impl FnMut(&Assignment, &mut dyn Gate) -> Result<WorkerOutput, E>,
 ) -> Result<(), Error> {
-    end_on_sigterm()?;
+    exit_on_sigterm()?;
     coordinator.register(registration)?;
     while let Some(assignment) = coordinator.next()? {
-        let mut gate = OnceGate { inner: CoordinatorGate::new(coordinator, &assignment), asked: false };
-        match carry_out(&assignment, &mut gate) {
+        let mut gate = OnceGate { inner: CoordinatorGate::new(coordinator, &assignment), reported: false };
+        match run_assignment(&assignment, &mut gate) {
             Ok(done) => {
                 if let Some(samples) = done.samples {
                     coordinator.upload_samples(&assignment, samples)?;
@@ -51,7 +51,7 @@ pub fn work<E: Display>(
             }
             Err(error) => {
                 eprintln!("{}: {error:#}", assignment.trial);
-                if !gate.asked {
+                if !gate.reported {
                     // The trial failed before the barrier, and the other workers must not wait. The response doesn't
                     // matter, there is no load.
                     let _ = gate.ready(0, Some(format!("{error:#}")));
@@ -64,7 +64,7 @@ pub fn work<E: Display>(
 
 /// Exits on SIGTERM. The first process of a container has no default action for it, so without this the pod would run
 /// until it is killed. Nothing is lost, because a cancelled trial has no result.
-fn end_on_sigterm() -> Result<(), Error> {
+fn exit_on_sigterm() -> Result<(), Error> {
     let kernel = |source| Error::Kernel { what: "listen for SIGTERM", source };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(kernel)?;
     let mut terminate = {
@@ -82,12 +82,12 @@ fn end_on_sigterm() -> Result<(), Error> {
 /// A barrier that records whether it was asked.
 struct OnceGate<'a> {
     inner: CoordinatorGate<'a>,
-    asked: bool,
+    reported: bool,
 }
 
 impl Gate for OnceGate<'_> {
     fn ready(&mut self, open: u32, problem: Option<String>) -> Result<StartAt, Error> {
-        self.asked = true;
+        self.reported = true;
         self.inner.ready(open, problem)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{error::Error, phases::StartAt};
 
-/// Holds the barrier between "ready" and "start": a coordinator, a parent process, or [`AtOnce`].
+/// Holds the barrier between "ready" and "start": a coordinator, a parent process, or [`ImmediateGate`].
 pub trait Gate {
     /// Reports the number of open connections, or why this worker can't take part. Returns the start of the load.
     ///
@@ -30,9 +30,9 @@ pub enum Edge {
 
 /// A gate that waits for no other worker: load starts a moment after this worker is ready.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct AtOnce;
+pub struct ImmediateGate;
 
-impl Gate for AtOnce {
+impl Gate for ImmediateGate {
     fn ready(&mut self, _open: u32, problem: Option<String>) -> Result<StartAt, Error> {
         match problem {
             Some(reason) => Err(Error::Abandoned { reason }),
@@ -52,8 +52,8 @@ mod tests {
 
     #[test]
     fn a_gate_without_workers_opens_at_once() {
-        let start = AtOnce.ready(1, None).unwrap();
+        let start = ImmediateGate.ready(1, None).unwrap();
         assert!(start.unix_ns > crate::clock::unix_ns());
-        assert!(matches!(AtOnce.ready(0, Some("x".into())), Err(Error::Abandoned { .. })));
+        assert!(matches!(ImmediateGate.ready(0, Some("x".into())), Err(Error::Abandoned { .. })));
     }
 }

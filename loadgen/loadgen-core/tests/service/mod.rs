@@ -42,9 +42,9 @@ use tokio_tungstenite::{
 
 /// How the service behaves.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Manner {
+pub enum Behaviour {
     /// Replies to each message once.
-    Polite,
+    Correct,
     /// Replies to no message.
     Silent,
     /// Replies to each message twice.
@@ -83,12 +83,12 @@ pub struct Service {
 }
 
 impl Service {
-    pub fn start(manner: Manner) -> Self {
+    pub fn start(behaviour: Behaviour) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let books = Arc::new(Mutex::new(HashMap::new()));
-        runtime.spawn(accept(listener, manner, Arc::clone(&books)));
+        runtime.spawn(accept(listener, behaviour, Arc::clone(&books)));
         Self { address, books, _runtime: runtime }
     }
 
@@ -98,20 +98,20 @@ impl Service {
     }
 
     /// Counts the clients that have sent a Close frame.
-    pub fn goodbyes(&self) -> impl Fn() -> usize + Send + 'static {
+    pub fn close_count(&self) -> impl Fn() -> usize + Send + 'static {
         let books = Arc::clone(&self.books);
         move || books.lock().unwrap().values().filter(|book| book.closed_by_client).count()
     }
 }
 
-async fn accept(listener: TcpListener, manner: Manner, books: Arc<Mutex<HashMap<String, Book>>>) {
+async fn accept(listener: TcpListener, behaviour: Behaviour, books: Arc<Mutex<HashMap<String, Book>>>) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     while let Ok((socket, _)) = listener.accept().await {
         let id = format!("c{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let books = Arc::clone(&books);
         tokio::spawn(async move {
             // A client that disconnects ends only its own task.
-            let _ = serve(socket, id, manner, books).await;
+            let _ = serve(socket, id, behaviour, books).await;
         });
     }
 }
@@ -120,12 +120,12 @@ async fn accept(listener: TcpListener, manner: Manner, books: Arc<Mutex<HashMap<
 async fn serve(
     socket: TcpStream,
     id: String,
-    manner: Manner,
+    behaviour: Behaviour,
     books: Arc<Mutex<HashMap<String, Book>>>,
 ) -> Result<(), tokio_tungstenite::tungstenite::Error> {
     socket.set_nodelay(true)?;
-    let check = |_: &Request, response: Response| match manner {
-        Manner::Refuse => {
+    let check = |_: &Request, response: Response| match behaviour {
+        Behaviour::Refuse => {
             let mut refusal = ErrorResponse::new(None);
             *refusal.status_mut() = tokio_tungstenite::tungstenite::http::StatusCode::FORBIDDEN;
             Err(refusal)
@@ -133,11 +133,11 @@ async fn serve(
         _ => Ok(response),
     };
     let mut ws = accept_hdr_async(socket, check).await?;
-    if manner == Manner::Deny {
+    if behaviour == Behaviour::Deny {
         return ws.send(Message::text("denied bad_token")).await;
     }
     ws.send(Message::text(format!("ready {id}"))).await?;
-    if let Manner::LateReader(pause) = manner {
+    if let Behaviour::LateReader(pause) = behaviour {
         tokio::time::sleep(pause).await;
     }
     let mut book = Book { in_order: true, ..Book::default() };
@@ -151,7 +151,7 @@ async fn serve(
                     book.numbered += 1;
                     book.sum = book.sum.wrapping_add(number);
                     let since = first.get_or_insert_with(tokio::time::Instant::now).elapsed();
-                    answer(&mut ws, manner, number, since, book.numbered).await?;
+                    send_reply(&mut ws, behaviour, number, since, book.numbered).await?;
                 }
                 None => book.unnumbered += 1,
             },
@@ -164,32 +164,32 @@ async fn serve(
     Ok(())
 }
 
-async fn answer(
+async fn send_reply(
     ws: &mut WebSocketStream<TcpStream>,
-    manner: Manner,
+    behaviour: Behaviour,
     number: u64,
     since: Duration,
     count: u64,
 ) -> Result<(), tokio_tungstenite::tungstenite::Error> {
     let reply = format!("r {number}");
-    match manner {
-        Manner::Polite => ws.send(Message::text(reply)).await,
-        Manner::Twice => {
+    match behaviour {
+        Behaviour::Correct => ws.send(Message::text(reply)).await,
+        Behaviour::Twice => {
             ws.send(Message::text(reply.clone())).await?;
             ws.send(Message::text(reply)).await
         }
-        Manner::Wrong => ws.send(Message::text(format!("r {}", number + 500))).await,
-        Manner::Frozen(from, to) => {
+        Behaviour::Wrong => ws.send(Message::text(format!("r {}", number + 500))).await,
+        Behaviour::Frozen(from, to) => {
             if since >= from && since < to {
                 tokio::time::sleep(to - since).await;
             }
             ws.send(Message::text(reply)).await
         }
-        Manner::CloseAfter(limit) if count == limit => {
+        Behaviour::CloseAfter(limit) if count == limit => {
             let frame = CloseFrame { code: 4300.into(), reason: "drain".into() };
             ws.close(Some(frame)).await
         }
-        Manner::Fragments => {
+        Behaviour::Fragments => {
             let (head, tail) = reply.split_at(3);
             let part = |text: &str, opcode, last| {
                 Message::Frame(Frame::message(text.as_bytes().to_vec(), OpCode::Data(opcode), last))
@@ -274,9 +274,9 @@ pub fn assignment(address: &str, connections: u32) -> Assignment {
     Assignment {
         run: "test".into(),
         trial: TrialId {
-            service: "test".into(),
-            workload: "test".into(),
-            variant: "standard".into(),
+            service: bench_format::Name::from_static("test"),
+            workload: bench_format::Name::from_static("test"),
+            variant: bench_format::Name::from_static("standard"),
             tier: connections,
             process: 1,
             repeat: 1,

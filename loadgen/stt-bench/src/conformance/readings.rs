@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use bench_format::service::ServiceStats;
-use reqwest::{Client, StatusCode};
+use driver::http::HttpClient;
+use reqwest::StatusCode;
 use tokio::time::sleep;
 
 use super::{
@@ -20,14 +21,13 @@ const POLL: Duration = Duration::from_millis(15);
 #[derive(Clone, Debug)]
 pub struct Readings {
     url: String,
-    client: Client,
+    client: HttpClient,
 }
 
 impl Readings {
     /// Creates a client for the port at `http://host:port`; sends no request yet.
     pub fn new(url: &str) -> Self {
-        let client = Client::builder().timeout(PATIENCE).no_proxy().build().expect("a client without TLS has no needs");
-        Self { url: url.trim_end_matches('/').to_owned(), client }
+        Self { url: url.trim_end_matches('/').to_owned(), client: HttpClient::new(PATIENCE) }
     }
 
     /// Requests a path with GET, and returns the status and the body.
@@ -36,11 +36,9 @@ impl Readings {
     /// Fails if the request fails or takes too long. Any status is a success.
     pub async fn get(&self, path: &str) -> Result<(StatusCode, String), NotPassed> {
         let wish = || format!("{}{path} answers", self.url);
-        let answer = self.client.get(format!("{}{path}", self.url)).send().await;
-        let answer = answer.map_err(|error| failed(wish(), format!("{error:?}")))?;
-        let status = answer.status();
-        let text = answer.text().await.map_err(|error| failed(wish(), format!("{error:?}")))?;
-        Ok((status, text))
+        let answer = self.client.get(&format!("{}{path}", self.url)).await;
+        let (status, body) = answer.map_err(|error| failed(wish(), format!("{error:?}")))?;
+        Ok((status, String::from_utf8_lossy(&body).into_owned()))
     }
 
     /// Reads and parses `/stats`.

@@ -87,8 +87,8 @@ mod tests {
         let mut files = sessions();
         let worker = &mut files.uploads[0];
         worker.window.replies = 100_000;
-        worker.histograms.insert("newest_ns".into(), recorder(newest_ms));
-        worker.histograms.insert("oldest_ns".into(), recorder(1100));
+        worker.histograms.insert(bench_format::Name::from_static("newest_ns"), recorder(newest_ms));
+        worker.histograms.insert(bench_format::Name::from_static("oldest_ns"), recorder(1100));
         worker.failures.window.insert("session/closed".into(), failures);
         Verdict::of(&files.judge().unwrap(), &objectives())
     }

@@ -97,9 +97,9 @@ impl Gateway {
         Assignment {
             run: "r".into(),
             trial: TrialId {
-                service: "s".into(),
-                workload: "sessions".into(),
-                variant: "standard".into(),
+                service: bench_format::Name::from_static("s"),
+                workload: bench_format::Name::from_static("sessions"),
+                variant: bench_format::Name::from_static("standard"),
                 tier: sessions,
                 process: 1,
                 repeat: 1,

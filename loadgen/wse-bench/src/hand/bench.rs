@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bench_format::{
+    Name,
     plan::{Load, Thresholds},
     trial::TrialId,
     trial_file::BookKeeping,
@@ -87,9 +88,9 @@ impl<'a> Bench<'a> {
         TrialPlan {
             run: RUN.into(),
             trial: TrialId {
-                service: cli.address(),
-                workload: step.workload.name().into(),
-                variant: RUN.into(),
+                service: Name::from_static("service"),
+                workload: Name::from_static(step.workload.name()),
+                variant: Name::from_static(RUN),
                 tier: step.tier,
                 process: 1,
                 repeat: *trials,

@@ -121,7 +121,10 @@ pub(super) async fn bundle_into(
 async fn one_file(operator: &Operator, id: &str, file: &BundleFile, path: &Path) -> anyhow::Result<()> {
     let mut response = operator.open(&format!("/results/{id}/{}", file.path)).await?;
     let mut to = File::create(path).with_context(|| format!("failed to make {}", path.display()))?;
+    let mut room = file.bytes;
     while let Some(chunk) = response.chunk().await.with_context(|| format!("failed to read {}", file.path))? {
+        // What goes beyond the list is neither read nor written.
+        room = room.checked_sub(chunk.len() as u64).with_context(|| longer(file))?;
         to.write_all(&chunk).with_context(|| format!("failed to write {}", path.display()))?;
     }
     to.sync_all()?;
@@ -134,6 +137,14 @@ async fn one_file(operator: &Operator, id: &str, file: &BundleFile, path: &Path)
         file.bytes
     );
     Ok(())
+}
+
+fn longer(file: &BundleFile) -> String {
+    let BundleFile { path, bytes, .. } = file;
+    format!(
+        "{path} has more than the {bytes} bytes that the operator listed; while a run is under way its files change: fetch \
+         again"
+    )
 }
 
 /// Replaces the local bundle by the new one.
@@ -225,6 +236,21 @@ mod tests {
         assert!(error.to_string().contains("and sha256 44136fa"), "{error:#}");
         assert_eq!(fs::read_to_string(target.path().join("r1/run.json")).unwrap(), "old");
         assert_eq!((REQUESTS.load(Ordering::Relaxed), fs::read_dir(target.path()).unwrap().count()), (1, 1));
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_longer_than_listed_is_given_up_at_the_listed_size() {
+        let listed = || async { Json(serde_json::json!([{"path": "run.json", "bytes": 2, "sha256": "00"}])) };
+        let file = |UrlPath((_, _)): UrlPath<(String, String)>| async { "x".repeat(1 << 20) };
+        let routes = Router::new().route("/api/runs/{id}/files", get(listed)).route("/results/{id}/{*path}", get(file));
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async { axum::serve(listener, routes).await });
+        let target = tempfile::tempdir().unwrap();
+        let operator = Operator::reach(&OperatorAddress::Url(url)).await.unwrap();
+        let error = bundle_into(&operator, "r1", &target.path().join("r1"), |_| true).await.unwrap_err();
+        assert!(error.to_string().starts_with("run.json has more than the 2 bytes"), "{error:#}");
+        assert_eq!(fs::read_dir(target.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use driver::http::{HttpClient, LARGEST_BODY, body};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, Config,
@@ -26,6 +27,8 @@ use crate::pod_failure;
 const WEB_PORT: u16 = 8081;
 /// Longest wait for data of a response.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
+/// Most bytes of the reason for a refused request.
+const LONGEST_REASON: u64 = 1 << 16;
 
 /// The location of an operator.
 #[derive(Clone, Debug)]
@@ -48,7 +51,7 @@ pub enum OperatorAddress {
 /// A connection to an operator. Dropping it closes the port-forward.
 #[derive(Debug)]
 pub struct Operator {
-    http: reqwest::Client,
+    http: HttpClient,
     base: String,
     forward: Option<JoinHandle<()>>,
 }
@@ -67,11 +70,7 @@ impl Operator {
     /// # Errors
     /// When the cluster's configuration can't be used, or the release has no running operator.
     pub async fn reach(location: &OperatorAddress) -> anyhow::Result<Self> {
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .read_timeout(READ_TIMEOUT)
-            .build()
-            .context("failed to build a client")?;
+        let http = HttpClient::for_files(READ_TIMEOUT);
         match location {
             OperatorAddress::Url(url) => Ok(Self { http, base: url.clone(), forward: None }),
             OperatorAddress::Release { release, namespace, kubeconfig, context } => {
@@ -92,9 +91,8 @@ impl Operator {
     /// When the operator doesn't respond with 200, or the response can't be parsed.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let response = self.open(path).await?;
-        let body = response.bytes().await.with_context(|| format!("failed to read {path}"))?;
-        serde_json::from_slice(&body)
-            .with_context(|| format!("{path}: this version of ladder can't parse the response"))
+        let body = body(response, LARGEST_BODY as u64).await.with_context(|| format!("failed to read {path}"))?;
+        serde_json::from_slice(&body).with_context(|| format!("{path}: this version of ladder can't parse the response"))
     }
 
     /// Requests a file, and returns the response before its body is read.
@@ -103,13 +101,12 @@ impl Operator {
     /// When the operator can't be reached or doesn't respond with 200.
     pub async fn open(&self, path: &str) -> anyhow::Result<reqwest::Response> {
         let url = format!("{}{path}", self.base);
-        let response =
-            self.http.get(&url).send().await.with_context(|| format!("failed to reach the operator at {url}"))?;
+        let response = self.http.open(&url).await.with_context(|| format!("failed to reach the operator at {url}"))?;
         match response.status() {
             StatusCode::OK => Ok(response),
             status => {
-                let description = response.text().await.unwrap_or_default();
-                bail!("the operator returned {status} for {path}: {}", description.trim())
+                let description = body(response, LONGEST_REASON).await.unwrap_or_default();
+                bail!("the operator returned {status} for {path}: {}", String::from_utf8_lossy(&description).trim())
             }
         }
     }

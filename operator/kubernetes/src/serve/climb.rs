@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bench_format::{
-    SCHEMA,
+    Name, SCHEMA,
     run::{Run, RunState, TrialEntry, TrialState},
 };
 use driver::{clock, service_client::chain};
@@ -13,6 +13,7 @@ use operator::{
     climb::{Climb, ClimbEnd, Error},
     evidence,
     plan::Mistakes,
+    resume,
     store::{self, Store},
     watcher::Watcher,
 };
@@ -66,7 +67,7 @@ impl Operator<'_> {
 
     /// Publishes a stored run, with the figures of its trials.
     fn publish(&self, run: &Run) {
-        let bundle = self.options.results.join(&run.id);
+        let bundle = self.options.results.join(run.id.as_str());
         for entry in run.trials.iter().filter(|entry| matches!(entry.state, TrialState::Finished { .. })) {
             if let Ok(result) = store::read_result(&bundle, &entry.trial) {
                 self.live.remember(&result);
@@ -76,11 +77,14 @@ impl Operator<'_> {
     }
 
     async fn begin_or_resume(&mut self, decision: Decision, backend: Kubernetes) -> anyhow::Result<()> {
+        let Some(id) = self.inputs.cluster.run() else { return Ok(()) };
         let (store, run) = loop {
             let opened = match decision {
-                Decision::Resume => Store::open(&self.options.results, &self.inputs.cluster.run_id),
+                // The stored plan is this one without its secrets.
+                Decision::Resume => Store::open(&self.options.results, &id)
+                    .map(|(store, run)| (store, Run { plan: self.inputs.plan.wire.clone(), ..run })),
                 _ => {
-                    let run = self.new_run(&backend);
+                    let run = self.new_run(&id, &backend);
                     Store::create(&self.options.results, &run).map(|store| (store, run))
                 }
             };
@@ -108,6 +112,10 @@ impl Operator<'_> {
                 return Ok(());
             }
         };
+        if let Err(error) = resume::check_trials(&run, &inputs.plan) {
+            reject_with_mistakes(self.live, vec![format!("{}: {error}", path.display())]);
+            return Ok(());
+        }
         self.climb(&inputs, backend, store, run).await
     }
 
@@ -137,12 +145,12 @@ impl Operator<'_> {
         };
         loop {
             live.set_status(State::Climbing, &format!("climbing run {id}"));
-            self.events.record(RunEvent::RunBegan { run: id.clone() });
+            self.events.record(RunEvent::RunBegan { run: id.to_string() });
             self.coordinator.begin(&id);
             match climb.climb(&mut stop).await {
                 Ok(ClimbEnd::Finished) => {
                     let standing = assert::of_run(&climb.run);
-                    self.events.record(RunEvent::RunEnded { run: id.clone(), standing });
+                    self.events.record(RunEvent::RunEnded { run: id.to_string(), standing });
                     live.set_status(State::Finished, &format!("run {id} has ended: {}", standing.as_str()));
                     return Ok(());
                 }
@@ -167,13 +175,13 @@ impl Operator<'_> {
         }
     }
 
-    fn new_run(&self, backend: &Kubernetes) -> Run {
+    fn new_run(&self, id: &Name, backend: &Kubernetes) -> Run {
         let CheckedInputs { cluster, plan, .. } = self.inputs;
         let placement = backend.placement();
         let version = env!("CARGO_PKG_VERSION");
         Run {
             schema: SCHEMA,
-            id: cluster.run_id.clone(),
+            id: id.clone(),
             started_at: clock::rfc3339(clock::unix_ns()),
             finished_at: None,
             state: RunState::Running,
@@ -205,7 +213,7 @@ fn reproduce_command(inputs: &CheckedInputs) -> String {
     )
 }
 
-fn supersede(results: &Path, id: &str) -> Result<(), store::Error> {
+fn supersede(results: &Path, id: &Name) -> Result<(), store::Error> {
     let (store, mut run) = Store::open(results, id)?;
     run.state = RunState::Superseded;
     run.finished_at = Some(clock::rfc3339(clock::unix_ns()));
@@ -228,7 +236,7 @@ mod tests {
         .unwrap();
         run.trials.push(TrialEntry::pending(inputs.plan.trials()[0].clone()));
         drop(Store::create(results.path(), &run).unwrap());
-        supersede(results.path(), "old").unwrap();
+        supersede(results.path(), &Name::from_static("old")).unwrap();
         let after = store::read_run(&results.path().join("old")).unwrap();
         assert_eq!((after.state, after.trials.len()), (RunState::Superseded, 1));
     }

@@ -1,9 +1,11 @@
 //! Decides what to do about the requested run, from the stored runs. Pure.
 
 use bench_format::{
+    Name,
     plan::WirePlan,
     run::{Run, RunState},
 };
+use operator::secrets::masked_plan;
 
 /// What to do about the requested run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,18 +39,19 @@ pub(super) fn decide(run_id: &str, plan: &WirePlan, stored: &[Run]) -> Decision 
 }
 
 /// The interrupted runs that will not be resumed any more.
-pub(super) fn superseded<'a>(run_id: &str, decision: Decision, stored: &'a [Run]) -> Vec<&'a str> {
+pub(super) fn superseded<'a>(run_id: &str, decision: Decision, stored: &'a [Run]) -> Vec<&'a Name> {
     let replaced = |run: &&Run| match run.id == run_id {
         true => decision == Decision::PlanChanged,
         // While no run is requested, an interrupted run can still be requested again.
         false => !run_id.is_empty(),
     };
     let interrupted = stored.iter().filter(|run| run.state == RunState::Running);
-    interrupted.filter(replaced).map(|run| run.id.as_str()).collect()
+    interrupted.filter(replaced).map(|run| &run.id).collect()
 }
 
 fn same(a: &WirePlan, b: &WirePlan) -> bool {
-    let value = |plan| serde_json::to_value(plan).ok();
+    // A stored plan has no secrets.
+    let value = |plan| serde_json::to_value(masked_plan(plan)).ok();
     value(a) == value(b)
 }
 
@@ -57,10 +60,10 @@ mod tests {
     use super::*;
     use crate::cluster_file::fixture::inputs;
 
-    fn run(id: &str, state: RunState) -> Run {
+    fn run(id: &'static str, state: RunState) -> Run {
         Run {
             schema: 1,
-            id: id.into(),
+            id: Name::from_static(id),
             started_at: String::new(),
             finished_at: None,
             state,
@@ -94,14 +97,25 @@ mod tests {
         changed.plan.repeats = 7;
         let stored = [changed];
         let decision = decide("cut", &inputs().plan.wire, &stored);
-        assert_eq!((decision, superseded("cut", decision, &stored)), (Decision::PlanChanged, vec!["cut"]));
+        assert_eq!(
+            (decision, superseded("cut", decision, &stored)),
+            (Decision::PlanChanged, vec![&Name::from_static("cut")])
+        );
+    }
+
+    #[test]
+    fn a_run_whose_stored_plan_has_no_secrets_is_resumed() {
+        let mut plan = inputs().plan.wire;
+        plan.ladders[0].service_env.insert("JWT_SECRET".into(), "secret".into());
+        let stored = [Run { plan: masked_plan(&plan), ..run("cut", RunState::Running) }];
+        assert_eq!(decide("cut", &plan, &stored), Decision::Resume);
     }
 
     #[test]
     fn only_a_newer_run_supersedes_an_interrupted_one() {
         let stored = [run("done", RunState::Finished), run("cut", RunState::Running)];
-        assert_eq!(superseded("new", Decision::Begin, &stored), ["cut"]);
-        assert_eq!(superseded("", Decision::Idle, &stored), Vec::<&str>::new());
-        assert_eq!(superseded("cut", Decision::Resume, &stored), Vec::<&str>::new());
+        assert_eq!(superseded("new", Decision::Begin, &stored), [&Name::from_static("cut")]);
+        assert_eq!(superseded("", Decision::Idle, &stored), Vec::<&Name>::new());
+        assert_eq!(superseded("cut", Decision::Resume, &stored), Vec::<&Name>::new());
     }
 }

@@ -81,7 +81,7 @@ pub fn stored(results: &Path) -> Vec<Run> {
 
 fn line(run: &Run) -> RunSummary {
     RunSummary {
-        id: run.id.clone(),
+        id: run.id.to_string(),
         state: run.state,
         plan: run.plan.name.clone(),
         started_at: run.started_at.clone(),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use bench_format::plan::WirePlan;
+use bench_format::{Name, plan::WirePlan};
 
 use super::{MachineLimits, mistakes};
 use crate::{
@@ -40,7 +40,7 @@ pub(crate) fn registry() -> Registry {
         root: "/".into(),
         protocols: [("wse".into(), protocol)].into(),
         inference: [].into(),
-        services: [("ours".into(), service.clone()), ("theirs".into(), service)].into(),
+        services: [(Name::from_static("ours"), service.clone()), (Name::from_static("theirs"), service)].into(),
     }
 }
 

@@ -29,6 +29,7 @@ impl Check<'_> {
     }
 
     fn ladder(&mut self, place: &str, ladder: &WireLadder, plan: &WirePlan) {
+        self.folder_name(format!("{place}.workload"), &ladder.workload);
         self.folder_name(format!("{place}.variant"), &ladder.variant);
         self.tiers(&format!("{place}.tiers"), ladder, plan.workers);
         self.load(&format!("{place}.load"), &ladder.load);
@@ -186,7 +187,7 @@ fn climbing<'a>(
     plan: &'a WirePlan,
 ) -> impl Iterator<Item = (&'a String, &'a Service)> {
     let climbs = |name: &&String| ladder.services.is_empty() || ladder.services.contains(name);
-    plan.services.iter().filter(climbs).filter_map(|name| Some((name, registry.services.get(name)?)))
+    plan.services.iter().filter(climbs).filter_map(|name| Some((name, registry.services.get(name.as_str())?)))
 }
 
 #[cfg(test)]
