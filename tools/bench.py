@@ -1,7 +1,7 @@
 """Measures our engine and generator beside the reference and the floor (what the kernel alone costs).
 
 Climbs plans/bench.yaml ladder by ladder, runs the floor's program before and after each, then writes
-target/bench/summary.json and prints it as a table.
+target/bench/summary.json and prints it as a table. The part `bystanders` has no ladder (tools/bench_bystanders.py).
 
 Usage: .venv/bin/python tools/bench.py [--part NAME]... [--bin FOLDER]
 """
@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import bench_bystanders
 from bench_rows import PARTS, ROWS, Part
 from bench_summary import Evidence, markdown, summary, wire
 from ws_ladder_analysis.load import BundleError, read_bundle
@@ -29,6 +30,8 @@ FOLDER = ROOT / "target/bench"
 FLOOR_REPEATS = 2
 # Exit codes of `ladder run` after which there is a bundle: passed, failed, invalid.
 MEASURED = (0, 1, 2)
+# The part without a ladder.
+BYSTANDERS = "bystanders"
 
 
 class StoppedError(Exception):
@@ -38,7 +41,7 @@ class StoppedError(Exception):
 def main() -> int:
     """Returns the exit code: 0 all rows have figures, 1 some figures are missing, 2 bad usage, 130 interrupted."""
     parser = argparse.ArgumentParser(description="Ours beside the reference and beside the floor.")
-    names = list(dict.fromkeys(part.asked_for for part in PARTS))
+    names = [*dict.fromkeys(part.asked_for for part in PARTS), BYSTANDERS]
     parser.add_argument("--part", action="append", choices=names, help="only this part; may be given again")
     parser.add_argument("--bin", type=Path, default=ROOT / "target/release", help="folder of ladder and floor")
     options = parser.parse_args()
@@ -47,15 +50,17 @@ def main() -> int:
     wanted = [part for part in PARTS if not options.part or part.asked_for in options.part]
     try:
         evidence = {part.name: measure(part, options.bin, folder) for part in wanted}
+        is_wanted = not options.part or BYSTANDERS in options.part
+        bystanders = bench_bystanders.measure(file=folder / "bystanders.json") if is_wanted else []
     except (KeyboardInterrupt, StoppedError):
         print(f"bench: stopped; what was measured is in {folder}", file=sys.stderr)
         return 130
     rows = summary(evidence)
     file = FOLDER / "summary.json"
-    text = json.dumps(wire(rows), indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(wire([*rows, *bystanders]), indent=2, ensure_ascii=False) + "\n"
     for place in (folder / "summary.json", file):
         place.write_text(text)
-    shown = [row for asked, row in zip(ROWS, rows, strict=True) if asked.part in evidence]
+    shown = [row for asked, row in zip(ROWS, rows, strict=True) if asked.part in evidence] + bystanders
     print(f"\n{markdown(shown)}\n{file.relative_to(ROOT)}, evidence in {folder.relative_to(ROOT)}")
     return 1 if any(row.ours is None for row in shown) else 0
 

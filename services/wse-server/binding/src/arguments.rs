@@ -4,7 +4,7 @@
 use std::{net::IpAddr, time::Duration};
 
 use pyo3::{exceptions::PyValueError, prelude::*};
-use wse_engine::{Delivery, InboundOverflow};
+use wse_engine::{Delivery, InboundOverflow, RateLimit};
 
 /// An IP address. `localhost` means 127.0.0.1; other host names are refused.
 pub(crate) fn address(name: &str, value: &str) -> PyResult<IpAddr> {
@@ -34,13 +34,23 @@ pub(crate) fn milliseconds(name: &str, value: i64) -> PyResult<Duration> {
     Ok(Duration::from_millis(size(name, value)? as u64))
 }
 
-/// The policy for a full inbound queue: `backpressure` or `drop`.
+/// The policy for a connection whose messages find no room. `backpressure` and `drop` are the older names of `wait` and
+/// `drop_newest`.
 pub(crate) fn overflow(value: &str) -> PyResult<InboundOverflow> {
     match value {
-        "backpressure" => Ok(InboundOverflow::Backpressure),
-        "drop" => Ok(InboundOverflow::Drop),
-        _ => Err(PyValueError::new_err(format!("inbound_overflow is {value:?}: give 'backpressure' or 'drop'"))),
+        "wait" | "backpressure" => Ok(InboundOverflow::Backpressure),
+        "drop_newest" | "drop" => Ok(InboundOverflow::Drop),
+        "drop_oldest" => Ok(InboundOverflow::DropOldest),
+        "disconnect" => Ok(InboundOverflow::Disconnect),
+        _ => Err(PyValueError::new_err(format!(
+            "inbound_overflow is {value:?}: give 'wait', 'drop_oldest', 'drop_newest' or 'disconnect'"
+        ))),
     }
+}
+
+/// A rate limit on inbound messages; with 0 for both values there is none.
+pub(crate) fn inbound_rate_limit(capacity: f64, refill_per_second: f64) -> Option<RateLimit> {
+    (capacity != 0.0 || refill_per_second != 0.0).then_some(RateLimit { capacity, refill_per_second })
 }
 
 /// The destination of inbound messages: `queue`, `discard` or `echo`.

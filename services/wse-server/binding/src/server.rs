@@ -120,7 +120,8 @@ impl RustWSEServer {
         max_inbound_queue_size = 131_072, max_message_size = 1_048_576, ping_interval = 25, idle_timeout = 60,
         max_outbound_queue_bytes = 16_777_216, max_outbound_bytes = 268_435_456, max_partial_bytes = 67_108_864,
         rate_limit_capacity = 100_000.0, rate_limit_refill = 10_000.0,
-        handshake_timeout = 10, max_handshakes = 4096, max_handshakes_per_peer = 0, inbound_overflow = "backpressure",
+        handshake_timeout = 10, max_handshakes = 4096, max_handshakes_per_peer = 0, inbound_overflow = "wait",
+        max_inbound_per_connection = 0, inbound_rate_limit_capacity = 0.0, inbound_rate_limit_refill = 0.0,
         delivery = "queue", share_port = false, shards = None, metrics_port = None, metrics_host = "127.0.0.1",
         max_subscriptions_per_connection = 0, max_publish_backlog_bytes = 0, send_buffer_bytes = 131_072,
         recovery_enabled = false, recovery_buffer_size = 128, recovery_ttl = 300, recovery_max_messages = 500, recovery_memory_budget = 268_435_456,
@@ -152,6 +153,9 @@ impl RustWSEServer {
         max_handshakes: i64,
         max_handshakes_per_peer: i64,
         inbound_overflow: &str,
+        max_inbound_per_connection: i64,
+        inbound_rate_limit_capacity: f64,
+        inbound_rate_limit_refill: f64,
         delivery: &str,
         share_port: bool,
         shards: Option<i64>,
@@ -202,6 +206,8 @@ impl RustWSEServer {
             delivery: arguments::delivery(delivery)?,
             inbound_overflow: arguments::overflow(inbound_overflow)?,
             max_inbound_queue_size: arguments::size("max_inbound_queue_size", max_inbound_queue_size)?,
+            max_inbound_per_connection: arguments::size("max_inbound_per_connection", max_inbound_per_connection)?,
+            inbound_rate_limit: arguments::inbound_rate_limit(inbound_rate_limit_capacity, inbound_rate_limit_refill),
             max_message_size: arguments::size("max_message_size", max_message_size)?,
             ping_interval: arguments::seconds("ping_interval", ping_interval)?,
             idle_timeout: arguments::seconds("idle_timeout", idle_timeout)?,
@@ -437,7 +443,7 @@ impl RustWSEServer {
         self.running().map_or_else(Vec::new, |running| py.detach(|| running.server.connections()))
     }
 
-    /// The number of messages that were dropped because the queue was full, with `inbound_overflow="drop"`.
+    /// The number of messages that were dropped because they found no room; 0 with `inbound_overflow="wait"`.
     fn inbound_dropped_count(&self) -> u64 {
         self.running().map_or(0, |running| running.server.inbound_dropped_count())
     }

@@ -36,12 +36,19 @@ pub struct Config {
     pub jwt: Option<JwtConfig>,
     /// Where received messages go.
     pub delivery: Delivery,
-    /// What happens when the application holds as many messages or bytes as it may.
+    /// What happens to a connection whose messages find no room.
     pub inbound_overflow: InboundOverflow,
     /// The most messages and events that the application may hold, queued ones included.
     pub max_inbound_queue_size: usize,
     /// The most bytes that the application may hold, queued ones included.
     pub max_inbound_queue_bytes: usize,
+    /// The most messages of one connection that the application may hold, and the same part of the bytes; 0 is a
+    /// sixteenth, at least 1024 messages. Beyond it `inbound_overflow` applies to this connection, and the others go
+    /// on. A few messages of a connection still fit when others have filled the queue.
+    pub max_inbound_per_connection: usize,
+    /// The rate limit on messages from one connection to the application; `None` for no limit. A client that is faster
+    /// waits: its socket isn't read meanwhile, but pings that have arrived are answered.
+    pub inbound_rate_limit: Option<RateLimit>,
     /// The largest message in bytes, after fragments are joined and compressed data is inflated. A larger one closes
     /// the connection with 1009.
     pub max_message_size: usize,
@@ -103,6 +110,8 @@ impl Default for Config {
             inbound_overflow: InboundOverflow::Backpressure,
             max_inbound_queue_size: 131_072,
             max_inbound_queue_bytes: 64 << 20,
+            max_inbound_per_connection: 0,
+            inbound_rate_limit: None,
             max_message_size: 1 << 20,
             ping_interval: Duration::from_secs(25),
             idle_timeout: Duration::from_secs(60),
@@ -127,7 +136,8 @@ impl Default for Config {
     }
 }
 
-/// A token bucket: how many events one connection may get at once, and how fast that allowance comes back.
+/// A token bucket: how many events one connection may get (or messages it may send) at once, and how fast that allowance
+/// comes back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateLimit {
     /// The size of the bucket, in events; at least 1.
@@ -173,13 +183,18 @@ pub enum Delivery {
     Echo,
 }
 
-/// What happens when the application holds as many messages or bytes as it may.
+/// What happens to a connection whose messages find no room: it has its share of what the application may hold, or
+/// others have filled the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InboundOverflow {
-    /// Sockets are not read until the application releases some: nothing is lost, clients wait.
+    /// Its socket is not read until the application releases some: nothing is lost, the client waits.
     Backpressure,
-    /// Further messages are dropped and counted (`inbound_overflow`).
+    /// Its further messages are dropped and counted (`inbound_overflow`).
     Drop,
+    /// Its oldest messages that wait for the application are dropped and counted (`inbound_overflow`).
+    DropOldest,
+    /// It is closed with 1013. The message that found no room is dropped and counted (`inbound_overflow`).
+    Disconnect,
 }
 
 /// Why a configuration is refused.
@@ -267,6 +282,17 @@ impl Config {
         ] {
             if !value.is_finite() || value < minimum {
                 return Err(ConfigError::Rate { name, value, minimum });
+            }
+        }
+        if let Some(limit) = self.inbound_rate_limit {
+            for (name, value, minimum) in [
+                ("inbound_rate_limit_capacity", limit.capacity, 1.0),
+                // Less than a message in a quarter of an hour would keep a client waiting as if for ever.
+                ("inbound_rate_limit_refill", limit.refill_per_second, 0.001),
+            ] {
+                if !value.is_finite() || value < minimum {
+                    return Err(ConfigError::Rate { name, value, minimum });
+                }
             }
         }
         if self.ping_interval >= self.idle_timeout {

@@ -4,6 +4,8 @@ use std::os::fd::OwnedFd;
 
 use uuid::Uuid;
 
+use wse_utilities::bucket::TokenBucket;
+
 use crate::{
     encryption::Secured,
     key::ConnectionKey,
@@ -32,6 +34,21 @@ pub(crate) struct Extras {
     pub(crate) secured: Option<Secured>,
     /// How many key exchanges have failed on this connection.
     pub(crate) failed_exchanges: u8,
+    /// The limit on its messages, if one is configured and it has sent any.
+    pub(crate) inbound: Option<TokenBucket>,
+}
+
+/// What a connection that isn't read waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parked {
+    /// Nothing: it is read.
+    No,
+    /// The inbound queue is full, or no arena is free.
+    Queue,
+    /// It has its share of the inbound queue.
+    Share,
+    /// It has sent more messages than its rate limit allows.
+    Rate,
 }
 
 /// The state of one connection.
@@ -44,6 +61,13 @@ pub(crate) struct Connection {
     pub(crate) partial: Vec<u8>,
     /// The length of the frame that begins in `partial`, in bytes; 0 while it is unknown.
     pub(crate) expected: usize,
+    /// How many bytes of `partial` need no second look. Of an incomplete text frame: the part of its payload that is
+    /// UTF-8. Of frames that wait: those that were searched for pings.
+    pub(crate) checked: usize,
+    /// The messages that the application holds, queued ones included.
+    pub(crate) queued: usize,
+    /// The bytes of their data.
+    pub(crate) queued_bytes: usize,
     pub(crate) receiver: Receiver,
     pub(crate) backlog: Option<Box<Backlog>>,
     pub(crate) extras: Option<Box<Extras>>,
@@ -56,6 +80,9 @@ pub(crate) struct Connection {
     pub(crate) sent: u64,
     pub(crate) send_dropped: u64,
     pub(crate) phase: Phase,
+    pub(crate) parked: Parked,
+    /// The connection is in the shard's list of parked connections; it may be read again already.
+    pub(crate) is_visited: bool,
     /// Why the connection is being closed; `None` while it is not.
     pub(crate) reason: Option<CloseReason>,
     /// Whether the client was admitted: only then does it count as a connection.
@@ -67,6 +94,8 @@ pub(crate) struct Connection {
     pub(crate) is_hung_up: bool,
     /// `partial` holds whole frames for which there was no room.
     pub(crate) has_unparsed: bool,
+    /// The frame that begins in `partial` is read to the end without the arena.
+    pub(crate) owns_frame: bool,
     /// The connection is in the shard's list of connections to read from.
     pub(crate) is_queued: bool,
     /// The connection is in the shard's list of connections to write to.
@@ -89,7 +118,8 @@ pub(crate) struct Connection {
     pub(crate) slow_ticks: u8,
     /// The bytes reserved for the large message that is being received.
     pub(crate) reserved: usize,
-    /// When these bytes were reserved, in milliseconds of the shard's clock.
+    /// When the first of these bytes were reserved, or the connection was last read again after it had to wait, in
+    /// milliseconds of the shard's clock.
     pub(crate) reserved_millis: u64,
 }
 
@@ -101,6 +131,9 @@ impl Connection {
             id: Uuid::nil(),
             partial: Vec::new(),
             expected: 0,
+            checked: 0,
+            queued: 0,
+            queued_bytes: 0,
             receiver: Receiver::default(),
             backlog: None,
             extras: None,
@@ -111,12 +144,15 @@ impl Connection {
             sent: 0,
             send_dropped: 0,
             phase: Phase::Handshake,
+            parked: Parked::No,
+            is_visited: false,
             reason: None,
             is_registered: false,
             uses_message_pack: false,
             is_readable: true,
             is_hung_up: false,
             has_unparsed: false,
+            owns_frame: false,
             is_queued: false,
             is_dirty: false,
             closes_when_flushed: false,
@@ -130,6 +166,20 @@ impl Connection {
             reserved: 0,
             reserved_millis: 0,
         }
+    }
+
+    /// Lets a parked connection be read again. The time for which the server didn't read it doesn't count against it.
+    pub(crate) fn unpark(&mut self, now_millis: u64) {
+        self.parked = Parked::No;
+        self.reserved_millis = now_millis;
+    }
+
+    /// Forgets what has arrived and wasn't processed, as nothing of it counts any more.
+    pub(crate) fn forget_input(&mut self) {
+        self.receiver.forget();
+        self.partial = Vec::new();
+        (self.expected, self.checked) = (0, 0);
+        (self.has_unparsed, self.owns_frame) = (false, false);
     }
 
     /// Whether there is something to parse or to read.

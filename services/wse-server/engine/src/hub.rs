@@ -18,7 +18,7 @@ use crate::{
     config::Config,
     inbound::Inbound,
     jwt::Gate,
-    limits::{InboundUsage, Waker},
+    limits::{InboundUsage, Share, Waker},
     links::Links,
     outbound::Mailbox,
     presence::Presence,
@@ -26,6 +26,7 @@ use crate::{
     recipients::Recipients,
     recovery::Recovery,
     registry::Registry,
+    returns::Returns,
     stats::Book,
     topics::Topics,
 };
@@ -58,10 +59,12 @@ impl Hub {
     pub(crate) fn new(config: Config, shards: usize) -> std::io::Result<Self> {
         let wakers = (0..shards).map(|_| Waker::new().map(Arc::new)).collect::<std::io::Result<Vec<_>>>()?;
         let usage = InboundUsage::new(config.max_inbound_queue_size, config.max_inbound_queue_bytes, wakers.clone());
+        let share = Share::of(&config);
+        let returns = wakers.iter().map(|waker| Returns::new(share, Arc::clone(waker))).collect();
         let (registry, links) = (Arc::new(Registry::default()), Arc::new(Links::default()));
         Ok(Self {
             gate: config.jwt.as_ref().map(Gate::new),
-            inbound: Arc::new(Inbound::new(shards, usage, Arc::clone(&registry))),
+            inbound: Arc::new(Inbound::new(usage, returns, Arc::clone(&registry))),
             registry,
             recipients: Recipients::new(config.rate_limit),
             topics: Topics::new(shards, config.max_subscriptions_per_connection, Arc::clone(&links)),

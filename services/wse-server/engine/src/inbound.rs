@@ -17,6 +17,7 @@ use crate::{
     key::ConnectionKey,
     limits::InboundUsage,
     registry::Registry,
+    returns::{self, Returns},
     stats::{Counters, ShardReading},
 };
 
@@ -195,9 +196,11 @@ impl Drop for Batch {
                 .registry
                 .forget(disconnected.filter(|entry| entry.kind == Kind::Disconnect).map(|e| e.connection));
         }
+        let returned = returns::count(&self.segments);
         // The blobs go first, because a woken shard needs its arenas.
         self.segments.clear();
         lease.inbound.usage.release(lease.messages, lease.bytes);
+        returns::give_back(&returned, &lease.inbound.returns);
     }
 }
 
@@ -238,6 +241,8 @@ struct ShardQueue {
 pub(crate) struct Inbound {
     queues: Box<[Mutex<ShardQueue>]>,
     pub(crate) usage: InboundUsage,
+    /// What the application has released, by shard.
+    pub(crate) returns: Box<[Returns]>,
     pub(crate) registry: Arc<Registry>,
     /// The shard at which the next drain starts. It moves on each time, so that no shard is always served last.
     turn: AtomicUsize,
@@ -248,10 +253,11 @@ pub(crate) struct Inbound {
 }
 
 impl Inbound {
-    pub(crate) fn new(shards: usize, usage: InboundUsage, registry: Arc<Registry>) -> Self {
+    pub(crate) fn new(usage: InboundUsage, returns: Box<[Returns]>, registry: Arc<Registry>) -> Self {
         Self {
-            queues: (0..shards).map(|_| Mutex::default()).collect(),
+            queues: returns.iter().map(|_| Mutex::default()).collect(),
             usage,
+            returns,
             registry,
             turn: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
@@ -352,6 +358,46 @@ impl Inbound {
             batch.lease = Some(lease);
         }
         batch
+    }
+
+    /// Removes the oldest queued messages of a connection: at least `messages` of them, and as many as hold `bytes`, as
+    /// far as they are queued. Returns how many messages and bytes of data it removed.
+    ///
+    /// A blob is released with its last entry; until then its bytes stay charged.
+    pub(crate) fn evict(&self, connection: ConnectionKey, messages: usize, bytes: usize) -> (usize, usize) {
+        let mut queue = self.queue(connection.shard());
+        let ShardQueue { segments, queued, depth, .. } = &mut *queue;
+        let (mut disconnected, mut gone_bytes, mut freed_bytes) = (0, 0, 0);
+        for segment in segments.iter_mut() {
+            if disconnected >= messages && gone_bytes >= bytes {
+                break;
+            }
+            let before = disconnected;
+            segment.segment.entries.retain(|entry| {
+                let is_evicted = entry.connection == connection
+                    && entry.kind.is_message()
+                    && (disconnected < messages || gone_bytes < bytes);
+                disconnected += usize::from(is_evicted);
+                gone_bytes += if is_evicted { (entry.end - entry.start) as usize } else { 0 };
+                !is_evicted
+            });
+            segment.messages -= disconnected - before;
+            if segment.segment.entries.is_empty() {
+                freed_bytes += std::mem::take(&mut segment.bytes);
+                segment.segment.blob = Bytes::new();
+            }
+        }
+        segments.retain(|segment| !segment.segment.entries.is_empty());
+        *queued -= disconnected as u64;
+        *depth -= disconnected;
+        drop(queue);
+        self.usage.release(disconnected, freed_bytes);
+        (disconnected, gone_bytes)
+    }
+
+    /// How often the application has asked for messages.
+    pub(crate) fn drains(&self) -> usize {
+        self.turn.load(Ordering::Relaxed)
     }
 
     /// A consistent reading of each shard's counters.

@@ -63,8 +63,12 @@ pub(crate) struct Intake {
     stored: usize,
     entries: usize,
     own_bytes: usize,
-    /// How many more messages and bytes the application may hold, as of the last hand-over.
-    room: (usize, usize),
+    /// The bytes of data of the entries of this round.
+    data_bytes: usize,
+    /// The numbers of entries and bytes of this round at which the connection that is read finds no room.
+    limit: (usize, usize),
+    /// The same, at which it isn't read further.
+    stop: (usize, usize),
     arenas: usize,
     arenas_limit: usize,
 }
@@ -82,20 +86,44 @@ impl Intake {
             stored: 0,
             entries: 0,
             own_bytes: 0,
-            room: (0, 0),
+            data_bytes: 0,
+            limit: (0, 0),
+            stop: (0, 0),
             arenas: 1,
             arenas_limit: 4 + bytes_limit.saturating_mul(2) / ARENA_BYTES,
         }
     }
 
-    /// Sets how many more messages and bytes the application may hold.
-    pub(crate) fn set_room(&mut self, room: (usize, usize)) {
-        self.room = room;
+    /// Sets for how many more messages and bytes of a connection there is room, and after how many it isn't read
+    /// further.
+    pub(crate) fn allow(&mut self, room: (usize, usize), stop: (usize, usize)) {
+        let (entries, bytes) = self.collected();
+        let from_here = |more: (usize, usize)| (entries.saturating_add(more.0), bytes.saturating_add(more.1));
+        (self.limit, self.stop) = (from_here(room), from_here(stop));
     }
 
-    /// Whether the application may hold nothing beyond what is collected.
+    /// Whether there is no room for another message of the connection that is read.
     pub(crate) fn is_full(&self) -> bool {
-        self.entries >= self.room.0 || self.stored + self.side.len() + self.own_bytes > self.room.1
+        self.is_beyond(self.limit)
+    }
+
+    /// Whether the connection isn't to be read further.
+    pub(crate) fn must_stop(&self) -> bool {
+        self.is_beyond(self.stop)
+    }
+
+    fn is_beyond(&self, (entries, bytes): (usize, usize)) -> bool {
+        self.entries >= entries || self.stored + self.side.len() + self.own_bytes >= bytes
+    }
+
+    /// The entries of this round and their bytes, frame headers included.
+    pub(crate) fn collected(&self) -> (usize, usize) {
+        (self.entries, self.stored + self.side.len() + self.own_bytes)
+    }
+
+    /// The entries of this round and the bytes of their data alone.
+    pub(crate) fn counted(&self) -> (usize, usize) {
+        (self.entries, self.data_bytes)
     }
 
     /// Whether so much is collected that it should be handed over first.
@@ -244,6 +272,7 @@ impl Intake {
     #[inline]
     fn push_entry(&mut self, source: Source, entry: Entry) {
         self.entries += 1;
+        self.data_bytes += (entry.end - entry.start) as usize;
         let is_message = usize::from(entry.kind.is_message());
         let is_disconnect = entry.kind == Kind::Disconnect;
         match self.pieces.last_mut() {
@@ -260,7 +289,7 @@ impl Intake {
     }
 
     /// What was collected, ready to be handed over; the bytes of each blob are charged once.
-    pub(crate) fn collected(&mut self) -> &mut Vec<Queued> {
+    pub(crate) fn arrived(&mut self) -> &mut Vec<Queued> {
         if self.pieces.is_empty() {
             return &mut self.arrived;
         }
@@ -280,7 +309,7 @@ impl Intake {
             let has_disconnects = piece.has_disconnects;
             self.arrived.push(Queued { segment, bytes, messages: piece.messages, has_disconnects });
         }
-        (self.stored, self.entries, self.own_bytes) = (0, 0, 0);
+        (self.stored, self.entries, self.own_bytes, self.data_bytes) = (0, 0, 0, 0);
         &mut self.arrived
     }
 }
@@ -317,7 +346,6 @@ mod tests {
     fn intake(arenas: usize) -> Intake {
         let mut intake = Intake::new(0);
         intake.arenas_limit = arenas;
-        intake.set_room((usize::MAX, usize::MAX));
         intake
     }
 
@@ -344,7 +372,7 @@ mod tests {
         assert!(intake.reserve(0, false));
         intake.begin_read(b"ping");
         intake.end_read();
-        assert!(intake.bytes().is_empty() && intake.collected().is_empty());
+        assert!(intake.bytes().is_empty() && intake.arrived().is_empty());
     }
 
     #[test]
@@ -356,7 +384,7 @@ mod tests {
         intake.push(Kind::Raw, key(), PayloadLocation::Own(big.clone(), 0..big.len()), 0..big.len(), None);
         store_message(&mut intake, b"arena two");
         intake.push_event(Kind::Disconnect, key(), "id", b"");
-        let arrived = std::mem::take(intake.collected());
+        let arrived = std::mem::take(intake.arrived());
         let expected: Vec<Vec<u8>> = vec![b"arena one".into(), b"copied".into(), big, b"arena two".into(), Vec::new()];
         assert_eq!(data(&arrived), expected);
         let charged: usize = arrived.iter().map(|queued| queued.bytes).sum();
@@ -371,7 +399,7 @@ mod tests {
         for _ in 0..6 {
             store_message(&mut intake, &chunk);
         }
-        let arrived = std::mem::take(intake.collected());
+        let arrived = std::mem::take(intake.arrived());
         assert!(data(&arrived).iter().all(|message| *message == chunk));
         assert_eq!((data(&arrived).len(), intake.arenas), (6, 2));
     }
@@ -383,13 +411,13 @@ mod tests {
         let mut batches = Vec::new();
         while intake.reserve(0, false) {
             store_message(&mut intake, &chunk);
-            batches.append(intake.collected());
+            batches.append(intake.arrived());
         }
         assert_eq!((intake.arenas, batches.len()), (2, 8));
         drop(batches);
         for _ in 0..100 {
             store_message(&mut intake, &chunk);
-            intake.collected().clear();
+            intake.arrived().clear();
         }
         assert_eq!(intake.arenas, 2);
     }

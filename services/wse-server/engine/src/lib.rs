@@ -29,7 +29,8 @@
 //!
 //! All data that was received and that the application still holds (queued, or in a live [`Batch`]) counts against
 //! `max_inbound_queue_size` and `max_inbound_queue_bytes`. Beyond either limit a shard stops reading, or drops messages
-//! and counts them, as [`InboundOverflow`] says. A shard checks the limit each time it has handed over what it
+//! and counts them, as [`InboundOverflow`] says. Each connection has a share of both, so that one that floods waits at
+//! its share while the others are read, and a small reserve beyond the limits. A shard checks the limit each time it has handed over what it
 //! collected (4096 messages at most), and can stop in the middle of a read. The limit can therefore be exceeded by what
 //! the other shards collect in the meantime. Connection events are never dropped; beyond twice the limit no client is
 //! admitted.
@@ -78,6 +79,7 @@ mod recovery;
 #[doc(hidden)]
 pub mod redis;
 mod registry;
+mod returns;
 mod sending;
 mod server;
 mod shard;

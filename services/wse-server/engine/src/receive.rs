@@ -131,23 +131,29 @@ impl Receiver {
     }
 
     /// Checks the part of an incomplete frame that has arrived, as the rest may take long: a text that is invalid
-    /// already ends the connection now. `bytes` begin with the frame and are not changed.
+    /// already ends the connection now. `bytes` begin with the frame and are not changed. The first `checked` bytes of
+    /// its payload are whole characters, as an earlier call has returned; they are not looked at again, so that a frame
+    /// that arrives byte by byte costs no more than one that arrives at once. Returns how many bytes are known to be
+    /// whole characters now.
     ///
     /// # Errors
     /// Returns [`Violation::InvalidUtf8`] if the text can't become UTF-8 any more.
-    pub fn check_incomplete(&self, bytes: &[u8], limit: usize) -> Result<(), Violation> {
-        let Ok(Some(header)) = frame::parse_header(bytes, limit) else { return Ok(()) };
+    pub fn check_incomplete(&self, bytes: &[u8], checked: usize, limit: usize) -> Result<usize, Violation> {
+        let Ok(Some(header)) = frame::parse_header(bytes, limit) else { return Ok(checked) };
         let before = match (&self.fragments, header.opcode) {
             (None, Opcode::Text) => &[][..],
-            (Some(fragments), Opcode::Continuation) if fragments.kind == DataKind::Text => {
+            (Some(fragments), Opcode::Continuation) if fragments.kind == DataKind::Text && checked == 0 => {
                 &fragments.bytes[fragments.checked..]
             }
-            _ => return Ok(()),
+            (Some(fragments), Opcode::Continuation) if fragments.kind == DataKind::Text => &[],
+            _ => return Ok(checked),
         };
         let mut text = before.to_vec();
-        text.extend_from_slice(&bytes[header.header_bytes..]);
-        frame::unmask(&mut text[before.len()..], header.mask);
-        prefix_of_text(&text).map(|_| ())
+        text.extend_from_slice(&bytes[header.header_bytes + checked..]);
+        let mut mask = header.mask;
+        mask.rotate_left(checked % 4);
+        frame::unmask(&mut text[before.len()..], mask);
+        Ok(checked + prefix_of_text(&text)?.saturating_sub(before.len()))
     }
 
     /// How many bytes of an incomplete message are kept.
@@ -304,7 +310,16 @@ mod tests {
     fn invalid_utf8_is_detected_before_its_frame_is_complete() {
         let mut receiver = Receiver::default();
         let check = |receiver: &Receiver, frame: &[u8]| -> Vec<bool> {
-            (0..frame.len()).map(|cut| receiver.check_incomplete(&frame[..cut], 64).is_ok()).collect()
+            let mut checked = 0;
+            let mut is_fine = |cut| match receiver.check_incomplete(&frame[..cut], checked, 64) {
+                Ok(now) => {
+                    assert!(now >= checked && receiver.check_incomplete(&frame[..cut], 0, 64) == Ok(now));
+                    checked = now;
+                    true
+                }
+                Err(_) => false,
+            };
+            (0..frame.len()).map(&mut is_fine).collect()
         };
         let frame = client(true, Opcode::Text, b"\xCE\xBA\xED\xA0\x80!");
         let fine = check(&receiver, &frame);
@@ -314,6 +329,28 @@ mod tests {
         assert!(check(&receiver, &client(true, Opcode::Continuation, b"\xBA fine")).iter().all(|is_fine| *is_fine));
         let bad = check(&receiver, &client(true, Opcode::Continuation, b"no continuation"));
         assert_eq!(bad.iter().position(|is_fine| !is_fine), Some(6 + 1), "{bad:?}");
+    }
+
+    #[test]
+    fn a_text_that_arrives_byte_by_byte_is_checked_once() {
+        let text = "é€𝄞 and ASCII ".repeat(100);
+        for fragments in [0, 1] {
+            let mut receiver = Receiver::default();
+            // The first two of four bytes of a character are in the fragment before.
+            let (first, rest) = text.as_bytes().split_at(if fragments == 0 { 0 } else { 7 });
+            if fragments > 0 {
+                receiver.step(&mut client(false, Opcode::Text, first), 0, 4096).unwrap();
+            }
+            let opcode = if fragments == 0 { Opcode::Text } else { Opcode::Continuation };
+            let frame = client(true, opcode, rest);
+            let mut checked = 0;
+            for cut in 0..frame.len() {
+                let now = receiver.check_incomplete(&frame[..cut], checked, 4096).unwrap();
+                let arrived = cut.saturating_sub(8);
+                assert!(now <= arrived && arrived - now < 4, "{arrived} arrived, {now} need no second look");
+                checked = now;
+            }
+        }
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! A round has these steps: wait; note which sockets are ready; execute the application's commands; accept clients;
 //! read; do what is due by the clock; hand over messages. Sockets are registered once and edge-triggered, and ready
 //! ones are remembered in a list. So a shard that waits for the application neither spins nor stops writing, and a
-//! connection that floods is read once per round as the others are.
+//! connection that floods is read once per round as the others are. At its share of the inbound queue it is parked, and
+//! the others are read on.
 
 mod accept;
 mod assembly;
@@ -14,10 +15,13 @@ mod echo;
 mod encrypted;
 mod fanout;
 mod open;
+mod parked;
 mod pending;
 mod quality;
 mod read;
 mod room;
+mod share;
+mod standstill;
 mod take;
 mod write;
 
@@ -33,15 +37,18 @@ use self::{
     audience::Audiences,
     core::{Core, Overflow},
     deadlines::Deadlines,
+    parked::Visits,
     pending::PendingHandshakes,
     quality::Surveys,
     read::Progress,
+    standstill::Standstill,
 };
 use crate::{
-    connection::{Connection, Phase, Table},
+    connection::{Connection, Parked, Phase, Table},
     hub::Hub,
     key::ConnectionKey,
     outbound::Command,
+    returns::Returned,
     stats::CloseReason,
 };
 
@@ -54,7 +61,7 @@ const ARENA_RETRY_MILLIS: u64 = 5;
 const LISTENER: u64 = u64::MAX;
 const WAKER: u64 = u64::MAX - 1;
 
-/// Whether the shard reads from its connections.
+/// Whether the shard reads more than the reserves of its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reading {
     Active,
@@ -75,8 +82,12 @@ pub(crate) struct Shard {
     pending: PendingHandshakes,
     /// Connections to read from.
     ready: VecDeque<ConnectionKey>,
-    /// Connections to read from once the application releases messages.
+    /// Connections that aren't read for messages, each once, and some that are read again already.
     parked: VecDeque<ConnectionKey>,
+    visits: Visits,
+    /// The buffer for what the application has released.
+    returned: Vec<Returned>,
+    standstill: Standstill,
     reading: Reading,
     /// Whether clients may wait in the listener's queue.
     is_accepting: bool,
@@ -106,6 +117,9 @@ impl Shard {
             core: Core::new(index, shared),
             ready: VecDeque::new(),
             parked: VecDeque::new(),
+            visits: Visits::default(),
+            returned: Vec::new(),
+            standstill: Standstill::default(),
             reading: Reading::Active,
             is_accepting: false,
             descriptor_ceiling: accept::descriptor_ceiling(),
@@ -128,6 +142,7 @@ impl Shard {
             self.accept();
             self.resume();
             self.read();
+            self.visit();
             self.deadlines();
             self.survey();
             self.core.hand_over();
@@ -150,13 +165,14 @@ impl Shard {
 
     /// How long the shard may wait if no event arrives, in milliseconds.
     fn wait_millis(&self) -> u64 {
-        let has_sweep = self.timers.is_sweeping() || !self.surveys.is_empty();
+        let has_sweep = self.timers.is_sweeping() || !self.surveys.is_empty() || self.visits.has_sweep();
         if !self.ready.is_empty() || self.is_accepting || has_sweep || self.has_just_paused() {
             return 0;
         }
         let now = self.core.now_millis;
         let retry = (self.reading == Reading::Starved).then_some(now + ARENA_RETRY_MILLIS);
-        let next = [retry, self.accept_retry_millis, self.stop_deadline_millis, Some(self.timers.next_millis())];
+        let visit = self.next_visit_millis();
+        let next = [retry, visit, self.accept_retry_millis, self.stop_deadline_millis, Some(self.timers.next_millis())];
         next.into_iter().flatten().min().unwrap_or(now).saturating_sub(now)
     }
 
@@ -235,23 +251,6 @@ impl Shard {
         self.core.forget(&mut connection, reason);
     }
 
-    /// Reads again if the application has released messages; otherwise asks to be woken when it does.
-    fn resume(&mut self) {
-        self.core.intake.set_room(self.core.room());
-        if self.reading == Reading::Active || self.core.shared.inbound.usage.pause(self.core.index) {
-            return;
-        }
-        self.reading = Reading::Active;
-        // The parked ones go first, as they have waited longest.
-        self.parked.append(&mut self.ready);
-        std::mem::swap(&mut self.parked, &mut self.ready);
-    }
-
-    /// Whether a pause began in this round. The shard hasn't asked for a wake-up yet then, so it must not wait.
-    fn has_just_paused(&self) -> bool {
-        self.reading == Reading::Paused && !self.core.shared.inbound.usage.is_paused(self.core.index)
-    }
-
     /// Reads once from each connection that is ready.
     fn read(&mut self) {
         for _ in 0..self.ready.len() {
@@ -259,12 +258,6 @@ impl Shard {
             let Some(mut connection) = self.table.take(key) else { continue };
             connection.is_queued = false;
             let needs_room = matches!(connection.phase, Phase::Open | Phase::Closing);
-            if needs_room && self.reading != Reading::Active {
-                connection.is_queued = true;
-                self.parked.push_back(key);
-                self.table.put(connection);
-                continue;
-            }
             if needs_room && connection.backlog.is_some() && self.core.is_behind(&connection) {
                 // The client sends requests and doesn't read the replies: it isn't read until it has taken these.
                 connection.is_read_suspended = true;
@@ -276,11 +269,7 @@ impl Shard {
             let may_go_on = matches!(progress, Progress::Closed(_)) || self.check_assembly(&mut connection);
             match progress {
                 _ if !may_go_on => {}
-                Progress::Full | Progress::Starved => {
-                    connection.is_queued = true;
-                    self.parked.push_front(key);
-                    self.pause(progress);
-                }
+                Progress::Full | Progress::Starved => self.stop_reading(&mut connection, progress),
                 Progress::More if connection.has_input() => {
                     connection.is_queued = true;
                     self.ready.push_back(key);
@@ -290,7 +279,6 @@ impl Shard {
             self.settle(connection, progress);
             if self.core.intake.is_due() {
                 self.core.hand_over();
-                self.core.intake.set_room(self.core.room());
             }
         }
     }
@@ -307,11 +295,24 @@ impl Shard {
         self.make_room(connection)
     }
 
-    fn pause(&mut self, progress: Progress) {
-        self.core.counters.pauses += 1;
-        // Hands over first: the application can only release what it has.
-        self.core.hand_over();
-        self.reading = if progress == Progress::Starved { Reading::Starved } else { Reading::Paused };
+    /// Parks a connection, and if the reason concerns all connections, lets none beyond its reserve.
+    fn stop_reading(&mut self, connection: &mut Connection, progress: Progress) {
+        let reason = match progress {
+            Progress::Starved => Parked::Queue,
+            _ => self.core.why_parked(connection),
+        };
+        if reason == Parked::No {
+            connection.is_queued = true;
+            self.ready.push_back(connection.key);
+            return;
+        }
+        self.park(connection, reason);
+        if reason == Parked::Queue && self.reading == Reading::Active {
+            self.core.counters.pauses += 1;
+            // Hands over first: the application can only release what it has.
+            self.core.hand_over();
+            self.set_reading(if progress == Progress::Starved { Reading::Starved } else { Reading::Paused });
+        }
     }
 
     /// Removes all connections, and stores their books where they can still be fetched.

@@ -53,6 +53,8 @@ reasons! {
         Drain = "drain",
         Application = "application",
         Crowded = "crowded",
+        /// Its messages found no room, and the policy is to disconnect.
+        Overflow = "overflow",
         Error = "error",
     }
 }
@@ -124,6 +126,10 @@ pub(crate) struct Counters {
     pub(crate) books_evicted: u64,
     /// How often reading stopped because the application held as much as it may.
     pub(crate) pauses: u64,
+    /// How often a connection wasn't read further because of its share or its rate limit.
+    pub(crate) parked: u64,
+    /// How often the application took nothing for long although messages waited.
+    pub(crate) standstills: u64,
 }
 
 impl Counters {
@@ -147,6 +153,8 @@ impl Counters {
         self.bytes_sent += other.bytes_sent;
         self.books_evicted += other.books_evicted;
         self.pauses += other.pauses;
+        self.parked += other.parked;
+        self.standstills += other.standstills;
     }
 
     fn open(&self) -> u64 {
@@ -244,6 +252,14 @@ pub(crate) fn prometheus(stats: &ServiceStats, totals: &Totals, fanout: &Fanout)
         totals.counters.books_evicted,
     );
     text.counter("service_read_pauses_total", "Times that reading waited for the application", totals.counters.pauses);
+    let parked = totals.counters.parked;
+    text.counter("service_connections_parked_total", "Times that a connection waited at its share or its rate", parked);
+    let standstills = totals.counters.standstills;
+    text.counter(
+        "service_application_standstills_total",
+        "Times that the application took nothing for long",
+        standstills,
+    );
     text.gauge(
         "service_publish_backlog_bytes",
         "Bytes of publications that are not yet sent to all subscribers",

@@ -113,9 +113,9 @@ fn a_server_configured_to_drop_counts_each_dropped_message() {
     until("receiving", || server.stats().messages.received == 2 * messages);
     assert_balanced(&server);
     // Two of the thousand entries are connect events, unless one arrived when the queue was full: events are never
-    // dropped.
+    // dropped. The second client may have come then, with its reserve of 16 messages.
     let queued = server.stats().messages.queued;
-    assert!((998..=999).contains(&queued), "{queued}");
+    assert!((998..=999 + 16).contains(&queued), "{queued}");
     assert_eq!(server.inbound_dropped_count(), 2 * messages - queued);
     let by_connection = server.connection_books().connections;
     assert_eq!(by_connection.iter().map(|book| book.dropped).sum::<u64>(), 2 * messages - queued);

@@ -10,7 +10,7 @@ Deliberate differences that an application can observe:
   as they are.
 - `send()` and `send_bytes()` return whether the connection exists; `send_event()` returns 0 if not.
 - When the inbound queue is full, the server stops reading from sockets instead of losing messages
-  (`inbound_overflow="backpressure"`).
+  (`inbound_overflow="wait"`).
 """
 
 import os
@@ -159,7 +159,10 @@ class RustWSEServer:
         handshake_timeout: int = 10,
         max_handshakes: int = 4096,
         max_handshakes_per_peer: int = 0,
-        inbound_overflow: Literal["backpressure", "drop"] = "backpressure",
+        inbound_overflow: Literal["wait", "drop_oldest", "drop_newest", "disconnect", "backpressure", "drop"] = "wait",
+        max_inbound_per_connection: int = 0,
+        inbound_rate_limit_capacity: float = 0.0,
+        inbound_rate_limit_refill: float = 0.0,
         delivery: Literal["queue", "discard", "echo"] = "queue",
         share_port: bool = False,
         shards: int | None = None,
@@ -208,7 +211,17 @@ class RustWSEServer:
             handshake_timeout: Seconds within which a client must send its request.
             max_handshakes: Most pending handshakes; when another client connects, the oldest pending one is closed.
             max_handshakes_per_peer: Most pending handshakes of one address; 0 means no limit, as needed behind a proxy.
-            inbound_overflow: When the inbound queue is full: stop reading, or drop messages and count them.
+            inbound_overflow: What happens to a connection whose messages find no room, because it has its share of the
+                queue or others have filled it. `wait`: its socket isn't read; nothing is lost. `drop_newest`: its
+                further messages are dropped and counted. `drop_oldest`: its oldest queued messages are, up to a
+                sixteenth of its share at once. `disconnect`: it is closed with 1013. Pings are answered in any case.
+                `backpressure` and `drop` are older names of `wait` and `drop_newest`.
+            max_inbound_per_connection: Most messages of one connection that wait for the application, and the same
+                part of the bytes; 0 means a sixteenth of `max_inbound_queue_size`, at least 1024. 16 messages of a
+                connection fit even if others have filled the queue.
+            inbound_rate_limit_capacity: Messages that one connection may send to the application in a burst, at least
+                1; 0 for this and the next means no limit. A faster client waits.
+            inbound_rate_limit_refill: Messages per second that it may send after a burst.
             delivery: `discard` parses and counts messages, and hands none to the application; `echo` sends each back
                 unchanged, without parsing it.
             share_port: Let other processes of the same user listen on the port; the kernel distributes connections.
@@ -560,7 +573,7 @@ class RustWSEServer:
     def get_connections(self) -> list[str]:
         """The ids of all open connections."""
     def inbound_dropped_count(self) -> int:
-        """Messages dropped because the queue was full; always 0 unless `inbound_overflow="drop"`."""
+        """Messages dropped because they found no room; always 0 with `inbound_overflow="wait"`."""
     def inbound_queue_depth(self) -> int:
         """The number of messages that wait for the application."""
     def health_snapshot(self) -> dict[str, Any]:

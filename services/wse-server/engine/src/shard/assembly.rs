@@ -2,17 +2,25 @@
 //!
 //! A frame's header says how long it is. A large frame is read only when there is room for all of it; until then its
 //! connection isn't read, so that its client waits and nothing is lost. A connection with a reservation can finish, so
-//! no other waits for ever. One that holds a reservation for long and sends nothing while others wait is closed.
+//! no other waits for ever. One that holds a reservation for longer than its message needs at a low rate is closed if
+//! others wait.
 
 use std::collections::VecDeque;
 
-use crate::{config::Config, connection::Connection, frame::MAXIMAL_HEADER, key::ConnectionKey};
+use crate::{
+    config::Config,
+    connection::{Connection, Parked},
+    frame::MAXIMAL_HEADER,
+    key::ConnectionKey,
+};
 
 /// Frames longer than this many bytes get a buffer of their own, so that their beginning isn't copied again and again.
 pub(super) const BIG_FRAME: usize = 32 << 10;
-/// How long a client may hold a reservation while others wait for room, in milliseconds. After that it is closed if it
-/// has sent nothing new when a sweep comes by.
+/// How long a client may hold a reservation while others wait for room, in milliseconds: so long, and the time that the
+/// reserved bytes need at [`LEAST_BYTES_PER_MILLI`]. It counts from the start, so a byte now and then wins no time.
 const STALL_MILLIS: u64 = 10_000;
+/// The rate in bytes per millisecond that a client must reach while others wait.
+const LEAST_BYTES_PER_MILLI: u64 = 64;
 
 /// The budget of one shard.
 pub(super) struct Assembly {
@@ -64,8 +72,10 @@ impl Assembly {
         }
         if more > 0 {
             self.available -= more;
+            if connection.reserved == 0 {
+                connection.reserved_millis = now_millis;
+            }
             connection.reserved += more;
-            connection.reserved_millis = now_millis;
         }
         Need::Granted
     }
@@ -87,12 +97,60 @@ impl Assembly {
         !self.queue.is_empty()
     }
 
-    /// Whether others wait for room while a connection has held its reservation for [`STALL_MILLIS`] and has nothing to
-    /// read now.
+    /// Whether others wait for room while a connection holds its reservation for too long. One that the server itself
+    /// doesn't read now isn't stalled.
     pub(super) fn is_stalled(&self, connection: &Connection, now_millis: u64) -> bool {
+        let is_read = connection.parked == Parked::No && !connection.has_unparsed && !connection.is_read_suspended;
+        let wait_millis = STALL_MILLIS + connection.reserved as u64 / LEAST_BYTES_PER_MILLI;
         connection.reserved > 0
             && self.is_contended()
-            && !connection.has_input()
-            && connection.reserved_millis + STALL_MILLIS < now_millis
+            && is_read
+            && connection.reserved_millis + wait_millis < now_millis
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1000;
+
+    /// A connection with a reservation of 640 KB since its start, for which another one waits.
+    fn holding() -> (Assembly, Connection) {
+        let config = Config { max_partial_bytes: 1, ..Config::default() };
+        let mut assembly = Assembly::new(&config, 1);
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().into();
+        let mut connection = Connection::new(socket, ConnectionKey::new(0, 0, 1), 0);
+        (connection.expected, connection.is_readable) = (640_000, false);
+        assert_eq!(assembly.reserve(&mut connection, 0), Need::Granted);
+        assembly.queue.push_back(ConnectionKey::new(0, 0, 2));
+        (assembly, connection)
+    }
+
+    #[test]
+    fn a_reservation_counts_from_its_start_and_a_byte_now_and_then_wins_no_time() {
+        let (mut assembly, mut connection) = holding();
+        for second in 0..20 {
+            connection.partial.push(0);
+            connection.is_readable = second % 2 == 0;
+            connection.expected += 1;
+            assert_eq!(assembly.reserve(&mut connection, second * SECOND), Need::Granted);
+            assert!(!assembly.is_stalled(&connection, second * SECOND), "{second}");
+        }
+        // Ten seconds, and ten for 640 KB.
+        assert!(assembly.is_stalled(&connection, 21 * SECOND));
+        connection.is_readable = true;
+        assert!(assembly.is_stalled(&connection, 21 * SECOND), "one that always has a byte to read is slow too");
+    }
+
+    #[test]
+    fn a_reservation_is_held_for_any_time_while_no_other_connection_waits_or_the_server_does_not_read() {
+        let (mut assembly, mut connection) = holding();
+        connection.parked = Parked::Share;
+        assert!(!assembly.is_stalled(&connection, 1000 * SECOND));
+        connection.unpark(1000 * SECOND);
+        assert!(!assembly.is_stalled(&connection, 1019 * SECOND) && assembly.is_stalled(&connection, 1021 * SECOND));
+        assembly.queue.clear();
+        assert!(!assembly.is_stalled(&connection, 2000 * SECOND));
     }
 }

@@ -15,6 +15,7 @@ use crate::{
     hub::Hub,
     inbound::Kind,
     intake::Intake,
+    limits::Share,
     outbound::Backlog,
     priority::Level,
     random::Random,
@@ -27,10 +28,14 @@ const MAXIMAL_BOOKS: usize = 1_000_000;
 /// What happens to inbound messages, in particular when there is no room for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Overflow {
-    /// They are kept; nothing is read while there is no room.
+    /// They are kept; a connection isn't read while there is no room for its messages.
     Wait,
     /// They are kept, or dropped when there is no room.
     Drop,
+    /// They are kept, and older ones of the same connection are dropped when there is no room.
+    DropOldest,
+    /// They are kept, or dropped when there is no room, and then the connection is closed.
+    Disconnect,
     /// They are dropped, as the application takes no messages.
     Discard,
     /// They are sent back to their client.
@@ -42,6 +47,15 @@ pub(super) struct Core {
     pub(super) index: usize,
     pub(super) shared: Arc<Hub>,
     pub(super) overflow: Overflow,
+    /// What one connection may have in the inbound queue.
+    pub(super) share: Share,
+    /// How much more fits into the inbound queue, and how much with the reserves, as of the last hand-over.
+    pub(super) room: (usize, usize),
+    pub(super) room_with_reserves: (usize, usize),
+    /// Connections get their reserve only: the queue was full and hasn't been emptied enough.
+    pub(super) is_queue_full: bool,
+    /// The connection that is read has lost a message and is to be closed for it.
+    pub(super) is_overflown: bool,
     pub(super) intake: Intake,
     pub(super) counters: Counters,
     pub(super) closed_books: VecDeque<Book>,
@@ -80,8 +94,15 @@ impl Core {
                 (Delivery::Discard, _) => Overflow::Discard,
                 (Delivery::Echo, _) => Overflow::Echo,
                 (Delivery::Queue, InboundOverflow::Drop) => Overflow::Drop,
+                (Delivery::Queue, InboundOverflow::DropOldest) => Overflow::DropOldest,
+                (Delivery::Queue, InboundOverflow::Disconnect) => Overflow::Disconnect,
                 (Delivery::Queue, InboundOverflow::Backpressure) => Overflow::Wait,
             },
+            share: Share::of(&shared.config),
+            room: (0, 0),
+            room_with_reserves: (0, 0),
+            is_queue_full: false,
+            is_overflown: false,
             intake: Intake::new(shared.config.max_inbound_queue_bytes),
             assembly: Assembly::new(&shared.config, shared.wakers.len()),
             outbound_bytes: 0,
@@ -110,14 +131,16 @@ impl Core {
         self.wall_millis = clock::now_millis();
     }
 
-    pub(super) fn room(&self) -> (usize, usize) {
-        let is_queued = matches!(self.overflow, Overflow::Wait | Overflow::Drop);
-        if is_queued { self.shared.inbound.usage.room() } else { (usize::MAX, usize::MAX) }
+    /// Notes how much fits into the application's queue. Once per hand-over is enough, and cheaper than per read.
+    pub(super) fn look_for_room(&mut self) {
+        let usage = &self.shared.inbound.usage;
+        (self.room, self.room_with_reserves) = (usage.room(), usage.reserve());
     }
 
     /// Hands the collected messages to the application's queue, together with the counters.
     pub(super) fn hand_over(&mut self) {
-        self.shared.inbound.push(self.index, self.intake.collected(), &self.counters);
+        self.shared.inbound.push(self.index, self.intake.arrived(), &self.counters);
+        self.look_for_room();
     }
 
     /// Removes a connection from the registry and the recipients, notifies the application, and keeps the connection's

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use super::{Core, Overflow, Reading, Shard, fanout::Joined, read::Progress};
+use super::{Core, Overflow, Shard, fanout::Joined, read::Progress};
 use crate::{
     close_handshake::CloseHandshake,
     config::Config,
@@ -139,15 +139,14 @@ impl Shard {
             self.timers.next_check_millis = now + self.timers.check_millis();
             self.timers.sweep = Some(Sweep { next_slot: 0, ping: None });
             self.core.intake.shrink();
+            self.look_at_application(now);
         }
     }
 
     fn sweep(&mut self) {
         let Some(mut sweep) = self.timers.sweep.take() else { return };
         let end = (sweep.next_slot + SWEPT_PER_ROUND).min(self.table.slots());
-        // While the shard doesn't read, it can't know which connections are idle.
         let oldest = self.core.now_millis.checked_sub(self.timers.idle_millis);
-        let oldest = oldest.filter(|_| self.reading == Reading::Active);
         for slot in sweep.next_slot..end {
             let Some(mut connection) = self.table.take_slot(slot) else { continue };
             if connection.phase == Phase::Open {
@@ -290,6 +289,7 @@ impl Shard {
 impl Core {
     /// Checks an open connection during a sweep.
     fn check_connection(&mut self, connection: &mut Connection, ping: Option<&Bytes>, oldest_millis: Option<u64>) {
+        // A connection that waits to be read may have sent something since.
         let is_active = connection.has_input();
         if !is_active && oldest_millis.is_some_and(|oldest| connection.last_data_millis < oldest) {
             return self.close(connection, 4408, "idle", CloseReason::Idle);

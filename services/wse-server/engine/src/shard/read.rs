@@ -11,6 +11,9 @@ use crate::{
     stats::CloseReason,
 };
 
+/// Frames up to this length in bytes are kept with what follows them, because it costs little to copy their beginning
+/// again. No control frame is longer.
+const SMALL_FRAME: usize = 1 << 10;
 /// Bytes that are read and discarded at once from a connection that is no longer read.
 const DISCARD_BYTES: usize = 16 << 10;
 
@@ -21,7 +24,7 @@ pub(super) enum Progress {
     Drained,
     /// There may be more to read.
     More,
-    /// The application holds as much as it may.
+    /// The application holds as much of this connection as it may.
     Full,
     /// No arena is free.
     Starved,
@@ -33,7 +36,7 @@ pub(super) enum Progress {
 enum Stop {
     /// The frame is incomplete; the number is its length in bytes, if its header has arrived.
     Incomplete(Option<usize>),
-    /// The application holds as much as it may.
+    /// The application holds as much of this connection as it may.
     Full,
     /// A Close frame with its code, if it has one.
     Close(Option<u16>),
@@ -51,12 +54,20 @@ impl Core {
     }
 
     fn read(&mut self, connection: &mut Connection) -> Progress {
-        let progress = if connection.expected > BIG_FRAME && !connection.has_unparsed {
+        let allowance = self.allow(connection);
+        let progress = if connection.owns_frame && !connection.has_unparsed {
+            // A frame that was begun is completed, as its memory is reserved.
             self.read_big(connection)
-        } else {
+        } else if allowance.may_read {
             self.read_small(connection)
+        } else {
+            Progress::Full
         };
+        self.charge(connection, allowance);
         self.send_replies(connection);
+        if std::mem::take(&mut self.is_overflown) {
+            self.close_overflown(connection);
+        }
         if connection.closes_when_flushed && connection.backlog.is_none() {
             if self.overflow != Overflow::Echo {
                 return Progress::Closed(CloseReason::Client);
@@ -72,14 +83,11 @@ impl Core {
     /// Reads into the arena and takes every complete frame out of it.
     fn read_small(&mut self, connection: &mut Connection) -> Progress {
         let may_drop = self.overflow != Overflow::Wait;
-        if !may_drop && self.intake.is_full() {
-            return Progress::Full;
-        }
         if !self.intake.reserve(connection.partial.len(), may_drop) {
             return Progress::Starved;
         }
         let start = self.intake.begin_read(&connection.partial);
-        connection.partial = Vec::new();
+        let was_within_frame = !std::mem::take(&mut connection.partial).is_empty();
         // What has arrived already is parsed first. Otherwise it would grow by one read each time the application
         // releases a little.
         let had_unparsed = std::mem::take(&mut connection.has_unparsed);
@@ -89,11 +97,21 @@ impl Core {
         if !rest.is_empty() && matches!(stop, Stop::Incomplete(_) | Stop::Full) {
             connection.partial = rest.to_vec();
         }
+        let is_same_frame = was_within_frame && at == start;
+        if !is_same_frame {
+            connection.checked = 0;
+        }
         let limit = self.shared.config.max_message_size;
         let stop = match stop {
             // The rest may take long: text that is invalid already ends the connection now.
-            Stop::Incomplete(_) if !rest.is_empty() => match connection.receiver.check_incomplete(rest, limit) {
-                Ok(()) => stop,
+            Stop::Incomplete(length) => match connection.receiver.check_incomplete(rest, connection.checked, limit) {
+                Ok(checked) => {
+                    connection.checked = checked;
+                    let length = length.unwrap_or(0);
+                    // A frame that comes in many pieces would be copied with each of them.
+                    connection.owns_frame = length > BIG_FRAME || is_same_frame && length > SMALL_FRAME;
+                    Stop::Incomplete(Some(length))
+                }
                 Err(violation) => Stop::Violation(violation),
             },
             stop => stop,
@@ -130,6 +148,9 @@ impl Core {
     /// Acts on the reason why parsing stopped. Returns the connection's progress if it isn't to be read further.
     fn finish_read(&mut self, connection: &mut Connection, stop: Stop) -> Option<Progress> {
         connection.expected = 0;
+        if !matches!(stop, Stop::Incomplete(_)) {
+            (connection.owns_frame, connection.checked) = (false, 0);
+        }
         match stop {
             Stop::Incomplete(expected) => {
                 connection.expected = expected.unwrap_or(0);
@@ -164,7 +185,6 @@ impl Core {
     /// Parses frames from the arena, starting at `at`. Returns where and why it stopped.
     fn parse(&mut self, connection: &mut Connection, mut at: usize) -> (usize, Stop) {
         let limit = self.shared.config.max_message_size;
-        let may_drop = self.overflow != Overflow::Wait;
         let is_echo = self.overflow == Overflow::Echo;
         loop {
             let step = match connection.receiver.step(self.intake.bytes_mut(), at, limit) {
@@ -196,13 +216,13 @@ impl Core {
                 return (at, Stop::Violation(violation));
             }
             at = next;
-            if !may_drop && self.intake.is_full() && at < self.intake.bytes().len() {
+            if self.intake.must_stop() && at < self.intake.bytes().len() {
                 return (at, Stop::Full);
             }
         }
     }
 
-    /// Reads a frame that has its own buffer, and no byte beyond it.
+    /// Reads a frame that has its own buffer, and no byte beyond it. What arrives is neither copied nor checked again.
     fn read_big(&mut self, connection: &mut Connection) -> Progress {
         let missing = connection.expected - connection.partial.len();
         // Memory grows with what arrives, not with what the header announces.
@@ -226,6 +246,12 @@ impl Core {
         connection.is_readable = read == room || connection.is_hung_up;
         if connection.partial.len() == connection.expected {
             self.take_big(connection);
+        } else if connection.expected <= BIG_FRAME {
+            let (checked, limit) = (connection.checked, self.shared.config.max_message_size);
+            match connection.receiver.check_incomplete(&connection.partial, checked, limit) {
+                Ok(checked) => connection.checked = checked,
+                Err(violation) => self.close_for_violation(connection, violation),
+            }
         }
         if connection.is_readable { Progress::More } else { Progress::Drained }
     }
@@ -233,7 +259,7 @@ impl Core {
     /// Processes a big frame that is complete.
     fn take_big(&mut self, connection: &mut Connection) {
         let mut frame = std::mem::take(&mut connection.partial);
-        connection.expected = 0;
+        (connection.expected, connection.checked, connection.owns_frame) = (0, 0, false);
         let limit = self.shared.config.max_message_size;
         let result = match connection.receiver.step(&mut frame, 0, limit) {
             Ok(Step::Complete { kind, payload, .. }) => {

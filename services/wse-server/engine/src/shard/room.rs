@@ -45,10 +45,7 @@ impl Shard {
 impl Core {
     /// Ends a connection for whose message there is no room.
     fn close_for_memory(&mut self, connection: &mut Connection) {
-        connection.receiver.forget();
-        connection.partial = Vec::new();
-        connection.expected = 0;
-        connection.has_unparsed = false;
+        connection.forget_input();
         if connection.phase == Phase::Open {
             self.close(connection, 1013, "too many large messages", CloseReason::Crowded);
         }

@@ -99,6 +99,32 @@ impl Core {
         self.handle(connection, location, meaning)
     }
 
+    /// Answers a message if it is a ping or a pong, ahead of messages that wait. Returns whether it was one.
+    pub(super) fn answer_ping(&mut self, connection: &mut Connection, kind: DataKind, bytes: &[u8]) -> bool {
+        let meaning = match kind {
+            DataKind::Text => Self::read_text(bytes).ok(),
+            DataKind::Binary if bytes.starts_with(format::ENCRYPTED) && connection.secured().is_some() => None,
+            DataKind::Binary => match format::classify_binary(bytes, connection.uses_message_pack) {
+                Binary::MessagePack { value, message_type } => Some(packed(bytes, value, message_type)),
+                Binary::Compressed | Binary::Other => None,
+            },
+        };
+        match meaning {
+            Some(Meaning::Ping(ping)) => self.send_pong(connection, &ping),
+            Some(Meaning::Pong) => self.count_consumed(connection, 0),
+            _ => return false,
+        }
+        connection.last_data_millis = self.now_millis;
+        true
+    }
+
+    fn send_pong(&mut self, connection: &mut Connection, ping: &Ping) {
+        let mut pong = [0; 160];
+        let pong = ping.pong(self.wall_millis, &mut pong);
+        frame::put(&mut self.replies, Opcode::Text, pong);
+        self.count_consumed(connection, 1);
+    }
+
     fn read_text(text: &[u8]) -> Result<Meaning, Violation> {
         if simdutf8::basic::from_utf8(text).is_err() {
             return Err(Violation::InvalidUtf8);
@@ -118,12 +144,7 @@ impl Core {
                 self.count_received(connection);
                 self.deliver(connection, kind, location, data, message_type);
             }
-            Meaning::Ping(ping) => {
-                let mut pong = [0; 160];
-                let pong = ping.pong(self.wall_millis, &mut pong);
-                frame::put(&mut self.replies, Opcode::Text, pong);
-                self.count_consumed(connection, 1);
-            }
+            Meaning::Ping(ping) => self.send_pong(connection, &ping),
             Meaning::ClientHello(hello) => self.reply_to_hello(connection, &hello),
             Meaning::Sealed => self.open_sealed(connection, &location),
             Meaning::Pong => self.count_consumed(connection, 0),
@@ -180,12 +201,15 @@ impl Core {
     fn drop_reason(&self) -> Option<DropReason> {
         match self.overflow {
             Overflow::Wait => None,
-            Overflow::Drop => self.intake.is_full().then_some(DropReason::InboundOverflow),
+            Overflow::Drop | Overflow::DropOldest | Overflow::Disconnect => {
+                self.intake.is_full().then_some(DropReason::InboundOverflow)
+            }
             Overflow::Discard | Overflow::Echo => Some(DropReason::Discarded),
         }
     }
 
     pub(super) fn drop_message(&mut self, connection: &mut Connection, reason: DropReason) {
+        self.is_overflown |= self.overflow == Overflow::Disconnect && reason == DropReason::InboundOverflow;
         connection.dropped += 1;
         self.counters.dropped[reason as usize] += 1;
     }

@@ -239,9 +239,7 @@ impl Core {
             });
         }
         connection.phase = Phase::Lingering;
-        connection.partial = Vec::new();
-        connection.receiver.forget();
-        connection.has_unparsed = false;
+        connection.forget_input();
     }
 
     /// Sends a Close frame on an open connection, and waits for the client's.

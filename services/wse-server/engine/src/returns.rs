@@ -1,0 +1,151 @@
+//! What the application has released of each connection's messages, on its way back to the connection's shard.
+//!
+//! A shard counts what each connection has in the queue. A batch that is dropped reports here once per run of messages
+//! of one connection, not per message, and wakes the shard when enough came back to read a parked connection again.
+
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
+
+use crate::{
+    inbound::Segment,
+    key::ConnectionKey,
+    limits::{Share, Waker},
+};
+
+/// Messages of one connection that the application has released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Returned {
+    pub(crate) connection: ConnectionKey,
+    pub(crate) messages: usize,
+    /// The bytes of their data, without frame headers.
+    pub(crate) bytes: usize,
+}
+
+#[derive(Default)]
+struct Waiting {
+    list: Vec<Returned>,
+    messages: usize,
+    bytes: usize,
+}
+
+/// What one shard has to take back.
+pub(crate) struct Returns {
+    waiting: Mutex<Waiting>,
+    /// Whether `waiting` has something, so that a round without returns takes no lock.
+    any: AtomicBool,
+    waker: Arc<Waker>,
+    share: Share,
+}
+
+impl Returns {
+    pub(crate) fn new(share: Share, waker: Arc<Waker>) -> Self {
+        Self { waiting: Mutex::default(), any: AtomicBool::new(false), waker, share }
+    }
+
+    /// Adds what was released. Wakes the shard once a quarter of a share waits: a parked
+    /// connection has more than three quarters of its share in the queue, so what it waits for always gets that far.
+    fn put(&self, list: &[Returned]) {
+        let (messages, bytes) = list.iter().fold((0, 0), |sum, one| (sum.0 + one.messages, sum.1 + one.bytes));
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.list.extend_from_slice(list);
+        waiting.messages += messages;
+        waiting.bytes += bytes;
+        let is_enough = waiting.messages >= self.share.messages.div_ceil(4) || waiting.bytes >= self.share.bytes / 4;
+        drop(waiting);
+        self.any.store(true, Ordering::SeqCst);
+        if is_enough {
+            self.waker.wake();
+        }
+    }
+
+    /// Moves what waits into `list`, which must be empty.
+    pub(crate) fn take(&self, list: &mut Vec<Returned>) {
+        if !self.any.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::swap(&mut waiting.list, list);
+        (waiting.messages, waiting.bytes) = (0, 0);
+    }
+}
+
+/// Counts the messages of `segments`, run by run.
+pub(crate) fn count(segments: &[Segment]) -> Vec<Returned> {
+    let mut list: Vec<Returned> = Vec::new();
+    for segment in segments {
+        for entry in segment.entries.iter().filter(|entry| entry.kind.is_message()) {
+            let bytes = (entry.end - entry.start) as usize;
+            match list.last_mut() {
+                Some(last) if last.connection == entry.connection => {
+                    last.messages += 1;
+                    last.bytes += bytes;
+                }
+                _ => list.push(Returned { connection: entry.connection, messages: 1, bytes }),
+            }
+        }
+    }
+    list
+}
+
+/// Reports what was counted to the shards of the connections. The messages of one shard follow each other in a batch.
+pub(crate) fn give_back(list: &[Returned], shards: &[Returns]) {
+    for runs in list.chunk_by(|one, next| one.connection.shard() == next.connection.shard()) {
+        shards[runs[0].connection.shard()].put(runs);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::inbound::{Entry, Kind};
+
+    fn entry(shard: u8, slot: usize, kind: Kind, bytes: u32) -> Entry {
+        let connection = ConnectionKey::new(shard, 0, slot);
+        Entry { connection, start: 10, end: 10 + bytes, type_start: 0, type_len: 0, kind }
+    }
+
+    fn shards(count: usize, messages: usize) -> Vec<Returns> {
+        let share = Share { messages, bytes: 1 << 20 };
+        (0..count).map(|_| Returns::new(share, Arc::new(Waker::new().unwrap()))).collect()
+    }
+
+    fn taken(returns: &Returns) -> Vec<(usize, usize, usize)> {
+        let mut list = Vec::new();
+        returns.take(&mut list);
+        list.iter().map(|one| (one.connection.slot(), one.messages, one.bytes)).collect()
+    }
+
+    fn is_woken(returns: &Returns) -> bool {
+        rustix::io::read(returns.waker.descriptor(), &mut [0; 8]).is_ok()
+    }
+
+    #[test]
+    fn messages_return_to_their_shards_in_runs_and_events_do_not() {
+        let entries = |list: &[Entry]| Segment { blob: Bytes::new(), entries: list.to_vec() };
+        let of_first = [
+            entry(0, 1, Kind::AuthConnect, 9),
+            entry(0, 1, Kind::Json, 5),
+            entry(0, 1, Kind::Raw, 7),
+            entry(0, 2, Kind::Binary, 1),
+        ];
+        let of_second = [entry(1, 3, Kind::Json, 2), entry(1, 3, Kind::Disconnect, 0)];
+        let shards = shards(2, 100);
+        give_back(&count(&[entries(&of_first), entries(&of_second)]), &shards);
+        assert_eq!((taken(&shards[0]), taken(&shards[1])), (vec![(1, 2, 12), (2, 1, 1)], vec![(3, 1, 2)]));
+        assert_eq!(taken(&shards[0]), []);
+    }
+
+    #[test]
+    fn a_shard_is_woken_when_a_quarter_of_a_share_came_back() {
+        let shards = shards(1, 8);
+        let one = [Segment { blob: Bytes::new(), entries: vec![entry(0, 1, Kind::Json, 1)] }];
+        give_back(&count(&one), &shards);
+        assert!(!is_woken(&shards[0]));
+        give_back(&count(&one), &shards);
+        assert!(is_woken(&shards[0]));
+    }
+}

@@ -1,0 +1,45 @@
+"""The rows of bystanders beside a flood: what their figures say, and that the programs measure what they should."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from bench_bystanders import CASES, QUIET, Seen, row, run
+
+_, KEEPS_UP, STANDS_STILL = CASES
+
+
+def seen(p99: float, **counts: int) -> Seen:
+    counted: dict[str, Any] = {"unanswered": 0, "disconnected": 0} | counts
+    return counted | {"p99_us": p99}
+
+
+def test_a_row_says_how_many_times_the_quiet_case_it_is() -> None:
+    found = {QUIET.name: [seen(100), seen(110), seen(90)], KEEPS_UP.name: [seen(150), seen(160), seen(140)]}
+    one = row(KEEPS_UP, found)
+    assert (one.ours, one.ratio_of, one.why) == (150, f"{KEEPS_UP.name} / quiet", None)
+    assert one.ratio == pytest.approx(1.5)
+    assert one.interval is not None
+    quiet = row(QUIET, found)
+    assert (quiet.ours, quiet.ratio, quiet.why) == (100, None, None)
+
+
+def test_a_row_says_when_it_is_beyond_its_bar() -> None:
+    found = {QUIET.name: [seen(100)] * 3, KEEPS_UP.name: [seen(210)] * 3, STANDS_STILL.name: [seen(490)] * 3}
+    assert row(KEEPS_UP, found).why == "beyond the bar of 2 times the quiet case"
+    assert row(STANDS_STILL, found).why is None
+
+
+def test_a_process_with_unanswered_pings_has_no_figure() -> None:
+    found = {QUIET.name: [seen(100)] * 3, STANDS_STILL.name: [seen(100, unanswered=7, disconnected=1)] * 3}
+    one = row(STANDS_STILL, found)
+    assert (one.ours, one.ratio) == (None, None)
+    assert "21 pings unanswered; 3 clients disconnected" in str(one.why)
+
+
+def test_every_bystander_is_answered_while_the_application_stands_still() -> None:
+    found = run(STANDS_STILL, 1)
+    assert (found["answered"], found["unanswered"], found["disconnected"]) == (1000, 0, 0)
+    assert found["flooder"]["disconnected"] == 0
+    assert found["flooder"]["bytes"] > 0
