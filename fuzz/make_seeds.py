@@ -17,13 +17,16 @@ import seeds_messages
 
 TARGETS = [
     seeds_frames.cluster_frame,
+    seeds_frames.cluster_hello,
     seeds_frames.frame,
     seeds_frames.service_frame,
     seeds_frames.stt_frame,
+    seeds_http.cookie,
     seeds_http.gateway_message,
     seeds_http.handshake,
     seeds_http.inference_response,
     seeds_messages.encrypted,
+    seeds_messages.encrypted_frames,
     seeds_messages.event,
     seeds_messages.inflate,
     seeds_messages.json_scan,

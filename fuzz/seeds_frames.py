@@ -7,11 +7,14 @@ import struct
 from seed_values import BINARY, CLOSE, HELLO, PING, PONG, TEXT, Seeds, client, compact, websocket
 
 
-def cluster_frame() -> Seeds:
-    def frame(kind: int, topic: bytes = b"", payload: bytes = b"", flags: int = 0, trailer: bytes = b"") -> bytes:
-        body = struct.pack("<BBHI", kind, flags, len(topic), len(payload)) + topic + payload + trailer
-        return struct.pack(">I", len(body)) + body
+def peer_frame(kind: int, topic: bytes = b"", payload: bytes = b"", flags: int = 0, trailer: bytes = b"") -> bytes:
+    """Encodes a frame of the cluster protocol."""
+    body = struct.pack("<BBHI", kind, flags, len(topic), len(payload)) + topic + payload + trailer
+    return struct.pack(">I", len(body)) + body
 
+
+def cluster_frame() -> Seeds:
+    frame = peer_frame
     count = struct.pack("<QI", 7, 3)
     message = frame(0x01, b"news", compact({"t": "news", "p": {}}))
     return {
@@ -29,6 +32,31 @@ def cluster_frame() -> Seeds:
         "cut-off": message[:-1],
         "too-short-to-be": struct.pack(">I", 7) + bytes(7),
         "parts-too-long": struct.pack(">I", 8) + struct.pack("<BBHI", 1, 0, 1, 0),
+    }
+
+
+def cluster_hello() -> Seeds:
+    def hello(name: bytes, capabilities: int, nonce: bytes = b"", version: int = 1) -> bytes:
+        payload = b"WSE\0" + struct.pack("<HH", version, len(name)) + name + struct.pack("<I", capabilities) + nonce
+        return peer_frame(0x04, payload=payload)
+
+    def addresses(*texts: bytes) -> bytes:
+        return struct.pack("<H", len(texts)) + b"".join(struct.pack("<H", len(text)) + text for text in texts)
+
+    secret = 1 << 19
+    with_secret = hello(b"01a1fb4e-9c64-7130-bbd0-c0313ad1ae02", 15 | secret, bytes(range(32)))
+    return {
+        "hello": hello(b"one", 15),
+        "hello-with-nonce": with_secret,
+        "hello-with-proof": with_secret + peer_frame(0x21, payload=bytes(32)),
+        "hello-with-refusal": with_secret + peer_frame(0x21, payload=bytes(32), flags=0x01),
+        "hello-with-short-proof": with_secret + peer_frame(0x21, payload=bytes(31)),
+        "hello-without-its-nonce": hello(b"one", 15 | secret),
+        "hello-of-another-version": hello(b"one", 15, version=2),
+        "name-with-a-line-break": hello(b"a\nb", 15),
+        "addresses": addresses(b"127.0.0.1:7006", b"[::1]:7006", b"localhost:7006", b"node-1:7006"),
+        "addresses-like-loopback": addresses(b"localhost.example:1", b"[::ffff:127.0.0.1]:1", b"127.1:1", b"0.0.0.0:1"),
+        "addresses-that-lie": struct.pack("<HH", 65535, 65535) + b"a:1",
     }
 
 

@@ -40,6 +40,21 @@ ERROR = {
 }
 
 
+def cookie() -> Seeds:
+    return {
+        "usual": b"a=b; session=1; theme=dark",
+        "token-that-is-none": b"access_token=a.b.c; a=b",
+        "empty-token": b"access_token=; a=b",
+        "token-of-a-script": b"access_token=undefined",
+        "quoted": b'access_token="a.b.c"',
+        "name-as-a-suffix": b"my_access_token=a.b.c; xaccess_token=1",
+        "spaces-and-semicolons": b" ;; = ;a= ; =b;",
+        "bearer": b"Bearer a.b.c",
+        "beyond-ascii": "n\u00e4me=w\u00e9rt; \u2028=x".encode(),
+        "nothing": b"",
+    }
+
+
 def gateway_message() -> Seeds:
     short = {key: value for key, value in ERROR.items() if key not in ("inference_elapsed_ms", "inference_status")}
     return {

@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import queue
+import secrets
 import signal
 import sys
 import threading
@@ -132,7 +133,9 @@ class Pair:
             self.redis = PrivateRedis()
             shared["REDIS_URL"] = self.redis.url
             threading.Thread(target=self._watch, args=("redis", self.redis.process), daemon=True).start()
-        elif options.tls:
+        else:
+            shared["CLUSTER_SECRET"] = secrets.token_hex(32)
+        if options.link == "cluster" and options.tls:
             tls_flags = _tls_arguments(generate(Path(FOLDER), [self.host]))
         ports = ["--port", str(options.port), "--max-connections", str(options.max_connections)]
         listens = ["--cluster-port", "0"] if options.link == "cluster" else []

@@ -47,7 +47,8 @@ MODES = {
 # Environment variables with the settings of a single instance.
 INSTANCE_VARIABLES = (
     *("HOST", "PORT", "METRICS_PORT", "MODE", "RATE", "MESSAGE_SIZE", "BACKLOG_BYTES", "PUBLISH_ALWAYS"),
-    *("REDIS_URL", "PEERS", "CLUSTER_PORT", "CLUSTER_ADDR", "TLS_CERT", "TLS_KEY", "TLS_CA", "GENERATE_TLS"),
+    *("REDIS_URL", "PEERS", "CLUSTER_PORT", "CLUSTER_ADDR", "CLUSTER_SECRET"),
+    *("TLS_CERT", "TLS_KEY", "TLS_CA", "GENERATE_TLS"),
     *("PUBLISHER_METRICS", "SUBSCRIBER_METRICS"),
 )
 
@@ -74,6 +75,8 @@ class Cluster:
         self._peers: list[str] = options.peers
         self._port: int = options.cluster_port
         self._address: str | None = options.cluster_addr
+        # Only from the environment: all users of a machine see the arguments of a process.
+        self._secret = os.environ.get("CLUSTER_SECRET") or None
         self._tls = Tls(options.tls_cert, options.tls_key, options.tls_ca) if options.tls_cert else None
         if options.generate_tls:
             hosts = [options.host, *([self._address.rpartition(":")[0]] if self._address else [])]
@@ -89,6 +92,7 @@ class Cluster:
             tls_ca=ca,
             cluster_port=self._port,
             cluster_addr=self._address,
+            cluster_secret=self._secret,
         )
 
     def is_connected(self, server: Any) -> bool:
@@ -231,7 +235,7 @@ def add_link_arguments(parser: argparse.ArgumentParser) -> None:
         f"port for other instances; 0 lets the kernel pick, default: the port + {CLUSTER_OFFSET}",
         type=int,
     )
-    add("--cluster-addr", "HOST:PORT that other instances connect to")
+    add("--cluster-addr", "HOST:PORT under which others find this instance; CLUSTER_SECRET has the instances' secret")
     add("--tls-cert", "certificate for other instances, in PEM; with it --tls-key and --tls-ca")
     add("--tls-key", "private key of the certificate")
     add("--tls-ca", "the authority that signed the certificates of all instances")

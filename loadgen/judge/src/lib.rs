@@ -50,11 +50,7 @@ pub struct Judged {
 ///
 /// # Errors
 /// [`histogram::Error`] if a histogram can't be read. The coordinator refuses uploads with such a histogram.
-pub fn judge(
-    trial: &TrialFile,
-    uploads: &[&WorkerResult],
-    service: &ServiceFile,
-) -> Result<Judged, histogram::Error> {
+pub fn judge(trial: &TrialFile, uploads: &[&WorkerResult], service: &ServiceFile) -> Result<Judged, histogram::Error> {
     let case = Case::new(trial, uploads, service)?;
     let messages = complete::complete(&case);
     let books = books::books(&case, &messages);

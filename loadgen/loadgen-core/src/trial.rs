@@ -16,7 +16,7 @@ use bench_format::{
     trial::Assignment,
 };
 
-pub use self::gate::{ImmediateGate, Edge, Gate};
+pub use self::gate::{Edge, Gate, ImmediateGate};
 use self::threads::Threads;
 pub use crate::phases::StartAt;
 use crate::{

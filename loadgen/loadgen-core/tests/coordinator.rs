@@ -22,7 +22,7 @@ use loadgen_core::{
     coordinator::{Coordinator, CoordinatorGate},
     trial::run,
 };
-use service::{Client, Behaviour, Service, assignment};
+use service::{Behaviour, Client, Service, assignment};
 use tokio::runtime::Runtime;
 
 /// How far the coordinator's clock is ahead of this machine's, in nanoseconds.
@@ -144,7 +144,8 @@ fn registration() -> Registration {
 #[test]
 fn a_run_leads_from_registration_to_result() {
     let service = Service::start(Behaviour::Correct);
-    let (url, observed, _runtime) = start(Observed { waits: 2, service: service.address.clone(), ..Observed::default() });
+    let (url, observed, _runtime) =
+        start(Observed { waits: 2, service: service.address.clone(), ..Observed::default() });
     let coordinator = Coordinator::new(&url, 3).unwrap();
     coordinator.register(&registration()).unwrap();
     while let Some(assignment) = coordinator.next().unwrap() {
@@ -168,7 +169,8 @@ fn a_load_that_ends_early_keeps_its_connections_until_the_service_was_read() {
     let service = Service::start(Behaviour::Correct);
     for pattern in [Pattern::Storm { rate_per_second: None }, Pattern::PingPong { per_connection: Some(1) }] {
         let (before, close_count) = (service.close_count()(), service.close_count());
-        let (url, observed, _runtime) = start(Observed { close_count: Some(Box::new(close_count)), ..Observed::default() });
+        let (url, observed, _runtime) =
+            start(Observed { close_count: Some(Box::new(close_count)), ..Observed::default() });
         let coordinator = Coordinator::new(&url, 3).unwrap();
         let assignment = assignment(&service.address, 2);
         let mut gate = CoordinatorGate::new(&coordinator, &assignment);

@@ -14,7 +14,7 @@ use loadgen_core::{
     Error, Pattern,
     trial::{ImmediateGate, run},
 };
-use service::{Client, Behaviour, Service, assignment};
+use service::{Behaviour, Client, Service, assignment};
 
 const PING_PONG: Pattern = Pattern::PingPong { per_connection: Some(5) };
 
@@ -42,7 +42,12 @@ fn assert_books_agree(result: &WorkerResult, service: &Service) {
     assert_eq!(result.books.len(), books.len());
     for worker_book in &result.books {
         let service_book = &books[&worker_book.id];
-        assert_eq!((worker_book.sent, worker_book.unnumbered), (service_book.numbered, service_book.unnumbered), "{}", worker_book.id);
+        assert_eq!(
+            (worker_book.sent, worker_book.unnumbered),
+            (service_book.numbered, service_book.unnumbered),
+            "{}",
+            worker_book.id
+        );
         assert_eq!(worker_book.sequence_sum, service_book.sum, "{}", worker_book.id);
         assert!(service_book.in_order && service_book.closed_by_client, "{}", worker_book.id);
     }

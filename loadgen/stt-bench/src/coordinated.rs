@@ -31,7 +31,9 @@ pub fn work(url: &str, worker: u32, token: Option<String>, settings: Settings) -
         workloads: [(WORKLOAD.to_owned(), terms())].into(),
     };
     let mut generator = Worker::new(settings);
-    coordinator::work(&coordinator, &registration, |assignment, gate| run_assignment(&mut generator, assignment, gate))?;
+    coordinator::work(&coordinator, &registration, |assignment, gate| {
+        run_assignment(&mut generator, assignment, gate)
+    })?;
     generator.close()?;
     Ok(())
 }

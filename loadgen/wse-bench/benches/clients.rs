@@ -134,7 +134,8 @@ fn ours(address: &str, coalesce: u32) -> f64 {
         protocol_check: false,
     };
     let access = Access { secret: SECRET.into(), source_addresses: Vec::new() };
-    let result = Workload::Throughput.run(&assignment, &access, &mut ImmediateGate).expect("the reader takes everything");
+    let result =
+        Workload::Throughput.run(&assignment, &access, &mut ImmediateGate).expect("the reader takes everything");
     result.window.duration_ns as f64 / result.window.sent as f64
 }
 

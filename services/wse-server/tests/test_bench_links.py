@@ -97,14 +97,16 @@ def test_a_cluster_is_connected_when_all_named_peers_are(peers: list[str]) -> No
     assert cluster.is_connected(Peers(len(peers)))
 
 
-def test_a_cluster_is_connected_with_the_given_settings() -> None:
+def test_a_cluster_is_connected_with_the_given_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Peers(0)
+    monkeypatch.setenv("CLUSTER_SECRET", "s" * 32)
     tls = ["--tls-cert", "a", "--tls-key", "b", "--tls-ca", "c"]
     Cluster(
         parsed("--mode", "cluster", "--peers", "x:1", "--cluster-port", "0", "--cluster-addr", "y:2", *tls)
     ).connect(server)
     files = {"tls_cert": "a", "tls_key": "b", "tls_ca": "c"}
-    assert server.settings == files | {"peers": ["x:1"], "cluster_port": 0, "cluster_addr": "y:2"}
+    addresses = {"peers": ["x:1"], "cluster_port": 0, "cluster_addr": "y:2"}
+    assert server.settings == files | addresses | {"cluster_secret": "s" * 32}
 
 
 def test_progress_counts_arrived_and_lost_messages_of_all_links() -> None:

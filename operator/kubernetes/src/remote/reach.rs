@@ -92,7 +92,8 @@ impl Operator {
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let response = self.open(path).await?;
         let body = body(response, LARGEST_BODY as u64).await.with_context(|| format!("failed to read {path}"))?;
-        serde_json::from_slice(&body).with_context(|| format!("{path}: this version of ladder can't parse the response"))
+        serde_json::from_slice(&body)
+            .with_context(|| format!("{path}: this version of ladder can't parse the response"))
     }
 
     /// Requests a file, and returns the response before its body is read.

@@ -7,7 +7,7 @@ use pyo3::{
     prelude::*,
     types::PyDict,
 };
-use wse_engine::{ClusterConfig, ClusterError, TlsFiles};
+use wse_engine::{ClusterConfig, ClusterError, ClusterSecret, TlsFiles};
 
 use crate::{arguments, server::RustWSEServer};
 
@@ -17,14 +17,16 @@ impl RustWSEServer {
     /// port is bound; connections to peers are made in the background.
     ///
     /// `peers` are the cluster ports of other servers (`HOST:PORT`); `seeds` are some servers that report the others.
-    /// TLS takes all three files or none.
+    /// TLS takes all three files or none. Without TLS, `cluster_secret` (32 bytes or more, the same for all servers)
+    /// admits only servers that know it; without both, links are possible on this machine only.
     ///
-    /// Raises RuntimeError if the server is connected already or was not started, ValueError if an address or a file is
-    /// refused, and OSError if the port can't be bound.
-    // The arguments and their order are the reference's.
+    /// Raises RuntimeError if the server is connected already or was not started, ValueError if an address, a file or
+    /// the secret is refused, and OSError if the port can't be bound.
+    // The arguments and their order are the reference's; the secret is ours.
     #[allow(clippy::too_many_arguments)]
     #[pyo3(signature = (
         peers, tls_cert = None, tls_key = None, tls_ca = None, cluster_port = None, seeds = None, cluster_addr = None,
+        cluster_secret = None,
     ))]
     fn connect_cluster(
         &self,
@@ -36,6 +38,7 @@ impl RustWSEServer {
         cluster_port: Option<i64>,
         seeds: Option<Vec<String>>,
         cluster_addr: Option<String>,
+        cluster_secret: Option<Secret>,
     ) -> PyResult<()> {
         let config = ClusterConfig {
             peers,
@@ -43,6 +46,7 @@ impl RustWSEServer {
             port: cluster_port.map(|port| arguments::port("cluster_port", port)).transpose()?,
             address: cluster_addr,
             tls: TlsFiles::choose(tls_cert, tls_key, tls_ca, environment).map_err(to_exception)?,
+            secret: secret(cluster_secret).map_err(to_exception)?,
             ..ClusterConfig::default()
         };
         let running = self.started()?;
@@ -50,13 +54,13 @@ impl RustWSEServer {
     }
 
     /// Whether there is a link with at least one other server.
-    fn cluster_connected(&self, py: Python<'_>) -> bool {
-        self.cluster_peers_count(py) > 0
+    fn cluster_connected(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.cluster_peers_count(py)? > 0)
     }
 
     /// The number of servers with which there is a link.
-    fn cluster_peers_count(&self, py: Python<'_>) -> usize {
-        self.running().map_or(0, |running| py.detach(|| running.server.cluster_peers().len()))
+    fn cluster_peers_count(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.running()?.map_or(0, |running| py.detach(|| running.server.cluster_peers().len())))
     }
 
     /// The linked servers, each as a dict of `address`, `instance_id`, `capabilities` (bits) and `connected_at`
@@ -82,7 +86,7 @@ impl RustWSEServer {
     /// Removes and returns the last publications (at most 1000) that a peer didn't receive, each as a dict of `topic`,
     /// `payload`, `peer_addr` and `error`.
     fn get_cluster_dlq_entries<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let Some(running) = self.running() else { return Ok(Vec::new()) };
+        let Some(running) = self.running()? else { return Ok(Vec::new()) };
         let dead_letters = py.detach(|| running.server.cluster_dead_letters());
         let entry = |dead_letter: wse_engine::ClusterDeadLetter| {
             let entry = PyDict::new(py);
@@ -97,10 +101,27 @@ impl RustWSEServer {
 
     /// The cluster port that is bound; None without one.
     #[getter]
-    fn cluster_port(&self, py: Python<'_>) -> Option<u16> {
-        let running = self.running()?;
-        py.detach(|| running.server.cluster_address()).map(|address| address.port())
+    fn cluster_port(&self, py: Python<'_>) -> PyResult<Option<u16>> {
+        let Some(running) = self.running()? else { return Ok(None) };
+        Ok(py.detach(|| running.server.cluster_address()).map(|address| address.port()))
     }
+}
+
+/// A secret as Python code gives it: as text or as bytes.
+#[derive(FromPyObject)]
+enum Secret {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+/// The secret as given, or else the one in `WSE_CLUSTER_SECRET`. An empty variable is no secret.
+fn secret(given: Option<Secret>) -> Result<Option<ClusterSecret>, ClusterError> {
+    let bytes = match given {
+        Some(Secret::Text(text)) => Some(text.into_bytes()),
+        Some(Secret::Bytes(bytes)) => Some(bytes),
+        None => environment("WSE_CLUSTER_SECRET").map(|value| value.into_os_string().into_encoded_bytes()),
+    };
+    bytes.map(|bytes| ClusterSecret::new(&bytes)).transpose()
 }
 
 fn environment(name: &str) -> Option<PathBuf> {

@@ -2,7 +2,7 @@
 //! while the engine works. It has no logic of its own.
 //!
 //! [`server`] is the class that applications start, [`topics`] its methods for topics and [`health`] those for its
-//! state. [`arguments`] and [`keys`] check the constructor's arguments. [`running`] is a started server; [`cluster`]
+//! state. [`fork`] notices forks of the process. [`arguments`] and [`keys`] check the constructor's arguments. [`running`] is a started server; [`cluster`]
 //! and [`redis`] connect it with other processes. Messages reach the application through [`batch`] (as views),
 //! [`events`] (decoded, with the data format of the reference implementation) or [`callbacks`]. [`values`] decodes them
 //! with the strings of [`names`], and [`shapes`] speeds up messages that resemble an earlier one. [`outgoing`] encodes
@@ -18,6 +18,7 @@ mod batch;
 mod callbacks;
 mod cluster;
 mod events;
+mod fork;
 mod health;
 mod keys;
 mod names;
@@ -33,6 +34,8 @@ mod values;
 /// The extension module. The package `wse_server` exports its classes and functions under their public names.
 #[pyo3::pymodule]
 mod _wse_accel {
+    use pyo3::prelude::*;
+
     #[pymodule_export]
     use super::utilities::{
         breaker::RustCircuitBreaker,
@@ -58,4 +61,9 @@ mod _wse_accel {
     #[pymodule_export]
     #[allow(non_upper_case_globals)]
     const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::fork::count_forks(module.py())
+    }
 }

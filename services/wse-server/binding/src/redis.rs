@@ -23,15 +23,15 @@ impl RustWSEServer {
     }
 
     /// Whether both connections to Redis are open now.
-    fn redis_connected(&self) -> bool {
-        self.running().is_some_and(|running| running.server.redis_connected())
+    fn redis_connected(&self) -> PyResult<bool> {
+        Ok(self.running()?.is_some_and(|running| running.server.redis_connected()))
     }
 
     /// Removes and returns the last publications (at most 1000) that Redis didn't get, each as a dict of `channel`,
     /// `payload` and `error`.
     fn get_dlq_entries<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let dead_letters =
-            self.running().map(|running| py.detach(|| running.server.dead_letters())).unwrap_or_default();
+            self.running()?.map(|running| py.detach(|| running.server.dead_letters())).unwrap_or_default();
         let entries = PyList::empty(py);
         for dead_letter in dead_letters {
             let entry = PyDict::new(py);

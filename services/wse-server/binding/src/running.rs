@@ -21,6 +21,7 @@ use pyo3::{
 use wse_engine::{Batch, ConnectionKey, Server, StartError};
 
 use crate::{
+    fork::Process,
     names::Names,
     shapes::Shapes,
     values::{Decoder, Integers, Malformed},
@@ -32,6 +33,7 @@ const SIGNAL_SLICE: Duration = Duration::from_millis(50);
 /// A started server. It may have stopped since; messages that it received can still be drained.
 pub(crate) struct Running {
     pub(crate) server: Server,
+    process: Process,
     /// Set when the last event is queued. The engine's own flag is no substitute: it changes before the connections are
     /// closed.
     finished: AtomicBool,
@@ -46,6 +48,7 @@ impl Running {
     pub(crate) fn new(server: Server) -> Arc<Self> {
         Arc::new(Self {
             server,
+            process: Process::this(),
             finished: AtomicBool::new(false),
             names: Mutex::default(),
             shapes: Mutex::default(),
@@ -54,7 +57,12 @@ impl Running {
     }
 
     /// Stops the engine. The caller must not hold the interpreter, because the engine's threads may need it to finish.
+    ///
+    /// In a fork of the process that started the server this does nothing.
     pub(crate) fn stop(&self) {
+        if self.process.is_gone() {
+            return;
+        }
         self.server.stop();
         self.finished.store(true, Ordering::SeqCst);
         self.server.wake_drain();

@@ -2,7 +2,7 @@
 //! engine.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     thread::JoinHandle,
 };
 
@@ -19,6 +19,7 @@ use crate::{
     batch::MessageBatch,
     callbacks::{self, Callbacks},
     events::{self, Event},
+    fork::Process,
     keys::{JwkSetDocument, JwtArguments},
     outgoing,
     running::{Running, start_error, stop_at_exit},
@@ -33,6 +34,8 @@ pub(crate) struct RustWSEServer {
     config: Config,
     application: Arc<Application>,
     state: Mutex<State>,
+    /// The process of the first start.
+    started_by: OnceLock<Process>,
 }
 
 /// The part of a server that changes after its construction.
@@ -61,16 +64,31 @@ impl RustWSEServer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn running(&self) -> Option<Arc<Running>> {
-        self.state().running.clone()
+    /// The server, if it was started; it may have stopped since.
+    ///
+    /// # Errors
+    /// `RuntimeError` in a fork of the process that started it.
+    pub(crate) fn running(&self) -> PyResult<Option<Arc<Running>>> {
+        if self.is_elsewhere() {
+            return Err(PyRuntimeError::new_err(
+                "the server runs in the process that this one was forked from: start a server of your own here",
+            ));
+        }
+        Ok(self.state().running.clone())
+    }
+
+    /// Whether the server was started by a process that this one was forked from. Asks no lock, because a thread of the
+    /// other process may have held it.
+    fn is_elsewhere(&self) -> bool {
+        self.started_by.get().is_some_and(|process| process.is_gone())
     }
 
     pub(crate) fn started(&self) -> PyResult<Arc<Running>> {
-        self.running().ok_or_else(|| PyRuntimeError::new_err("the server was never started: call start() first"))
+        self.running()?.ok_or_else(|| PyRuntimeError::new_err("the server was never started: call start() first"))
     }
 
     fn is_server_running(&self) -> bool {
-        self.running().is_some_and(|running| running.server.is_running())
+        self.running().ok().flatten().is_some_and(|running| running.server.is_running())
     }
 
     /// The started server, for the drain methods. It is an error if callbacks are set, because they get every message.
@@ -86,6 +104,9 @@ impl RustWSEServer {
     /// Stops the engine and the dispatcher thread. The caller must not be attached to the interpreter, because both
     /// threads may be waiting for it.
     fn shut_down(&self) {
+        if self.is_elsewhere() {
+            return;
+        }
         let (running, dispatcher) = {
             let mut state = self.state();
             (state.running.clone(), state.dispatcher.take())
@@ -102,7 +123,11 @@ impl RustWSEServer {
 
 impl Drop for RustWSEServer {
     fn drop(&mut self) {
-        if self.is_server_running() {
+        if self.is_elsewhere() {
+            // Dropping them would join threads that this process doesn't have. Batches may hold the server too, but they
+            // are not the last to do so.
+            std::mem::forget(std::mem::take(&mut *self.state()));
+        } else if self.is_server_running() {
             // `None` means that the interpreter is shutting down; the process ends with it.
             let _ = Python::try_attach(|py| py.detach(|| self.shut_down()));
         }
@@ -232,19 +257,21 @@ impl RustWSEServer {
             ..Config::default()
         };
         config.validate().map_err(|error| PyValueError::new_err(error.to_string()))?;
-        Ok(Self { config, application: Arc::default(), state: Mutex::default() })
+        Ok(Self { config, application: Arc::default(), state: Mutex::default(), started_by: OnceLock::new() })
     }
 
     /// Binds the port and serves connections in the server's own threads.
     ///
-    /// Raises OSError if an address can't be bound, and RuntimeError if the server is running.
+    /// Raises OSError if an address can't be bound, and RuntimeError if the server is running or runs in the process that
+    /// this one was forked from.
     fn start(&self, py: Python<'_>) -> PyResult<()> {
-        if self.is_server_running() {
+        if self.running()?.is_some_and(|running| running.server.is_running()) {
             return Err(PyRuntimeError::new_err("the server is running: call stop() first"));
         }
         let server = py.detach(|| Server::start(self.config.clone())).map_err(start_error)?;
         server.set_application_stats(self.application.clone());
         let running = Running::new(server);
+        let _ = self.started_by.set(Process::this());
         let mode = {
             let mut state = self.state();
             state.running = Some(running.clone());
@@ -261,7 +288,7 @@ impl RustWSEServer {
     }
 
     /// Closes every connection with code 1001, writes what is waiting for up to two seconds, and joins all threads. A
-    /// second call has no effect.
+    /// second call has no effect, and none in a fork of the process that started the server.
     ///
     /// Messages that were received and not drained can still be drained.
     fn stop(&self, py: Python<'_>) {
@@ -294,22 +321,22 @@ impl RustWSEServer {
 
     /// The address and the port on which the server listens; None before the first start.
     #[getter]
-    fn address(&self) -> Option<(String, u16)> {
-        let address = self.running()?.server.address();
-        Some((address.ip().to_string(), address.port()))
+    fn address(&self) -> PyResult<Option<(String, u16)>> {
+        let address = self.running()?.map(|running| running.server.address());
+        Ok(address.map(|address| (address.ip().to_string(), address.port())))
     }
 
     /// The port on which the server listens; the configured one before the first start.
     #[getter]
-    fn port(&self) -> u16 {
-        self.running().map_or(self.config.port, |running| running.server.address().port())
+    fn port(&self) -> PyResult<u16> {
+        Ok(self.running()?.map_or(self.config.port, |running| running.server.address().port()))
     }
 
     /// The port of the metrics; the configured one before the first start, None without metrics.
     #[getter]
-    fn metrics_port(&self) -> Option<u16> {
-        let bound = self.running().and_then(|running| running.server.metrics_address());
-        bound.map(|address| address.port()).or(self.config.metrics.map(|(_, port)| port))
+    fn metrics_port(&self) -> PyResult<Option<u16>> {
+        let bound = self.running()?.and_then(|running| running.server.metrics_address());
+        Ok(bound.map(|address| address.port()).or(self.config.metrics.map(|(_, port)| port)))
     }
 
     /// Sets functions that one thread of the server calls for all events, in order, instead of draining.
@@ -386,13 +413,13 @@ impl RustWSEServer {
     }
 
     /// Sends a text message unchanged. Returns False if there is no such connection.
-    fn send(&self, py: Python<'_>, connection_id: &str, message: &str) -> bool {
-        self.running().is_some_and(|running| py.detach(|| running.server.send_text(connection_id, message)))
+    fn send(&self, py: Python<'_>, connection_id: &str, message: &str) -> PyResult<bool> {
+        Ok(self.running()?.is_some_and(|running| py.detach(|| running.server.send_text(connection_id, message))))
     }
 
     /// Sends a binary message unchanged. Returns False if there is no such connection.
-    fn send_bytes(&self, py: Python<'_>, connection_id: &str, message: &[u8]) -> bool {
-        self.running().is_some_and(|running| py.detach(|| running.server.send_bytes(connection_id, message)))
+    fn send_bytes(&self, py: Python<'_>, connection_id: &str, message: &[u8]) -> PyResult<bool> {
+        Ok(self.running()?.is_some_and(|running| py.detach(|| running.server.send_bytes(connection_id, message))))
     }
 
     /// Sends an event in the connection's own format, as one binary message. Missing fields of the envelope are added.
@@ -410,47 +437,49 @@ impl RustWSEServer {
         compression_threshold: i64,
     ) -> PyResult<usize> {
         let threshold = arguments::size("compression_threshold", compression_threshold)?;
-        let Some(running) = self.running() else { return Ok(0) };
+        let Some(running) = self.running()? else { return Ok(0) };
         outgoing::send(py, &running.server, connection_id, event, threshold)
     }
 
     /// Sends a text message to every connection.
-    fn broadcast_all(&self, py: Python<'_>, message: &str) {
-        if let Some(running) = self.running() {
+    fn broadcast_all(&self, py: Python<'_>, message: &str) -> PyResult<()> {
+        if let Some(running) = self.running()? {
             py.detach(|| running.server.broadcast_all(message));
         }
+        Ok(())
     }
 
     /// Sends a binary message to every connection.
-    fn broadcast_all_bytes(&self, py: Python<'_>, message: &[u8]) {
-        if let Some(running) = self.running() {
+    fn broadcast_all_bytes(&self, py: Python<'_>, message: &[u8]) -> PyResult<()> {
+        if let Some(running) = self.running()? {
             py.detach(|| running.server.broadcast_all_bytes(message));
         }
+        Ok(())
     }
 
     /// Closes a connection. Returns False if there is no such connection.
-    fn disconnect(&self, py: Python<'_>, connection_id: &str) -> bool {
-        self.running().is_some_and(|running| py.detach(|| running.server.disconnect(connection_id)))
+    fn disconnect(&self, py: Python<'_>, connection_id: &str) -> PyResult<bool> {
+        Ok(self.running()?.is_some_and(|running| py.detach(|| running.server.disconnect(connection_id))))
     }
 
     /// The number of open connections.
-    fn get_connection_count(&self) -> usize {
-        self.running().map_or(0, |running| running.server.connection_count())
+    fn get_connection_count(&self) -> PyResult<usize> {
+        Ok(self.running()?.map_or(0, |running| running.server.connection_count()))
     }
 
     /// The ids of all open connections.
-    fn get_connections(&self, py: Python<'_>) -> Vec<String> {
-        self.running().map_or_else(Vec::new, |running| py.detach(|| running.server.connections()))
+    fn get_connections(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        Ok(self.running()?.map_or_else(Vec::new, |running| py.detach(|| running.server.connections())))
     }
 
     /// The number of messages that were dropped because they found no room; 0 with `inbound_overflow="wait"`.
-    fn inbound_dropped_count(&self) -> u64 {
-        self.running().map_or(0, |running| running.server.inbound_dropped_count())
+    fn inbound_dropped_count(&self) -> PyResult<u64> {
+        Ok(self.running()?.map_or(0, |running| running.server.inbound_dropped_count()))
     }
 
     /// The number of messages that wait for the application.
-    fn inbound_queue_depth(&self) -> usize {
-        self.running().map_or(0, |running| running.server.inbound_queue_depth())
+    fn inbound_queue_depth(&self) -> PyResult<usize> {
+        Ok(self.running()?.map_or(0, |running| running.server.inbound_queue_depth()))
     }
 
     /// Replaces the keys that verify tokens by those of a JSON Web Key Set, from the next handshake on. Open

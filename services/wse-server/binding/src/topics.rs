@@ -33,7 +33,7 @@ impl RustWSEServer {
         presence_data: Option<&Bound<'_, PyDict>>,
         queue_group: Option<&str>,
     ) -> PyResult<Vec<String>> {
-        let Some(running) = self.running() else { return Ok(Vec::new()) };
+        let Some(running) = self.running()? else { return Ok(Vec::new()) };
         let presence = presence_data.map(json).transpose()?;
         let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
         py.detach(|| match &presence {
@@ -69,7 +69,7 @@ impl RustWSEServer {
             _ => None,
         };
         let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
-        let outcomes = match self.running() {
+        let outcomes = match self.running()? {
             Some(running) => py.detach(|| running.server.subscribe_with_recovery(connection_id, &topics, missed_from)),
             None => Ok(BTreeMap::new()),
         };
@@ -78,10 +78,15 @@ impl RustWSEServer {
 
     /// Ends these subscriptions of a connection, or all of them. Returns how many were ended.
     #[pyo3(signature = (connection_id, topics = None))]
-    fn unsubscribe_connection(&self, py: Python<'_>, connection_id: &str, topics: Option<Vec<String>>) -> usize {
-        let Some(running) = self.running() else { return 0 };
+    fn unsubscribe_connection(
+        &self,
+        py: Python<'_>,
+        connection_id: &str,
+        topics: Option<Vec<String>>,
+    ) -> PyResult<usize> {
+        let Some(running) = self.running()? else { return Ok(0) };
         let topics: Option<Vec<&str>> = topics.as_ref().map(|topics| topics.iter().map(String::as_str).collect());
-        py.detach(|| running.server.unsubscribe(connection_id, topics.as_deref()))
+        Ok(py.detach(|| running.server.unsubscribe(connection_id, topics.as_deref())))
     }
 
     /// Sets which topics a connection may subscribe to. A denial has priority; without `allow` all other topics are
@@ -97,52 +102,56 @@ impl RustWSEServer {
         deny: Option<Vec<String>>,
     ) -> PyResult<bool> {
         let acl = TopicAcl::new(allow.unwrap_or_default(), deny.unwrap_or_default()).map_err(topic_exception)?;
-        let Some(running) = self.running() else { return Ok(false) };
+        let Some(running) = self.running()? else { return Ok(false) };
         Ok(py.detach(|| running.server.set_topic_acl(connection_id, acl)))
     }
 
     /// Sends a text message to the topic's subscribers, on connected servers too. With `max_publish_backlog_bytes` it
     /// may wait for slow subscribers.
-    fn broadcast(&self, py: Python<'_>, topic: &str, message: &str) {
-        if let Some(running) = self.running() {
+    fn broadcast(&self, py: Python<'_>, topic: &str, message: &str) -> PyResult<()> {
+        if let Some(running) = self.running()? {
             py.detach(|| running.server.broadcast(topic, message));
         }
+        Ok(())
     }
 
     /// Sends several text messages to the topic's subscribers, at a lower cost than single calls of `broadcast()`.
-    fn broadcast_many(&self, py: Python<'_>, topic: &str, messages: Vec<PyBackedStr>) {
-        if let Some(running) = self.running() {
+    fn broadcast_many(&self, py: Python<'_>, topic: &str, messages: Vec<PyBackedStr>) -> PyResult<()> {
+        if let Some(running) = self.running()? {
             py.detach(|| running.server.broadcast_many(topic, &messages));
         }
+        Ok(())
     }
 
     /// Sends several text messages to every connection, at a lower cost than single calls of `broadcast_all()`.
-    fn broadcast_all_many(&self, py: Python<'_>, messages: Vec<PyBackedStr>) {
-        if let Some(running) = self.running() {
+    fn broadcast_all_many(&self, py: Python<'_>, messages: Vec<PyBackedStr>) -> PyResult<()> {
+        if let Some(running) = self.running()? {
             py.detach(|| running.server.broadcast_all_many(&messages));
         }
+        Ok(())
     }
 
     /// Sends a text message to the topic's subscribers on this server only.
-    fn broadcast_local(&self, py: Python<'_>, topic: &str, message: &str) {
-        if let Some(running) = self.running() {
+    fn broadcast_local(&self, py: Python<'_>, topic: &str, message: &str) -> PyResult<()> {
+        if let Some(running) = self.running()? {
             py.detach(|| running.server.broadcast_local(topic, message));
         }
+        Ok(())
     }
 
     /// The number of other servers that subscribe to the topic, as far as is known. It may wait for Redis.
-    fn get_topic_interest(&self, py: Python<'_>, topic: &str) -> usize {
-        self.running().map_or(0, |running| py.detach(|| running.server.topic_interest(topic)))
+    fn get_topic_interest(&self, py: Python<'_>, topic: &str) -> PyResult<usize> {
+        Ok(self.running()?.map_or(0, |running| py.detach(|| running.server.topic_interest(topic))))
     }
 
     /// The number of connections that subscribe to this name, or to this pattern as it is written.
-    fn get_topic_subscriber_count(&self, py: Python<'_>, topic: &str) -> usize {
-        self.running().map_or(0, |running| py.detach(|| running.server.topic_subscriber_count(topic)))
+    fn get_topic_subscriber_count(&self, py: Python<'_>, topic: &str) -> PyResult<usize> {
+        Ok(self.running()?.map_or(0, |running| py.detach(|| running.server.topic_subscriber_count(topic))))
     }
 
     /// The topic's queue groups, each with its number of members.
-    fn get_queue_group_info(&self, py: Python<'_>, topic: &str) -> HashMap<String, usize> {
-        self.running().map_or_else(HashMap::new, |running| py.detach(|| running.server.queue_groups(topic)))
+    fn get_queue_group_info(&self, py: Python<'_>, topic: &str) -> PyResult<HashMap<String, usize>> {
+        Ok(self.running()?.map_or_else(HashMap::new, |running| py.detach(|| running.server.queue_groups(topic))))
     }
 
     /// The users of a topic: by user id, their `data` and their number of `connections`.
@@ -157,7 +166,7 @@ impl RustWSEServer {
     /// The number of users (`num_users`) and of their connections (`num_connections`) of a topic.
     fn presence_stats<'py>(&self, py: Python<'py>, topic: &str) -> PyResult<Bound<'py, PyDict>> {
         let (users, connections) =
-            self.running().map_or((0, 0), |running| py.detach(|| running.server.presence_stats(topic)));
+            self.running()?.map_or((0, 0), |running| py.detach(|| running.server.presence_stats(topic)));
         let stats = PyDict::new(py);
         stats.set_item("num_users", users)?;
         stats.set_item("num_connections", connections)?;
@@ -170,13 +179,13 @@ impl RustWSEServer {
     /// Raises ValueError if the data is invalid or too long, and RuntimeError if presence is off.
     fn update_presence(&self, py: Python<'_>, connection_id: &str, data: &Bound<'_, PyDict>) -> PyResult<bool> {
         let data = json(data)?;
-        let Some(running) = self.running() else { return Ok(false) };
+        let Some(running) = self.running()? else { return Ok(false) };
         py.detach(|| running.server.update_presence(connection_id, &data)).map_err(presence_exception)
     }
 
     /// The bytes of publications, as framed, that are in memory because not every subscriber has taken them.
-    fn publish_backlog(&self) -> usize {
-        self.running().map_or(0, |running| running.server.publish_backlog())
+    fn publish_backlog(&self) -> PyResult<usize> {
+        Ok(self.running()?.map_or(0, |running| running.server.publish_backlog()))
     }
 }
 

@@ -13,7 +13,9 @@
 //! - `link` reads and writes; `join` turns a connection into a link; `dial` and `listen` open connections; `gossip` and
 //!   `addresses` find the addresses to dial.
 //! - `presence` exchanges the users' presence; `history` discards kept publications of other instances that have gaps.
-//! - [`tls`] secures the links; `counters` and `dead_letters` account for every publication.
+//! - [`tls`] secures the links, and `identity` binds the peers' names to their certificates; without TLS, `secret`
+//!   admits only instances that know the secret.
+//! - `counters` and `dead_letters` account for every publication.
 //!
 //! One thread runs all links. Publishers only touch queues.
 
@@ -28,6 +30,7 @@ pub mod frame;
 mod gossip;
 mod hello;
 mod history;
+mod identity;
 mod intake;
 mod interest;
 mod join;
@@ -41,6 +44,7 @@ mod presence;
 mod publish;
 mod queue;
 mod routes;
+mod secret;
 mod subscriptions;
 mod tls;
 
@@ -61,6 +65,7 @@ pub use self::{
     config::{ClusterConfig, ClusterError, ClusterTiming, TlsError, TlsFiles},
     dead_letters::ClusterDeadLetter,
     peer::ClusterPeer,
+    secret::ClusterSecret,
 };
 use self::{
     frame::{Kind, encode},
@@ -86,7 +91,7 @@ impl Cluster {
     /// [`ClusterError`] if the configuration is invalid, a TLS file is unusable, the port can't be bound, or the
     /// runtime or the thread can't be started.
     pub(crate) fn start(shared: &Arc<Hub>, config: ClusterConfig) -> Result<Self, ClusterError> {
-        config.validate()?;
+        config.validate(shared.config.host)?;
         let tls = config.tls.as_ref().map(Tls::load).transpose()?;
         let listener = config.port.map(|port| bind(SocketAddr::new(shared.config.host, port))).transpose()?;
         let (listener, address) = listener.unzip();
@@ -132,6 +137,22 @@ impl Drop for Cluster {
             tracing::error!("the links' thread panicked");
         }
     }
+}
+
+/// For fuzzing: reads `bytes` as the first frame of a peer, and `proof` as its proof. Returns whether it is a hello.
+#[doc(hidden)]
+pub fn greeted(bytes: &[u8], proof: &[u8]) -> bool {
+    secret::greeted(bytes, proof)
+}
+
+/// For fuzzing: the addresses in a peer's list, and whether each is on this machine as far as its text says.
+#[doc(hidden)]
+pub fn gossiped(payload: &[u8]) -> Vec<(String, bool)> {
+    let found = addresses::parse(payload);
+    assert!(found.iter().all(|address| config::split(address).is_some()));
+    let again = addresses::parse(&addresses::encode(found.iter().map(String::as_str)));
+    assert_eq!(found, again);
+    found.into_iter().map(|address| (config::is_named_local(&address), address)).map(|(is, text)| (text, is)).collect()
 }
 
 fn bind(requested: SocketAddr) -> Result<(TcpListener, SocketAddr), ClusterError> {

@@ -1,13 +1,14 @@
 //! One connection as its shard keeps it, and the shard's table of connections. An idle connection owns no buffer.
 
-use std::os::fd::OwnedFd;
+use std::{os::fd::OwnedFd, sync::Arc};
 
 use uuid::Uuid;
+use wse_utilities::{crypto::Key, duplex::Duplex};
 
 use wse_utilities::bucket::TokenBucket;
 
 use crate::{
-    encryption::Secured,
+    encryption::{Secured, Session},
     key::ConnectionKey,
     outbound::Backlog,
     receive::Receiver,
@@ -195,6 +196,22 @@ impl Connection {
     /// The key that encrypts its messages, if one was exchanged.
     pub(crate) fn secured(&self) -> Option<&Secured> {
         self.extras.as_ref()?.secured.as_ref()
+    }
+
+    /// The key of its messages, with encryption of version 1.
+    pub(crate) fn message_key(&self) -> Option<&Arc<Key>> {
+        match &self.secured()?.session {
+            Session::Messages(key) => Some(key),
+            Session::Frames(_) => None,
+        }
+    }
+
+    /// The keys of its data frames, with encryption of version 2.
+    pub(crate) fn duplex(&mut self) -> Option<&mut Duplex> {
+        match &mut self.extras.as_mut()?.secured.as_mut()?.session {
+            Session::Messages(_) => None,
+            Session::Frames(duplex) => Some(duplex),
+        }
     }
 
     pub(crate) fn book(&self, open: bool) -> Book {

@@ -25,11 +25,20 @@ pub(crate) fn server_ready(connection: Uuid, message: Uuid, user: &str, config: 
     )
 }
 
-/// The reply to `client_hello`, with the server's public key in base64 if keys were exchanged.
+/// The version of end-to-end encryption.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encryption {
+    /// Version 1: the application's messages are encrypted, each on its own.
+    Messages,
+    /// Version 2: all data frames are encrypted, in order.
+    Frames,
+}
+
+/// The reply to `client_hello`, with the server's public key in base64 and the version if keys were exchanged.
 pub(crate) fn server_hello(
     hello: &ClientHello,
     connection: Uuid,
-    public: Option<&str>,
+    public: Option<(&str, Encryption)>,
     config: &Config,
     now_millis: u64,
 ) -> String {
@@ -38,7 +47,13 @@ pub(crate) fn server_hello(
     // Truncated to integers, as in the reference.
     let (capacity, refill) = (config.rate_limit.capacity as u64, config.rate_limit.refill_per_second as u64);
     let is_encrypted = public.is_some();
-    let public = public.map_or_else(String::new, |public| format!(r#""encryption_public_key":"{public}","#));
+    let public = match public {
+        None => String::new(),
+        Some((public, Encryption::Messages)) => format!(r#""encryption_public_key":"{public}","#),
+        Some((public, Encryption::Frames)) => {
+            format!(r#""encryption_public_key":"{public}","encryption_version":2,"#)
+        }
+    };
     let (largest, ping_millis) = (config.max_message_size, config.ping_interval.as_millis());
     let recovery = config.recovery.is_some();
     let server_version = env!("CARGO_PKG_VERSION");
@@ -61,6 +76,8 @@ pub struct ClientHello {
     protocol_version: u64,
     /// The client's public key, if it requests encryption.
     pub key: Option<String>,
+    /// The version of encryption that the client requests.
+    pub encryption: Encryption,
 }
 
 impl ClientHello {
@@ -79,6 +96,10 @@ impl ClientHello {
         let requests_encryption = payload["features"]["encryption"] == true;
         Self {
             protocol_version: payload["protocol_version"].as_u64().unwrap_or(1),
+            encryption: match payload["encryption_version"].as_u64() {
+                Some(2..) => Encryption::Frames,
+                _ => Encryption::Messages,
+            },
             key: payload["encryption_public_key"].as_str().filter(|_| requests_encryption).map(str::to_owned),
         }
     }
@@ -254,7 +275,10 @@ mod tests {
             assert_eq!(Ping::unpack(&packed(ping)), Some(Ping { client_timestamp: expected }), "{ping}");
         }
         let hello = packed(r#"{"t":"client_hello","p":{"protocol_version":2}}"#);
-        assert_eq!(ClientHello::unpack(&hello), ClientHello { protocol_version: 2, key: None });
+        assert_eq!(
+            ClientHello::unpack(&hello),
+            ClientHello { protocol_version: 2, key: None, encryption: Encryption::Messages }
+        );
         // {"p": bytes of length 1, "t": "ping"}: JSON has no bytes.
         assert_eq!(Ping::unpack(b"\x82\xA1p\xC4\x01x\xA1t\xA4ping"), None);
     }

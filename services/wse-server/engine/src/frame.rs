@@ -88,6 +88,9 @@ pub enum Violation {
     /// The message is larger than the limit.
     #[error("message is too big")]
     TooBig,
+    /// On a connection with encryption of version 2: a data frame that isn't encrypted, or not the client's next one.
+    #[error("not the next encrypted message")]
+    Unsealed,
 }
 
 impl Violation {
@@ -188,7 +191,12 @@ pub fn unmask(payload: &mut [u8], mask: [u8; 4]) {
 
 /// Appends the header of an unfragmented message from the server: final and unmasked.
 pub fn put_header(out: &mut impl BufMut, opcode: Opcode, payload_bytes: usize) {
-    out.put_u8(FIN | opcode as u8);
+    put_first(out, FIN | opcode as u8, payload_bytes);
+}
+
+/// The same with the first byte of the header, which has the opcode.
+pub(crate) fn put_first(out: &mut impl BufMut, first: u8, payload_bytes: usize) {
+    out.put_u8(first);
     match payload_bytes {
         0..=125 => out.put_u8(payload_bytes as u8),
         126..=0xFFFF => {
@@ -216,9 +224,19 @@ pub fn encode(opcode: Opcode, payload: &[u8]) -> Bytes {
 }
 
 /// The payloads of server messages that were framed back to back; stops at an incomplete one.
-pub fn payloads(mut framed: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub fn payloads(framed: &[u8]) -> impl Iterator<Item = &[u8]> {
+    messages(framed).map(|(_, payload)| payload)
+}
+
+/// The opcode in the first byte of a header.
+pub(crate) fn opcode(first: u8) -> Option<Opcode> {
+    Opcode::parse(first & 0x0F)
+}
+
+/// Server messages that were framed back to back, each with the first byte of its header; stops at an incomplete one.
+pub(crate) fn messages(mut framed: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     std::iter::from_fn(move || {
-        let [_, second, rest @ ..] = framed else { return None };
+        let [first, second, rest @ ..] = framed else { return None };
         let (length, rest) = match *second {
             LENGTH_16 => {
                 rest.split_first_chunk().map(|(length, rest)| (usize::from(u16::from_be_bytes(*length)), rest))?
@@ -228,7 +246,7 @@ pub fn payloads(mut framed: &[u8]) -> impl Iterator<Item = &[u8]> {
         };
         let (payload, rest) = rest.split_at_checked(length)?;
         framed = rest;
-        Some(payload)
+        Some((*first, payload))
     })
 }
 

@@ -89,7 +89,8 @@ mod topics;
 pub use self::{
     close_handshake::{CloseHandshake, CloseHandshakeError},
     cluster::{
-        ClusterConfig, ClusterDeadLetter, ClusterError, ClusterPeer, ClusterStats, ClusterTiming, TlsError, TlsFiles,
+        ClusterConfig, ClusterDeadLetter, ClusterError, ClusterPeer, ClusterSecret, ClusterStats, ClusterTiming,
+        TlsError, TlsFiles,
     },
     config::{Config, ConfigError, Delivery, InboundOverflow, JwtConfig, RateLimit},
     envelope::{ClientHello, Ping, with_category},

@@ -265,6 +265,41 @@ impl Backlog {
         self.partly_sent = Some(partly_sent);
     }
 
+    /// Makes the chunk that goes out next the one that nothing overtakes or changes any more.
+    pub(crate) fn begin_first(&mut self) {
+        if let Some(first) = self.take_first() {
+            self.begin(first);
+        }
+    }
+
+    /// Replaces the bytes of the chunk that goes out next, unless it has begun. From then on nothing overtakes it.
+    ///
+    /// # Errors
+    /// That of `replace`; the chunk is not replaced.
+    pub(crate) fn replace_first<E>(&mut self, replace: impl FnOnce(&[u8]) -> Result<Bytes, E>) -> Result<(), E> {
+        if self.partly_sent.is_some() {
+            return Ok(());
+        }
+        let Some(mut first) = self.take_first() else { return Ok(()) };
+        match replace(&first.chunk.bytes) {
+            Ok(bytes) => {
+                self.bytes = self.bytes - first.chunk.bytes.len() + bytes.len();
+                first.chunk.bytes = bytes;
+                self.begin(first);
+                Ok(())
+            }
+            Err(error) => {
+                self.begin(first);
+                Err(error)
+            }
+        }
+    }
+
+    /// The rest of the chunk that has begun.
+    pub(crate) fn begun(&self) -> &[u8] {
+        self.partly_sent.as_ref().map_or(&[], PartlySent::rest)
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -41,10 +41,18 @@ impl Random {
 /// A new UUID of version 7, outside of a shard. It uses no pool: after a fork, parent and child would have the same
 /// one.
 pub(crate) fn id(wall_millis: u64) -> Uuid {
-    let mut bytes = [0; RANDOM_BYTES];
+    uuid::Builder::from_unix_timestamp_millis(wall_millis, &bytes()).into_uuid()
+}
+
+/// At most 256 random bytes from the kernel, for example a nonce.
+///
+/// # Panics
+/// If the kernel has no random bytes, which doesn't happen once it has started: a predictable nonce would be worse.
+pub(crate) fn bytes<const BYTES: usize>() -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
     let filled = getrandom(&mut bytes[..], GetRandomFlags::empty());
-    debug_assert_eq!(filled, Ok(RANDOM_BYTES));
-    uuid::Builder::from_unix_timestamp_millis(wall_millis, &bytes).into_uuid()
+    assert_eq!(filled, Ok(BYTES), "the kernel gives random bytes");
+    bytes
 }
 
 #[cfg(test)]

@@ -30,8 +30,20 @@ const STRIPES: usize = 64;
 #[derive(Debug, Default)]
 struct Recipient {
     format: Format,
-    key: Option<Arc<Key>>,
+    sealing: Sealing,
     pace: Option<Box<RateLimiter>>,
+}
+
+/// What the sending thread has to know about a connection's encryption.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Sealing {
+    /// There is none.
+    #[default]
+    Open,
+    /// Version 1: the thread encrypts with this key.
+    Key(Arc<Key>),
+    /// Version 2: the shard encrypts.
+    Shard,
 }
 
 type Stripe = HashMap<ConnectionKey, Recipient>;
@@ -40,7 +52,7 @@ type Stripe = HashMap<ConnectionKey, Recipient>;
 #[derive(Debug)]
 pub(crate) struct Admission {
     pub(crate) format: Format,
-    pub(crate) key: Option<Arc<Key>>,
+    pub(crate) sealing: Sealing,
 }
 
 /// Whether an event may be sent.
@@ -87,8 +99,8 @@ impl Recipients {
 
     /// The connection has an encryption key: events are encrypted from now on. The shard must send the client its own
     /// public key before it writes anything else to the connection.
-    pub(crate) fn use_key(&self, connection: ConnectionKey, key: Arc<Key>) {
-        self.stripe(connection).entry(connection).or_default().key = Some(key);
+    pub(crate) fn use_key(&self, connection: ConnectionKey, sealing: Sealing) {
+        self.stripe(connection).entry(connection).or_default().sealing = sealing;
     }
 
     /// Removes a closed connection. The registry must have removed it before.
@@ -119,7 +131,7 @@ impl Recipients {
                 is_new = true;
                 Box::new(RateLimiter::new(self.limit, now_seconds))
             });
-            (pace.step(now_seconds), Admission { format: recipient.format, key: recipient.key.clone() })
+            (pace.step(now_seconds), Admission { format: recipient.format, sealing: recipient.sealing.clone() })
         };
         if is_new && !is_open() {
             self.close(connection);
@@ -212,9 +224,11 @@ mod tests {
         let recipients = recipients(10.0);
         recipients.use_message_pack(connection(1));
         let key = Arc::new(Key::new(&[7; 32]).unwrap());
-        recipients.use_key(connection(2), key.clone());
+        recipients.use_key(connection(2), Sealing::Key(key.clone()));
         let admission = |slot| match recipients.admit(connection(slot), None, 0.0, || true) {
-            EventDecision::Admitted(admission, None) => (admission.format, admission.key.is_some()),
+            EventDecision::Admitted(admission, None) => {
+                (admission.format, matches!(admission.sealing, Sealing::Key(_)))
+            }
             other => panic!("{other:?}"),
         };
         assert_eq!(admission(1), (Format::MessagePack, false));

@@ -1,12 +1,9 @@
 //! Sending events, as far as the owner's thread does it. There are two steps, so that a language with a global lock on
 //! its values, such as Python, holds it only for the first one.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use wse_utilities::crypto::{CryptoError, Key};
+use wse_utilities::crypto::CryptoError;
 
 use crate::{
     clock, encryption,
@@ -18,7 +15,7 @@ use crate::{
     pace::Notice,
     priority::Level,
     random,
-    recipients::{Admission, EventDecision},
+    recipients::{Admission, EventDecision, Sealing},
     server::Server,
 };
 
@@ -37,7 +34,7 @@ pub struct Outgoing {
 struct Written {
     payload: Vec<u8>,
     format: Format,
-    key: Option<Arc<Key>>,
+    sealing: Sealing,
     level: Level,
     compression_threshold: usize,
 }
@@ -80,7 +77,7 @@ impl Server {
             EventDecision::Limited(notice) => return Ok(Some(Outgoing { connection: key, notice, written: None })),
             EventDecision::Admitted(admission, notice) => (admission, notice),
         };
-        let Admission { format, key: seal } = admission;
+        let Admission { format, sealing } = admission;
         let now_millis = clock::now_millis();
         let next = || SEQUENCE.fetch_add(1, Ordering::Relaxed);
         let completion = event.completion(now_millis, || random::id(now_millis), next);
@@ -89,7 +86,7 @@ impl Server {
                 shared.recipients.withdraw(key, id);
             }
         })?;
-        let written = Written { payload, format, key: seal, level: event.level(), compression_threshold };
+        let written = Written { payload, format, sealing, level: event.level(), compression_threshold };
         Ok(Some(Outgoing { connection: key, notice, written: Some(written) }))
     }
 
@@ -118,9 +115,16 @@ impl Server {
 impl Written {
     /// The frame, and the size of its payload in bytes.
     fn framed(self) -> Result<(bytes::Bytes, usize), CryptoError> {
-        if let Some(key) = &self.key {
-            let size = self.payload.len() + encryption::ADDED_BYTES;
-            return Ok((encryption::sealed_frame(key, &self.payload)?, size));
+        match &self.sealing {
+            Sealing::Open => {}
+            Sealing::Key(key) => {
+                let size = self.payload.len() + encryption::ADDED_BYTES;
+                return Ok((encryption::sealed_frame(key, &self.payload)?, size));
+            }
+            Sealing::Shard => {
+                let size = self.payload.len() + encryption::ADDED_BYTES_2;
+                return Ok((frame::encode(Opcode::Binary, &self.payload), size));
+            }
         }
         let payload = match self.format {
             Format::Json => events::compressed(self.payload, self.compression_threshold),

@@ -130,6 +130,9 @@ class RustWSEServer:
 
     Nothing runs until `start()`. Methods may be called from any thread; those that wait release the GIL and are
     interrupted by signals.
+
+    The threads of a server don't survive `os.fork()`. In a fork of the process that started it, every method that needs
+    them raises RuntimeError, and `stop()` and the interpreter's exit leave the server alone.
     """
 
     def __new__(
@@ -462,6 +465,7 @@ class RustWSEServer:
         cluster_port: int | None = None,
         seeds: list[str] | None = None,
         cluster_addr: str | None = None,
+        cluster_secret: str | bytes | None = None,
     ) -> None:
         """Joins a cluster: publications are exchanged with all servers whose clients subscribe to them.
 
@@ -479,10 +483,15 @@ class RustWSEServer:
             seeds: Instead of `peers`: some servers that know the others.
             cluster_addr: The address at which others reach the cluster port, which is passed on to them; a host alone,
                 or port 0, stands for the bound port. A server that sets it also connects to servers that it learns of.
+            cluster_secret: 32 random bytes or more, the same for all servers: each side of a link proves that it knows
+                them. Without it, `WSE_CLUSTER_SECRET` has the secret. Without TLS and without a secret, the cluster
+                port must be on a loopback address, and so must all peers. A secret doesn't encrypt links: use TLS for
+                that. The PyPI server knows no secret: connect it over TLS or on one machine.
 
         Raises:
             RuntimeError: the server is connected already or not started, or `seeds` are given without `cluster_addr`.
-            ValueError: an invalid address, rejected or incomplete files, or neither an address nor a port.
+            ValueError: an invalid address, rejected or incomplete files, neither an address nor a port, a secret of
+                less than 32 bytes, or a port or an address beyond this machine without TLS and without a secret.
             OSError: the port can't be bound.
         """
     def cluster_connected(self) -> bool:
@@ -722,7 +731,9 @@ class RustEventSequencer:
         given up; one behind is dropped.
 
         Raises:
-            ValueError: the number is negative, or there are too many topics (100 000) or waiting events (a million).
+            ValueError: the number is negative, or 2**36 or more ahead, which no lost events explain (the topic goes on
+                where it is; `reset_sequence(topic)` begins anew); the topic has more than 1024 bytes; or there are too
+                many topics (100 000) or waiting events (a million).
         """
     def cleanup(self) -> None:
         """Drops events that have waited for more than five minutes, and topics without events for an hour."""

@@ -1,8 +1,10 @@
-//! End-to-end encryption: keys by ECDH on P-256 with HKDF-SHA256, messages encrypted with AES-256-GCM.
+//! End-to-end encryption, version 1: keys by ECDH on P-256 with HKDF-SHA256, messages encrypted with AES-256-GCM.
 //!
 //! The constants on the wire are the protocol's (docs/PROTOCOL.md). An encrypted message is a 12-byte IV, the
 //! ciphertext, and a 16-byte tag. IVs are random, so one key is safe for 2^32 messages (NIST SP 800-38D, 8.3). Each
 //! connection has its own key.
+
+use std::hint::black_box;
 
 use aws_lc_rs::{
     aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
@@ -20,7 +22,7 @@ pub const PUBLIC_BYTES: usize = 65;
 /// The size of an encryption key, in bytes.
 pub const KEY_BYTES: usize = 32;
 /// The size of the tag behind the ciphertext, in bytes.
-const TAG_BYTES: usize = 16;
+pub(crate) const TAG_BYTES: usize = 16;
 /// By how many bytes an encrypted message is longer than its plaintext: the IV and the tag.
 pub const OVERHEAD_BYTES: usize = NONCE_LEN + TAG_BYTES;
 /// The first byte of an uncompressed point.
@@ -45,6 +47,14 @@ pub enum CryptoError {
     /// The tag doesn't match: the message was encrypted with another key or has been changed.
     #[error("the message was sealed with another key, or changed in transit")]
     Forged,
+    /// The message isn't the next one: it was repeated, others were left out, or the order was changed.
+    #[error("the message has number {got} instead of {expected}: it was repeated, left out, or put in another order")]
+    Order {
+        /// The number in the message.
+        got: u64,
+        /// The number of the next message.
+        expected: u64,
+    },
     /// The system has no random bytes or no memory, or the message is too long for AES-GCM.
     #[error("the cryptographic library failed: it has no random bytes, or the message is too long for it")]
     Library,
@@ -68,13 +78,29 @@ pub fn generate() -> Result<([u8; PRIVATE_BYTES], [u8; PUBLIC_BYTES]), CryptoErr
 /// # Errors
 /// Returns [`CryptoError::PrivateKey`] or [`CryptoError::PeerKey`] if the key isn't valid for P-256.
 pub fn derive(private: &[u8; PRIVATE_BYTES], peer: &[u8]) -> Result<[u8; KEY_BYTES], CryptoError> {
+    derive_with(private, peer, &[INFO])
+}
+
+/// The same as [`derive`], with this `info` for the key derivation, one part after the other.
+pub(crate) fn derive_with(
+    private: &[u8; PRIVATE_BYTES],
+    peer: &[u8],
+    info: &[&[u8]],
+) -> Result<[u8; KEY_BYTES], CryptoError> {
     let private = PrivateKey::from_private_key(&ECDH_P256, private).map_err(|_| CryptoError::PrivateKey)?;
     let invalid = CryptoError::PeerKey(peer.len());
     // The library would also accept compressed points, which no client of the protocol sends.
     if peer.len() != PUBLIC_BYTES || peer[0] != UNCOMPRESSED {
         return Err(invalid);
     }
-    agreement::agree(&private, UnparsedPublicKey::new(&ECDH_P256, peer), invalid, |secret| expand(secret, INFO))
+    agreement::agree(&private, UnparsedPublicKey::new(&ECDH_P256, peer), invalid, |secret| expand(secret, info))
+}
+
+/// Overwrites a key that is no longer needed.
+pub fn erase(key: &mut [u8]) {
+    key.fill(0);
+    // The read keeps the compiler from removing the zeroing.
+    black_box(key);
 }
 
 struct Length(usize);
@@ -86,10 +112,9 @@ impl KeyType for Length {
 }
 
 /// Derives bytes by HKDF-SHA256 (RFC 5869) without a salt.
-fn expand<const BYTES: usize>(secret: &[u8], info: &[u8]) -> Result<[u8; BYTES], CryptoError> {
+fn expand<const BYTES: usize>(secret: &[u8], info: &[&[u8]]) -> Result<[u8; BYTES], CryptoError> {
     let mut key = [0; BYTES];
-    let filled =
-        Salt::none(HKDF_SHA256).extract(secret).expand(&[info], Length(BYTES)).and_then(|okm| okm.fill(&mut key));
+    let filled = Salt::none(HKDF_SHA256).extract(secret).expand(info, Length(BYTES)).and_then(|okm| okm.fill(&mut key));
     filled.map_err(|_| CryptoError::Library)?;
     Ok(key)
 }
@@ -211,14 +236,14 @@ mod tests {
     #[test]
     fn hkdf_matches_rfc_5869_test_case_3_without_salt_and_info() {
         let expected = "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d9d201395faa4b61a96c8";
-        assert_eq!(expand::<42>(&[0x0B; 22], b""), Ok(bytes(expected)));
+        assert_eq!(expand::<42>(&[0x0B; 22], &[b""]), Ok(bytes(expected)));
     }
 
     #[test]
     fn the_agreed_key_is_hkdf_of_the_secret_that_nist_publishes() {
         let secret: [u8; 32] = bytes(SHARED);
         let derived = derive(&bytes(PRIVATE), &bytes::<65>(PEER)).unwrap();
-        assert_eq!(expand::<32>(&secret, INFO), Ok(derived));
+        assert_eq!(expand::<32>(&secret, &[INFO]), Ok(derived));
         // Derived with Python's `cryptography`, so that a change of the info doesn't go unnoticed.
         assert_eq!(derived, bytes("917f4f1eb537dd9732229828bf64ca84ee780fba7195be5e632206961cf0b0ee"));
     }

@@ -1,7 +1,7 @@
 //! Functions and types that applications of the WSE protocol use beside the server. The crate has no sockets and no
 //! Python. Callers pass the time, except to [`tokens`], which reads the system clock to check when a token is valid.
 //!
-//! - [`crypto`] derives keys and encrypts messages; [`signing`] computes digests and signatures; [`tokens`] creates and
+//! - [`crypto`] derives keys and encrypts messages, [`duplex`] those of one connection in order; [`signing`] computes digests and signatures; [`tokens`] creates and
 //!   verifies JSON Web Tokens.
 //! - [`breaker`] stops calls to a dependency that keeps failing; [`bucket`] limits a rate; [`priority`] orders messages
 //!   by urgency.
@@ -14,6 +14,7 @@ pub mod breaker;
 pub mod bucket;
 pub mod compression;
 pub mod crypto;
+pub mod duplex;
 pub mod filter;
 pub mod filter_json;
 pub mod instant;

@@ -1,18 +1,21 @@
 //! Restores the order of numbered events, for each topic. It has no side effects; the caller passes the time.
 //!
 //! An event ahead of its turn is buffered until the events before it arrive. An event too far ahead means that events
-//! are lost, so the topic continues from its number. An event behind its turn is dropped, because later ones were
+//! are lost, so the topic continues from its number, unless no such number of events can be lost. An event behind its turn is dropped, because later ones were
 //! delivered already.
 
 use std::collections::{BTreeMap, HashMap};
 
 pub use crate::sequencer::MAXIMAL_OUT_OF_ORDER;
-use crate::sequencer::{Sequencer, SequencerError};
+use crate::sequencer::{MAXIMAL_ID_BYTES, Sequencer, SequencerError};
 
 /// The most events that the buffers of all topics may hold together.
 pub const MAXIMAL_BUFFERED: usize = 1_000_000;
 /// The most topics that are followed at the same time.
 pub const MAXIMAL_TOPICS: usize = 100_000;
+/// The distance ahead at which a number is an error instead of a gap: at a million events a second, these are lost in 19
+/// hours. Without a bound, one wrong number would make a topic drop all events that follow.
+pub const MAXIMAL_JUMP: u64 = 1 << 36;
 /// The longest time that an event stays in a buffer, in seconds. After it, [`EventSequencer::cleanup`] drops the event.
 pub const STALE_SECONDS: f64 = 300.0;
 /// The time without an event after which [`EventSequencer::cleanup`] forgets a topic, in seconds.
@@ -117,9 +120,10 @@ impl<E> EventSequencer<E> {
     /// where it begins.
     ///
     /// # Errors
-    /// Returns [`SequencerError::Topics`] if the topic is new and [`MAXIMAL_TOPICS`] are followed, and
-    /// [`SequencerError::Buffered`] if the event would have to be buffered and the buffers are full. The event is
-    /// dropped.
+    /// Returns [`SequencerError::Topic`] if the name has more than [`MAXIMAL_ID_BYTES`], [`SequencerError::Topics`] if
+    /// the topic is new and [`MAXIMAL_TOPICS`] are followed, [`SequencerError::Jump`] if the number is [`MAXIMAL_JUMP`]
+    /// or more ahead, and [`SequencerError::Buffered`] if the event would have to be buffered and the buffers are full.
+    /// The event is dropped.
     pub fn process(
         &mut self,
         topic: &str,
@@ -127,6 +131,9 @@ impl<E> EventSequencer<E> {
         event: E,
         now_seconds: f64,
     ) -> Result<Delivered<E>, SequencerError> {
+        if topic.len() > MAXIMAL_ID_BYTES {
+            return Err(SequencerError::Topic(topic.len()));
+        }
         let topic_count = self.topics.len();
         let Some(state) = self.topics.get_mut(topic) else {
             if topic_count >= MAXIMAL_TOPICS {
@@ -150,6 +157,9 @@ impl<E> EventSequencer<E> {
             self.counts.dropped += 1;
             return Ok(None);
         };
+        if ahead >= MAXIMAL_JUMP {
+            return Err(SequencerError::Jump { number, expected: state.expected, bound: MAXIMAL_JUMP });
+        }
         self.counts.out_of_order += 1;
         if ahead > self.maximal_ahead {
             // The numbers that are skipped include those of the buffered events.
@@ -318,7 +328,7 @@ mod tests {
         let mut it = sequencer(0);
         assert_eq!(take(&mut it, 1), [1]);
         assert_eq!(take(&mut it, 3), [3]);
-        assert_eq!(take(&mut it, u64::MAX), [u64::MAX]);
+        assert_eq!(take(&mut it, 1 << 30), [1 << 30]);
     }
 
     #[test]
@@ -362,6 +372,26 @@ mod tests {
         assert_eq!((it.buffered(), it.topics(0.0).len(), it.current()), (0, 0, 1));
         assert_eq!(it.is_duplicate("a", 0.0), Ok(true));
         assert_eq!((it.counts().duplicates, it.seen_count()), (1, 1));
+    }
+
+    #[test]
+    fn a_number_that_no_gap_explains_is_refused_and_the_topic_goes_on() {
+        let mut it = sequencer(2);
+        assert_eq!(take(&mut it, 1), [1]);
+        for number in [2 + MAXIMAL_JUMP, i64::MAX as u64, u64::MAX] {
+            let refused = SequencerError::Jump { number, expected: 2, bound: MAXIMAL_JUMP };
+            assert_eq!(it.process("x", number, number, 0.0), Err(refused));
+        }
+        assert_eq!((take(&mut it, 2), take(&mut it, 3)), (vec![2], vec![3]));
+        assert_eq!(it.counts(), OrderCounts::default());
+        assert_eq!(take(&mut it, 3 + MAXIMAL_JUMP), [3 + MAXIMAL_JUMP], "the largest gap");
+    }
+
+    #[test]
+    fn a_topic_has_a_longest_name() {
+        let mut it = sequencer(2);
+        assert!(it.process(&"x".repeat(MAXIMAL_ID_BYTES), 1, 1, 0.0).is_ok());
+        assert_eq!(it.process(&"x".repeat(MAXIMAL_ID_BYTES + 1), 1, 1, 0.0), Err(SequencerError::Topic(1025)));
     }
 
     #[test]

@@ -30,6 +30,21 @@ pub enum SequencerError {
     /// The event has a new topic, and the largest number of topics is followed already.
     #[error("{0} topics are tracked already: drop idle ones by cleanup(), or one by reset_sequence(topic)")]
     Topics(usize),
+    /// The topic's name has this many bytes.
+    #[error("a topic has {0} bytes: give {MAXIMAL_ID_BYTES} at most, or a hash of it")]
+    Topic(usize),
+    /// The event's number is too far ahead for a gap of lost events: it is no number of this topic.
+    #[error(
+        "sequence is {number} where {expected} comes next, {bound} or more ahead: drop the event, or begin anew by reset_sequence(topic)"
+    )]
+    Jump {
+        /// The number of the event.
+        number: u64,
+        /// The number of the next event of the topic.
+        expected: u64,
+        /// The distance that is refused.
+        bound: u64,
+    },
     /// The event would have to be buffered, and the buffers of all topics together are full.
     #[error("{0} events are buffered already: drop old ones by cleanup(), or a topic's by reset_sequence(topic)")]
     Buffered(usize),

@@ -53,7 +53,8 @@ impl RustEventSequencer {
     /// The first event of a topic defines where it begins. An event too far ahead is delivered, and all numbers before
     /// it are skipped.
     ///
-    /// Raises ValueError if the number is negative, or if too many topics or events are kept already.
+    /// Raises ValueError if the number is negative or 2**36 or more ahead, if the topic has more than 1024 bytes, or if
+    /// too many topics or events are kept already.
     fn process_sequenced_event<'py>(
         &mut self,
         py: Python<'py>,

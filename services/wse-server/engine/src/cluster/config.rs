@@ -1,8 +1,14 @@
 //! The settings of a cluster, and the check that they make sense.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use wse_utilities::breaker::BreakerConfig;
+
+use super::secret::ClusterSecret;
 
 /// The most instances in a cluster, and the most addresses that are remembered.
 pub(super) const MAXIMAL_PEERS: usize = 256;
@@ -24,6 +30,8 @@ pub struct ClusterConfig {
     pub address: Option<String>,
     /// The certificates that both sides of a link verify; without them links are not encrypted.
     pub tls: Option<TlsFiles>,
+    /// The secret that all instances share. Without it and without TLS, links are possible on this machine only.
+    pub secret: Option<ClusterSecret>,
     /// Intervals and time limits.
     pub timing: ClusterTiming,
 }
@@ -180,6 +188,32 @@ pub enum ClusterError {
     /// TLS files were given for a cluster that runs without TLS.
     #[error("the cluster was connected without TLS: stop, start, and connect with the three files")]
     WithoutTls,
+    /// The secret is too short.
+    #[error("cluster_secret has {bytes} bytes: give {shortest} or more, from a random generator")]
+    Secret {
+        /// The length of the secret.
+        bytes: usize,
+        /// The least number of bytes.
+        shortest: usize,
+    },
+    /// The cluster port would be reachable from other machines, without TLS and without a secret.
+    #[error(
+        "a cluster port on {host} without TLS and without a secret would let every process that reaches it read and \
+         publish everything: give cluster_secret (or WSE_CLUSTER_SECRET) or the three TLS files, or listen on 127.0.0.1"
+    )]
+    OpenPort {
+        /// The host of the server.
+        host: IpAddr,
+    },
+    /// A peer is on another machine, and there is neither TLS nor a secret.
+    #[error(
+        "a link with {address} without TLS and without a secret would trust every process that answers there: give \
+         cluster_secret (or WSE_CLUSTER_SECRET) or the three TLS files, or an address of this machine"
+    )]
+    OpenPeer {
+        /// The address of the peer.
+        address: String,
+    },
     /// The cluster port can't be bound.
     #[error("failed to listen on {address}, the cluster port: {source}")]
     Listen {
@@ -199,11 +233,11 @@ pub enum ClusterError {
 }
 
 impl ClusterConfig {
-    /// Checks that the values make sense together.
+    /// Checks that the values make sense together, for a server that listens on `host`.
     ///
     /// # Errors
     /// A [`ClusterError`] for the first rule that is broken.
-    pub(super) fn validate(&self) -> Result<(), ClusterError> {
+    pub(super) fn validate(&self, host: IpAddr) -> Result<(), ClusterError> {
         let dialled = self.dialled();
         if dialled.is_empty() && self.port.is_none() {
             return Err(ClusterError::NoPeers);
@@ -217,8 +251,22 @@ impl ClusterConfig {
         if dialled.len() > MAXIMAL_PEERS {
             return Err(ClusterError::TooManyPeers { given: dialled.len() });
         }
-        let wrong = dialled.iter().find(|address| split(address).is_none());
-        wrong.map_or(Ok(()), |given| Err(ClusterError::Address { given: given.clone() }))
+        if let Some(given) = dialled.iter().find(|address| split(address).is_none()) {
+            return Err(ClusterError::Address { given: given.clone() });
+        }
+        if self.has_credential() {
+            return Ok(());
+        }
+        if self.port.is_some() && !is_local(host) {
+            return Err(ClusterError::OpenPort { host });
+        }
+        let distant = dialled.iter().find(|address| !is_named_local(address));
+        distant.map_or(Ok(()), |address| Err(ClusterError::OpenPeer { address: address.clone() }))
+    }
+
+    /// Whether peers have to prove who they are. Without that, there are only links on this machine.
+    pub(super) fn has_credential(&self) -> bool {
+        self.tls.is_some() || self.secret.is_some()
     }
 
     /// The addresses to dial: the seeds if there are any, else the peers.
@@ -244,6 +292,16 @@ impl ClusterConfig {
     }
 }
 
+/// Whether an address is reached from this machine only.
+pub(super) fn is_local(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+/// Whether the text of an address names this machine: `localhost`, or a loopback address.
+pub(super) fn is_named_local(address: &str) -> bool {
+    split(address).is_some_and(|(host, _)| host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(is_local))
+}
+
 /// The host (without brackets) and the port of an address; `None` if it is not valid.
 pub(super) fn split(address: &str) -> Option<(&str, u16)> {
     let (host, port) = address.rsplit_once(':')?;
@@ -260,6 +318,12 @@ pub(super) fn split(address: &str) -> Option<(&str, u16)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const LOCAL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn secret() -> Option<ClusterSecret> {
+        Some(ClusterSecret::new(&[b'x'; 32]).unwrap())
+    }
 
     fn config(peers: &[&str]) -> ClusterConfig {
         ClusterConfig { peers: peers.iter().map(|peer| (*peer).to_owned()).collect(), ..ClusterConfig::default() }
@@ -278,20 +342,39 @@ mod tests {
 
     #[test]
     fn an_instance_needs_a_peer_or_a_port() {
-        assert!(matches!(config(&[]).validate(), Err(ClusterError::NoPeers)));
-        assert!(config(&["a:1"]).validate().is_ok());
-        assert!(ClusterConfig { port: Some(0), ..config(&[]) }.validate().is_ok());
-        assert!(matches!(config(&["a"]).validate(), Err(ClusterError::Address { .. })));
-        assert!(matches!(config(&["a:1"; 300]).validate(), Err(ClusterError::TooManyPeers { given: 300 })));
+        assert!(matches!(config(&[]).validate(LOCAL), Err(ClusterError::NoPeers)));
+        assert!(config(&["[::1]:1"]).validate(LOCAL).is_ok());
+        assert!(ClusterConfig { port: Some(0), ..config(&[]) }.validate(LOCAL).is_ok());
+        assert!(matches!(config(&["a"]).validate(LOCAL), Err(ClusterError::Address { .. })));
+        assert!(matches!(config(&["a:1"; 300]).validate(LOCAL), Err(ClusterError::TooManyPeers { given: 300 })));
+    }
+
+    #[test]
+    fn without_tls_and_without_a_secret_links_are_on_this_machine_only() {
+        let (open, any) = (ClusterConfig { port: Some(0), ..config(&[]) }, "0.0.0.0".parse().unwrap());
+        let error = open.validate(any).unwrap_err().to_string();
+        assert!(
+            error.contains("0.0.0.0") && error.contains("cluster_secret") && error.contains("127.0.0.1"),
+            "{error}"
+        );
+        assert!(ClusterConfig { secret: secret(), ..open.clone() }.validate(any).is_ok());
+        assert!(open.validate("::1".parse().unwrap()).is_ok());
+        assert!(config(&["localhost:1", "127.0.0.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"]).validate(any).is_ok());
+        for distant in ["10.0.0.1:1", "node-1:1", "localhost.example:1", "0.0.0.0:1", "[::ffff:10.0.0.1]:1"] {
+            let peers = config(&["localhost:1", distant]);
+            let Err(ClusterError::OpenPeer { address }) = peers.validate(LOCAL) else { panic!("{distant}") };
+            assert_eq!(address, distant);
+            assert!(ClusterConfig { secret: secret(), ..peers }.validate(LOCAL).is_ok());
+        }
     }
 
     #[test]
     fn seeds_need_an_advertised_address_and_that_needs_a_port() {
-        let seeds = ClusterConfig { seeds: vec!["a:1".into()], ..config(&[]) };
-        assert!(matches!(seeds.validate(), Err(ClusterError::NoAddress)));
+        let seeds = ClusterConfig { seeds: vec!["localhost:1".into()], ..config(&[]) };
+        assert!(matches!(seeds.validate(LOCAL), Err(ClusterError::NoAddress)));
         let unreachable = ClusterConfig { address: Some("b:1".into()), ..seeds.clone() };
-        assert!(matches!(unreachable.validate(), Err(ClusterError::NoPort)));
-        assert!(ClusterConfig { port: Some(0), ..unreachable }.validate().is_ok());
+        assert!(matches!(unreachable.validate(LOCAL), Err(ClusterError::NoPort)));
+        assert!(ClusterConfig { port: Some(0), ..unreachable }.validate(LOCAL).is_ok());
     }
 
     #[test]

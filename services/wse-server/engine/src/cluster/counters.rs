@@ -34,6 +34,12 @@ reasons! {
         Timeout = "timeout",
         /// The other side uses no TLS where it is required, or has no trusted certificate.
         Tls = "tls",
+        /// Only one of the two sides has a secret, or the other side has another one.
+        Secret = "secret",
+        /// The other side's certificate has other names than that of the peer that it says it is.
+        Name = "name",
+        /// The address is not on this machine, and links have neither TLS nor a secret.
+        Open = "open",
         /// The limit on links or peers is reached.
         Full = "full",
         /// Too many connections had not sent their hello.

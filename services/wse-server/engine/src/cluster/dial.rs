@@ -9,7 +9,7 @@ use tokio::{
 use wse_utilities::breaker::{Breaker, BreakerState};
 
 use super::{
-    config::ClusterTiming,
+    config::{ClusterTiming, is_local},
     counters::RefuseReason,
     join::{self, Refused},
     mesh::Mesh,
@@ -22,6 +22,8 @@ use crate::{
 
 /// The most addresses of one name that are tried.
 const MAXIMAL_ADDRESSES: usize = 8;
+/// Why an address on another machine is not dialled.
+const NEEDS_CREDENTIAL: &str = "a link there needs cluster_secret or TLS";
 
 /// Decides when the next attempt is due.
 struct DialBackoff {
@@ -123,6 +125,10 @@ async fn dial(mesh: &Arc<Mesh>, address: &str) -> Result<Link, Refused> {
     let resolved = timeout(limit, lookup_host(address)).await.map_err(late("looking up the name"))?.map_err(unknown)?;
     let mut last = Refused::new(RefuseReason::Lost, "the name has no address");
     for resolved in resolved.take(MAXIMAL_ADDRESSES) {
+        if !mesh.config.has_credential() && !is_local(resolved.ip()) {
+            last = Refused::new(RefuseReason::Open, format!("{resolved} is not on this machine: {NEEDS_CREDENTIAL}"));
+            continue;
+        }
         let attempt = async {
             let failed = |error: std::io::Error| Refused::new(RefuseReason::Lost, format!("{resolved}: {error}"));
             let stream = TcpStream::connect(resolved).await.map_err(failed)?;

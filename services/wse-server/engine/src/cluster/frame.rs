@@ -73,6 +73,8 @@ kinds! {
     Drain = 0x0D,
     /// The number of messages before the next one: an extension, see [`super::numbering`].
     Count = 0x20,
+    /// The proof that the sender knows the cluster's secret: an extension, see `secret`.
+    Proof = 0x21,
 }
 
 /// A frame, borrowed from a buffer.

@@ -1,8 +1,11 @@
 //! The hello: the first frame of each side, with version, name and capabilities. Pure.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes};
 
-use super::frame::{self, Frame, HEAD, Kind, LENGTH};
+use super::{
+    frame::{self, Frame, HEAD, Kind, LENGTH},
+    secret::NONCE_BYTES,
+};
 
 const MAGIC: &[u8; 4] = b"WSE\0";
 const VERSION: u16 = 1;
@@ -27,6 +30,8 @@ pub(super) const STAMPS: u32 = 1 << 17;
 /// An extension of this implementation: the dialler is refused, because there is a link already. Without this bit the
 /// dialler would learn of it only after it had replaced its other link by the new one.
 pub(super) const REFUSED: u32 = 1 << 18;
+/// An extension of this implementation: the sender has the cluster's secret. A nonce follows the capabilities.
+const SECRET: u32 = 1 << 19;
 
 /// The content of a hello.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +40,8 @@ pub(super) struct Hello {
     pub(super) instance: String,
     /// What the sender supports, as bits. A link uses what both sides support.
     pub(super) capabilities: u32,
+    /// Random bytes for the proofs of this connection, if the sender has a secret, see [`super::secret`].
+    pub(super) nonce: Option<[u8; NONCE_BYTES]>,
 }
 
 /// Why a first frame is not a valid hello.
@@ -50,14 +57,20 @@ pub(super) enum HelloError {
 
 impl Hello {
     pub(super) fn encode(&self) -> Bytes {
+        let mut payload = Vec::with_capacity(96);
+        self.put(&mut payload);
+        frame::encode(Kind::Hello, 0, b"", &payload)
+    }
+
+    /// Appends the payload.
+    pub(super) fn put(&self, payload: &mut Vec<u8>) {
         debug_assert!(self.instance.len() <= LONGEST_ID);
-        let mut payload = BytesMut::with_capacity(64);
         payload.put_slice(MAGIC);
         payload.put_u16_le(VERSION);
         payload.put_u16_le(self.instance.len() as u16);
         payload.put_slice(self.instance.as_bytes());
-        payload.put_u32_le(self.capabilities);
-        frame::encode(Kind::Hello, 0, b"", &payload)
+        payload.put_u32_le(self.capabilities | if self.nonce.is_some() { SECRET } else { 0 });
+        payload.put_slice(self.nonce.as_ref().map_or(&[], |nonce| nonce));
     }
 
     pub(super) fn parse(frame: &Frame<'_>) -> Result<Self, HelloError> {
@@ -73,13 +86,18 @@ impl Hello {
         let (length, rest) = rest.split_first_chunk().ok_or(HelloError::Other)?;
         let length = usize::from(u16::from_le_bytes(*length));
         let (id, rest) = rest.split_at_checked(length).ok_or(HelloError::Other)?;
-        let capabilities = rest.first_chunk().ok_or(HelloError::Other)?;
+        let (capabilities, rest) = rest.split_first_chunk().ok_or(HelloError::Other)?;
+        let capabilities = u32::from_le_bytes(*capabilities);
+        let nonce = match capabilities & SECRET {
+            0 => None,
+            _ => Some(*rest.first_chunk().ok_or(HelloError::Other)?),
+        };
         let instance = std::str::from_utf8(id).map_err(|_| HelloError::Name)?;
         // The name is logged, and compared with that of this instance.
         if instance.is_empty() || length > LONGEST_ID || !instance.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(HelloError::Name);
         }
-        Ok(Self { instance: instance.into(), capabilities: u32::from_le_bytes(*capabilities) })
+        Ok(Self { instance: instance.into(), capabilities: capabilities & !SECRET, nonce })
     }
 }
 
@@ -97,7 +115,7 @@ mod tests {
     use super::*;
 
     fn hello() -> Hello {
-        Hello { instance: "01a1fb4e-9c64-7130-bbd0-c0313ad1ae02".into(), capabilities: 15 }
+        Hello { instance: "01a1fb4e-9c64-7130-bbd0-c0313ad1ae02".into(), capabilities: 15, nonce: None }
     }
 
     fn parse(bytes: &[u8]) -> Result<Hello, HelloError> {
@@ -110,6 +128,9 @@ mod tests {
         assert_eq!(bytes.len(), LENGTH + 56);
         assert_eq!(length(*bytes.first_chunk().unwrap()), Ok(56));
         assert_eq!(parse(&bytes), Ok(hello()));
+        let with_nonce = Hello { nonce: Some([7; NONCE_BYTES]), ..hello() };
+        assert_eq!(with_nonce.encode().len(), LENGTH + 56 + NONCE_BYTES);
+        assert_eq!(parse(&with_nonce.encode()), Ok(with_nonce));
     }
 
     #[test]
@@ -132,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_truncated_hello_is_refused() {
-        let whole = hello().encode();
+        let whole = Hello { nonce: Some([7; NONCE_BYTES]), ..hello() }.encode();
         let payload = &whole[12..];
         for length in 0..payload.len() {
             assert!(parse(&frame::encode(Kind::Hello, 0, b"", &payload[..length])).is_err(), "{length}");

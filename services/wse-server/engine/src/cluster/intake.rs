@@ -195,8 +195,8 @@ impl Intake {
                 tracing::info!(peer = self.peer.name(), ?kind, "the peer is leaving");
                 return kind == Some(Kind::Shutdown);
             }
-            // The hello was read before the link was made; publications don't get here.
-            Some(Kind::Hello | Kind::Message) => {}
+            // Hello and proof were read before the link was made; publications don't get here.
+            Some(Kind::Hello | Kind::Proof | Kind::Message) => {}
             None => add(&mesh.counters.unknown_types, 1),
         }
         false

@@ -20,10 +20,10 @@ use super::{
     config::{ClusterConfig, MAXIMAL_PEERS},
     counters::{Counters, DropReason, RefuseReason, add},
     dead_letters::{ClusterDeadLetter, DeadLetters, in_frames},
-    frame,
     hello::{self, Hello},
+    identity::Identity,
     interest::Budget,
-    peer::{ClusterPeer, Link, Peer, Side, State},
+    peer::{ClusterPeer, Link, Origin, Peer, Side, State},
     queue::Chunk,
     routes::Routes,
     subscriptions::Subscriptions,
@@ -97,9 +97,10 @@ impl Mesh {
         }
     }
 
-    /// Encodes this instance's hello; `extra_capabilities` are capabilities of this one hello.
-    pub(super) fn hello(&self, extra_capabilities: u32) -> Bytes {
-        Hello { instance: self.instance.to_string(), capabilities: self.capabilities | extra_capabilities }.encode()
+    /// This instance's hello for a new connection; `extra_capabilities` are capabilities of this one hello.
+    pub(super) fn hello(&self, extra_capabilities: u32) -> Hello {
+        let nonce = self.config.secret.is_some().then(random::bytes);
+        Hello { instance: self.instance.to_string(), capabilities: self.capabilities | extra_capabilities, nonce }
     }
 
     /// Returns why the instance at an address refused this one, from the hello with which it did so. Notes which
@@ -142,10 +143,10 @@ impl Mesh {
     pub(super) fn admit(
         &self,
         hello: &Hello,
-        side: Side,
-        remote: std::net::SocketAddr,
+        origin: Origin,
         address: Option<&str>,
     ) -> Result<(Arc<Peer>, Link), RefuseReason> {
+        let Origin { side, remote, identity } = origin;
         if *hello.instance == *self.instance {
             return Err(RefuseReason::Itself);
         }
@@ -162,6 +163,9 @@ impl Mesh {
             return Err(RefuseReason::Full);
         }
         let peer = self.peer(&hello.instance).ok_or(RefuseReason::Full)?;
+        if !peer.admits(identity.as_deref()) {
+            return Err(RefuseReason::Name);
+        }
         let is_duplicate = lock(&peer.state).link.as_ref().is_some_and(|first| first.side == side || !is_lower);
         if is_duplicate {
             self.record_instance(address, &peer);
@@ -180,7 +184,7 @@ impl Mesh {
             cut: CancellationToken::new(),
             ended: CancellationToken::new(),
         };
-        self.replace_link(&peer, &link, address);
+        self.replace_link(&peer, &link, identity, address);
         Ok((peer, link))
     }
 
@@ -202,7 +206,7 @@ impl Mesh {
         Some(peer)
     }
 
-    fn replace_link(&self, peer: &Arc<Peer>, link: &Link, address: Option<&str>) {
+    fn replace_link(&self, peer: &Arc<Peer>, link: &Link, identity: Option<Arc<Identity>>, address: Option<&str>) {
         let before = {
             let mut state = lock(&peer.state);
             if state.is_forgotten {
@@ -212,7 +216,7 @@ impl Mesh {
                 add(&self.counters.reconnects, 1);
             }
             state.address = address.map(str::to_owned).or(state.address.take());
-            state.capabilities = link.capabilities;
+            (state.capabilities, state.identity) = (link.capabilities, identity);
             (state.left, state.is_leaving, state.is_forgotten, state.was_linked) = (None, false, false, true);
             state.link.replace(link.clone())
         };
@@ -391,12 +395,5 @@ impl Mesh {
         while self.is_congested() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-    }
-
-    /// Encodes the list of all known addresses of instances.
-    pub(super) fn address_frame(&self) -> Bytes {
-        let known: Vec<String> = self.peers().iter().filter_map(|peer| lock(&peer.state).address.clone()).collect();
-        let addresses = self.advertised.iter().chain(&known).map(String::as_str);
-        frame::encode(frame::Kind::Addresses, 0, b"", &super::addresses::encode(addresses))
     }
 }

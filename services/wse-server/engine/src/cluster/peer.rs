@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    identity::Identity,
     interest::{Budget, Interest},
     numbering::{Arrivals, Count},
     queue::Queue,
@@ -38,6 +39,8 @@ pub(super) struct State {
     pub(super) capabilities: u32,
     /// The address at which the peer was dialled, or which it announced.
     pub(super) address: Option<String>,
+    /// The certificate of the current or the last link; `None` without TLS.
+    pub(super) identity: Option<Arc<Identity>>,
     /// When the last link ended; `None` while there is one.
     pub(super) left: Option<Instant>,
     /// The peer has announced that it is leaving.
@@ -67,6 +70,16 @@ pub(super) struct Link {
     pub(super) cut: CancellationToken,
     /// Set when the link has ended.
     pub(super) ended: CancellationToken,
+}
+
+/// Where a connection comes from.
+#[derive(Clone, Debug)]
+pub(super) struct Origin {
+    pub(super) side: Side,
+    /// The address of the other side's socket.
+    pub(super) remote: SocketAddr,
+    /// The certificate of the other side; `None` without TLS.
+    pub(super) identity: Option<Arc<Identity>>,
 }
 
 /// The side that dialled.
@@ -102,6 +115,14 @@ impl Peer {
             wake: Notify::new(),
             arrivals: tokio::sync::Mutex::default(),
         }
+    }
+
+    /// Whether a connection may call itself this peer: its certificate has the names of the one before. A peer that was
+    /// given up has nothing left that another could take over.
+    pub(super) fn admits(&self, identity: Option<&Identity>) -> bool {
+        let state = lock(&self.state);
+        let is_free = state.is_forgotten && state.link.is_none();
+        is_free || state.identity.as_deref().zip(identity).is_none_or(|(known, given)| known.is_same(given))
     }
 
     pub(super) fn link(&self) -> Option<Link> {

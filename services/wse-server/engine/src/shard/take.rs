@@ -53,6 +53,9 @@ impl Core {
     /// on.
     #[inline]
     pub(super) fn text(&mut self, connection: &mut Connection, range: Range<usize>) -> Result<(), Violation> {
+        if self.encrypted > 0 && connection.duplex().is_some() {
+            return self.open_frame(connection, DataKind::Text, &PayloadLocation::Arena(range));
+        }
         let bytes = &self.intake.bytes()[range.clone()];
         if simdutf8::basic::from_utf8(bytes).is_err() {
             return Err(Violation::InvalidUtf8);
@@ -81,13 +84,26 @@ impl Core {
         kind: DataKind,
         location: PayloadLocation,
     ) -> Result<(), Violation> {
+        if self.encrypted > 0 && connection.duplex().is_some() {
+            return self.open_frame(connection, kind, &location);
+        }
+        self.plain_message(connection, kind, location)
+    }
+
+    /// Processes one complete message that isn't encrypted by version 2, or not any more.
+    pub(super) fn plain_message(
+        &mut self,
+        connection: &mut Connection,
+        kind: DataKind,
+        location: PayloadLocation,
+    ) -> Result<(), Violation> {
         let bytes = match &location {
             PayloadLocation::Arena(range) => &self.intake.bytes()[range.clone()],
             PayloadLocation::Own(bytes, range) => &bytes[range.clone()],
         };
         let meaning = match kind {
             DataKind::Text => Self::read_text(bytes)?,
-            DataKind::Binary if bytes.starts_with(format::ENCRYPTED) && connection.secured().is_some() => {
+            DataKind::Binary if bytes.starts_with(format::ENCRYPTED) && connection.message_key().is_some() => {
                 Meaning::Sealed
             }
             DataKind::Binary => match format::classify_binary(bytes, connection.uses_message_pack) {

@@ -26,6 +26,9 @@ const REPLIES_CAPACITY: usize = 1 << 20;
 impl Core {
     /// Sends framed bytes that hold `messages` messages. What the socket doesn't take is copied.
     pub(super) fn send(&mut self, connection: &mut Connection, bytes: &[u8], messages: u32) {
+        if self.encrypted > 0 && connection.duplex().is_some() {
+            return self.send_frames(connection, bytes, messages);
+        }
         let Some(written) = self.try_send(connection, bytes, messages) else { return };
         if written < bytes.len() {
             let bytes = Bytes::copy_from_slice(bytes);
@@ -36,6 +39,9 @@ impl Core {
 
     /// The same as [`Core::send`], but what the socket doesn't take is shared instead of copied.
     pub(super) fn send_shared(&mut self, connection: &mut Connection, bytes: &Bytes, messages: u32) {
+        if self.encrypted > 0 && connection.duplex().is_some() {
+            return self.send_frames(connection, bytes, messages);
+        }
         let Some(written) = self.try_send(connection, bytes, messages) else { return };
         if written < bytes.len() {
             self.queue_unsent(connection, Chunk::shared(bytes.clone(), messages), Level::Normal, written);
@@ -72,7 +78,7 @@ impl Core {
 
     /// The priority of what is sent now. Nothing may follow a Close frame, so while a connection is closing, everything
     /// has the lowest level.
-    fn reply_level(&self, connection: &Connection) -> Level {
+    pub(super) fn reply_level(&self, connection: &Connection) -> Level {
         if connection.phase == Phase::Open { self.reply_level } else { Level::Background }
     }
 
@@ -183,7 +189,7 @@ impl Core {
         let Some(mut backlog) = connection.backlog.take() else { return Progress::Drained };
         let before = backlog.own_bytes();
         while !backlog.is_empty() {
-            match write_some(connection, &backlog) {
+            match self.write_some(connection, &mut backlog) {
                 Ok(written) => {
                     self.counters.bytes_sent += written as u64;
                     self.count_sent(connection, backlog.advance(written));
@@ -191,7 +197,8 @@ impl Core {
                 }
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => {
-                    self.outbound_bytes -= before - backlog.own_bytes();
+                    // Encryption makes a chunk longer.
+                    self.outbound_bytes = self.outbound_bytes + backlog.own_bytes() - before;
                     backlog.is_blocked = true;
                     connection.backlog = Some(backlog);
                     return Progress::Drained;
@@ -208,6 +215,20 @@ impl Core {
             self.half_close(connection);
         }
         Progress::Drained
+    }
+
+    /// Writes some of what waits. With encryption of version 2 it is encrypted now, a chunk at a time.
+    fn write_some(&self, connection: &mut Connection, backlog: &mut Backlog) -> rustix::io::Result<usize> {
+        if self.encrypted == 0 {
+            return write_chunks(connection, backlog);
+        }
+        let Some(duplex) = connection.duplex() else { return write_chunks(connection, backlog) };
+        if let Err(error) = Self::seal_first(duplex, backlog) {
+            tracing::error!(%error, "messages could not be encrypted: the connection ends");
+            let _ = shutdown(&connection.socket, Shutdown::Both);
+            return Err(rustix::io::Errno::IO);
+        }
+        rustix::net::send(&connection.socket, backlog.begun(), SendFlags::NOSIGNAL)
     }
 
     /// Writes all replies of one read of a connection at once.
@@ -278,7 +299,7 @@ impl Core {
 }
 
 /// Writes as many chunks as one system call takes.
-fn write_some(connection: &Connection, backlog: &Backlog) -> rustix::io::Result<usize> {
+fn write_chunks(connection: &Connection, backlog: &Backlog) -> rustix::io::Result<usize> {
     let mut chunks = backlog.iter();
     if backlog.len() == 1 {
         return rustix::net::send(&connection.socket, chunks.next().unwrap_or_default(), SendFlags::NOSIGNAL);

@@ -251,7 +251,11 @@ pub(crate) fn hello(instance: &str, capabilities: u32) -> Vec<u8> {
 impl FakePeer {
     /// A connected peer that has sent nothing yet.
     pub(crate) fn connected(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
+        Self::over(TcpStream::connect(address).unwrap())
+    }
+
+    /// A peer over a connection that either side opened; it has sent nothing yet.
+    pub(crate) fn over(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
