@@ -98,7 +98,13 @@ impl RustWSEServer {
                 "callbacks are set: they get every message, so there is nothing to drain",
             ));
         }
-        self.started()
+        let running = self.started()?;
+        match running.server.failure() {
+            None => Ok(running),
+            Some(failure) => {
+                Err(PyRuntimeError::new_err(format!("{failure}; end this process, so that it is restarted")))
+            }
+        }
     }
 
     /// Stops the engine and the dispatcher thread. The caller must not be attached to the interpreter, because both
@@ -150,7 +156,7 @@ impl RustWSEServer {
         delivery = "queue", share_port = false, shards = None, metrics_port = None, metrics_host = "127.0.0.1",
         max_subscriptions_per_connection = 0, max_publish_backlog_bytes = 0, send_buffer_bytes = 131_072,
         recovery_enabled = false, recovery_buffer_size = 128, recovery_ttl = 300, recovery_max_messages = 500, recovery_memory_budget = 268_435_456,
-        presence_enabled = false, presence_max_data_size = 4096, presence_max_members = 0,
+        presence_enabled = false, presence_max_data_size = 4096, presence_max_members = 0, allowed_origins = None,
     ))]
     fn new(
         host: &str,
@@ -197,6 +203,7 @@ impl RustWSEServer {
         presence_enabled: bool,
         presence_max_data_size: i64,
         presence_max_members: i64,
+        allowed_origins: Option<Vec<String>>,
     ) -> PyResult<Self> {
         let jwt_arguments = JwtArguments {
             secret: jwt_secret,
@@ -228,6 +235,7 @@ impl RustWSEServer {
             port: arguments::port("port", port)?,
             max_connections: arguments::size("max_connections", max_connections)?,
             jwt,
+            allowed_origins: allowed_origins.unwrap_or_default(),
             delivery: arguments::delivery(delivery)?,
             inbound_overflow: arguments::overflow(inbound_overflow)?,
             max_inbound_queue_size: arguments::size("max_inbound_queue_size", max_inbound_queue_size)?,

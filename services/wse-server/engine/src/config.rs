@@ -70,6 +70,9 @@ pub struct Config {
     pub max_outbound_queue_bytes: usize,
     /// The most bytes that may wait for all slow clients together; beyond it messages to them are dropped as well.
     pub max_outbound_bytes: usize,
+    /// The origins whose pages may open a connection with a token in a cookie, such as `https://example.org`, beside
+    /// those of the request's own host; `*` stands for all.
+    pub allowed_origins: Vec<String>,
     /// The rate limit on events to one connection.
     pub rate_limit: RateLimit,
     /// The most bytes of publications in memory that some subscriber hasn't taken. Beyond it publishers wait. With 0
@@ -121,6 +124,7 @@ impl Default for Config {
             max_partial_bytes: 64 << 20,
             max_outbound_queue_bytes: 16 << 20,
             max_outbound_bytes: 256 << 20,
+            allowed_origins: Vec::new(),
             rate_limit: RateLimit::default(),
             max_publish_backlog_bytes: 0,
             max_subscriptions_per_connection: 0,

@@ -23,6 +23,10 @@ pub struct Request<'a> {
     pub cookies: Vec<&'a str>,
     /// The first `Authorization` header that is UTF-8.
     pub authorization: Option<&'a str>,
+    /// The `Host` header.
+    pub host: &'a str,
+    /// The `Origin` header, which browsers send with every request; absent if the client is no browser.
+    pub origin: Option<&'a str>,
     /// Whether the query contains `format=msgpack`.
     pub uses_message_pack: bool,
 }
@@ -30,8 +34,10 @@ pub struct Request<'a> {
 /// Why a request is refused; each reason has its HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// 400: not HTTP, or no usable key.
+    /// 400: not HTTP/1.1, not exactly one `Host`, a body, a bare line feed, or no usable key.
     BadRequest,
+    /// 403: a web page of another origin used the cookie of its visitor.
+    ForeignOrigin,
     /// 405: the method is not GET.
     MethodNotAllowed,
     /// 408: the request took too long.
@@ -49,6 +55,7 @@ impl Refusal {
     pub fn response(self) -> String {
         let (status, extra) = match self {
             Self::BadRequest => ("400 Bad Request", ""),
+            Self::ForeignOrigin => ("403 Forbidden", ""),
             Self::MethodNotAllowed => ("405 Method Not Allowed", "Allow: GET\r\n"),
             Self::RequestTimeout => ("408 Request Timeout", ""),
             Self::TooLarge => ("431 Request Header Fields Too Large", ""),
@@ -79,6 +86,10 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Request<'_>>, Refusal> {
     if request.method != Some("GET") {
         return Err(Refusal::MethodNotAllowed);
     }
+    // RFC 6455, 4.2.1. What a proxy could read in another way is refused, so that both agree where the request ends.
+    if request.version != Some(1) || has_bare_line_feed(&bytes[..end]) {
+        return Err(Refusal::BadRequest);
+    }
     let mut upgrade = Upgrade::default();
     for header in request.headers.iter() {
         upgrade.header(header.name, header.value);
@@ -94,7 +105,10 @@ struct Upgrade<'a> {
     is_upgrade: bool,
     version: Option<&'a [u8]>,
     key: Option<&'a [u8]>,
-    has_two_keys: bool,
+    host: Option<&'a [u8]>,
+    origin: Option<&'a [u8]>,
+    /// Whether a header that may occur once occurs twice, or the request announces a body.
+    is_ambiguous: bool,
     cookies: Vec<&'a str>,
     authorization: Option<&'a str>,
 }
@@ -109,7 +123,13 @@ impl<'a> Upgrade<'a> {
         } else if is("sec-websocket-version") {
             self.version = Some(value.trim_ascii());
         } else if is("sec-websocket-key") {
-            self.has_two_keys |= self.key.replace(value.trim_ascii()).is_some();
+            self.is_ambiguous |= self.key.replace(value.trim_ascii()).is_some();
+        } else if is("host") {
+            self.is_ambiguous |= self.host.replace(value.trim_ascii()).is_some();
+        } else if is("origin") {
+            self.is_ambiguous |= self.origin.replace(value.trim_ascii()).is_some();
+        } else if is("transfer-encoding") || (is("content-length") && value.trim_ascii() != b"0") {
+            self.is_ambiguous = true;
         } else if is("cookie") {
             self.cookies.extend(std::str::from_utf8(value));
         } else if is("authorization") && self.authorization.is_none() {
@@ -121,10 +141,18 @@ impl<'a> Upgrade<'a> {
         if !self.is_websocket || !self.is_upgrade || self.version != Some(b"13") {
             return Err(Refusal::UpgradeRequired);
         }
-        let key = self.key.filter(|key| is_key(key) && !self.has_two_keys).ok_or(Refusal::BadRequest)?;
+        let key = self.key.filter(|key| is_key(key) && !self.is_ambiguous).ok_or(Refusal::BadRequest)?;
+        let text = |value: &'a [u8]| std::str::from_utf8(value).map_err(|_| Refusal::BadRequest);
+        let host = self.host.filter(|host| !host.is_empty()).ok_or(Refusal::BadRequest).and_then(text)?;
+        let origin = self.origin.map(text).transpose()?;
         let Self { cookies, authorization, .. } = self;
-        Ok(Request { end, accept: accept(key), cookies, authorization, uses_message_pack })
+        Ok(Request { end, accept: accept(key), cookies, authorization, host, origin, uses_message_pack })
     }
+}
+
+/// Whether a line ends without a carriage return.
+fn has_bare_line_feed(bytes: &[u8]) -> bool {
+    memchr::memchr_iter(b'\n', bytes).any(|at| at == 0 || bytes[at - 1] != b'\r')
 }
 
 /// Whether a comma-separated header contains `token`, ignoring case.
@@ -200,7 +228,15 @@ mod tests {
             ("dGhlIHNhbXBsZSBub25jZQ==", "short", Refusal::BadRequest),
             ("dGhlIHNhbXBsZSBub25jZQ==", "dGhlIHNhbXBsZSBub25jZ!==", Refusal::BadRequest),
             ("Sec-WebSocket-Key", "X-Key", Refusal::BadRequest),
-            ("Host: a", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", Refusal::BadRequest),
+            ("Host: a", "Host: a\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", Refusal::BadRequest),
+            ("HTTP/1.1", "HTTP/1.0", Refusal::BadRequest),
+            ("Host: a\r\n", "", Refusal::BadRequest),
+            ("Host: a", "Host:", Refusal::BadRequest),
+            ("Host: a", "Host: a\r\nHost: a", Refusal::BadRequest),
+            ("Host: a", "Host: a\r\nOrigin: http://a\r\nOrigin: http://b", Refusal::BadRequest),
+            ("Host: a", "Host: a\r\nTransfer-Encoding: chunked", Refusal::BadRequest),
+            ("Host: a", "Host: a\r\nContent-Length: 5", Refusal::BadRequest),
+            ("Host: a\r\n", "Host: a\n", Refusal::BadRequest),
         ] {
             assert_eq!(parse(&GOOD.replace(from, to)), Err(refusal), "{to}");
         }

@@ -4,6 +4,7 @@ use std::{
     net::{SocketAddr, TcpListener},
     sync::Arc,
     thread::JoinHandle,
+    time::Duration,
 };
 
 use axum::{
@@ -13,19 +14,41 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
 use serde::Serialize;
 use service_contract::{ConnectionBooks, ServiceStats};
-use tokio::{runtime, sync::oneshot, task::spawn_blocking};
+use tokio::{
+    net::TcpStream,
+    runtime,
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
+    task::spawn_blocking,
+    time::{sleep, timeout},
+};
 
 use crate::{error::StartError, links::LinkStats};
 
 /// The content type of the Prometheus text format.
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+/// The most connections to the port; further ones wait in the kernel.
+const MAXIMAL_CONNECTIONS: usize = 32;
+/// The time limit for reading a request's headers; also how long a connection without a request stays open.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
+/// The longest life of a connection: as long as the slowest page may take, and the client to read it.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
+/// The most bytes of a request's line and headers.
+const MAXIMAL_HEAD: usize = 16 << 10;
+/// How long the port rests when no connection can be accepted, for example because no descriptor is free.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
 /// The content of the pages.
 pub(crate) trait Pages: Send + Sync {
-    /// Whether `/readyz` reports 200; it reports 503 otherwise.
-    fn is_ready(&self) -> bool;
+    /// Why `/readyz` reports 503; absent if it reports 200.
+    fn unready(&self) -> Option<String>;
     /// The text of `/metrics`, in Prometheus format.
     fn metrics(&self) -> String;
     /// The content of `/stats`.
@@ -51,7 +74,7 @@ impl MetricsPort {
         let address = listener.local_addr().map_err(failed)?;
         let failed = |step| move |source| StartError::Resource { step, source };
         let runtime = runtime::Builder::new_current_thread()
-            .enable_io()
+            .enable_all()
             .max_blocking_threads(2)
             .thread_name("wse-metrics-blocking")
             .build()
@@ -87,13 +110,42 @@ async fn serve(listener: TcpListener, router: Router, stopped: oneshot::Receiver
         Err(error) => return tracing::error!(%error, "failed to serve the metrics port"),
     };
     tokio::select! {
-        served = async { axum::serve(listener, router).await } => {
-            if let Err(error) = served {
-                tracing::error!(%error, "the metrics port failed");
-            }
-        }
+        () = accept(listener, router) => {}
         _ = stopped => {}
     }
+}
+
+/// Accepts connections for ever, no more than [`MAXIMAL_CONNECTIONS`] at once.
+async fn accept(listener: tokio::net::TcpListener, router: Router) {
+    let room = Arc::new(Semaphore::new(MAXIMAL_CONNECTIONS));
+    let mut is_failing = false;
+    loop {
+        let permit = Arc::clone(&room).acquire_owned().await.expect("the semaphore is never closed");
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                is_failing = false;
+                tokio::spawn(respond(stream, router.clone(), permit));
+            }
+            Err(error) => {
+                // Once for a row of failures: they repeat until a descriptor is free.
+                if !is_failing {
+                    tracing::warn!(%error, "failed to accept a connection to the metrics port, trying again");
+                }
+                is_failing = true;
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Serves one connection until it ends or its time is over.
+async fn respond(stream: TcpStream, router: Router, permit: OwnedSemaphorePermit) {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(MAXIMAL_HEAD);
+    let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    // An error means that the client broke HTTP, was too slow, or has disconnected.
+    let _ = timeout(CONNECTION_TIMEOUT, connection).await;
+    drop(permit);
 }
 
 fn router(pages: Arc<dyn Pages>) -> Router {
@@ -107,8 +159,11 @@ fn router(pages: Arc<dyn Pages>) -> Router {
         .with_state(pages)
 }
 
-async fn readyz(State(pages): State<Arc<dyn Pages>>) -> (StatusCode, &'static str) {
-    if pages.is_ready() { (StatusCode::OK, "ready\n") } else { (StatusCode::SERVICE_UNAVAILABLE, "stopping\n") }
+async fn readyz(State(pages): State<Arc<dyn Pages>>) -> (StatusCode, String) {
+    match pages.unready() {
+        None => (StatusCode::OK, "ready\n".into()),
+        Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
+    }
 }
 
 async fn metrics(State(pages): State<Arc<dyn Pages>>) -> Response {

@@ -8,7 +8,7 @@ mod presence;
 
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Instant,
@@ -50,6 +50,8 @@ pub(crate) struct Hub {
     pub(crate) stopping: AtomicBool,
     /// Set once the server admits no more clients.
     pub(crate) draining: AtomicBool,
+    /// Which shard was lost by a panic; its connections are no longer served.
+    failure: OnceLock<String>,
     /// The books of connections whose shard has ended.
     pub(crate) last_books: Mutex<Vec<Book>>,
     started: Instant,
@@ -77,15 +79,38 @@ impl Hub {
             open: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             draining: AtomicBool::new(false),
+            failure: OnceLock::new(),
             last_books: Mutex::default(),
             started: Instant::now(),
             config,
         })
     }
 
-    /// The state that `/readyz` reports: running and not draining.
+    /// Whether new clients are admitted: all shards run, and the server neither stops nor drains.
     pub(crate) fn is_ready(&self) -> bool {
-        self.is_running() && !self.draining.load(Ordering::SeqCst)
+        self.is_running() && !self.draining.load(Ordering::SeqCst) && self.failure.get().is_none()
+    }
+
+    /// Why the server is not ready, as `/readyz` reports it; `None` if it is.
+    pub(crate) fn unready(&self) -> Option<String> {
+        if let Some(failure) = self.failure.get() {
+            return Some(failure.clone());
+        }
+        (!self.is_ready()).then(|| "stopping".into())
+    }
+
+    /// Why the server can't go on; `None` while all shards run or end by themselves.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failure.get().map(String::as_str)
+    }
+
+    /// Records that a shard was lost, and wakes the application, which would wait for its messages for ever.
+    pub(crate) fn lose_shard(&self, index: usize) {
+        let failure = format!("shard {index} has panicked: its connections are lost");
+        tracing::error!(shard = index, "a shard has panicked; the server is not ready any more");
+        // Only the first loss is reported.
+        let _ = self.failure.set(failure);
+        self.inbound.wake_drain();
     }
 
     /// Whether the server has not been asked to stop.

@@ -4,9 +4,10 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::{Header, Validation, decode, decode_header, errors::ErrorKind};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{
     config::JwtConfig,
@@ -62,7 +63,7 @@ struct Claims {
 #[serde(deny_unknown_fields)]
 struct TopicClaim {
     #[serde(default)]
-    allow: Vec<String>,
+    allow: Option<Vec<String>>,
     #[serde(default)]
     deny: Vec<String>,
 }
@@ -72,6 +73,8 @@ struct TopicClaim {
 pub struct Admitted {
     /// The user's id, from the claim `sub`.
     pub user: String,
+    /// Whether the token came in a cookie, which a browser also sends for pages of other origins.
+    pub by_cookie: bool,
     /// The topics that the user may subscribe to; `None` if the token has no rules.
     pub topics: Option<TopicAcl>,
 }
@@ -157,13 +160,17 @@ impl Gate {
         let token = cookie.or_else(|| authorization.and_then(bearer)).ok_or(AuthError::Missing)?;
         let Claims { sub, wse_topics } = self.claims(token).ok_or(AuthError::Failed)?;
         match sub {
-            Value::String(user) if !user.is_empty() => Ok(Admitted { user, topics: rules(wse_topics) }),
+            // The id goes to the application, to other users and into logs.
+            Value::String(user) if user.contains(char::is_control) => Err(AuthError::Failed),
+            Value::String(user) if !user.is_empty() => {
+                Ok(Admitted { user, by_cookie: cookie.is_some(), topics: rules(wse_topics) })
+            }
             _ => Err(AuthError::NoUser),
         }
     }
 
     fn claims(&self, token: &str) -> Option<Claims> {
-        if token.len() > MAXIMAL_TOKEN_BYTES {
+        if token.len() > MAXIMAL_TOKEN_BYTES || has_critical_extensions(token) {
             return None;
         }
         let verifiers = Arc::clone(&self.verifiers.read().unwrap_or_else(PoisonError::into_inner));
@@ -208,9 +215,21 @@ fn rules(claim: Value) -> Option<TopicAcl> {
     if claim.is_null() {
         return None;
     }
-    let rules =
-        serde_json::from_value(claim).ok().and_then(|TopicClaim { allow, deny }| TopicAcl::new(allow, deny).ok());
+    let rules = serde_json::from_value(claim).ok().and_then(|TopicClaim { allow, deny }| match allow {
+        // An issuer that computed an empty list means no topic.
+        Some(allow) if allow.is_empty() => None,
+        allow => TopicAcl::new(allow.unwrap_or_default(), deny).ok(),
+    });
     Some(rules.unwrap_or_else(TopicAcl::nothing))
+}
+
+/// Whether a token's header has `crit`: extensions that must be understood, of which there are none here (RFC 7515,
+/// 4.1.11).
+fn has_critical_extensions(token: &str) -> bool {
+    let header = token.split('.').next().and_then(|header| URL_SAFE_NO_PAD.decode(header).ok());
+    // A header that can't be read is refused with the token.
+    let members = header.and_then(|header| serde_json::from_slice::<Map<String, Value>>(&header).ok());
+    members.is_some_and(|members| members.contains_key("crit"))
 }
 
 /// The value of cookie `name`. Scripts write `undefined` and `null` if they have no token.
@@ -290,6 +309,35 @@ mod tests {
         assert!(rules.permits("a.c") && !rules.permits("a.b") && !rules.permits("c"));
         for senseless in [json!("a.*"), json!({"allow": "a.*"}), json!({"allows": ["a"]}), json!({"deny": [""]})] {
             assert!(!topics(senseless.clone()).unwrap().permits("a.c"), "{senseless}");
+        }
+        assert!(topics(json!({"deny": ["b"]})).unwrap().permits("a.c"), "without `allow` all but the denied ones");
+        for empty in [json!({"allow": []}), json!({"allow": [], "deny": ["b"]})] {
+            let rules = topics(empty.clone()).unwrap();
+            assert!(!rules.permits("a.c") && !rules.permits("*"), "{empty}");
+        }
+    }
+
+    #[test]
+    fn a_token_with_critical_extensions_is_refused() {
+        // The header's other members and the signature are valid, so nothing but `crit` can refuse it.
+        for (header, is_admitted) in [
+            (json!({"alg": "HS256", "typ": "JWT"}), true),
+            (json!({"alg": "HS256", "crit": ["x"], "x": 1}), false),
+            (json!({"alg": "HS256", "crit": []}), false),
+        ] {
+            let [header_text, claims] =
+                [header.to_string(), good().to_string()].map(|part| URL_SAFE_NO_PAD.encode(part));
+            let signed = format!("{header_text}.{claims}");
+            let key = EncodingKey::from_secret(SECRET);
+            let signature = jsonwebtoken::crypto::sign(signed.as_bytes(), &key, Algorithm::HS256).unwrap();
+            assert_eq!(admit(&gate(), &format!("{signed}.{signature}")).is_ok(), is_admitted, "{header}");
+        }
+    }
+
+    #[test]
+    fn a_user_with_control_characters_is_refused() {
+        for user in ["a\r\nb", "a\0", "\u{85}"] {
+            assert_eq!(admit(&gate(), &signed(with("sub", json!(user)))), Err(AuthError::Failed), "{user:?}");
         }
     }
 

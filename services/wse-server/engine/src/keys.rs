@@ -62,6 +62,14 @@ pub enum KeyError {
     /// The secret has too few bytes: it could be guessed.
     #[error("{0} bytes are too short for a secret: HS256 needs at least {MINIMAL_SECRET_BYTES}")]
     ShortSecret(usize),
+    /// A secret that is a key in PEM or JSON: a public key is known to everyone, so everyone could sign tokens.
+    #[error(
+        "the secret for HS256 is a key in {format}: for a public key name its algorithm, RS256 or ES256; give a key set as such"
+    )]
+    KeyAsSecret {
+        /// How the key is written: `PEM` or `JSON`.
+        format: &'static str,
+    },
     /// The text is not the PEM of a public key.
     #[error("not a public key for {algorithm}: give it as PEM, beginning with {expected}")]
     NotPublic {
@@ -128,10 +136,13 @@ impl JwtKey {
     /// Makes a key for HS256 from a secret.
     ///
     /// # Errors
-    /// [`KeyError::ShortSecret`] if it has fewer than 32 bytes.
+    /// [`KeyError::ShortSecret`] if it has fewer than 32 bytes, [`KeyError::KeyAsSecret`] if it is a key in PEM or JSON.
     pub fn secret(secret: &[u8]) -> Result<Self, KeyError> {
         if secret.len() < MINIMAL_SECRET_BYTES {
             return Err(KeyError::ShortSecret(secret.len()));
+        }
+        if let Some(format) = key_format(secret) {
+            return Err(KeyError::KeyAsSecret { format });
         }
         Ok(Self { id: None, algorithm: JwtAlgorithm::Hs256, key: DecodingKey::from_secret(secret) })
     }
@@ -248,6 +259,15 @@ pub(crate) fn check(keys: &[JwtKey]) -> Result<(), KeyError> {
         }
     }
     Ok(())
+}
+
+/// How a secret that is in truth a key is written: as PEM (RFC 7468), or as a JSON Web Key or a set of them (RFC 7517).
+fn key_format(secret: &[u8]) -> Option<&'static str> {
+    if secret.trim_ascii_start().starts_with(b"-----BEGIN ") {
+        return Some("PEM");
+    }
+    let members = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(secret).ok()?;
+    ["kty", "keys"].iter().any(|name| members.contains_key(*name)).then_some("JSON")
 }
 
 /// Reads a public key of the curve P-256, as DER or as a point.

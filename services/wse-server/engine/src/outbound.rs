@@ -65,6 +65,9 @@ pub(crate) enum Command {
     Drain(Arc<CloseHandshake>),
     /// Start the close handshake with all clients, then end the shard.
     Stop,
+    /// Panic, as a fault in a shard would.
+    #[cfg(test)]
+    Panic,
 }
 
 impl Command {
@@ -82,6 +85,8 @@ impl Command {
             | Self::Survey(_)
             | Self::Drain(_)
             | Self::Stop => 0,
+            #[cfg(test)]
+            Self::Panic => 0,
         }
     }
 }

@@ -140,10 +140,14 @@ impl Server {
 
     fn spawn_shard(&self, index: usize, listener: std::os::fd::OwnedFd) -> Result<(), StartError> {
         let failed = |step| move |source| StartError::Resource { step, source };
-        let shard = Shard::new(index, Arc::clone(&self.shared), listener).map_err(failed("set up a shard"))?;
+        let shared = Arc::clone(&self.shared);
+        let shard = Shard::new(index, Arc::clone(&shared), listener).map_err(failed("set up a shard"))?;
         let thread = std::thread::Builder::new()
             .name(format!("wse-shard-{index}"))
-            .spawn(move || shard.run())
+            .spawn(move || {
+                let _guard = ShardGuard { shared, index };
+                shard.run();
+            })
             .map_err(failed("start a shard's thread"))?;
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         Ok(())
@@ -162,6 +166,12 @@ impl Server {
     /// Whether the server accepts connections; false once it stops.
     pub fn is_running(&self) -> bool {
         self.shared.is_running()
+    }
+
+    /// Why the server can't go on: a shard was lost by a panic. `/readyz` reports 503 with this reason, no client is
+    /// admitted, and the application should end the process.
+    pub fn failure(&self) -> Option<&str> {
+        self.shared.failure()
     }
 
     /// Leaves the cluster, closes all connections with code 1001, gives clients two seconds to read what was sent and
@@ -287,6 +297,20 @@ impl Server {
     }
 }
 
+/// Reports the end of a shard's thread that no one asked for.
+struct ShardGuard {
+    shared: Arc<Hub>,
+    index: usize,
+}
+
+impl Drop for ShardGuard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.lose_shard(self.index);
+        }
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
@@ -302,6 +326,31 @@ fn usable_cpus() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lost_shard_makes_the_server_unready_with_the_reason() {
+        use std::io::{Read, Write};
+
+        let loopback = std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+        let server =
+            Server::start(Config { shards: Some(2), metrics: Some((loopback, 0)), ..Config::default() }).unwrap();
+        let readyz = || {
+            let mut stream = std::net::TcpStream::connect(server.metrics_address().unwrap()).unwrap();
+            stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+            let mut response = String::new();
+            stream.read_to_string(&mut response).unwrap();
+            response
+        };
+        assert!(readyz().starts_with("HTTP/1.1 200"));
+        server.shared.mailboxes[1].put(Command::Panic);
+        // The application waits for messages and must be woken.
+        while server.failure().is_none() {
+            assert_eq!(server.drain_batch(1, Duration::from_secs(60)).len(), 0);
+        }
+        let response = readyz();
+        assert!(response.starts_with("HTTP/1.1 503") && response.contains("shard 1 has panicked"), "{response}");
+        server.stop();
+    }
 
     #[test]
     fn a_server_and_its_batches_can_be_shared_between_threads() {

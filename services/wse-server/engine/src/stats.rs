@@ -68,6 +68,8 @@ reasons! {
         Handshake = "handshake",
         Timeout = "timeout",
         Crowded = "crowded",
+        /// A page of a foreign origin sent the cookie of its visitor.
+        Origin = "origin",
     }
 }
 

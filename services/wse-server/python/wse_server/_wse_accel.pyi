@@ -182,6 +182,7 @@ class RustWSEServer:
         presence_enabled: bool = False,
         presence_max_data_size: int = 4096,
         presence_max_members: int = 0,
+        allowed_origins: list[str] | None = None,
     ) -> RustWSEServer:
         """Validates and stores the configuration.
 
@@ -247,6 +248,9 @@ class RustWSEServer:
             presence_enabled: Keep track of the users of each topic.
             presence_max_data_size: Most bytes of JSON of a user's presence data.
             presence_max_members: Most users of a topic; 0 means no limit.
+            allowed_origins: Origins whose pages may connect with a token in a cookie, such as `https://example.org`, in
+                addition to those of the request's own host; `["*"]` means all. A page of another origin gets status
+                403, because browsers send a visitor's cookies for every page. Tokens in a header are not affected.
 
         Raises:
             ValueError: a value is out of range, `ping_interval` is not below `idle_timeout`, or a key is invalid, too

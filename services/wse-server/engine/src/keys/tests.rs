@@ -230,3 +230,17 @@ fn keys_that_a_token_cannot_tell_apart_are_refused() {
     assert_eq!(check(&[secret("a"), secret("a")]), Err(KeyError::SameId { id: "a".into(), algorithm: "HS256" }));
     assert_eq!(check(&vec![JwtKey::secret(SECRET).unwrap(); 65]), Err(KeyError::TooMany(65)));
 }
+
+#[test]
+fn a_key_in_pem_or_json_is_refused_as_a_secret() {
+    for (material, format) in [
+        ("-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE\n-----END PUBLIC KEY-----\n", "PEM"),
+        ("\n-----BEGIN RSA PUBLIC KEY-----\nMIIBCgKCAQEA\n-----END RSA PUBLIC KEY-----\n", "PEM"),
+        (r#"{"kty":"RSA","n":"0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4","e":"AQAB"}"#, "JSON"),
+        (r#"{"keys":[{"kty":"oct","k":"AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T"}]}"#, "JSON"),
+    ] {
+        let refused = JwtKey::secret(material.as_bytes()).unwrap_err();
+        assert_eq!(refused, KeyError::KeyAsSecret { format }, "{material}");
+    }
+    assert!(JwtKey::secret(br#"{"not": "a key, but thirty-two bytes"}"#).is_ok());
+}

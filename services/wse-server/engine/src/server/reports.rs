@@ -52,8 +52,8 @@ impl Instance {
 }
 
 impl Pages for Instance {
-    fn is_ready(&self) -> bool {
-        self.hub.is_ready()
+    fn unready(&self) -> Option<String> {
+        self.hub.unready()
     }
 
     fn metrics(&self) -> String {

@@ -205,6 +205,8 @@ impl Shard {
             Command::Survey(reply) => self.surveys.begin(reply),
             Command::Drain(close_handshake) => self.drain(&close_handshake),
             Command::Stop => self.stop(),
+            #[cfg(test)]
+            Command::Panic => panic!("a test asked for it"),
             Command::Publish(..) => unreachable!("the caller handles publications"),
         }
     }

@@ -25,6 +25,8 @@ enum Admission {
     Accepted { admitted: Option<Admitted>, cookies: String },
     /// The client is upgraded only so that it can read why it is refused.
     Unauthorized(AuthError),
+    /// A page of a foreign origin sent the cookie of its visitor.
+    ForeignOrigin,
 }
 
 impl Core {
@@ -80,10 +82,20 @@ impl Core {
         match &self.shared.gate {
             None => Admission::Accepted { admitted: None, cookies: request.cookies.join("; ") },
             Some(gate) => match gate.admit(request.cookies.iter().copied(), request.authorization) {
+                Ok(admitted) if admitted.by_cookie && !self.admits_origin(request) => Admission::ForeignOrigin,
                 Ok(admitted) => Admission::Accepted { admitted: Some(admitted), cookies: String::new() },
                 Err(error) => Admission::Unauthorized(error),
             },
         }
+    }
+
+    /// Whether the page that opens the connection may use its visitor's cookie: the client is no browser, or the page's
+    /// origin is the request's own host or listed (RFC 6455, 10.2).
+    fn admits_origin(&self, request: &handshake::Request<'_>) -> bool {
+        let Some(origin) = request.origin else { return true };
+        let own = ["https://", "http://"].iter().find_map(|scheme| origin.strip_prefix(scheme));
+        own.is_some_and(|host| host.eq_ignore_ascii_case(request.host))
+            || self.shared.config.allowed_origins.iter().any(|one| one == "*" || one.eq_ignore_ascii_case(origin))
     }
 
     fn reply(&mut self, connection: &mut Connection, reply: Admission, accept: &[u8; 28]) -> Progress {
@@ -96,6 +108,7 @@ impl Core {
                 }
                 self.accept_client(connection, admitted, &cookies, accept)
             }
+            Admission::ForeignOrigin => self.refuse(connection, Refusal::ForeignOrigin, RejectReason::Origin),
             Admission::Unauthorized(error) => self.reject_token(connection, error, accept),
         }
     }
