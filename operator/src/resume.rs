@@ -11,7 +11,7 @@ use bench_format::{
 };
 
 use crate::{
-    plan::{Ladder, Only, Plan},
+    plan::{Ladder, Plan, TrialFilter},
     registry::Registry,
 };
 
@@ -73,7 +73,7 @@ pub fn check(run: &Run, plan: &Plan, registry: &Registry) -> Result<(), ResumeEr
 /// [`ResumeError::Trial`] or [`ResumeError::Search`].
 pub fn check_trials(run: &Run, plan: &Plan) -> Result<(), ResumeError> {
     let same = |a: &Search, b: &Search| (&a.service, &a.workload, &a.variant) == (&b.service, &b.workload, &b.variant);
-    let searches = plan.searches(&Only::default());
+    let searches = plan.searches(&TrialFilter::default());
     if let Some(other) = run.searches.iter().find(|search| !searches.iter().any(|known| same(known, search))) {
         let Search { service, workload, variant, .. } = other;
         return Err(ResumeError::Search(format!("{service}/{workload}/{variant}")));
@@ -122,13 +122,13 @@ mod tests {
     };
 
     use super::*;
-    use crate::plan::check::fixture::{minimal, registry, service_environment};
+    use crate::plan::check::fixture::{machine_limits, minimal, registry};
 
     /// The check of the minimal plan's run, after a change of the plan's environment, the run and the registry.
     fn checked(env: &[(&str, &str)], change: impl FnOnce(&mut Run, &mut Registry)) -> Result<(), ResumeError> {
         let (mut wire, mut registry) = (minimal(), registry());
         wire.ladders[0].service_env = env.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        let plan = Plan::check(wire, Path::new("run.json"), &registry, &service_environment()).unwrap();
+        let plan = Plan::check(wire, Path::new("run.json"), &registry, &machine_limits()).unwrap();
         let mut run = Run {
             schema: SCHEMA,
             id: Name::from_static("r"),

@@ -15,7 +15,7 @@ use bench_format::{
 use driver::{
     clock,
     coordinator::Coordinator,
-    stage::{self, Cause, FinishedTrial, Shares, Stage, Usage},
+    stage::{self, Cause, Ended, Shares, Stage, Usage},
 };
 use fakes::Checkout;
 use operator::{
@@ -39,7 +39,7 @@ struct HookedBackend<F> {
     put_back: Cell<u32>,
 }
 
-impl<F: FnMut() -> Option<FinishedTrial>> Backend for HookedBackend<F> {
+impl<F: FnMut() -> Option<Ended>> Backend for HookedBackend<F> {
     async fn start_service(&mut self, spec: &ServiceSpec) -> Result<StartedService, BackendError> {
         self.inner.start_service(spec).await
     }
@@ -61,17 +61,17 @@ impl<F: FnMut() -> Option<FinishedTrial>> Backend for HookedBackend<F> {
     }
 }
 
-impl<F: FnMut() -> Option<FinishedTrial>> Stage for HookedBackend<F> {
+impl<F: FnMut() -> Option<Ended>> Stage for HookedBackend<F> {
     async fn service_usage(&self) -> Result<Option<Usage>, stage::Error> {
         self.inner.service_usage().await
     }
-    fn service_ended(&mut self) -> Option<FinishedTrial> {
+    fn service_ended(&mut self) -> Option<Ended> {
         self.inner.service_ended()
     }
-    fn worker_ended(&mut self) -> Option<FinishedTrial> {
+    fn worker_ended(&mut self) -> Option<Ended> {
         self.inner.worker_ended()
     }
-    async fn confirm(&mut self) -> Option<FinishedTrial> {
+    async fn confirm(&mut self) -> Option<Ended> {
         (self.hook)()
     }
     fn shares(&self) -> Shares {
@@ -126,7 +126,7 @@ impl Setting {
     }
 
     /// Climbs with the hook `hook`. `between` is called when the store failed, before the climb resumes.
-    async fn climb(&self, hook: impl FnMut() -> Option<FinishedTrial>, between: impl Fn(&Error)) -> (Run, u32) {
+    async fn climb(&self, hook: impl FnMut() -> Option<Ended>, between: impl Fn(&Error)) -> (Run, u32) {
         let coordinator = Coordinator::start("r").await.unwrap();
         let roles = Roles::assign(&[0], &self.plan.cpu, self.plan.inference, self.plan.workers);
         let inner = Local::new(self.registry.root.clone(), roles, self.plan.cpu.clone());
@@ -159,8 +159,8 @@ impl Setting {
     }
 }
 
-fn pod_deletion() -> Option<FinishedTrial> {
-    Some(FinishedTrial { description: "pod a is being deleted".into(), cause: Cause::Outside })
+fn pod_deletion() -> Option<Ended> {
+    Some(Ended { description: "pod a is being deleted".into(), cause: Cause::Outside })
 }
 
 fn attempt(results: &Path, run: &Run, index: usize) -> u32 {

@@ -13,6 +13,7 @@ from wse_py_bench.bench import assign
 from wse_py_bench.cli import parse
 from wse_py_bench.connection import ready_id
 from wse_py_bench.judge import Judge, JudgeError, find_judge
+from wse_py_bench.main import service_name
 from wse_py_bench.payload import FIRST_SEQUENCE, FORMATS, composer, ponged
 from wse_py_bench.profiles import PROFILES
 from wse_py_bench.quota import quota, quota_of
@@ -149,3 +150,10 @@ def test_the_quota_is_read_from_both_versions_of_cgroups(
 
 def test_a_process_without_a_cgroup_has_no_quota(tmp_path: Path) -> None:
     assert quota(tmp_path / "nothing") is None
+
+
+@pytest.mark.parametrize("name", ["", "..", "../x", "a/b", ".lock", "a\n", "a" * 65])
+def test_a_service_can_not_name_itself_like_a_path(name: str) -> None:
+    assert service_name("rust-sync_1.0") == "rust-sync_1.0"
+    with pytest.raises(SystemExit, match="can't name the service's results"):
+        service_name(name)

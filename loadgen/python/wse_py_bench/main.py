@@ -1,10 +1,12 @@
 """The main function of all three programs: finds the service, climbs the profile's ladders, prints and saves them."""
 
+import re
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import get_args
 
-from bench_format.schemas import Message
+from bench_format.schemas import Message, Name
 
 from .bench import Bench, Outcome
 from .bundle import Bundle
@@ -65,8 +67,16 @@ def _equip(options: Options, judge: Judge) -> Bench:
     except ServiceError as error:
         service = None
         _note(f"{error} Without its counters nothing says what arrived, and the books can't be balanced.")
+    name = service_name(name)
     bundle = None if options.results is None else Bundle(options.results / run, options, name, version, cpus)
     return Bench(options, judge, service, name, run, bundle)
+
+
+def service_name(name: str) -> str:
+    """A service's name for itself, which becomes the name of a folder; exits where it can't be one."""
+    if not re.fullmatch(get_args(Name)[1], name) or name.endswith("\n"):
+        raise SystemExit(f"error: {name!r} can't name the service's results; give --service with a name like rust-sync")
+    return name
 
 
 def _note(words: str) -> None:

@@ -125,6 +125,13 @@ async function put(path: string, value: unknown): Promise<void> {
   await rename(temporary, path);
 }
 
+/** The name of a service, which becomes the name of a folder: a service names itself. The schemas have the pattern. */
+export function folderName(name: string): string {
+  if (/^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$/.test(name)) return name;
+  const shown = JSON.stringify(name.slice(0, 100));
+  throw new Error(`${shown} can't name the service's results; give --service with a name like rust-sync`);
+}
+
 /** The command line of this process. It holds no secret. */
 function commandLine(): string {
   return ["npx tsx src/main.ts", ...process.argv.slice(2)].join(" ");

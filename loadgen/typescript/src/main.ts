@@ -5,7 +5,7 @@
 
 import { createRequire } from "node:module";
 import { type Equipment, held, isClean, measure, type Outcome } from "./bench.ts";
-import { Bundle } from "./bundle.ts";
+import { Bundle, folderName } from "./bundle.ts";
 import { type Options, parse } from "./cli.ts";
 import { connect } from "./connection.ts";
 import { Crew, serve } from "./crew.ts";
@@ -26,7 +26,7 @@ async function main(): Promise<number> {
   for (const words of remarks(Math.max(0, ...(options.tiers ?? [])), options.processes)) note(words);
   await checkConnectivity(options);
   const service = await findService(options);
-  const serviceName = options.service ?? (await service?.read())?.stats.service ?? "unknown";
+  const serviceName = folderName(options.service ?? (await service?.read())?.stats.service ?? "unknown");
   const run = `ts-bench-${new Date()
     .toISOString()
     .replace(/\.\d+Z$/, "")

@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { folderName } from "../src/bundle.ts";
 import { parse } from "../src/cli.ts";
 import { searchLimit } from "../src/limit.ts";
 import { cpuList } from "../src/machine.ts";
@@ -29,6 +30,13 @@ test("the published command lines are understood", () => {
   assert.deepEqual([suite.test, suite.statsUrl], ["all", "http://127.0.0.1:6006"]);
   const single = parse("--test throughput --tiers 100,1000 --duration 3 --processes 64 --output markdown".split(" "));
   assert.deepEqual([single.processes, single.duration, single.output], [64, 3, "markdown"]);
+});
+
+test("a service can't name itself like a path", () => {
+  assert.equal(folderName("rust-sync_1.0"), "rust-sync_1.0");
+  for (const name of ["", "..", "../x", "a/b", ".lock", "a\n", "a".repeat(65)]) {
+    assert.throws(() => folderName(name), /can't name the service's results/);
+  }
 });
 
 test("all seven tests have ladders, and published tiers end where the machine does", () => {

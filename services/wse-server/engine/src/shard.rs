@@ -165,7 +165,7 @@ impl Shard {
 
     /// How long the shard may wait if no event arrives, in milliseconds.
     fn wait_millis(&self) -> u64 {
-        let has_sweep = self.timers.is_sweeping() || !self.surveys.is_empty() || self.visits.has_sweep();
+        let has_sweep = self.timers.is_sweeping() || !self.surveys.is_empty() || self.visits.is_walking();
         if !self.ready.is_empty() || self.is_accepting || has_sweep || self.has_just_paused() {
             return 0;
         }

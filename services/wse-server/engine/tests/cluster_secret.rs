@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use aws_lc_rs::hmac::{self, HMAC_SHA256};
 use client::{config, until};
-use node::{NUMBERS, Node, Puppet, REFERENCE, cluster, hello, numbers, publish};
+use node::{FakePeer, NUMBERS, Node, REFERENCE, cluster, hello, numbers, publish};
 use socket2::{Domain, Socket, Type};
 use wse_engine::{
     ClusterConfig, ClusterError, ClusterSecret, Config,
@@ -38,11 +38,11 @@ fn own_hello(name: &str) -> Vec<u8> {
 }
 
 /// A peer that has sent its hello and has not proved anything, with the payloads of both hellos.
-fn challenged(address: SocketAddr, name: &str) -> (Puppet, Vec<u8>) {
-    let mut puppet = Puppet::pending_handshake(address);
+fn challenged(address: SocketAddr, name: &str) -> (FakePeer, Vec<u8>) {
+    let mut puppet = FakePeer::connected(address);
     let own = own_hello(name);
-    puppet.send(Kind::ClientHello, 0, "", &own);
-    let theirs = puppet.expect(Kind::ClientHello).payload;
+    puppet.send(Kind::Hello, 0, "", &own);
+    let theirs = puppet.expect(Kind::Hello).payload;
     (puppet, [own, theirs].concat())
 }
 
@@ -53,7 +53,7 @@ fn proof(key: &[u8], side: &str, hellos: &[u8], verdict: u8) -> Vec<u8> {
 
 fn assert_reached(one: &Node, other: &Node) {
     let mut client = other.subscriber(&["a"]);
-    one.until_wanted("a", 1);
+    one.until_interest("a", 1);
     publish(&one.server, "a", 0..10);
     assert_eq!(numbers(&mut client, 10), (0..10).collect::<Vec<_>>());
 }
@@ -61,7 +61,7 @@ fn assert_reached(one: &Node, other: &Node) {
 #[test]
 fn who_does_not_prove_the_secret_learns_nothing_and_is_no_peer() {
     let one = with_secret(&[]);
-    let mut open = Puppet::pending_handshake(one.address());
+    let mut open = FakePeer::connected(one.address());
     open.write(&hello("0-open", REFERENCE));
     assert_eq!(open.next(), None, "not even a name");
     let (mut impatient, _) = challenged(one.address(), "0-impatient");
@@ -121,9 +121,9 @@ fn an_instance_that_answers_without_a_proof_gets_no_link() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let one = with_secret(&[listener.local_addr().unwrap()]);
     for proves in [false, true] {
-        let mut puppet = Puppet::over(listener.accept().unwrap().0);
-        let theirs = puppet.expect(Kind::ClientHello).payload;
-        puppet.send(Kind::ClientHello, 0, "", &own_hello("f-puppet"));
+        let mut puppet = FakePeer::over(listener.accept().unwrap().0);
+        let theirs = puppet.expect(Kind::Hello).payload;
+        puppet.send(Kind::Hello, 0, "", &own_hello("f-puppet"));
         puppet.expect(Kind::Proof);
         // The proof of the other direction, and then the right one.
         let hellos = [theirs, own_hello("f-puppet")].concat();
@@ -142,10 +142,10 @@ fn an_instance_that_answers_without_a_proof_gets_no_link() {
 #[test]
 fn strangers_without_the_secret_do_not_keep_a_peer_out() {
     let one = with_secret(&[]);
-    let pending: Vec<Puppet> = (0..200)
+    let pending: Vec<FakePeer> = (0..200)
         .map(|number| {
-            let mut pending_handshake = Puppet::pending_handshake(one.address());
-            pending_handshake.send(Kind::ClientHello, 0, "", &own_hello(&format!("0-stranger-{number}")));
+            let mut pending_handshake = FakePeer::connected(one.address());
+            pending_handshake.send(Kind::Hello, 0, "", &own_hello(&format!("0-stranger-{number}")));
             pending_handshake
         })
         .collect();
@@ -161,11 +161,11 @@ fn a_flood_of_half_open_links_does_not_close_those_of_other_addresses() {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&"127.0.0.2:0".parse::<SocketAddr>().unwrap().into()).unwrap();
     socket.connect(&one.address().into()).unwrap();
-    let mut slow = Puppet::over(socket.into());
-    let pending: Vec<Puppet> = (0..300).map(|_| Puppet::pending_handshake(one.address())).collect();
+    let mut slow = FakePeer::over(socket.into());
+    let pending: Vec<FakePeer> = (0..300).map(|_| FakePeer::connected(one.address())).collect();
     until("crowding", || refused(&one, "crowded") >= 200);
     slow.write(&hello("0-slow", REFERENCE));
-    assert_eq!(slow.next().expect("it was not closed").kind, Some(Kind::ClientHello));
+    assert_eq!(slow.next().expect("it was not closed").kind, Some(Kind::Hello));
     one.until_peers(1);
     drop(pending);
 }
@@ -175,7 +175,7 @@ fn addresses_on_other_machines_are_not_dialled_for_a_peer_that_proved_nothing() 
     let one = Node::with(config(), ClusterConfig { address: Some("127.0.0.1".into()), ..cluster(&[]) });
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let local = listener.local_addr().unwrap().to_string();
-    let mut puppet = Puppet::linked(one.address(), "p", REFERENCE);
+    let mut puppet = FakePeer::linked(one.address(), "p", REFERENCE);
     puppet.send(Kind::Announce, 0, "192.0.2.1:7006", b"");
     let mut list = vec![3, 0];
     for address in ["192.0.2.2:7006", "elsewhere.invalid:7006", &local] {

@@ -89,7 +89,7 @@ impl Mesh {
         presence.begin_user_list(&peer.instance);
         presence.with_local_users(|snapshot| {
             for frame in frames(snapshot) {
-                self.notify(peer, PRESENCE, frame);
+                self.enqueue(peer, PRESENCE, frame);
             }
         });
     }

@@ -167,10 +167,10 @@ impl Shard {
     pub(super) fn resume(&mut self) {
         self.release_reservation();
         self.core.look_for_room();
-        if self.reading == Reading::Going || self.core.shared.inbound.held.pause(self.core.index) {
+        if self.reading == Reading::Active || self.core.shared.inbound.usage.pause(self.core.index) {
             return;
         }
-        self.set_reading(Reading::Going);
+        self.set_reading(Reading::Active);
         for _ in 0..self.parked.len() {
             let Some(key) = self.parked.pop_front() else { break };
             let Some(connection) = self.table.get_mut(key) else { continue };
@@ -188,11 +188,11 @@ impl Shard {
 
     pub(super) fn set_reading(&mut self, reading: Reading) {
         self.reading = reading;
-        self.core.is_queue_full = reading != Reading::Going;
+        self.core.is_queue_full = reading != Reading::Active;
     }
 
     /// Whether a pause began in this round. The shard hasn't asked for a wake-up yet then, so it must not wait.
     pub(super) fn has_just_paused(&self) -> bool {
-        self.reading == Reading::Paused && !self.core.shared.inbound.held.is_paused(self.core.index)
+        self.reading == Reading::Paused && !self.core.shared.inbound.usage.is_paused(self.core.index)
     }
 }

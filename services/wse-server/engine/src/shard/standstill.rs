@@ -37,7 +37,7 @@ impl Shard {
         if *index != 0 || shared.config.delivery != Delivery::Queue {
             return;
         }
-        let waiting = shared.inbound.held.messages();
+        let waiting = shared.inbound.usage.messages();
         if self.standstill.look(shared.inbound.drains(), waiting > 0, now_millis) {
             tracing::warn!(
                 waiting,

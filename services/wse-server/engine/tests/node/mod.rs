@@ -245,7 +245,7 @@ pub(crate) fn hello(instance: &str, capabilities: u32) -> Vec<u8> {
     payload.extend((instance.len() as u16).to_le_bytes());
     payload.extend(instance.as_bytes());
     payload.extend(capabilities.to_le_bytes());
-    frame::encode(Kind::ClientHello, 0, b"", &payload).to_vec()
+    frame::encode(Kind::Hello, 0, b"", &payload).to_vec()
 }
 
 impl FakePeer {
@@ -267,7 +267,7 @@ impl FakePeer {
         let mut fake_peer = Self::connected(address);
         // Sorts before the names of real instances.
         fake_peer.write(&hello(&format!("0-{instance}"), capabilities));
-        assert_eq!(fake_peer.next().expect("the instance replies with a hello").kind, Some(Kind::ClientHello));
+        assert_eq!(fake_peer.next().expect("the instance replies with a hello").kind, Some(Kind::Hello));
         fake_peer
     }
 
