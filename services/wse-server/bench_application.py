@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -31,6 +32,8 @@ END_BYTES = 4
 EVEN_OFFSETS: dict[int, bytes] = {}
 MAXIMAL_EVEN_OFFSETS = 64
 MINIMAL_EVEN_OFFSETS = 1024
+# The most closed connections whose books are kept: twice as many as one shard of the server keeps.
+MOST_CLOSED = 1 << 17
 # The digits at one decimal place of successive numbers, by place value: from the start of a cycle to beyond its end.
 MAXIMAL_SUCCESSIVE = 10_000
 DIGITS_OF = [str(digit).encode() for digit in range(10)]
@@ -53,7 +56,7 @@ class Books:
         self._sums = array("Q")
         self._unnumbered = array("Q")
         self._free: list[int] = []
-        self._closed: list[int] = []
+        self._closed: deque[int] = deque()
         self._total: Counts = (0, 0, 0)
 
     def open(self, key: int | str, connection_id: str) -> int:
@@ -72,10 +75,16 @@ class Books:
         return index
 
     def close(self, key: int | str) -> None:
-        """Marks a connection as closed; its books are dropped after they were read once more."""
+        """Marks a connection as closed; its books are dropped when `MOST_CLOSED` others have closed after it."""
         index = self._index.get(key)
-        if index is not None:
-            self._closed.append(index)
+        if index is None:
+            return
+        self._closed.append(index)
+        if len(self._closed) > MOST_CLOSED:
+            oldest = self._closed.popleft()
+            del self._index[self._keys[oldest]]
+            self._ids[oldest] = ""
+            self._free.append(oldest)
 
     def add(self, key: int | str, delivered: int, total: int, unnumbered: int) -> None:
         """Adds messages to the books of a connection."""
@@ -95,16 +104,10 @@ class Books:
             return self._total
 
     def connections(self) -> dict[str, Counts]:
-        """The books of each connection by id; those of closed connections are returned for the last time."""
+        """The books of each connection by id, those of closed ones included as long as they are kept."""
         with self.lock:
             rows = zip(self._delivered, self._sums, self._unnumbered, strict=True)
-            books = {self._ids[index]: row for index, row in enumerate(rows) if self._ids[index]}
-            for index in self._closed:
-                del self._index[self._keys[index]]
-                self._ids[index] = ""
-                self._free.append(index)
-            self._closed.clear()
-            return books
+            return {self._ids[index]: row for index, row in enumerate(rows) if self._ids[index]}
 
 
 class NumberPosition(NamedTuple):

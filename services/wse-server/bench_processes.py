@@ -29,6 +29,9 @@ RESPONSE_SECONDS = 10
 # The contract gives a service five seconds to stop.
 STOP_SECONDS = 5
 UINT64 = (1 << 64) - 1
+# The page of the connections' books, and what separates the processes' cursors in a cursor of the service.
+CONNECTIONS = "/stats/connections"
+CURSORS = "-"
 # Sums of sequence numbers wrap at 2**64; of uptimes the largest is taken.
 WRAPPING = ("sequence_sum", "application_sequence_sum")
 LARGEST = ("uptime_seconds", "wse_uptime_seconds")
@@ -203,8 +206,9 @@ class Processes:
         """Status, content type and body of a page of the metrics port."""
         if path == "/healthz":
             return 200, "text/plain", "ok\n"
+        paths = paths_of(path, len(self.children))
         try:
-            responses = list(self.pool.map(lambda child: child.get(path), self.children))
+            responses = list(self.pool.map(lambda child, path: child.get(path), self.children, paths))
         except OSError as error:
             return 503, "text/plain", f"a process does not answer: {error}\n"
         worst = max(status for status, _ in responses)
@@ -234,10 +238,22 @@ class Processes:
         return http.server.ThreadingHTTPServer((self.host, metrics_port(self.options)), Handler)
 
 
+def paths_of(path: str, count: int) -> list[str]:
+    """The path to ask each of `count` processes for: a cursor of the service is made of one of each process."""
+    page, has_cursor, cursor = path.partition("?since=")
+    cursors = cursor.split(CURSORS) if cursor else [""] * count
+    if page != CONNECTIONS or not has_cursor:
+        return [path] * count
+    # Cursors that are not of this service are refused by its processes.
+    return [f"{page}?since={cursor}" for cursor in (cursors if len(cursors) == count else [cursor] * count)]
+
+
 def combine(path: str, bodies: list[str]) -> str:
     """Combines the processes' JSON: books of connections are concatenated, everything else is added."""
-    if path != "/stats/connections":
+    if path.partition("?")[0] != CONNECTIONS:
         return json.dumps(add("", [json.loads(body) for body in bodies]))
-    # Not decoded, because there may be a million connections.
-    parts = [body.strip().removeprefix('{"connections":[').removesuffix("]}") for body in bodies]
-    return '{"connections":[' + ",".join(part for part in parts if part) + "]}"
+    # Not decoded, because there may be many connections. A cursor, if there is one, comes last.
+    parts = [body.strip().removeprefix('{"connections":[').removesuffix("}").rpartition("]") for body in bodies]
+    cursors = [cursor.removeprefix(',"cursor":').strip('"') for _, _, cursor in parts if cursor]
+    cursor = f',"cursor":"{CURSORS.join(cursors)}"' if cursors else ""
+    return '{"connections":[' + ",".join(part for part, _, _ in parts if part) + f"]{cursor}}}"

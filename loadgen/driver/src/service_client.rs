@@ -69,6 +69,8 @@ pub struct ServiceClient {
     /// The optional pages that were found, each with the URLs of the instances that serve it. They are read with the
     /// counters.
     pages: BTreeMap<&'static str, Vec<String>>,
+    /// The cursor of the last reading of the connections' books.
+    cursor: Option<String>,
     /// The process that was read last, and its lowest resident memory before any of its trials, in bytes.
     at_rest: Option<(u32, u64)>,
 }
@@ -90,7 +92,7 @@ impl ServiceClient {
     }
 
     fn at(base: Option<String>) -> Self {
-        Self { http: HttpClient::new(PATIENCE), base, other: None, pages: BTreeMap::new(), at_rest: None }
+        Self { http: HttpClient::new(PATIENCE), base, other: None, pages: BTreeMap::new(), cursor: None, at_rest: None }
     }
 
     /// Adds a second instance at `http://host:port`, which publishes. It isn't asked if the first instance reports for
@@ -120,12 +122,16 @@ impl ServiceClient {
         if self.base.is_none() { Ok(ServiceStats::default()) } else { self.get("/stats").await }
     }
 
-    /// The books of each connection. The service returns those of closed connections once.
+    /// The books of the open connections, and of those that have closed since this client's last reading. One that
+    /// closed during that reading may be among them again.
     ///
     /// # Errors
     /// [`Error`] if the service doesn't respond as the contract says.
-    pub async fn connections(&self) -> Result<Vec<ConnectionBook>, Error> {
-        self.get::<ConnectionBooks>(CONNECTIONS).await.map(|books| books.connections)
+    pub async fn connections(&mut self) -> Result<Vec<ConnectionBook>, Error> {
+        let cursor = self.cursor.as_deref().unwrap_or_default();
+        let books: ConnectionBooks = self.get_with(CONNECTIONS, &format!("?since={cursor}")).await?;
+        self.cursor = books.cursor;
+        Ok(books.connections)
     }
 
     /// How detailed the service's books are.
@@ -247,19 +253,23 @@ impl ServiceClient {
     async fn get_from_instances<T: DeserializeOwned>(&self, path: &'static str) -> Result<Vec<T>, Error> {
         let mut found = Vec::new();
         for base in self.pages.get(path).into_iter().flatten() {
-            found.push(self.get_from(base, path).await?);
+            found.push(self.get_from(base, path, "").await?);
         }
         Ok(found)
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &'static str) -> Result<T, Error> {
-        let no_port = || Error::Get { path, reason: "nobody said where its metrics port is".into() };
-        self.get_from(self.base.as_ref().ok_or_else(no_port)?, path).await
+        self.get_with(path, "").await
     }
 
-    async fn get_from<T: DeserializeOwned>(&self, base: &str, path: &'static str) -> Result<T, Error> {
+    async fn get_with<T: DeserializeOwned>(&self, path: &'static str, query: &str) -> Result<T, Error> {
+        let no_port = || Error::Get { path, reason: "the address of its metrics port is not known".into() };
+        self.get_from(self.base.as_ref().ok_or_else(no_port)?, path, query).await
+    }
+
+    async fn get_from<T: DeserializeOwned>(&self, base: &str, path: &'static str, query: &str) -> Result<T, Error> {
         let failed = |error: HttpError| Error::Get { path, reason: error.to_string() };
-        let (status, body) = self.http.get(&format!("{base}{path}")).await.map_err(failed)?;
+        let (status, body) = self.http.get(&format!("{base}{path}{query}")).await.map_err(failed)?;
         if status != StatusCode::OK {
             return Err(Error::Get { path, reason: format!("it answers {status}") });
         }

@@ -40,6 +40,8 @@ class Service:
         self.url = url.rstrip("/")
         self.pid = listener_of(parts.port or 80) if here else None
         self._at_rest_bytes: int | None = None
+        # The cursor of the last reading of the connections' books; empty for a service without cursors.
+        self._cursor = ""
         # Never use a proxy for a service.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -99,11 +101,16 @@ class Service:
             time.sleep(PAUSE_SECONDS)
 
     def connections(self) -> list[ConnectionBook] | None:
-        """The books of each connection; `None` when the service has only totals. Closed ones are returned only once."""
+        """The books of the open connections, and of those that have closed since the last reading.
+
+        `None` when the service has only totals. A connection that closed during the last reading may be returned again.
+        """
         try:
-            return self._get("/stats/connections", ConnectionBooks).connections
+            books = self._get(f"/stats/connections?since={self._cursor}", ConnectionBooks)
         except NoSuchPathError:
             return None
+        self._cursor = books.cursor or ""
+        return books.connections
 
     def _usage(self) -> Usage | None:
         return None if self.pid is None else usage(self.pid)

@@ -212,12 +212,16 @@ export interface ConnectionBook {
 }
 
 /**
- * `GET /stats/connections`: one entry for each open connection, and one for each closed connection that hasn't been
- * fetched since it closed. The entry of a closed connection is returned once.
+ * `GET /stats/connections?since=CURSOR`: one entry for each open connection, and one for each connection that has
+ * closed since the reading that returned the cursor; without a cursor, for each closed one that is kept. A connection
+ * that closed during a reading may be in the next one again. A service without cursors returns the entry of a closed
+ * connection once.
  */
 export interface ConnectionBooks {
   /** The entries, in no particular order. */
   connections: ConnectionBook[];
+  /** What to give as `since` for the next reading; absent if `since` was, or the service has no cursors. */
+  cursor?: string | null;
 }
 
 /** The comparison of both sides' books, connection by connection. */

@@ -3,7 +3,7 @@
 import { monotonicNs, NS_PER_MS, unixNs, until } from "./clock.ts";
 import { fromJson, toJson } from "./json.ts";
 import { allowedCpus, listenerOf, usage } from "./machine.ts";
-import type { ConnectionBook, Reading, ServiceStats } from "./schemas.ts";
+import type { ConnectionBook, ConnectionBooks, Reading, ServiceStats } from "./schemas.ts";
 
 const PATIENCE_MS = 10_000;
 const PAUSE_NS = 20 * NS_PER_MS;
@@ -15,6 +15,8 @@ export class Service {
   private readonly url: string;
   private readonly pid: number | undefined;
   private atRestBytes: number | undefined;
+  /** The cursor of the last reading of the connections' books; empty for a service without cursors. */
+  private cursor = "";
 
   private constructor(url: string, pid: number | undefined) {
     this.url = url;
@@ -86,9 +88,13 @@ export class Service {
     }
   }
 
-  /** The books of each connection; null when the service has only totals. Closed ones are returned only once. */
+  /**
+   * The books of the open connections, and of those that have closed since the last reading; null when the service has
+   * only totals. A connection that closed during the last reading may be returned again.
+   */
   async connections(): Promise<ConnectionBook[] | null> {
-    const answer = await this.get<{ connections: ConnectionBook[] } | null>("/stats/connections", 404);
+    const answer = await this.get<ConnectionBooks | null>(`/stats/connections?since=${this.cursor}`, 404);
+    this.cursor = answer?.cursor ?? "";
     return answer?.connections ?? null;
   }
 

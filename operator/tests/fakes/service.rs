@@ -88,7 +88,7 @@ async fn stats_of(State(shared): State<Shared>) -> Json<ServiceStats> {
 
 async fn connections(State(shared): State<Shared>) -> Json<ConnectionBooks> {
     let books = std::mem::take(&mut shared.lock().unwrap().books);
-    Json(ConnectionBooks { connections: books.into_values().collect() })
+    Json(ConnectionBooks { connections: books.into_values().collect(), cursor: None })
 }
 
 async fn send(State(shared): State<Shared>, Json(sent): Json<Sent>) {

@@ -4,14 +4,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::stats::ApplicationStats;
 
-/// `GET /stats/connections`: one entry for each open connection, and one for each closed connection that hasn't been
-/// fetched since it closed. The entry of a closed connection is returned once.
+/// `GET /stats/connections?since=CURSOR`: one entry for each open connection, and one for each connection that has
+/// closed since the reading that returned the cursor; without a cursor, for each closed one that is kept. A connection
+/// that closed during a reading may be in the next one again. A service without cursors returns the entry of a closed
+/// connection once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ConnectionBooks {
     /// The entries, in no particular order.
     pub connections: Vec<ConnectionBook>,
+    /// What to give as `since` for the next reading; absent if `since` was, or the service has no cursors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
 }
 
 /// A service's counts of one connection.

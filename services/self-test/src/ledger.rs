@@ -221,7 +221,7 @@ impl Ledger {
         closed.iter().for_each(|entry| state.fetched.add(entry));
         let open = state.open.values().map(|entry| self.entry(entry, true));
         let connections = open.chain(closed.iter().map(|entry| self.entry(entry, false))).collect();
-        ConnectionBooks { connections }
+        ConnectionBooks { connections, cursor: None }
     }
 
     fn entry(&self, entry: &Entry, open: bool) -> ConnectionBook {

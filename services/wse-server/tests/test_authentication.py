@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from harness import Running, message
-from websockets.exceptions import ConnectionClosedError
+from websockets.exceptions import ConnectionClosedError, InvalidStatus
 from websockets.sync.client import connect
 
 from bench_server import SECRET, token
@@ -37,6 +37,8 @@ BAD = {
     "from another issuer": signed(claims=CLAIMS | {"iss": "someone"}),
     "for another audience": signed(claims=CLAIMS | {"aud": ["someone"]}),
     "without subject": signed(claims=CLAIMS | {"sub": ""}),
+    "with a line break in its subject": signed(claims=CLAIMS | {"sub": "a\r\nb"}),
+    "with critical extensions": signed(HEADER | {"crit": ["x"]}),
     "no token": "garbage",
     "huge": "a." + "b" * 9000 + ".c",
 }
@@ -63,6 +65,35 @@ def test_a_bad_token_is_refused(running: Running, why: str) -> None:
 @pytest.mark.parametrize("cookie", ["", "other=1", "access_token=", "access_token=undefined"])
 def test_a_missing_token_is_refused(running: Running, cookie: str) -> None:
     assert refusal(running, cookie) == ("AUTH_REQUIRED", 4401, "Authentication failed")
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null"])
+def test_a_page_of_another_site_is_refused_with_the_users_cookie(running: Running, origin: str) -> None:
+    with pytest.raises(InvalidStatus, match="HTTP 403"):
+        running.connect(origin=origin)
+    with connect(running.url(), origin=origin, additional_headers={"Authorization": f"Bearer {token(NOW)}"}) as other:
+        assert message(other)["t"] == "server_ready"
+
+
+def test_pages_of_the_same_host_and_of_listed_origins_get_in(start: Callable[..., Running]) -> None:
+    running = start(allowed_origins=["https://app.example"])
+    for origin in (f"http://127.0.0.1:{running.server.port}", "https://app.example"):
+        with running.connect(origin=origin) as connection:
+            assert message(connection)["t"] == "server_ready"
+    with pytest.raises(ValueError, match=r"allowed_origins has \"app.example\", which is no origin: give scheme, host"):
+        start(allowed_origins=["app.example"])
+
+
+def test_a_connection_ends_with_its_token_where_configured(start: Callable[..., Running]) -> None:
+    # Expired, but the clocks of issuer and server may differ by 30 seconds.
+    expiring = signed(claims=CLAIMS | {"exp": int(time.time()) - 27})
+    with start(disconnect_at_expiry=True).connect(cookie=f"access_token={expiring}") as connection:
+        assert message(connection)["t"] == "server_ready"
+        with pytest.raises(ConnectionClosedError) as closed:
+            while True:
+                connection.recv(30)
+    assert closed.value.rcvd is not None
+    assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (4401, "token expired")
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer"])

@@ -1,5 +1,6 @@
 """Several servers on one port, presented as one service."""
 
+import json
 import os
 import signal
 import socket
@@ -14,7 +15,7 @@ from harness import wait_until
 from service import PROGRAM, Service
 from websockets.exceptions import ConnectionClosed
 
-from bench_processes import add, add_metrics, combine
+from bench_processes import add, add_metrics, combine, paths_of
 
 CLIENTS = 40
 MESSAGES = 100
@@ -45,10 +46,13 @@ def test_the_books_of_all_processes_are_summed_and_balance(service: Service) -> 
     assert f"\nservice_messages_received_total {delivered}\n" in service.get("/metrics")
     wait_until(lambda: service.get("/stats")["connections"]["open"] == 0)
     wait_until(lambda: service.get("/stats")["messages"]["queued"] == 0)
-    books = service.get("/stats/connections")["connections"]
+    page = service.get("/stats/connections?since=")
+    books = page["connections"]
     assert len({book["id"] for book in books}) == CLIENTS
     assert {(book["received"], book["application"]["delivered"]) for book in books} == {(MESSAGES, MESSAGES)}
-    assert service.get("/stats/connections") == {"connections": []}
+    assert len(service.get("/stats/connections")["connections"]) == CLIENTS, "reading takes nothing away"
+    cursor = page["cursor"]
+    assert service.get(f"/stats/connections?since={cursor}") == {"connections": [], "cursor": cursor}
 
 
 def test_the_kernel_spreads_clients_over_the_processes(service: Service) -> None:
@@ -129,3 +133,15 @@ def test_metrics_are_added_by_series_with_their_comments() -> None:
 def test_books_are_read_one_after_the_other() -> None:
     bodies = ['{"connections":[]}', '{"connections":[{"id":"a"}]}', '{"connections":[{"id":"b"},{"id":"c"}]}']
     assert combine("/stats/connections", bodies) == '{"connections":[{"id":"a"},{"id":"b"},{"id":"c"}]}'
+
+
+def test_a_cursor_is_made_of_the_processes_cursors() -> None:
+    assert paths_of("/stats", 2) == ["/stats", "/stats"]
+    assert paths_of("/stats/connections", 2) == ["/stats/connections"] * 2
+    assert paths_of("/stats/connections?since=", 2) == ["/stats/connections?since="] * 2
+    bodies = ['{"connections":[{"id":"a"}],"cursor":"1a.2"}', '{"connections":[],"cursor":"1b.0"}']
+    combined = json.loads(combine("/stats/connections?since=", bodies))
+    assert combined == {"connections": [{"id": "a"}], "cursor": "1a.2-1b.0"}
+    path = f"/stats/connections?since={combined['cursor']}"
+    assert paths_of(path, 2) == ["/stats/connections?since=1a.2", "/stats/connections?since=1b.0"]
+    assert paths_of(path, 3) == [path] * 3

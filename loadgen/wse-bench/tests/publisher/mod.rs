@@ -134,7 +134,7 @@ async fn stats(State(shared): State<Arc<Shared>>) -> Json<ServiceStats> {
 }
 
 async fn connections(State(shared): State<Arc<Shared>>) -> Json<ConnectionBooks> {
-    Json(ConnectionBooks { connections: shared.connections.lock().unwrap().values().cloned().collect() })
+    Json(ConnectionBooks { connections: shared.connections.lock().unwrap().values().cloned().collect(), cursor: None })
 }
 
 async fn publisher(State(shared): State<Arc<Shared>>) -> Json<PublisherStats> {

@@ -125,7 +125,7 @@ async fn stats(State(books): State<Shared>) -> Json<ServiceStats> {
 
 async fn connections(State(books): State<Shared>) -> Json<ConnectionBooks> {
     let books = books.lock().unwrap();
-    Json(ConnectionBooks { connections: books.connections.values().cloned().collect() })
+    Json(ConnectionBooks { connections: books.connections.values().cloned().collect(), cursor: None })
 }
 
 async fn accept(listener: TcpListener, flaw: Flaw, books: Shared) {

@@ -2,9 +2,12 @@
 
 use std::{sync::Arc, thread::JoinHandle, time::Duration};
 
-use pyo3::{prelude::*, types::PyString};
+use pyo3::{exceptions::PyRuntimeError, prelude::*, types::PyString};
 
-use crate::{events, running::Running};
+use crate::{
+    events,
+    running::{Running, failed},
+};
 
 /// Few enough that other threads get the interpreter between two batches.
 const MESSAGES_PER_DRAIN: usize = 256;
@@ -18,7 +21,8 @@ pub(crate) struct Callbacks {
     pub(crate) on_disconnect: Py<PyAny>,
 }
 
-/// Starts the dispatcher thread. It ends when the server has stopped and everything that it received is handled.
+/// Starts the dispatcher thread. It ends when the server has stopped and everything that it received is handled, or when
+/// the server has failed, with a RuntimeError to `sys.unraisablehook`.
 ///
 /// # Errors
 /// Returns the kernel's error if the thread can't be started.
@@ -27,6 +31,10 @@ pub(crate) fn dispatch(running: Arc<Running>, callbacks: Arc<Callbacks>) -> std:
         loop {
             // Read before draining, so that events queued before the stop are not missed.
             let finished = running.is_finished();
+            if let Some(failure) = running.failure() {
+                Python::try_attach(|py| PyRuntimeError::new_err(failed(failure)).write_unraisable(py, None));
+                return;
+            }
             let batch = running.server.drain_batch(MESSAGES_PER_DRAIN, DRAIN_TIMEOUT);
             if batch.is_empty() {
                 if finished {

@@ -114,11 +114,19 @@ impl Running {
         }
     }
 
+    /// Why the server can't serve all its clients, until it is stopped: what it received can be drained then.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.server.failure().filter(|_| self.server.is_running())
+    }
+
     /// Waits for messages without the interpreter. Checks Python's signals at least every [`SIGNAL_SLICE`], so Ctrl-C
-    /// interrupts the wait.
+    /// interrupts the wait. Raises RuntimeError if the server has failed.
     pub(crate) fn drain(&self, py: Python<'_>, max_count: usize, timeout: Duration) -> PyResult<Batch> {
         let deadline = Instant::now() + timeout;
         loop {
+            if let Some(failure) = self.failure() {
+                return Err(PyRuntimeError::new_err(failed(failure)));
+            }
             let remaining = deadline.saturating_duration_since(Instant::now());
             let batch = py.detach(|| self.server.drain_batch(max_count, remaining.min(SIGNAL_SLICE)));
             if !batch.is_empty() || remaining <= SIGNAL_SLICE || self.is_finished() {
@@ -127,6 +135,11 @@ impl Running {
             py.check_signals()?;
         }
     }
+}
+
+/// The message of the exception for a server that can't serve all its clients.
+pub(crate) fn failed(failure: &str) -> String {
+    format!("the server has failed: {failure}; call stop(), and start the process again")
 }
 
 /// Locks a mutex and ignores poisoning. Its content must be consistent between any two calls on it.

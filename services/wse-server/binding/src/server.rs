@@ -98,13 +98,7 @@ impl RustWSEServer {
                 "callbacks are set: they get every message, so there is nothing to drain",
             ));
         }
-        let running = self.started()?;
-        match running.server.failure() {
-            None => Ok(running),
-            Some(failure) => {
-                Err(PyRuntimeError::new_err(format!("{failure}; end this process, so that it is restarted")))
-            }
-        }
+        self.started()
     }
 
     /// Stops the engine and the dispatcher thread. The caller must not be attached to the interpreter, because both
@@ -148,6 +142,7 @@ impl RustWSEServer {
     #[pyo3(signature = (
         host, port, max_connections = 1000, jwt_secret = None, jwt_issuer = None, jwt_audience = None, jwt_cookie_name = None,
         jwt_previous_secret = None, jwt_key_id = None, jwt_algorithm = None, jwt_private_key = None, *, jwt_keys = None,
+        allowed_origins = None, disconnect_at_expiry = false,
         max_inbound_queue_size = 131_072, max_message_size = 1_048_576, ping_interval = 25, idle_timeout = 60,
         max_outbound_queue_bytes = 16_777_216, max_outbound_bytes = 268_435_456, max_partial_bytes = 67_108_864,
         rate_limit_capacity = 100_000.0, rate_limit_refill = 10_000.0,
@@ -156,7 +151,7 @@ impl RustWSEServer {
         delivery = "queue", share_port = false, shards = None, metrics_port = None, metrics_host = "127.0.0.1",
         max_subscriptions_per_connection = 0, max_publish_backlog_bytes = 0, send_buffer_bytes = 131_072,
         recovery_enabled = false, recovery_buffer_size = 128, recovery_ttl = 300, recovery_max_messages = 500, recovery_memory_budget = 268_435_456,
-        presence_enabled = false, presence_max_data_size = 4096, presence_max_members = 0, allowed_origins = None,
+        presence_enabled = false, presence_max_data_size = 4096, presence_max_members = 0,
     ))]
     fn new(
         host: &str,
@@ -171,6 +166,8 @@ impl RustWSEServer {
         jwt_algorithm: Option<&str>,
         jwt_private_key: Option<Vec<u8>>,
         jwt_keys: Option<JwkSetDocument>,
+        allowed_origins: Option<Vec<String>>,
+        disconnect_at_expiry: bool,
         max_inbound_queue_size: i64,
         max_message_size: i64,
         ping_interval: i64,
@@ -203,7 +200,6 @@ impl RustWSEServer {
         presence_enabled: bool,
         presence_max_data_size: i64,
         presence_max_members: i64,
-        allowed_origins: Option<Vec<String>>,
     ) -> PyResult<Self> {
         let jwt_arguments = JwtArguments {
             secret: jwt_secret,
@@ -236,6 +232,7 @@ impl RustWSEServer {
             max_connections: arguments::size("max_connections", max_connections)?,
             jwt,
             allowed_origins: allowed_origins.unwrap_or_default(),
+            disconnect_at_expiry,
             delivery: arguments::delivery(delivery)?,
             inbound_overflow: arguments::overflow(inbound_overflow)?,
             max_inbound_queue_size: arguments::size("max_inbound_queue_size", max_inbound_queue_size)?,
@@ -303,9 +300,22 @@ impl RustWSEServer {
         py.detach(|| self.shut_down());
     }
 
-    /// Whether the server accepts connections and serves them.
+    /// Whether the server accepts connections and serves them; false also after it has failed.
     fn is_running(&self) -> bool {
-        self.is_server_running()
+        self.is_server_running() && self.failure().is_none()
+    }
+
+    /// Whether clients are admitted and all threads of the server run. `/readyz` reports the same.
+    fn is_ready(&self) -> bool {
+        self.running().is_some_and(|running| running.server.is_ready())
+    }
+
+    /// Why the server has failed; None if it hasn't. It has failed when one of its threads that serve connections has
+    /// ended: the drain methods then raise RuntimeError until `stop()`, and new clients and `/readyz` get status 503.
+    /// With callbacks the error goes to `sys.unraisablehook`. End the process with an error, so that it is started
+    /// again.
+    fn failure(&self) -> Option<String> {
+        self.running().and_then(|running| running.server.failure().map(str::to_owned))
     }
 
     /// Stops accepting connections and sends every client a Close frame behind what waits for it. Returns at once.
@@ -393,7 +403,7 @@ impl RustWSEServer {
     /// Integers beyond 64 signed bits become floats, as in the reference. A malformed message is returned as `raw` and
     /// counted.
     ///
-    /// Raises RuntimeError if callbacks are set, and before the first start.
+    /// Raises RuntimeError if callbacks are set, before the first start, and if the server has failed (`failure()`).
     #[pyo3(signature = (max_count = 256, timeout_ms = 50))]
     fn drain_inbound<'py>(&self, py: Python<'py>, max_count: i64, timeout_ms: i64) -> PyResult<Vec<Event<'py>>> {
         let running = self.running_in_drain_mode()?;
@@ -408,7 +418,7 @@ impl RustWSEServer {
     /// Waits at most `timeout_ms` milliseconds for the first entry, then returns a batch of up to `max_count` entries
     /// that are ready, undecoded. The batch is empty after the timeout or a stop.
     ///
-    /// Raises RuntimeError if callbacks are set, and before the first start.
+    /// Raises RuntimeError if callbacks are set, before the first start, and if the server has failed (`failure()`).
     #[pyo3(signature = (max_count = 4096, timeout_ms = 50))]
     fn drain_batch(&self, py: Python<'_>, max_count: i64, timeout_ms: i64) -> PyResult<MessageBatch> {
         let running = self.running_in_drain_mode()?;

@@ -9,6 +9,7 @@ use std::{
 
 use crate::{
     keys::{self, JwtKey, KeyError},
+    origin::{self, OriginError},
     presence::PresenceConfig,
     recovery::RecoveryConfig,
 };
@@ -34,6 +35,13 @@ pub struct Config {
     /// Which tokens admit a client. Without it every client is admitted, and the application checks it and sends its
     /// `server_ready`.
     pub jwt: Option<JwtConfig>,
+    /// The origins of other web pages that may use a user's cookie, such as `https://app.example`; pages of the same host
+    /// always may, and `*` allows all. A request with a token in its cookie and another `Origin` is answered with status
+    /// 403. Without keys that verify tokens, requests with any cookie are checked, but only if the list isn't empty.
+    pub allowed_origins: Vec<String>,
+    /// Whether a connection is closed, with code 4401, when its token has expired. The moment is the token's `exp` and
+    /// the 30 s for which it still admits clients, and at most 5 s later. Otherwise a connection outlives its token.
+    pub disconnect_at_expiry: bool,
     /// Where received messages go.
     pub delivery: Delivery,
     /// What happens to a connection whose messages find no room.
@@ -70,9 +78,6 @@ pub struct Config {
     pub max_outbound_queue_bytes: usize,
     /// The most bytes that may wait for all slow clients together; beyond it messages to them are dropped as well.
     pub max_outbound_bytes: usize,
-    /// The origins whose pages may open a connection with a token in a cookie, such as `https://example.org`, beside
-    /// those of the request's own host; `*` stands for all.
-    pub allowed_origins: Vec<String>,
     /// The rate limit on events to one connection.
     pub rate_limit: RateLimit,
     /// The most bytes of publications in memory that some subscriber hasn't taken. Beyond it publishers wait. With 0
@@ -109,6 +114,8 @@ impl Default for Config {
             port: 0,
             max_connections: 1000,
             jwt: None,
+            allowed_origins: Vec::new(),
+            disconnect_at_expiry: false,
             delivery: Delivery::Queue,
             inbound_overflow: InboundOverflow::Backpressure,
             max_inbound_queue_size: 131_072,
@@ -124,7 +131,6 @@ impl Default for Config {
             max_partial_bytes: 64 << 20,
             max_outbound_queue_bytes: 16 << 20,
             max_outbound_bytes: 256 << 20,
-            allowed_origins: Vec::new(),
             rate_limit: RateLimit::default(),
             max_publish_backlog_bytes: 0,
             max_subscriptions_per_connection: 0,
@@ -215,6 +221,9 @@ pub enum ConfigError {
     /// The keys that verify tokens are unusable.
     #[error(transparent)]
     Keys(#[from] KeyError),
+    /// An allowed origin is none.
+    #[error(transparent)]
+    Origin(#[from] OriginError),
     /// A size, count or duration that must not be 0 is 0.
     #[error("{name} must be greater than 0")]
     Zero {
@@ -303,6 +312,7 @@ impl Config {
             let (ping_interval, idle_timeout) = (self.ping_interval, self.idle_timeout);
             return Err(ConfigError::PingNotBeforeIdle { ping_interval, idle_timeout });
         }
+        self.allowed_origins.iter().try_for_each(|given| origin::check(given))?;
         Ok(self.jwt.as_ref().map_or(Ok(()), |jwt| keys::check(&jwt.keys))?)
     }
 }

@@ -35,6 +35,8 @@ pub(crate) struct Extras {
     pub(crate) secured: Option<Secured>,
     /// How many key exchanges have failed on this connection.
     pub(crate) failed_exchanges: u8,
+    /// When the connection is to be closed because its token has expired, in milliseconds since the Unix epoch.
+    pub(crate) expires_millis: Option<u64>,
     /// The limit on its messages, if one is configured and it has sent any.
     pub(crate) inbound: Option<TokenBucket>,
 }
@@ -191,6 +193,12 @@ impl Connection {
     /// Whether the connection is in the middle of a message that may need a reservation.
     pub(crate) fn is_assembling(&self) -> bool {
         self.expected > 0 || self.receiver.held_bytes() > 0 || self.reserved > 0
+    }
+
+    /// Whether it has a token that has expired and is to be closed for that.
+    pub(crate) fn has_expired(&self, wall_millis: u64) -> bool {
+        let expires_millis = self.extras.as_ref().and_then(|extras| extras.expires_millis);
+        expires_millis.is_some_and(|expires_millis| expires_millis <= wall_millis)
     }
 
     /// The key that encrypts its messages, if one was exchanged.

@@ -1,60 +1,44 @@
 //! The metrics port: the engine's counters for people and programs. It serves nothing else.
 
+mod accept;
+
 use std::{
     net::{SocketAddr, TcpListener},
+    str::FromStr,
     sync::Arc,
     thread::JoinHandle,
-    time::Duration,
 };
 
 use axum::{
     Json, Router,
-    extract::State,
+    extract::{Query, State},
     http::{StatusCode, header},
     response::{IntoResponse, Response},
     routing::get,
 };
-use hyper::server::conn::http1;
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    service::TowerToHyperService,
-};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use service_contract::{ConnectionBooks, ServiceStats};
-use tokio::{
-    net::TcpStream,
-    runtime,
-    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
-    task::spawn_blocking,
-    time::{sleep, timeout},
-};
+use tokio::{runtime, sync::oneshot, task::spawn_blocking};
 
-use crate::{error::StartError, links::LinkStats};
+use crate::{error::StartError, failure::outcome, links::LinkStats, stats::Cursor};
 
 /// The content type of the Prometheus text format.
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The most connections to the port; further ones wait in the kernel.
-const MAXIMAL_CONNECTIONS: usize = 32;
-/// The time limit for reading a request's headers; also how long a connection without a request stays open.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(2);
-/// The longest life of a connection: as long as the slowest page may take, and the client to read it.
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
-/// The most bytes of a request's line and headers.
-const MAXIMAL_HEAD: usize = 16 << 10;
-/// How long the port rests when no connection can be accepted, for example because no descriptor is free.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
-
 /// The content of the pages.
 pub(crate) trait Pages: Send + Sync {
-    /// Why `/readyz` reports 503; absent if it reports 200.
+    /// Why `/readyz` reports 503; `None` for 200.
     fn unready(&self) -> Option<String>;
+    /// Why `/healthz` reports 503, which only a restart of the process cures; `None` for 200.
+    fn broken(&self) -> Option<String>;
+    /// Called when the thread has ended although it wasn't stopped.
+    fn port_lost(&self, reason: &str);
     /// The text of `/metrics`, in Prometheus format.
     fn metrics(&self) -> String;
     /// The content of `/stats`.
     fn stats(&self) -> ServiceStats;
-    /// The content of `/stats/connections`.
-    fn connections(&self) -> ConnectionBooks;
+    /// The content of `/stats/connections`: the open ones, and those that closed since the cursor.
+    fn connections(&self, since: Option<Cursor>) -> ConnectionBooks;
     /// The content of `/stats/links`.
     fn links(&self) -> LinkStats;
 }
@@ -83,9 +67,15 @@ impl MetricsPort {
         let thread = std::thread::Builder::new()
             .name("wse-metrics".into())
             .spawn(move || {
-                runtime.block_on(serve(listener, router(pages), stopped));
-                // Doesn't wait for a page that is waiting for the application.
-                runtime.shutdown_background();
+                let lost = outcome(|| {
+                    let served = runtime.block_on(serve(listener, router(Arc::clone(&pages)), stopped));
+                    // Doesn't wait for a page that is waiting for the application.
+                    runtime.shutdown_background();
+                    served
+                });
+                if let Some(reason) = lost {
+                    pages.port_lost(&reason);
+                }
             })
             .map_err(failed("start the metrics port's thread"))?;
         Ok(Self { address, stop: Some(stop), thread: Some(thread) })
@@ -104,53 +94,18 @@ impl Drop for MetricsPort {
     }
 }
 
-async fn serve(listener: TcpListener, router: Router, stopped: oneshot::Receiver<()>) {
-    let listener = match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => listener,
-        Err(error) => return tracing::error!(%error, "failed to serve the metrics port"),
-    };
+async fn serve(listener: TcpListener, router: Router, stopped: oneshot::Receiver<()>) -> std::io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
     tokio::select! {
-        () = accept(listener, router) => {}
+        () = accept::serve(listener, router) => {}
         _ = stopped => {}
     }
-}
-
-/// Accepts connections for ever, no more than [`MAXIMAL_CONNECTIONS`] at once.
-async fn accept(listener: tokio::net::TcpListener, router: Router) {
-    let room = Arc::new(Semaphore::new(MAXIMAL_CONNECTIONS));
-    let mut is_failing = false;
-    loop {
-        let permit = Arc::clone(&room).acquire_owned().await.expect("the semaphore is never closed");
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                is_failing = false;
-                tokio::spawn(respond(stream, router.clone(), permit));
-            }
-            Err(error) => {
-                // Once for a row of failures: they repeat until a descriptor is free.
-                if !is_failing {
-                    tracing::warn!(%error, "failed to accept a connection to the metrics port, trying again");
-                }
-                is_failing = true;
-                sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-}
-
-/// Serves one connection until it ends or its time is over.
-async fn respond(stream: TcpStream, router: Router, permit: OwnedSemaphorePermit) {
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(MAXIMAL_HEAD);
-    let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    // An error means that the client broke HTTP, was too slow, or has disconnected.
-    let _ = timeout(CONNECTION_TIMEOUT, connection).await;
-    drop(permit);
+    Ok(())
 }
 
 fn router(pages: Arc<dyn Pages>) -> Router {
     Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .route("/stats", get(stats))
@@ -159,9 +114,18 @@ fn router(pages: Arc<dyn Pages>) -> Router {
         .with_state(pages)
 }
 
+async fn healthz(State(pages): State<Arc<dyn Pages>>) -> (StatusCode, String) {
+    status("ok", pages.broken())
+}
+
 async fn readyz(State(pages): State<Arc<dyn Pages>>) -> (StatusCode, String) {
-    match pages.unready() {
-        None => (StatusCode::OK, "ready\n".into()),
+    status("ready", pages.unready())
+}
+
+/// The answer to a health check: status 503 with the reason if there is one.
+fn status(good: &str, problem: Option<String>) -> (StatusCode, String) {
+    match problem {
+        None => (StatusCode::OK, format!("{good}\n")),
         Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
     }
 }
@@ -175,8 +139,23 @@ async fn stats(State(pages): State<Arc<dyn Pages>>) -> Result<Json<impl Serializ
     blocking(move || pages.stats()).await.map(Json)
 }
 
-async fn connections(State(pages): State<Arc<dyn Pages>>) -> Result<Json<impl Serialize>, StatusCode> {
-    blocking(move || pages.connections()).await.map(Json)
+/// The query of `/stats/connections`.
+#[derive(Deserialize)]
+struct Since {
+    /// The cursor of an earlier reading; empty for the first one, absent for a reader that knows no cursors.
+    since: Option<String>,
+}
+
+/// Only a reader that gives `since` gets a cursor: others may take the field for a mistake.
+async fn connections(State(pages): State<Arc<dyn Pages>>, Query(Since { since }): Query<Since>) -> Response {
+    let cursor = match since.as_deref().filter(|since| !since.is_empty()).map(Cursor::from_str).transpose() {
+        Ok(cursor) => cursor,
+        Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
+    };
+    let books = blocking(move || pages.connections(cursor)).await;
+    books
+        .map(|books| Json(ConnectionBooks { cursor: books.cursor.filter(|_| since.is_some()), ..books }))
+        .into_response()
 }
 
 async fn links(State(pages): State<Arc<dyn Pages>>) -> Result<Json<impl Serialize>, StatusCode> {

@@ -8,14 +8,16 @@ mod presence;
 
 use std::{
     sync::{
-        Arc, Mutex, OnceLock,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Instant,
 };
 
 use crate::{
+    clock,
     config::Config,
+    failure::Failures,
     inbound::Inbound,
     jwt::Gate,
     limits::{InboundUsage, Share, Waker},
@@ -27,7 +29,7 @@ use crate::{
     recovery::Recovery,
     registry::Registry,
     returns::Returns,
-    stats::Book,
+    stats::{ClosedBooks, Cursor},
     topics::Topics,
 };
 
@@ -50,11 +52,14 @@ pub(crate) struct Hub {
     pub(crate) stopping: AtomicBool,
     /// Set once the server admits no more clients.
     pub(crate) draining: AtomicBool,
-    /// Which shard was lost by a panic; its connections are no longer served.
-    failure: OnceLock<String>,
-    /// The books of connections whose shard has ended.
-    pub(crate) last_books: Mutex<Vec<Book>>,
+    /// Threads that ended while they were needed.
+    pub(crate) failures: Failures,
+    /// How many connections have closed: the number of the next one's book.
+    pub(crate) closed: AtomicU64,
+    /// The books that shards left when they ended.
+    pub(crate) last_books: Mutex<Vec<ClosedBooks>>,
     started: Instant,
+    started_millis: u64,
 }
 
 impl Hub {
@@ -79,43 +84,48 @@ impl Hub {
             open: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             draining: AtomicBool::new(false),
-            failure: OnceLock::new(),
+            failures: Failures::default(),
+            closed: AtomicU64::new(0),
             last_books: Mutex::default(),
             started: Instant::now(),
+            started_millis: clock::now_millis(),
             config,
         })
     }
 
-    /// Whether new clients are admitted: all shards run, and the server neither stops nor drains.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.is_running() && !self.draining.load(Ordering::SeqCst) && self.failure.get().is_none()
+    /// Whether clients are admitted: running, not draining, and no shard is lost.
+    pub(crate) fn admits(&self) -> bool {
+        self.is_running() && !self.draining.load(Ordering::SeqCst) && self.failures.shard().is_none()
     }
 
-    /// Why the server is not ready, as `/readyz` reports it; `None` if it is.
+    /// Why the server isn't ready, which `/readyz` reports; `None` if it is.
     pub(crate) fn unready(&self) -> Option<String> {
-        if let Some(failure) = self.failure.get() {
-            return Some(failure.clone());
+        match self.failures.any() {
+            Some(failure) => Some(failure.to_owned()),
+            None => (!self.admits()).then(|| "stopping".to_owned()),
         }
-        (!self.is_ready()).then(|| "stopping".into())
     }
 
-    /// Why the server can't go on; `None` while all shards run or end by themselves.
-    pub(crate) fn failure(&self) -> Option<&str> {
-        self.failure.get().map(String::as_str)
-    }
-
-    /// Records that a shard was lost, and wakes the application, which would wait for its messages for ever.
-    pub(crate) fn lose_shard(&self, index: usize) {
-        let failure = format!("shard {index} has panicked: its connections are lost");
-        tracing::error!(shard = index, "a shard has panicked; the server is not ready any more");
-        // Only the first loss is reported.
-        let _ = self.failure.set(failure);
+    /// Notes that a shard has ended although the server runs. Callers that wait for it wait no longer.
+    pub(crate) fn lose_shard(&self, index: usize, reason: &str) {
+        tracing::error!(shard = index, reason, "a shard has ended: the server admits no more clients, restart it");
+        self.failures.lose_shard(index, reason);
+        let mailbox = &self.mailboxes[index];
+        mailbox.close();
+        // Dropped, because publishers wait for the publications among them.
+        mailbox.take(&mut Vec::new());
         self.inbound.wake_drain();
     }
 
     /// Whether the server has not been asked to stop.
     pub(crate) fn is_running(&self) -> bool {
         !self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// The cursor of a reading that begins now: all connections with a lower number have closed, and their shards have
+    /// stored their books.
+    pub(crate) fn cursor(&self) -> Cursor {
+        Cursor { started_millis: self.started_millis, next: self.closed.load(Ordering::SeqCst) }
     }
 
     pub(crate) fn uptime_seconds(&self) -> f64 {

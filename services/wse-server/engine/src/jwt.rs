@@ -4,10 +4,9 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::{Header, Validation, decode, decode_header, errors::ErrorKind};
-use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 use crate::{
     config::JwtConfig,
@@ -25,7 +24,7 @@ const LEEWAY_SECONDS: u64 = 30;
 pub enum AuthError {
     /// The request has no token.
     Missing,
-    /// The token is invalid.
+    /// The token is invalid, or its user id has control characters.
     Failed,
     /// The token is valid but has no user id in `sub`.
     NoUser,
@@ -52,6 +51,8 @@ impl AuthError {
 
 #[derive(Deserialize)]
 struct Claims {
+    /// Seconds since the Unix epoch.
+    exp: f64,
     #[serde(default)]
     sub: Value,
     #[serde(default)]
@@ -62,10 +63,16 @@ struct Claims {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TopicClaim {
-    #[serde(default)]
+    /// `None` allows what isn't denied. An empty list allows nothing: its issuer found nothing to allow.
+    #[serde(default, deserialize_with = "present")]
     allow: Option<Vec<String>>,
     #[serde(default)]
     deny: Vec<String>,
+}
+
+/// A list that is present: `null` is none.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
+    Vec::deserialize(deserializer).map(Some)
 }
 
 /// A client that was admitted.
@@ -73,10 +80,10 @@ struct TopicClaim {
 pub struct Admitted {
     /// The user's id, from the claim `sub`.
     pub user: String,
-    /// Whether the token came in a cookie, which a browser also sends for pages of other origins.
-    pub by_cookie: bool,
     /// The topics that the user may subscribe to; `None` if the token has no rules.
     pub topics: Option<TopicAcl>,
+    /// When the token admits no one any more, in milliseconds since the Unix epoch: `exp` and the leeway.
+    pub expires_millis: u64,
 }
 
 /// A key and the checks of a token that it verifies. The token must be signed with this key's algorithm and no other.
@@ -147,6 +154,11 @@ impl Gate {
         validation
     }
 
+    /// Whether a request's token is in one of its cookies. The browser, and not the page, decides whether to send these.
+    pub fn has_token_in<'a>(&self, cookies: impl IntoIterator<Item = &'a str>) -> bool {
+        cookies.into_iter().any(|header| cookie_value(header, &self.cookie_name).is_some())
+    }
+
     /// Finds the token (cookie first, then bearer) and verifies it. Returns the user.
     ///
     /// # Errors
@@ -158,19 +170,18 @@ impl Gate {
     ) -> Result<Admitted, AuthError> {
         let cookie = cookies.into_iter().find_map(|header| cookie_value(header, &self.cookie_name));
         let token = cookie.or_else(|| authorization.and_then(bearer)).ok_or(AuthError::Missing)?;
-        let Claims { sub, wse_topics } = self.claims(token).ok_or(AuthError::Failed)?;
+        let Claims { exp, sub, wse_topics } = self.claims(token).ok_or(AuthError::Failed)?;
+        let expires_millis = ((exp + LEEWAY_SECONDS as f64) * 1000.0) as u64;
         match sub {
-            // The id goes to the application, to other users and into logs.
-            Value::String(user) if user.contains(char::is_control) => Err(AuthError::Failed),
-            Value::String(user) if !user.is_empty() => {
-                Ok(Admitted { user, by_cookie: cookie.is_some(), topics: rules(wse_topics) })
-            }
+            // It goes to logs, to other clients and to the application, which may take a line break for an end.
+            Value::String(user) if user.chars().any(char::is_control) => Err(AuthError::Failed),
+            Value::String(user) if !user.is_empty() => Ok(Admitted { user, topics: rules(wse_topics), expires_millis }),
             _ => Err(AuthError::NoUser),
         }
     }
 
     fn claims(&self, token: &str) -> Option<Claims> {
-        if token.len() > MAXIMAL_TOKEN_BYTES || has_critical_extensions(token) {
+        if token.len() > MAXIMAL_TOKEN_BYTES {
             return None;
         }
         let verifiers = Arc::clone(&self.verifiers.read().unwrap_or_else(PoisonError::into_inner));
@@ -205,31 +216,23 @@ impl TokenVerifier {
 
     fn verify(&self, token: &str) -> Result<Claims, ErrorKind> {
         // `decode` refuses any algorithm but that of the validation before it uses the key.
-        let decoded = decode(token, &self.key.key, &self.validation);
-        decoded.map(|token| token.claims).map_err(|error| error.into_kind())
+        let decoded = decode::<Claims>(token, &self.key.key, &self.validation).map_err(|error| error.into_kind())?;
+        // It names extensions that must be understood, and none is here (RFC 7515, 4.1.11).
+        if decoded.header.crit.is_some() { Err(ErrorKind::InvalidToken) } else { Ok(decoded.claims) }
     }
 }
 
-/// The rules in a token's `wse_topics`. Invalid rules allow nothing, because their author meant to deny something.
+/// The rules in a token's `wse_topics`. Invalid rules allow nothing, because their author meant to deny something. Nor
+/// does an empty list of what is allowed.
 fn rules(claim: Value) -> Option<TopicAcl> {
     if claim.is_null() {
         return None;
     }
     let rules = serde_json::from_value(claim).ok().and_then(|TopicClaim { allow, deny }| match allow {
-        // An issuer that computed an empty list means no topic.
         Some(allow) if allow.is_empty() => None,
         allow => TopicAcl::new(allow.unwrap_or_default(), deny).ok(),
     });
     Some(rules.unwrap_or_else(TopicAcl::nothing))
-}
-
-/// Whether a token's header has `crit`: extensions that must be understood, of which there are none here (RFC 7515,
-/// 4.1.11).
-fn has_critical_extensions(token: &str) -> bool {
-    let header = token.split('.').next().and_then(|header| URL_SAFE_NO_PAD.decode(header).ok());
-    // A header that can't be read is refused with the token.
-    let members = header.and_then(|header| serde_json::from_slice::<Map<String, Value>>(&header).ok());
-    members.is_some_and(|members| members.contains_key("crit"))
 }
 
 /// The value of cookie `name`. Scripts write `undefined` and `null` if they have no token.
@@ -306,39 +309,43 @@ mod tests {
         };
         assert_eq!(topics(Value::Null), None);
         let rules = topics(json!({"allow": ["a.*"], "deny": ["a.b"]})).unwrap();
-        assert!(rules.permits("a.c") && !rules.permits("a.b") && !rules.permits("c"));
+        assert!(rules.permits("a.c").unwrap() && !rules.permits("a.b").unwrap() && !rules.permits("c").unwrap());
         for senseless in [json!("a.*"), json!({"allow": "a.*"}), json!({"allows": ["a"]}), json!({"deny": [""]})] {
-            assert!(!topics(senseless.clone()).unwrap().permits("a.c"), "{senseless}");
+            assert!(!topics(senseless.clone()).unwrap().permits("a.c").unwrap(), "{senseless}");
         }
-        assert!(topics(json!({"deny": ["b"]})).unwrap().permits("a.c"), "without `allow` all but the denied ones");
-        for empty in [json!({"allow": []}), json!({"allow": [], "deny": ["b"]})] {
-            let rules = topics(empty.clone()).unwrap();
-            assert!(!rules.permits("a.c") && !rules.permits("*"), "{empty}");
+    }
+
+    #[test]
+    fn a_token_that_allows_an_empty_list_allows_nothing() {
+        let topics = |claim: Value| rules(claim).unwrap();
+        for claim in [json!({"allow": []}), json!({"allow": [], "deny": ["a"]}), json!({"allow": null})] {
+            let topics = topics(claim.clone());
+            assert!(!topics.permits("secret.payroll").unwrap() && !topics.permits("*").unwrap(), "{claim}");
         }
+        assert!(topics(json!({})).permits("a").unwrap() && topics(json!({"deny": ["b"]})).permits("a").unwrap());
     }
 
     #[test]
     fn a_token_with_critical_extensions_is_refused() {
-        // The header's other members and the signature are valid, so nothing but `crit` can refuse it.
-        for (header, is_admitted) in [
-            (json!({"alg": "HS256", "typ": "JWT"}), true),
-            (json!({"alg": "HS256", "crit": ["x"], "x": 1}), false),
-            (json!({"alg": "HS256", "crit": []}), false),
-        ] {
-            let [header_text, claims] =
-                [header.to_string(), good().to_string()].map(|part| URL_SAFE_NO_PAD.encode(part));
-            let signed = format!("{header_text}.{claims}");
-            let key = EncodingKey::from_secret(SECRET);
-            let signature = jsonwebtoken::crypto::sign(signed.as_bytes(), &key, Algorithm::HS256).unwrap();
-            assert_eq!(admit(&gate(), &format!("{signed}.{signature}")).is_ok(), is_admitted, "{header}");
-        }
+        let header = Header { crit: Some(vec!["x".into()]), ..Header::default() };
+        let with_crit = token(SECRET, &header, &good());
+        assert_eq!(admit(&gate(), &with_crit), Err(AuthError::Failed));
+        let keys = vec![secret(SECRET), secret(OTHER)];
+        assert_eq!(admit(&Gate::new(&JwtConfig { keys, ..config() }), &with_crit), Err(AuthError::Failed));
     }
 
     #[test]
-    fn a_user_with_control_characters_is_refused() {
-        for user in ["a\r\nb", "a\0", "\u{85}"] {
+    fn a_user_id_with_control_characters_is_refused() {
+        for user in ["a\r\nb", "a\0", "\u{7f}", "a\u{85}b"] {
             assert_eq!(admit(&gate(), &signed(with("sub", json!(user)))), Err(AuthError::Failed), "{user:?}");
         }
+        assert!(admit(&gate(), &signed(with("sub", json!("Zoë O'Neil / 3")))).is_ok());
+    }
+
+    #[test]
+    fn a_token_admits_until_its_expiry_and_the_leeway() {
+        let bearer = format!("Bearer {}", signed(with("exp", json!(4_000_000_000_u64))));
+        assert_eq!(gate().admit([], Some(&bearer)).unwrap().expires_millis, 4_000_000_030_000);
     }
 
     #[test]

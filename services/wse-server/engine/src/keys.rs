@@ -62,13 +62,13 @@ pub enum KeyError {
     /// The secret has too few bytes: it could be guessed.
     #[error("{0} bytes are too short for a secret: HS256 needs at least {MINIMAL_SECRET_BYTES}")]
     ShortSecret(usize),
-    /// A secret that is a key in PEM or JSON: a public key is known to everyone, so everyone could sign tokens.
-    #[error(
-        "the secret for HS256 is a key in {format}: for a public key name its algorithm, RS256 or ES256; give a key set as such"
-    )]
-    KeyAsSecret {
-        /// How the key is written: `PEM` or `JSON`.
-        format: &'static str,
+    /// The secret is a key of another algorithm, which may be public: whoever has it could sign tokens.
+    #[error("{what} is no secret for HS256: {advice}")]
+    NoSecret {
+        /// What was given instead of a secret.
+        what: &'static str,
+        /// Which algorithm or argument to give.
+        advice: &'static str,
     },
     /// The text is not the PEM of a public key.
     #[error("not a public key for {algorithm}: give it as PEM, beginning with {expected}")]
@@ -136,13 +136,13 @@ impl JwtKey {
     /// Makes a key for HS256 from a secret.
     ///
     /// # Errors
-    /// [`KeyError::ShortSecret`] if it has fewer than 32 bytes, [`KeyError::KeyAsSecret`] if it is a key in PEM or JSON.
+    /// [`KeyError::ShortSecret`] if it has fewer than 32 bytes, [`KeyError::NoSecret`] if it is a PEM or a JWK (Set).
     pub fn secret(secret: &[u8]) -> Result<Self, KeyError> {
+        if let Some((what, advice)) = other_key(secret) {
+            return Err(KeyError::NoSecret { what, advice });
+        }
         if secret.len() < MINIMAL_SECRET_BYTES {
             return Err(KeyError::ShortSecret(secret.len()));
-        }
-        if let Some(format) = key_format(secret) {
-            return Err(KeyError::KeyAsSecret { format });
         }
         Ok(Self { id: None, algorithm: JwtAlgorithm::Hs256, key: DecodingKey::from_secret(secret) })
     }
@@ -261,13 +261,22 @@ pub(crate) fn check(keys: &[JwtKey]) -> Result<(), KeyError> {
     Ok(())
 }
 
-/// How a secret that is in truth a key is written: as PEM (RFC 7468), or as a JSON Web Key or a set of them (RFC 7517).
-fn key_format(secret: &[u8]) -> Option<&'static str> {
-    if secret.trim_ascii_start().starts_with(b"-----BEGIN ") {
-        return Some("PEM");
+/// What a secret is if it is a key of another algorithm, and what to do with it. A secret is random bytes or a long
+/// text, so nobody has one that looks like this.
+fn other_key(secret: &[u8]) -> Option<(&'static str, &'static str)> {
+    let text = secret.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(secret).trim_ascii_start();
+    if text.starts_with(b"-----BEGIN") {
+        let content = pem::parse(text).map(pem::Pem::into_contents).unwrap_or_default();
+        return Some(match (rsa_key(&content), curve_key(&content)) {
+            (Some(_), _) => ("the PEM of an RSA key", "set jwt_algorithm to \"RS256\""),
+            (_, Some(_)) => ("the PEM of a key of the curve P-256", "set jwt_algorithm to \"ES256\""),
+            _ => ("a PEM", "set jwt_algorithm to \"RS256\" or \"ES256\", and give a public key"),
+        });
     }
-    let members = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(secret).ok()?;
-    ["kty", "keys"].iter().any(|name| members.contains_key(*name)).then_some("JSON")
+    let object: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(text).ok()?;
+    let is_key = object.contains_key("kty") || object.contains_key("keys");
+    is_key
+        .then_some(("a JSON Web Key or Key Set", "give the set as jwt_keys; each of its keys names its own algorithm"))
 }
 
 /// Reads a public key of the curve P-256, as DER or as a point.
@@ -292,7 +301,9 @@ fn is_rsa(n: &[u8], e: &[u8]) -> bool {
 /// Whether a key of a set is as strong as one that is configured directly must be.
 fn is_sound(algorithm: JwtAlgorithm, kind: &DecodingKeyKind) -> bool {
     match (algorithm, kind) {
-        (JwtAlgorithm::Hs256, DecodingKeyKind::SecretOrDer(secret)) => secret.len() >= MINIMAL_SECRET_BYTES,
+        (JwtAlgorithm::Hs256, DecodingKeyKind::SecretOrDer(secret)) => {
+            secret.len() >= MINIMAL_SECRET_BYTES && other_key(secret).is_none()
+        }
         (JwtAlgorithm::Es256, DecodingKeyKind::SecretOrDer(point)) => curve_key(point).is_some(),
         (JwtAlgorithm::Rs256, DecodingKeyKind::RsaModulusExponent { n, e }) => is_rsa(n, e),
         _ => false,

@@ -47,6 +47,7 @@ pub mod encryption;
 mod envelope;
 mod error;
 pub mod events;
+mod failure;
 pub mod format;
 pub mod frame;
 #[doc(hidden)]
@@ -65,6 +66,7 @@ mod links;
 mod listen;
 mod lock;
 pub mod msgpack;
+mod origin;
 mod outbound;
 mod pace;
 mod presence;
@@ -99,6 +101,7 @@ pub use self::{
     key::ConnectionKey,
     keys::{JwtAlgorithm, JwtKey, KeyError},
     links::LinkStats,
+    origin::OriginError,
     presence::{Member, PresenceConfig, PresenceError},
     priority::Level,
     quality::{Grade, Grades, Penalties, Quality},
@@ -106,6 +109,6 @@ pub use self::{
     redis::{AddressError, RedisDeadLetter, RedisError, RedisStats, RedisTiming},
     sending::Outgoing,
     server::{ApplicationSource, JoinError, Server},
-    stats::{ClusterHealth, HealthSnapshot, RedisHealth},
+    stats::{ClusterHealth, CursorError, HealthSnapshot, RedisHealth},
     topics::{TopicAcl, TopicError},
 };

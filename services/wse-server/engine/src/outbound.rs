@@ -55,8 +55,8 @@ pub(crate) enum Command {
     SubscriptionChange(ConnectionKey, SubscriptionChange),
     /// Close the connection with this key.
     Disconnect(ConnectionKey),
-    /// Reply with the books of all connections, and forget those of closed ones.
-    Books(SyncSender<Vec<Book>>),
+    /// Reply with the books of the open connections, and of those that have closed since the one with this number.
+    Books(u64, SyncSender<Vec<Book>>),
     /// Reply with the quality of a connection.
     Quality(ConnectionKey, SyncSender<Option<Quality>>),
     /// Reply with the grades of all connections.
@@ -65,7 +65,7 @@ pub(crate) enum Command {
     Drain(Arc<CloseHandshake>),
     /// Start the close handshake with all clients, then end the shard.
     Stop,
-    /// Panic, as a fault in a shard would.
+    /// Panic, as a fault in the shard's code would.
     #[cfg(test)]
     Panic,
 }
@@ -80,7 +80,7 @@ impl Command {
             Self::Presence(..)
             | Self::SubscriptionChange(..)
             | Self::Disconnect(_)
-            | Self::Books(_)
+            | Self::Books(..)
             | Self::Quality(..)
             | Self::Survey(_)
             | Self::Drain(_)

@@ -19,13 +19,14 @@ use std::{
     time::Duration,
 };
 
-use service_contract::{ApplicationStats, ConnectionBooks, ServiceStats};
+use service_contract::{ApplicationStats, ServiceStats};
 
 pub use self::presence::JoinError;
 use crate::{
     cluster::{Cluster, Mesh},
     config::Config,
     error::StartError,
+    failure::outcome,
     frame::{self, Opcode},
     http::{self, Pages},
     hub::Hub,
@@ -140,13 +141,14 @@ impl Server {
 
     fn spawn_shard(&self, index: usize, listener: std::os::fd::OwnedFd) -> Result<(), StartError> {
         let failed = |step| move |source| StartError::Resource { step, source };
-        let shared = Arc::clone(&self.shared);
-        let shard = Shard::new(index, Arc::clone(&shared), listener).map_err(failed("set up a shard"))?;
+        let shard = Shard::new(index, Arc::clone(&self.shared), listener).map_err(failed("set up a shard"))?;
+        let hub = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new()
             .name(format!("wse-shard-{index}"))
             .spawn(move || {
-                let _guard = ShardGuard { shared, index };
-                shard.run();
+                if let Some(reason) = outcome(|| shard.run()) {
+                    hub.lose_shard(index, &reason);
+                }
             })
             .map_err(failed("start a shard's thread"))?;
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
@@ -168,10 +170,15 @@ impl Server {
         self.shared.is_running()
     }
 
-    /// Why the server can't go on: a shard was lost by a panic. `/readyz` reports 503 with this reason, no client is
-    /// admitted, and the application should end the process.
+    /// Whether clients are admitted and all threads of the server run. `/readyz` reports the same.
+    pub fn is_ready(&self) -> bool {
+        self.shared.unready().is_none()
+    }
+
+    /// Why the server can't serve all its clients: one of its shards has ended. It admits no more clients then. Stop it
+    /// and end the process with an error, so that it is started again.
     pub fn failure(&self) -> Option<&str> {
-        self.shared.failure()
+        self.shared.failures.shard()
     }
 
     /// Leaves the cluster, closes all connections with code 1001, gives clients two seconds to read what was sent and
@@ -189,9 +196,8 @@ impl Server {
         }
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
-            if thread.join().is_err() {
-                tracing::error!("a shard panicked");
-            }
+            // A shard's panic is caught and reported when it happens.
+            let _ = thread.join();
         }
         // The Redis thread may have waited for the shards to take publications.
         redis.iter().for_each(|redis| redis.join());
@@ -266,12 +272,6 @@ impl Server {
         self.instance.stats()
     }
 
-    /// The books of each connection. Those of a closed connection are returned once and then forgotten; the metrics
-    /// port does the same.
-    pub fn connection_books(&self) -> ConnectionBooks {
-        self.instance.connections()
-    }
-
     /// The text of `/metrics`.
     pub fn prometheus_text(&self) -> String {
         self.instance.metrics()
@@ -297,20 +297,6 @@ impl Server {
     }
 }
 
-/// Reports the end of a shard's thread that no one asked for.
-struct ShardGuard {
-    shared: Arc<Hub>,
-    index: usize,
-}
-
-impl Drop for ShardGuard {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.shared.lose_shard(self.index);
-        }
-    }
-}
-
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
@@ -328,28 +314,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lost_shard_makes_the_server_unready_with_the_reason() {
-        use std::io::{Read, Write};
-
-        let loopback = std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
-        let server =
-            Server::start(Config { shards: Some(2), metrics: Some((loopback, 0)), ..Config::default() }).unwrap();
-        let readyz = || {
-            let mut stream = std::net::TcpStream::connect(server.metrics_address().unwrap()).unwrap();
-            stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
-            let mut response = String::new();
-            stream.read_to_string(&mut response).unwrap();
-            response
-        };
-        assert!(readyz().starts_with("HTTP/1.1 200"));
+    fn a_shard_that_panics_makes_the_server_unready_and_nobody_waits_for_it() {
+        let loopback = std::net::Ipv4Addr::LOCALHOST.into();
+        let config = Config { shards: Some(2), metrics: Some((loopback, 0)), ..Config::default() };
+        let server = Server::start(config).unwrap();
+        assert!(server.is_ready() && server.failure().is_none());
         server.shared.mailboxes[1].put(Command::Panic);
-        // The application waits for messages and must be woken.
+        // The drain waits for less than its minute: the loss of the shard ends it.
+        let started = std::time::Instant::now();
         while server.failure().is_none() {
-            assert_eq!(server.drain_batch(1, Duration::from_secs(60)).len(), 0);
+            server.drain_batch(1, Duration::from_secs(60));
         }
-        let response = readyz();
-        assert!(response.starts_with("HTTP/1.1 503") && response.contains("shard 1 has panicked"), "{response}");
+        assert!(started.elapsed() < Duration::from_secs(60));
+        assert_eq!(server.failure(), Some("shard 1 has ended: it panicked: a test asked for it"));
+        assert!(!server.is_ready() && !server.shared.mailboxes[1].put(Command::Stop));
+        let (status, body) = page(server.metrics_address().unwrap(), "/readyz");
+        assert_eq!((status.as_str(), body.as_str()), ("503", "shard 1 has ended: it panicked: a test asked for it\n"));
+        assert_eq!(page(server.metrics_address().unwrap(), "/healthz").0, "503");
         server.stop();
+    }
+
+    /// Status and body of a page of the metrics port.
+    fn page(address: SocketAddr, path: &str) -> (String, String) {
+        use std::io::{Read, Write};
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        (head[9..12].to_owned(), body.to_owned())
     }
 
     #[test]

@@ -130,10 +130,13 @@ impl Shard {
     }
 
     /// Serves until the server stops.
-    pub(crate) fn run(mut self) {
+    ///
+    /// # Errors
+    /// The kernel's error if it reports no more events; the shard's clients can't be served then.
+    pub(crate) fn run(mut self) -> std::io::Result<()> {
         let mut events = Vec::with_capacity(EVENTS);
         while !self.is_over() {
-            self.wait(&mut events);
+            self.wait(&mut events)?;
             self.core.tick_clock();
             for event in events.drain(..) {
                 self.handle_event(event);
@@ -148,18 +151,19 @@ impl Shard {
             self.core.hand_over();
         }
         self.finish();
+        Ok(())
     }
 
     fn is_over(&self) -> bool {
         self.stop_deadline_millis.is_some_and(|deadline| self.table.is_empty() || self.core.now_millis >= deadline)
     }
 
-    fn wait(&self, events: &mut Vec<epoll::Event>) {
+    fn wait(&self, events: &mut Vec<epoll::Event>) -> std::io::Result<()> {
         let millis = self.wait_millis();
         let timeout = Timespec { tv_sec: (millis / 1000) as i64, tv_nsec: (millis % 1000 * 1_000_000) as i64 };
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => tracing::error!(%error, "failed to wait for events"),
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(std::io::Error::other(format!("failed to wait for events: {error}"))),
         }
     }
 
@@ -315,7 +319,7 @@ impl Shard {
         }
     }
 
-    /// Removes all connections, and stores their books where they can still be fetched.
+    /// Removes all connections, and stores the books where they can still be read.
     fn finish(mut self) {
         for slot in 0..self.table.slots() {
             if let Some(connection) = self.table.take_slot(slot) {
@@ -323,13 +327,14 @@ impl Shard {
             }
         }
         self.core.hand_over();
+        let mut books = self.core.shared.last_books.lock().unwrap_or_else(PoisonError::into_inner);
+        books.push(std::mem::take(&mut self.core.closed_books));
+        drop(books);
         let mailbox = &self.core.shared.mailboxes[self.core.index];
         mailbox.close();
-        // A request for books that came too late is dropped, which ends the caller's wait; the books are stored here.
+        // A request for books that came too late is dropped, which ends the caller's wait: the books were stored above.
         self.commands.clear();
         mailbox.take(&mut self.commands);
         self.commands.clear();
-        let mut books = self.core.shared.last_books.lock().unwrap_or_else(PoisonError::into_inner);
-        books.extend(self.core.closed_books.drain(..));
     }
 }

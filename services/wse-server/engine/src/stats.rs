@@ -3,6 +3,7 @@
 //! A shard counts in plain integers of its own and publishes them once per epoll round, together with the messages that
 //! it hands over, so that `received = consumed + delivered + dropped + queued` holds in every reading.
 
+mod closed;
 mod health;
 mod links;
 
@@ -11,7 +12,11 @@ use std::collections::BTreeMap;
 use service_contract::{ByteStats, ConnectionBook, ConnectionStats, Exposition, Labels, MessageStats, ServiceStats};
 use uuid::Uuid;
 
-pub use self::health::{ClusterHealth, HealthSnapshot, RedisHealth};
+pub(crate) use self::closed::{ClosedBooks, Cursor};
+pub use self::{
+    closed::CursorError,
+    health::{ClusterHealth, HealthSnapshot, RedisHealth},
+};
 
 use crate::{
     links::LinkStats,
@@ -48,6 +53,8 @@ reasons! {
         Utf8 = "utf8",
         TooBig = "too_big",
         Idle = "idle",
+        /// The connection's token has expired.
+        Expired = "expired",
         SlowConsumer = "slow_consumer",
         Shutdown = "shutdown",
         Drain = "drain",
@@ -66,10 +73,10 @@ reasons! {
         Draining = "draining",
         Auth = "auth",
         Handshake = "handshake",
+        /// The token was a cookie, and the web page that sent the request is of another site.
+        Origin = "origin",
         Timeout = "timeout",
         Crowded = "crowded",
-        /// A page of a foreign origin sent the cookie of its visitor.
-        Origin = "origin",
     }
 }
 
@@ -124,7 +131,7 @@ pub(crate) struct Counters {
     pub(crate) bytes_received: u64,
     /// Bytes that sockets took, upgrade responses excluded.
     pub(crate) bytes_sent: u64,
-    /// Closed connections whose books were dropped before they were fetched.
+    /// Closed connections whose books are no longer kept, because newer ones took their place.
     pub(crate) books_evicted: u64,
     /// How often reading stopped because the application held as much as it may.
     pub(crate) pauses: u64,
@@ -250,7 +257,7 @@ pub(crate) fn prometheus(stats: &ServiceStats, totals: &Totals, fanout: &Fanout)
     text.service(stats, &LABELS);
     text.counter(
         "service_books_evicted_total",
-        "Books of closed connections discarded before they were read",
+        "Closed connections whose books are no longer kept",
         totals.counters.books_evicted,
     );
     text.counter("service_read_pauses_total", "Times that reading waited for the application", totals.counters.pauses);
@@ -321,7 +328,7 @@ pub(crate) struct Fanout {
     pub(crate) links: LinkStats,
 }
 
-/// The books of one connection, small enough to keep a million of them.
+/// The books of one connection, small enough to keep many of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Book {
     pub(crate) id: Uuid,

@@ -21,6 +21,7 @@ pub(crate) use self::glob::{is_pattern, matches};
 use self::{
     group::Group,
     state::{State, Topic},
+    subscriber::Subscriber,
 };
 use crate::{
     key::ConnectionKey,
@@ -69,6 +70,18 @@ pub enum TopicError {
         /// The number of subscriptions with the requested ones.
         requested: usize,
         /// The most subscriptions that a connection may have.
+        maximum: usize,
+    },
+    /// Comparing the topic with the rules would take too long.
+    #[error(
+        "a topic of {topic} bytes can't be compared with rules of {rules} bytes: their product may be {maximum} at most; give fewer or shorter rules"
+    )]
+    TooCostly {
+        /// Length of the topic in bytes.
+        topic: usize,
+        /// Length of all rules together in bytes.
+        rules: usize,
+        /// The largest product of both.
         maximum: usize,
     },
     /// There are more rules than can be compared with each subscription.
@@ -179,9 +192,7 @@ impl Topics {
     ) -> Result<Vec<String>, TopicError> {
         requested.iter().try_for_each(|topic| check(topic))?;
         group.map_or(Ok(()), |group| check_name(group, LONGEST_GROUP))?;
-        let mut state = self.write();
-        let subscriber = state.register(connection, &mut notify);
-        let permitted: Vec<&str> = requested.iter().copied().filter(|topic| subscriber.permits(topic)).collect();
+        let (mut state, permitted) = self.permitted(connection, requested, &mut notify)?;
         let known =
             |state: &State, topic: &str| state.ids.get(topic).is_some_and(|id| state.subscribers[&connection].has(*id));
         let mut fresh: Vec<&str> = permitted.iter().copied().filter(|topic| !known(&state, topic)).collect();
@@ -199,6 +210,31 @@ impl Topics {
             state.join(connection, id, group, &mut notify);
         }
         Ok(permitted.into_iter().map(str::to_owned).collect())
+    }
+
+    /// Those of `requested` that a connection's rules permit, with the state locked. Nothing is locked while the topics are
+    /// compared with the rules: that may take long, and publishers need the lock.
+    fn permitted<'a>(
+        &self,
+        connection: ConnectionKey,
+        requested: &[&'a str],
+        notify: &mut impl FnMut(SubscriptionChange),
+    ) -> Result<(RwLockWriteGuard<'_, State>, Vec<&'a str>), TopicError> {
+        loop {
+            let acl = self.read().subscribers.get(&connection).and_then(|subscriber| subscriber.acl().cloned());
+            let mut permitted = Vec::with_capacity(requested.len());
+            for topic in requested {
+                if acl.as_ref().map_or(Ok(true), |acl| acl.permits(topic))? {
+                    permitted.push(*topic);
+                }
+            }
+            let mut state = self.write();
+            let current = state.register(connection, notify).acl();
+            if current.map(Arc::as_ptr) == acl.as_ref().map(Arc::as_ptr) {
+                return Ok((state, permitted));
+            }
+            // The application has replaced the rules meanwhile.
+        }
     }
 
     /// Ends a connection's subscriptions to `topics`; `None` means to all. Returns how many ended.
@@ -229,14 +265,27 @@ impl Topics {
         state.subscribers.remove(&connection);
     }
 
-    /// Sets the rules for a connection. Subscriptions that they don't permit end.
+    /// Sets the rules for a connection. Subscriptions that they don't permit, or that can't be compared with them, end.
     pub(crate) fn set_acl(&self, connection: ConnectionKey, acl: TopicAcl, mut notify: impl FnMut(SubscriptionChange)) {
+        let acl = Arc::new(acl);
+        self.write().register(connection, &mut notify).restrict(Arc::clone(&acl));
+        // What is subscribed from here on is compared with the new rules. The others are compared without the lock.
+        let names: Vec<(TopicId, Arc<str>)> = {
+            let state = self.read();
+            let topics = state.subscribers.get(&connection).into_iter().flat_map(Subscriber::topics);
+            topics.map(|id| (id, Arc::clone(&state.topics[&id].name))).collect()
+        };
+        let is_lost = |name: &str| !acl.permits(name).unwrap_or(false);
+        let forbidden: Vec<TopicId> = names.into_iter().filter(|(_, name)| is_lost(name)).map(|(id, _)| id).collect();
+        if forbidden.is_empty() {
+            return;
+        }
         let mut state = self.write();
-        state.register(connection, &mut notify).restrict(acl);
-        let subscriber = &state.subscribers[&connection];
-        let forbidden: Vec<TopicId> =
-            subscriber.topics().filter(|id| !subscriber.permits(&state.topics[id].name)).collect();
-        self.remove_subscriptions(&mut state, connection, &forbidden, &mut notify);
+        // If the rules were replaced once more, that caller ends what its rules don't permit.
+        let current = state.subscribers.get(&connection).and_then(Subscriber::acl);
+        if current.is_some_and(|current| Arc::ptr_eq(current, &acl)) {
+            self.remove_subscriptions(&mut state, connection, &forbidden, &mut notify);
+        }
     }
 
     /// The recipients of `messages` publications to `name` at this moment; the members of queue groups are for the

@@ -54,7 +54,7 @@ fn invalid_bytes_other_protocols_and_other_versions_are_refused_and_counted() {
         b"\0\0\0\x01".to_vec(),
         vec![0xFF; 4096],
         frame::encode(Kind::Message, 0, b"a", b"{}").to_vec(),
-        frame::encode(Kind::ClientHello, 0, b"", b"WSE\0").to_vec(),
+        frame::encode(Kind::Hello, 0, b"", b"WSE\0").to_vec(),
         hello("", REFERENCE),
         hello("a\nb", REFERENCE),
         b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03".to_vec(),
@@ -78,7 +78,7 @@ fn a_peer_of_another_implementation_with_a_higher_name_gets_our_name_and_may_be_
     let one = Node::new(&[]);
     let mut fake_peer = FakePeer::connected(one.address());
     fake_peer.write(&hello("f-puppet", REFERENCE));
-    assert_eq!(fake_peer.next().unwrap().kind, Some(Kind::ClientHello));
+    assert_eq!(fake_peer.next().unwrap().kind, Some(Kind::Hello));
     fake_peer.until_closed();
     until("counting", || one.stats().refused.get("order") == Some(&1));
     let mut ours = FakePeer::connected(one.address());

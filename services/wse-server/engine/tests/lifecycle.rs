@@ -50,7 +50,7 @@ fn a_thousand_connections_are_served_and_counted() {
 }
 
 #[test]
-fn the_books_of_a_closed_connection_are_reported_once() {
+fn reading_the_books_of_closed_connections_changes_nothing_and_a_cursor_tells_what_is_new() {
     let server = start(config());
     let (mut client, id) = Client::ready(server.address());
     client.send_text("one");
@@ -60,10 +60,24 @@ fn the_books_of_a_closed_connection_are_reported_once() {
     until("leaving", || server.connection_count() == 0);
     // The counters are published at the end of the round that removed the connection.
     until("counting", || server.stats().connections.open == 0);
-    let books = server.connection_books().connections;
-    let book = books.iter().find(|book| book.id == id).unwrap();
+    let first = server.connection_books();
+    let book = first.connections.iter().find(|book| book.id == id).unwrap();
     assert_eq!((book.open, book.received, book.consumed, book.dropped), (false, 2, 1, 0));
-    assert!(server.connection_books().connections.is_empty());
+    assert_eq!(server.connection_books(), first, "another reader took nothing away");
+    let cursor = first.cursor.unwrap();
+    assert!(server.connection_books_since(&cursor).unwrap().connections.is_empty());
+
+    let (client, second_id) = Client::ready(server.address());
+    drop(client);
+    until("counting", || server.stats().connections.closed.values().sum::<u64>() == 2);
+    let later = server.connection_books_since(&cursor).unwrap().connections;
+    assert_eq!(later.iter().map(|book| book.id.as_str()).collect::<Vec<_>>(), [second_id.as_str()]);
+    assert_eq!(server.connection_books_since("1.0").unwrap().connections.len(), 2, "a cursor of another server");
+    assert!(server.connection_books_since("yesterday").is_err());
+    // The books of a server that has stopped can be read as often.
+    server.stop();
+    assert_eq!(server.connection_books_since(&cursor).unwrap().connections.len(), 1);
+    assert_eq!(server.connection_books().connections.len(), 2);
 }
 
 #[test]
@@ -232,6 +246,13 @@ fn the_metrics_port_serves_the_pages_of_the_contract() {
     assert_eq!(stats.application.unwrap().sequence_sum, 6);
     let books: ConnectionBooks = serde_json::from_str(&metrics(&server, "/stats/connections").1).unwrap();
     assert_eq!((books.connections[0].id.as_str(), books.connections[0].received), (id.as_str(), 1));
+    assert_eq!(books.cursor, None, "only readers that know cursors get one");
+    let first: ConnectionBooks = serde_json::from_str(&metrics(&server, "/stats/connections?since=").1).unwrap();
+    let since = format!("/stats/connections?since={}", first.cursor.unwrap());
+    let again: ConnectionBooks = serde_json::from_str(&metrics(&server, &since).1).unwrap();
+    assert_eq!(again.connections, first.connections, "the connection is open");
+    let (status, arguments) = metrics(&server, "/stats/connections?since=x");
+    assert!(status == 400 && arguments.starts_with("since is \"x\", which is no cursor"), "{arguments}");
     let text = metrics(&server, "/metrics").1;
     for line in [
         "service_messages_received_total 1",
@@ -251,4 +272,12 @@ fn an_address_in_use_is_an_error_that_names_it() {
     let server = start(config());
     let error = Server::start(Config { port: server.address().port(), ..config() }).unwrap_err();
     assert_eq!(error.to_string(), format!("failed to listen on {}", server.address()));
+}
+
+#[test]
+fn clients_that_send_no_request_do_not_keep_a_reader_out() {
+    let server = start(Config { metrics: Some((std::net::Ipv4Addr::LOCALHOST.into(), 0)), ..config() });
+    let address = server.metrics_address().unwrap();
+    let _idle: Vec<_> = (0..100).map(|_| TcpStream::connect(address).unwrap()).collect();
+    assert_eq!(client::get(address, "/healthz").0, 200);
 }

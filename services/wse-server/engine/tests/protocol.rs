@@ -171,39 +171,6 @@ fn requests_that_cannot_be_upgraded_get_an_http_response() {
 }
 
 #[test]
-fn a_cookie_that_a_foreign_page_sends_is_refused() {
-    let jwt = || Some(wse_engine::JwtConfig::new(vec![wse_engine::JwtKey::secret(SECRET).unwrap()]));
-    let allowed_origins = vec!["https://app.example.org".to_owned()];
-    let server = Server::start(Config { jwt: jwt(), allowed_origins, ..Config::default() }).unwrap();
-    let open_to_all =
-        Server::start(Config { jwt: jwt(), allowed_origins: vec!["*".into()], ..Config::default() }).unwrap();
-    let status = |server: &Server, headers: &str| {
-        let mut client = Client::tcp(server.address());
-        client.write(request("/wse", headers).as_bytes());
-        client.http().split(' ').nth(1).unwrap().to_owned()
-    };
-    let token = token(&claims(), SECRET);
-    let (cookie, bearer) = (format!("Cookie: access_token={token}\r\n"), format!("Authorization: Bearer {token}\r\n"));
-    // The requests' Host is `localhost`.
-    for (origin, expected) in [
-        ("http://localhost", "101"),
-        ("https://LOCALHOST", "101"),
-        ("https://app.example.org", "101"),
-        ("https://evil.example", "403"),
-        ("http://localhost.evil.example", "403"),
-        ("http://localhost:81", "403"),
-        ("null", "403"),
-    ] {
-        let origin = format!("Origin: {origin}\r\n");
-        assert_eq!(status(&server, &(origin.clone() + &cookie)), expected, "{origin}");
-        assert_eq!(status(&server, &(origin.clone() + &bearer)), "101", "a header is not sent for foreign pages");
-        assert_eq!(status(&open_to_all, &(origin + &cookie)), "101");
-    }
-    assert_eq!(status(&server, &cookie), "101", "a client that is no browser sends no origin");
-    assert_eq!(server.stats().connections.rejected["origin"], 4);
-}
-
-#[test]
 fn a_request_that_is_not_completed_in_time_gets_408() {
     let server = start(Config { handshake_timeout: Duration::from_millis(100), ..config() });
     let mut client = Client::tcp(server.address());

@@ -150,6 +150,8 @@ class RustWSEServer:
         jwt_private_key: bytes | None = None,
         *,
         jwt_keys: str | bytes | None = None,
+        allowed_origins: list[str] | None = None,
+        disconnect_at_expiry: bool = False,
         max_inbound_queue_size: int = 131072,
         max_message_size: int = 1048576,
         ping_interval: int = 25,
@@ -182,7 +184,6 @@ class RustWSEServer:
         presence_enabled: bool = False,
         presence_max_data_size: int = 4096,
         presence_max_members: int = 0,
-        allowed_origins: list[str] | None = None,
     ) -> RustWSEServer:
         """Validates and stores the configuration.
 
@@ -203,6 +204,13 @@ class RustWSEServer:
             jwt_keys: A JSON Web Key Set (RFC 7517) as issuers publish it, in addition to or instead of `jwt_secret`. A
                 token is verified with the key that has its `kid` and the algorithm of its header; a token without `kid`
                 with the keys without one. Keys for encryption and for other algorithms are ignored.
+            allowed_origins: Origins of web pages, such as `https://app.example`, that may use a user's cookie; pages of
+                the server's own host (by the request's `Host`) always may, and `*` allows all. A request with its token
+                in the cookie and another `Origin`, or `null`, is answered with 403. Tokens in the `Authorization`
+                header, and programs that send no `Origin`, are not affected. Without keys, requests with any cookie are
+                checked, but only if origins are given.
+            disconnect_at_expiry: Close a connection with 4401 when its token has expired: at its `exp` and the 30
+                seconds for which it still admits clients, and at most 5 seconds later. Otherwise a connection stays.
             max_inbound_queue_size: Most messages that wait for the application.
             max_message_size: Largest inbound message in bytes, after decompression.
             ping_interval: Seconds between the server's pings.
@@ -248,13 +256,10 @@ class RustWSEServer:
             presence_enabled: Keep track of the users of each topic.
             presence_max_data_size: Most bytes of JSON of a user's presence data.
             presence_max_members: Most users of a topic; 0 means no limit.
-            allowed_origins: Origins whose pages may connect with a token in a cookie, such as `https://example.org`, in
-                addition to those of the request's own host; `["*"]` means all. A page of another origin gets status
-                403, because browsers send a visitor's cookies for every page. Tokens in a header are not affected.
 
         Raises:
-            ValueError: a value is out of range, `ping_interval` is not below `idle_timeout`, or a key is invalid, too
-                weak, or doesn't fit `jwt_algorithm`.
+            ValueError: a value is out of range, `ping_interval` is not below `idle_timeout`, an origin is none, or a key
+                is invalid, too weak, or doesn't fit `jwt_algorithm`; a PEM or JWK is refused as a secret of HS256.
         """
     def start(self) -> None:
         """Binds the ports and serves connections in the server's own threads.
@@ -269,7 +274,17 @@ class RustWSEServer:
         Messages that were received but not drained can still be drained afterwards.
         """
     def is_running(self) -> bool:
-        """Whether the server is running."""
+        """Whether the server is running and has not failed."""
+    def is_ready(self) -> bool:
+        """Whether clients are admitted and all threads of the server run, as `/readyz` reports."""
+    def failure(self) -> str | None:
+        """Why the server has failed; None if it hasn't.
+
+        It has failed when a thread that serves connections has ended. `/readyz` and `/healthz` then return 503 with this
+        reason, as do requests of new clients, and the drain methods raise RuntimeError until `stop()`. With callbacks
+        the RuntimeError goes to `sys.unraisablehook`. A program that doesn't catch it ends with an error, so that it is
+        started again; after `stop()` what was received can be drained.
+        """
     def drain(self, close_code: int = 4300, close_reason: str = "", timeout: int = 30) -> None:
         """Accepts no further clients, and sends a Close frame to all clients after the messages that wait for them.
 
@@ -328,13 +343,13 @@ class RustWSEServer:
         counted.
 
         Raises:
-            RuntimeError: callbacks are set, or the server was never started.
+            RuntimeError: callbacks are set, the server was never started, or it has failed (see `failure()`).
         """
     def drain_batch(self, max_count: int = 4096, timeout_ms: int = 50) -> MessageBatch:
         """Waits for the first entry, then returns all that are ready, undecoded; empty on timeout or after `stop()`.
 
         Raises:
-            RuntimeError: callbacks are set, or the server was never started.
+            RuntimeError: callbacks are set, the server was never started, or it has failed (see `failure()`).
         """
     def send(self, connection_id: str, message: str) -> bool:
         """Sends a text message. Returns False if there is no such connection."""

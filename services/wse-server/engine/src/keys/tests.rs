@@ -232,15 +232,26 @@ fn keys_that_a_token_cannot_tell_apart_are_refused() {
 }
 
 #[test]
-fn a_key_in_pem_or_json_is_refused_as_a_secret() {
-    for (material, format) in [
-        ("-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE\n-----END PUBLIC KEY-----\n", "PEM"),
-        ("\n-----BEGIN RSA PUBLIC KEY-----\nMIIBCgKCAQEA\n-----END RSA PUBLIC KEY-----\n", "PEM"),
-        (r#"{"kty":"RSA","n":"0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4","e":"AQAB"}"#, "JSON"),
-        (r#"{"keys":[{"kty":"oct","k":"AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T"}]}"#, "JSON"),
+fn a_key_of_another_algorithm_is_no_secret_and_the_error_says_which_algorithm_to_give() {
+    let (rsa, p256) = (rsa(), p256());
+    let refused =
+        |material: &str| JwtKey::for_algorithm(JwtAlgorithm::Hs256, material.as_bytes()).unwrap_err().to_string();
+    for (material, expected) in [
+        (rsa.public_pem.clone(), "the PEM of an RSA key is no secret for HS256: set jwt_algorithm to \"RS256\""),
+        (
+            p256.public_pem.clone(),
+            "the PEM of a key of the curve P-256 is no secret for HS256: set jwt_algorithm to \"ES256\"",
+        ),
+        (format!("\n  {}", rsa.public_pem), "the PEM of an RSA key is no secret"),
+        (rsa.private_pem.clone(), "a PEM is no secret for HS256"),
+        (rsa.jwk.to_string(), "a JSON Web Key or Key Set is no secret for HS256: give the set as jwt_keys"),
+        (json!({"keys": [p256.jwk]}).to_string(), "a JSON Web Key or Key Set is no secret for HS256"),
     ] {
-        let refused = JwtKey::secret(material.as_bytes()).unwrap_err();
-        assert_eq!(refused, KeyError::KeyAsSecret { format }, "{material}");
+        let error = refused(&material);
+        assert!(error.starts_with(expected), "{error}");
     }
-    assert!(JwtKey::secret(br#"{"not": "a key, but thirty-two bytes"}"#).is_ok());
+    // Nor is it one in a set.
+    let set = json!({"keys": [{"kty": "oct", "k": text(rsa.public_pem.as_bytes())}]}).to_string();
+    assert_eq!(JwtKey::set(set.as_bytes()).unwrap_err(), KeyError::NoneUsable(1));
+    assert!(JwtKey::secret(br#"{"a": "secret that happens to be JSON"}"#).is_ok());
 }

@@ -1,6 +1,7 @@
 //! The server's reports: counters, metrics, and the books of its connections.
 
 use std::{
+    collections::HashMap,
     sync::{PoisonError, atomic::Ordering, mpsc},
     time::Instant,
 };
@@ -11,9 +12,9 @@ use super::{BOOKS_TIMEOUT, Instance, LISTED_TOPICS, SURVEY_TIMEOUT, Server};
 use crate::{
     http::Pages,
     links::LinkStats,
-    outbound::Command,
+    outbound::{Command, Mailbox},
     quality::{Grades, Quality},
-    stats::{self, Book, DropReason, Fanout, HealthSnapshot, SendDropReason, Totals},
+    stats::{self, Book, Cursor, CursorError, DropReason, Fanout, HealthSnapshot, SendDropReason, Totals},
 };
 
 impl Instance {
@@ -56,6 +57,15 @@ impl Pages for Instance {
         self.hub.unready()
     }
 
+    fn broken(&self) -> Option<String> {
+        self.hub.failures.shard().map(str::to_owned)
+    }
+
+    fn port_lost(&self, reason: &str) {
+        tracing::error!(reason, "the metrics port has ended: restart the server to have it again");
+        self.hub.failures.lose_metrics(reason);
+    }
+
     fn metrics(&self) -> String {
         let (stats, totals) = self.stats_and_totals();
         let (topics, busiest) = self.hub.topics.busiest(LISTED_TOPICS);
@@ -69,17 +79,30 @@ impl Pages for Instance {
         self.stats_and_totals().0
     }
 
-    /// Asks each shard. The books of a closed connection are returned once.
-    fn connections(&self) -> ConnectionBooks {
-        let mut books = std::mem::take(&mut *self.hub.last_books.lock().unwrap_or_else(PoisonError::into_inner));
+    /// Asks each shard. A connection that closes meanwhile is in this reading and again in the next one, which begins at
+    /// this one's cursor: no book is missed.
+    fn connections(&self, since: Option<Cursor>) -> ConnectionBooks {
+        let cursor = self.hub.cursor();
+        // A cursor of another server, such as this one before a restart, says nothing about this one.
+        let since = since.filter(|since| since.started_millis == cursor.started_millis).map_or(0, |since| since.next);
         let (reply, replies) = mpsc::sync_channel(self.hub.mailboxes.len());
-        let requests = self.hub.mailboxes.iter().filter(|mailbox| mailbox.put(Command::Books(reply.clone()))).count();
+        let ask = |mailbox: &&Mailbox| mailbox.put(Command::Books(since, reply.clone()));
+        let requests = self.hub.mailboxes.iter().filter(ask).count();
         drop(reply);
+        let mut books = Vec::new();
         for _ in 0..requests {
             match replies.recv_timeout(BOOKS_TIMEOUT) {
                 Ok(reported) => books.extend(reported),
                 Err(_) => break,
             }
+        }
+        // Looked at last: a shard that ended instead of replying has left its books here before. One that ended after its
+        // reply is in both; what it left is newer.
+        let left = self.hub.last_books.lock().unwrap_or_else(PoisonError::into_inner);
+        let left: HashMap<_, _> = left.iter().flat_map(|left| left.since(since)).map(|book| (book.id, book)).collect();
+        if !left.is_empty() {
+            books.retain(|book| !left.contains_key(&book.id));
+            books.extend(left.into_values());
         }
         let mut counted = self.application().map(|source| source.connections()).unwrap_or_default();
         let with_application = |book: &Book| {
@@ -87,7 +110,7 @@ impl Pages for Instance {
             reported.application = counted.remove(&reported.id);
             reported
         };
-        ConnectionBooks { connections: books.iter().map(with_application).collect() }
+        ConnectionBooks { connections: books.iter().map(with_application).collect(), cursor: Some(cursor.to_string()) }
     }
 
     fn links(&self) -> LinkStats {
@@ -96,6 +119,21 @@ impl Pages for Instance {
 }
 
 impl Server {
+    /// The books of each connection: of the open ones, and of the newest 65 536 closed ones of each shard. Reading
+    /// changes nothing.
+    pub fn connection_books(&self) -> ConnectionBooks {
+        self.instance.connections(None)
+    }
+
+    /// The books of the open connections, and of those that have closed since the reading that returned this cursor. A
+    /// connection that closed during that reading may be in both.
+    ///
+    /// # Errors
+    /// Returns a [`CursorError`] if the text is no cursor.
+    pub fn connection_books_since(&self, cursor: &str) -> Result<ConnectionBooks, CursorError> {
+        Ok(self.instance.connections(Some(cursor.parse()?)))
+    }
+
     /// The quality of a connection; `None` if it is unknown, not open, or its shard doesn't reply in time.
     pub fn connection_quality(&self, connection: &str) -> Option<Quality> {
         let key = self.shared.registry.key(connection)?;

@@ -1,7 +1,6 @@
 //! The part of a shard that work on a single connection needs, and the removal of a connection.
 
 use std::{
-    collections::VecDeque,
     sync::{Arc, atomic::Ordering},
     time::Instant,
 };
@@ -19,11 +18,8 @@ use crate::{
     outbound::Backlog,
     priority::Level,
     random::Random,
-    stats::{Book, CloseReason, Counters},
+    stats::{CloseReason, ClosedBooks, Counters},
 };
-
-/// The most books of closed connections that are kept until they are fetched.
-const MAXIMAL_BOOKS: usize = 1_000_000;
 
 /// What happens to inbound messages, in particular when there is no room for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +54,7 @@ pub(super) struct Core {
     pub(super) is_overflown: bool,
     pub(super) intake: Intake,
     pub(super) counters: Counters,
-    pub(super) closed_books: VecDeque<Book>,
+    pub(super) closed_books: ClosedBooks,
     pub(super) inflater: Inflater,
     /// The output buffer of the inflater.
     pub(super) inflated: Vec<u8>,
@@ -109,7 +105,7 @@ impl Core {
             outbound_limit: shared.config.max_outbound_bytes.div_ceil(shared.wakers.len()),
             shared,
             counters: Counters::default(),
-            closed_books: VecDeque::new(),
+            closed_books: ClosedBooks::default(),
             inflater: Inflater::default(),
             inflated: Vec::new(),
             replies: Vec::new(),
@@ -168,10 +164,9 @@ impl Core {
         }
         self.shared.open.fetch_sub(1, Ordering::Relaxed);
         self.counters.closed[connection.reason.unwrap_or(reason) as usize] += 1;
-        if self.closed_books.len() == MAXIMAL_BOOKS {
-            self.closed_books.pop_front();
+        let number = self.shared.closed.fetch_add(1, Ordering::SeqCst);
+        if !self.closed_books.push(number, connection.book(false)) {
             self.counters.books_evicted += 1;
         }
-        self.closed_books.push_back(connection.book(false));
     }
 }

@@ -195,9 +195,9 @@ impl Shard {
             Command::Presence(kind, detail) => self.push_presence_event(kind, &detail),
             Command::SubscriptionChange(key, change) => self.resubscribe(key, change),
             Command::Disconnect(key) => self.disconnect(key),
-            Command::Books(reply) => {
-                // Fails if the caller no longer waits; the books of closed connections are dropped with the reply then.
-                if let Err(error) = reply.try_send(self.books()) {
+            Command::Books(since, reply) => {
+                // Fails if the caller no longer waits.
+                if let Err(error) = reply.try_send(self.books(since)) {
                     tracing::debug!(%error, "the requester no longer waits for the books");
                 }
             }
@@ -244,8 +244,8 @@ impl Shard {
         });
     }
 
-    fn books(&mut self) -> Vec<Book> {
-        let closed = self.core.closed_books.drain(..);
+    fn books(&self, since: u64) -> Vec<Book> {
+        let closed = self.core.closed_books.since(since);
         let open = self.table.iter().filter(|connection| connection.is_registered);
         closed.chain(open.map(|connection| connection.book(true))).collect()
     }
@@ -291,6 +291,9 @@ impl Shard {
 impl Core {
     /// Checks an open connection during a sweep.
     fn check_connection(&mut self, connection: &mut Connection, ping: Option<&Bytes>, oldest_millis: Option<u64>) {
+        if connection.has_expired(self.wall_millis) {
+            return self.close(connection, 4401, "token expired", CloseReason::Expired);
+        }
         // A connection that waits to be read may have sent something since.
         let is_active = connection.has_input();
         if !is_active && oldest_millis.is_some_and(|oldest| connection.last_data_millis < oldest) {

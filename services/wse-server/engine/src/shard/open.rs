@@ -11,6 +11,7 @@ use crate::{
     handshake::{self, MAXIMAL_REQUEST, Refusal},
     inbound::Kind,
     jwt::{Admitted, AuthError},
+    origin,
     stats::{CloseReason, RejectReason},
 };
 
@@ -25,8 +26,6 @@ enum Admission {
     Accepted { admitted: Option<Admitted>, cookies: String },
     /// The client is upgraded only so that it can read why it is refused.
     Unauthorized(AuthError),
-    /// A page of a foreign origin sent the cookie of its visitor.
-    ForeignOrigin,
 }
 
 impl Core {
@@ -61,8 +60,11 @@ impl Core {
             Ok(Some(parsed)) => {
                 let (end, accept) = (parsed.end, parsed.accept);
                 connection.uses_message_pack = parsed.uses_message_pack;
-                if !self.shared.is_ready() {
+                if !self.shared.admits() {
                     return self.refuse(connection, Refusal::ServiceUnavailable, RejectReason::Draining);
+                }
+                if !self.may_use_cookies(&parsed) {
+                    return self.refuse(connection, Refusal::ForeignOrigin, RejectReason::Origin);
                 }
                 let reply = self.authenticate(&parsed);
                 connection.partial = request[end..].to_vec();
@@ -78,24 +80,25 @@ impl Core {
         Progress::Closed(CloseReason::Eof)
     }
 
+    /// Whether the web page that sends a request, if one does, may use the user's cookie, or the request uses none.
+    fn may_use_cookies(&self, request: &handshake::Request<'_>) -> bool {
+        let Some(origin) = request.origin else { return true };
+        let allowed = &self.shared.config.allowed_origins;
+        let uses_cookie = match &self.shared.gate {
+            Some(gate) => gate.has_token_in(request.cookies.iter().copied()),
+            None => !allowed.is_empty() && !request.cookies.is_empty(),
+        };
+        !uses_cookie || origin::is_allowed(origin, request.host, allowed)
+    }
+
     fn authenticate(&self, request: &handshake::Request<'_>) -> Admission {
         match &self.shared.gate {
             None => Admission::Accepted { admitted: None, cookies: request.cookies.join("; ") },
             Some(gate) => match gate.admit(request.cookies.iter().copied(), request.authorization) {
-                Ok(admitted) if admitted.by_cookie && !self.admits_origin(request) => Admission::ForeignOrigin,
                 Ok(admitted) => Admission::Accepted { admitted: Some(admitted), cookies: String::new() },
                 Err(error) => Admission::Unauthorized(error),
             },
         }
-    }
-
-    /// Whether the page that opens the connection may use its visitor's cookie: the client is no browser, or the page's
-    /// origin is the request's own host or listed (RFC 6455, 10.2).
-    fn admits_origin(&self, request: &handshake::Request<'_>) -> bool {
-        let Some(origin) = request.origin else { return true };
-        let own = ["https://", "http://"].iter().find_map(|scheme| origin.strip_prefix(scheme));
-        own.is_some_and(|host| host.eq_ignore_ascii_case(request.host))
-            || self.shared.config.allowed_origins.iter().any(|one| one == "*" || one.eq_ignore_ascii_case(origin))
     }
 
     fn reply(&mut self, connection: &mut Connection, reply: Admission, accept: &[u8; 28]) -> Progress {
@@ -108,7 +111,6 @@ impl Core {
                 }
                 self.accept_client(connection, admitted, &cookies, accept)
             }
-            Admission::ForeignOrigin => self.refuse(connection, Refusal::ForeignOrigin, RejectReason::Origin),
             Admission::Unauthorized(error) => self.reject_token(connection, error, accept),
         }
     }
@@ -132,6 +134,9 @@ impl Core {
         }
         self.shared.registry.open(connection.id, connection.key);
         let user = admitted.map(|admitted| {
+            if self.shared.config.disconnect_at_expiry {
+                connection.extras.get_or_insert_default().expires_millis = Some(admitted.expires_millis);
+            }
             if let Some(rules) = admitted.topics {
                 connection.is_subscriber = true;
                 // The connection has no subscriptions yet, so there are no changes to report.

@@ -93,21 +93,25 @@ fn relate(one: &str, other: &str, same: &dyn Fn(char, char) -> bool) -> Relation
     for (index, requested) in other.iter().enumerate() {
         overlapping[index + 1] = overlapping[index] && *requested == '*';
     }
+    let mut after = covering.clone();
     for rule in one.chars() {
-        covering = step(&covering, rule, &other, same, false);
-        overlapping = step(&overlapping, rule, &other, same, true);
+        step(&covering, &mut after, rule, &other, same, false);
+        std::mem::swap(&mut covering, &mut after);
+        step(&overlapping, &mut after, rule, &other, same, true);
+        std::mem::swap(&mut overlapping, &mut after);
     }
     Relation { covers: covering[other.len()], overlaps: overlapping[other.len()] }
 }
 
+/// Computes the row behind `before` in place of `after`.
 fn step(
     before: &[bool],
+    after: &mut [bool],
     rule: char,
     other: &[char],
     same: &dyn Fn(char, char) -> bool,
     other_may_take: bool,
-) -> Vec<bool> {
-    let mut after = vec![false; before.len()];
+) {
     after[0] = rule == '*' && before[0];
     for (index, requested) in other.iter().enumerate() {
         after[index + 1] = if rule == '*' {
@@ -118,7 +122,6 @@ fn step(
                 || (other_may_take && is_star && (before[index + 1] || before[index] || after[index]))
         };
     }
-    after
 }
 
 #[cfg(test)]

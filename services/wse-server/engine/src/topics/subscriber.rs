@@ -9,16 +9,17 @@ use super::{TopicAcl, TopicId};
 pub(super) struct Subscriber {
     /// Each topic with the connection's queue group; `None` for a subscription without a group.
     topics: HashMap<TopicId, Option<Arc<str>>>,
-    acl: Option<Box<TopicAcl>>,
+    /// Shared, so that topics are compared with it while no lock is held.
+    acl: Option<Arc<TopicAcl>>,
 }
 
 impl Subscriber {
-    pub(super) fn permits(&self, topic: &str) -> bool {
-        self.acl.as_ref().is_none_or(|acl| acl.permits(topic))
+    pub(super) fn acl(&self) -> Option<&Arc<TopicAcl>> {
+        self.acl.as_ref()
     }
 
-    pub(super) fn restrict(&mut self, acl: TopicAcl) {
-        self.acl = Some(Box::new(acl));
+    pub(super) fn restrict(&mut self, acl: Arc<TopicAcl>) {
+        self.acl = Some(acl);
     }
 
     pub(super) fn len(&self) -> usize {

@@ -251,3 +251,33 @@ fn the_links_are_notified_of_the_first_and_the_last_subscriber() {
     assert_eq!(reported, [("a", true), ("b.*", true), ("before", false), ("b.*", false), ("a", false)]);
     assert!(topics.requested().is_empty() && links.audience("a") == 1);
 }
+
+#[test]
+fn publishers_do_not_wait_while_a_connection_s_topics_are_compared_with_its_rules() {
+    use std::sync::atomic::AtomicBool;
+
+    let topics = Topics::new(SHARDS, 0, Arc::default());
+    let rules = vec![format!("{}*", "a?".repeat(250)); 6];
+    topics.set_acl(key(1), TopicAcl::new(rules, Vec::new()).unwrap(), |_| {});
+    let requested: Vec<String> = (0..20).map(|number| format!("{}{number}", "a*".repeat(245))).collect();
+    let (is_comparing, has_compared) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            is_comparing.store(true, Ordering::SeqCst);
+            let requested: Vec<&str> = requested.iter().map(String::as_str).collect();
+            assert_eq!(topics.subscribe(key(1), &requested, None, |_| {}), Ok(Vec::new()));
+            has_compared.store(true, Ordering::SeqCst);
+        });
+        while !is_comparing.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        // The first ones may come before the comparison takes a lock.
+        let mut meanwhile = 0;
+        while !has_compared.load(Ordering::SeqCst) {
+            topics.audience("news", 1);
+            meanwhile += 1;
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert!(meanwhile > 10, "{meanwhile} publications during the comparison");
+    });
+}
