@@ -302,20 +302,20 @@ impl RustWSEServer {
 
     /// Whether the server accepts connections and serves them; false also after it has failed.
     fn is_running(&self) -> bool {
-        self.is_server_running() && self.failure().is_none()
+        self.is_server_running() && self.failure().is_ok_and(|failure| failure.is_none())
     }
 
     /// Whether clients are admitted and all threads of the server run. `/readyz` reports the same.
     fn is_ready(&self) -> bool {
-        self.running().is_some_and(|running| running.server.is_ready())
+        self.running().ok().flatten().is_some_and(|running| running.server.is_ready())
     }
 
     /// Why the server has failed; None if it hasn't. It has failed when one of its threads that serve connections has
     /// ended: the drain methods then raise RuntimeError until `stop()`, and new clients and `/readyz` get status 503.
     /// With callbacks the error goes to `sys.unraisablehook`. End the process with an error, so that it is started
     /// again.
-    fn failure(&self) -> Option<String> {
-        self.running().and_then(|running| running.server.failure().map(str::to_owned))
+    fn failure(&self) -> PyResult<Option<String>> {
+        Ok(self.running()?.and_then(|running| running.server.failure().map(str::to_owned)))
     }
 
     /// Stops accepting connections and sends every client a Close frame behind what waits for it. Returns at once.
