@@ -60,7 +60,7 @@ def frame(text: bytes) -> bytes:
 
 
 def upgraded(address: tuple[str, int]) -> socket.socket:
-    """A connection after the upgrade and the server's greeting."""
+    """A connection after the upgrade and the server's first message."""
     client = socket.create_connection(address, timeout=PATIENCE_SECONDS)
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     request = (

@@ -7,8 +7,6 @@ use std::time::Duration;
 
 use reqwest::{Client, Response, StatusCode, redirect::Policy};
 
-use crate::service_client::chain;
-
 /// Most bytes of a body: the books of 500 000 connections have about as many.
 pub const LARGEST_BODY: usize = 64 << 20;
 /// Longest wait for a connection.
@@ -85,6 +83,20 @@ pub async fn body(mut response: Response, most: u64) -> Result<Vec<u8>, HttpErro
         bytes.extend_from_slice(&chunk);
     }
     Ok(bytes)
+}
+
+/// An error with its causes, on one line. A cause whose text is already included isn't repeated.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut description = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let more = cause.to_string();
+        if !description.contains(&more) {
+            description = format!("{description}: {more}");
+        }
+        source = cause.source();
+    }
+    description
 }
 
 #[cfg(test)]

@@ -276,17 +276,3 @@ impl ServiceClient {
         serde_json::from_slice(&body).map_err(|error| Error::Contract { path, reason: error.to_string() })
     }
 }
-
-/// An error with its causes, on one line. A cause whose text is already included isn't repeated.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut description = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let more = cause.to_string();
-        if !description.contains(&more) {
-            description = format!("{description}: {more}");
-        }
-        source = cause.source();
-    }
-    description
-}

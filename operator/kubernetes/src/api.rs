@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use driver::service_client::chain;
+use driver::http::chain;
 use k8s_openapi::api::{apps::v1::Deployment, batch::v1::Job, core::v1::Pod};
 use kube::{
     Api, Client,

@@ -30,7 +30,7 @@ use tokio::{
 };
 
 use crate::{api::FIELD_MANAGER, live::Live};
-use driver::service_client::chain;
+use driver::http::chain;
 
 /// Number of Events that may wait to be written. A climb produces a few per minute.
 const QUEUE: usize = 64;

@@ -14,7 +14,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use driver::service_client::chain;
+use driver::http::chain;
 
 use crate::api::FIELD_MANAGER;
 

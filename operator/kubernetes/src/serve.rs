@@ -10,7 +10,7 @@ use bench_format::environment::Environment;
 use driver::{
     clock,
     coordinator::{Coordinator, Token},
-    service_client::chain,
+    http::chain,
 };
 use kube::{Client, Config};
 use operator::{backend::Backend, plan::Mistakes, signals::Stop};

@@ -6,7 +6,7 @@ use bench_format::{
     Name, SCHEMA,
     run::{Run, RunState, TrialEntry, TrialState},
 };
-use driver::{clock, service_client::chain};
+use driver::{clock, http::chain};
 use operator::{
     assert,
     backend::Backend,

@@ -121,7 +121,7 @@ fn secret(given: Option<Secret>) -> Result<Option<ClusterSecret>, ClusterError> 
         Some(Secret::Bytes(bytes)) => Some(bytes),
         None => environment("WSE_CLUSTER_SECRET").map(|value| value.into_os_string().into_encoded_bytes()),
     };
-    bytes.map(|bytes| ClusterSecret::new(&bytes)).transpose()
+    Ok(bytes.map(|bytes| ClusterSecret::new(&bytes)).transpose()?)
 }
 
 fn environment(name: &str) -> Option<PathBuf> {

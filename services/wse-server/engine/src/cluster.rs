@@ -30,6 +30,7 @@ pub mod frame;
 mod gossip;
 mod hello;
 mod history;
+mod host;
 mod identity;
 mod intake;
 mod interest;
@@ -149,7 +150,7 @@ pub fn greeted(bytes: &[u8], proof: &[u8]) -> bool {
 #[doc(hidden)]
 pub fn gossiped(payload: &[u8]) -> Vec<(String, bool)> {
     let found = addresses::parse(payload);
-    assert!(found.iter().all(|address| config::split(address).is_some()));
+    assert!(found.iter().all(|address| host::split(address).is_some()));
     let again = addresses::parse(&addresses::encode(found.iter().map(String::as_str)));
     assert_eq!(found, again);
     found.into_iter().map(|address| (config::is_named_local(&address), address)).map(|(is, text)| (text, is)).collect()

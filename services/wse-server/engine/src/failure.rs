@@ -1,5 +1,5 @@
 //! Threads that ended while they were needed. A server that has lost one says so and admits no more clients, because
-//! the clients of a lost shard, and whoever publishes to them, would wait in vain.
+//! the clients of a lost shard, and publishers to them, would wait in vain.
 
 use std::{
     any::Any,

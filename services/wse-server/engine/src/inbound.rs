@@ -17,7 +17,7 @@ use crate::{
     key::ConnectionKey,
     limits::InboundUsage,
     registry::Registry,
-    returns::{self, Returns},
+    returns::{self, Returned, Returns},
     stats::{Counters, ShardReading},
 };
 
@@ -196,7 +196,7 @@ impl Drop for Batch {
                 .registry
                 .forget(disconnected.filter(|entry| entry.kind == Kind::Disconnect).map(|e| e.connection));
         }
-        let returned = returns::count(&self.segments);
+        let returned = count(&self.segments);
         // The blobs go first, because a woken shard needs its arenas.
         self.segments.clear();
         lease.inbound.usage.release(lease.messages, lease.bytes);
@@ -409,4 +409,22 @@ impl Inbound {
             })
             .collect()
     }
+}
+
+/// Counts the messages of `segments`, run by run.
+pub(crate) fn count(segments: &[Segment]) -> Vec<Returned> {
+    let mut list: Vec<Returned> = Vec::new();
+    for segment in segments {
+        for entry in segment.entries.iter().filter(|entry| entry.kind.is_message()) {
+            let bytes = (entry.end - entry.start) as usize;
+            match list.last_mut() {
+                Some(last) if last.connection == entry.connection => {
+                    last.messages += 1;
+                    last.bytes += bytes;
+                }
+                _ => list.push(Returned { connection: entry.connection, messages: 1, bytes }),
+            }
+        }
+    }
+    list
 }

@@ -62,7 +62,7 @@ pub enum KeyError {
     /// The secret has too few bytes: it could be guessed.
     #[error("{0} bytes are too short for a secret: HS256 needs at least {MINIMAL_SECRET_BYTES}")]
     ShortSecret(usize),
-    /// The secret is a key of another algorithm, which may be public: whoever has it could sign tokens.
+    /// The secret is a key of another algorithm, which may be public: its readers could sign tokens.
     #[error("{what} is no secret for HS256: {advice}")]
     NoSecret {
         /// What was given instead of a secret.
@@ -262,7 +262,7 @@ pub(crate) fn check(keys: &[JwtKey]) -> Result<(), KeyError> {
 }
 
 /// What a secret is if it is a key of another algorithm, and what to do with it. A secret is random bytes or a long
-/// text, so nobody has one that looks like this.
+/// text, so none looks like this.
 fn other_key(secret: &[u8]) -> Option<(&'static str, &'static str)> {
     let text = secret.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(secret).trim_ascii_start();
     if text.starts_with(b"-----BEGIN") {

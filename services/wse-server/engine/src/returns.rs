@@ -9,7 +9,6 @@ use std::sync::{
 };
 
 use crate::{
-    inbound::Segment,
     key::ConnectionKey,
     limits::{Share, Waker},
 };
@@ -71,24 +70,6 @@ impl Returns {
     }
 }
 
-/// Counts the messages of `segments`, run by run.
-pub(crate) fn count(segments: &[Segment]) -> Vec<Returned> {
-    let mut list: Vec<Returned> = Vec::new();
-    for segment in segments {
-        for entry in segment.entries.iter().filter(|entry| entry.kind.is_message()) {
-            let bytes = (entry.end - entry.start) as usize;
-            match list.last_mut() {
-                Some(last) if last.connection == entry.connection => {
-                    last.messages += 1;
-                    last.bytes += bytes;
-                }
-                _ => list.push(Returned { connection: entry.connection, messages: 1, bytes }),
-            }
-        }
-    }
-    list
-}
-
 /// Reports what was counted to the shards of the connections. The messages of one shard follow each other in a batch.
 pub(crate) fn give_back(list: &[Returned], shards: &[Returns]) {
     for runs in list.chunk_by(|one, next| one.connection.shard() == next.connection.shard()) {
@@ -101,6 +82,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::inbound::{Segment, count};
     use crate::inbound::{Entry, Kind};
 
     fn entry(shard: u8, slot: usize, kind: Kind, bytes: u32) -> Entry {

@@ -258,8 +258,8 @@ class RustWSEServer:
             presence_max_members: Most users of a topic; 0 means no limit.
 
         Raises:
-            ValueError: a value is out of range, `ping_interval` is not below `idle_timeout`, an origin is none, or a key
-                is invalid, too weak, or doesn't fit `jwt_algorithm`; a PEM or JWK is refused as a secret of HS256.
+            ValueError: a value is out of range, `ping_interval` is not below `idle_timeout`, an origin is invalid, or a
+                key is invalid, too weak, or doesn't fit `jwt_algorithm`; a PEM or JWK is refused as a secret of HS256.
         """
     def start(self) -> None:
         """Binds the ports and serves connections in the server's own threads.
@@ -280,10 +280,10 @@ class RustWSEServer:
     def failure(self) -> str | None:
         """Why the server has failed; None if it hasn't.
 
-        It has failed when a thread that serves connections has ended. `/readyz` and `/healthz` then return 503 with this
-        reason, as do requests of new clients, and the drain methods raise RuntimeError until `stop()`. With callbacks
-        the RuntimeError goes to `sys.unraisablehook`. A program that doesn't catch it ends with an error, so that it is
-        started again; after `stop()` what was received can be drained.
+        It has failed when a thread that serves connections has ended. `/readyz` and `/healthz` then return 503 with
+        this reason, as do requests of new clients, and the drain methods raise RuntimeError until `stop()`. With
+        callbacks the RuntimeError goes to `sys.unraisablehook`. A program that doesn't catch it ends with an error, so
+        that it is started again; after `stop()` what was received can be drained.
         """
     def drain(self, close_code: int = 4300, close_reason: str = "", timeout: int = 30) -> None:
         """Accepts no further clients, and sends a Close frame to all clients after the messages that wait for them.

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use super::config::{MAXIMAL_PEERS, split};
+use super::{config::MAXIMAL_PEERS, host::split};
 
 /// An address that is dialled.
 #[derive(Clone, Debug, Default)]

@@ -8,12 +8,13 @@ use std::{
 
 use wse_utilities::breaker::BreakerConfig;
 
-use super::secret::ClusterSecret;
+use super::{
+    host::split,
+    secret::{ClusterSecret, ShortSecret},
+};
 
 /// The most instances in a cluster, and the most addresses that are remembered.
 pub(super) const MAXIMAL_PEERS: usize = 256;
-/// The longest host name (RFC 1035, 2.3.4), in bytes.
-const LONGEST_HOST: usize = 253;
 
 /// How an instance finds the others, and how they find it.
 #[derive(Clone, Debug, Default)]
@@ -189,13 +190,8 @@ pub enum ClusterError {
     #[error("the cluster was connected without TLS: stop, start, and connect with the three files")]
     WithoutTls,
     /// The secret is too short.
-    #[error("cluster_secret has {bytes} bytes: give {shortest} or more, from a random generator")]
-    Secret {
-        /// The length of the secret.
-        bytes: usize,
-        /// The least number of bytes.
-        shortest: usize,
-    },
+    #[error(transparent)]
+    Secret(#[from] ShortSecret),
     /// The cluster port would be reachable from other machines, without TLS and without a secret.
     #[error(
         "a cluster port on {host} without TLS and without a secret would let every process that reaches it read and \
@@ -300,19 +296,6 @@ pub(super) fn is_local(address: IpAddr) -> bool {
 /// Whether the text of an address names this machine: `localhost`, or a loopback address.
 pub(super) fn is_named_local(address: &str) -> bool {
     split(address).is_some_and(|(host, _)| host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(is_local))
-}
-
-/// The host (without brackets) and the port of an address; `None` if it is not valid.
-pub(super) fn split(address: &str) -> Option<(&str, u16)> {
-    let (host, port) = address.rsplit_once(':')?;
-    let port = port.parse().ok().filter(|port| *port > 0)?;
-    let bare = host.strip_prefix('[').map_or(Some(host), |host| host.strip_suffix(']'))?;
-    let is_bracketed = bare.len() != host.len();
-    let is_host = !bare.is_empty()
-        && bare.len() <= LONGEST_HOST
-        && bare.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_:%".contains(&byte))
-        && bare.contains(':') == is_bracketed;
-    is_host.then_some((bare, port))
 }
 
 #[cfg(test)]

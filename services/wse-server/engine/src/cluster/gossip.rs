@@ -7,9 +7,10 @@ use bytes::Bytes;
 
 use super::{
     addresses,
-    config::{is_named_local, split},
+    config::is_named_local,
     dial,
     frame::{self, Kind},
+    host::split,
     mesh::Mesh,
     peer::Peer,
 };

@@ -2,13 +2,12 @@
 
 use bytes::{BufMut, Bytes};
 
-use super::{
-    frame::{self, Frame, HEAD, Kind, LENGTH},
-    secret::NONCE_BYTES,
-};
+use super::frame::{self, Frame, HEAD, Kind, LENGTH};
 
 const MAGIC: &[u8; 4] = b"WSE\0";
 const VERSION: u16 = 1;
+/// The size of a nonce, in bytes.
+pub(super) const NONCE_BYTES: usize = 32;
 /// The longest name of an instance, in bytes.
 const LONGEST_ID: usize = 256;
 /// The largest frame that is accepted before the sender is known, in bytes.

@@ -12,7 +12,7 @@ use rustls::{
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
-use super::config::split;
+use super::host::split;
 
 /// The DER tags that are looked for (X.690, 8.1.2): SEQUENCE, and the tag of a certificate's extensions.
 const SEQUENCE: u8 = 0x30;

@@ -11,18 +11,23 @@ use aws_lc_rs::hmac::{self, HMAC_SHA256};
 use bytes::Bytes;
 
 use super::{
-    config::ClusterError,
     frame::{self, Frame, Kind},
-    hello::Hello,
+    hello::{Hello, NONCE_BYTES},
     peer::Side,
 };
 
 /// The shortest secret, in bytes: as long as the digest (RFC 2104, 3).
 const SHORTEST: usize = 32;
-/// The size of a nonce, in bytes.
-pub(super) const NONCE_BYTES: usize = 32;
 /// Flag of a proof frame: the dialler is refused, because there is a link already.
 const REFUSED: u8 = 0x01;
+
+/// The secret is too short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cluster_secret has {bytes} bytes: give {SHORTEST} or more, from a random generator")]
+pub struct ShortSecret {
+    /// The length of the secret, in bytes.
+    pub bytes: usize,
+}
 
 /// The secret that all instances of a cluster share.
 #[derive(Clone)]
@@ -52,10 +57,10 @@ pub(super) struct Hellos<'a> {
 
 impl ClusterSecret {
     /// # Errors
-    /// [`ClusterError::Secret`] if there are fewer than 32 bytes.
-    pub fn new(secret: &[u8]) -> Result<Self, ClusterError> {
+    /// [`ShortSecret`] if there are fewer than 32 bytes.
+    pub fn new(secret: &[u8]) -> Result<Self, ShortSecret> {
         match secret.len() {
-            bytes if bytes < SHORTEST => Err(ClusterError::Secret { bytes, shortest: SHORTEST }),
+            bytes if bytes < SHORTEST => Err(ShortSecret { bytes }),
             _ => Ok(Self(hmac::Key::new(HMAC_SHA256, secret))),
         }
     }
@@ -203,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_secret_is_long_enough_and_not_in_logs() {
-        assert!(matches!(ClusterSecret::new(&[b'x'; 31]), Err(ClusterError::Secret { bytes: 31, .. })));
+        assert!(matches!(ClusterSecret::new(&[b'x'; 31]), Err(ShortSecret { bytes: 31 })));
         assert_eq!(format!("{:?}", secret()), "ClusterSecret");
     }
 }

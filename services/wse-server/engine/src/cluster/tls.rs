@@ -13,7 +13,10 @@ use rustls::{
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
-use super::config::{TlsError, TlsFiles, split};
+use super::{
+    config::{TlsError, TlsFiles},
+    host::split,
+};
 
 /// The TLS settings of new links.
 pub(super) struct Tls {

@@ -1,7 +1,7 @@
 //! The books of closed connections, and the cursors by which readers ask for those that they haven't seen.
 //!
 //! Reading changes nothing, so any number of readers can follow, each with a cursor of its own. Only the newest books
-//! are kept: memory stays bounded where nobody reads.
+//! are kept: memory stays bounded without a reader.
 
 use std::{collections::VecDeque, fmt, str::FromStr};
 
