@@ -121,7 +121,7 @@ async fn a_repeated_upload_counts_once_and_a_late_one_is_refused() {
     assert_eq!(coordinator.take_uploads().len(), 1);
     let late = workers[1].deliver(&http, &empty_result(&assignment(1, 2), 1)).await;
     let error_message = error_message(late, StatusCode::CONFLICT).await;
-    assert!(error_message.ends_with("is not under way; ask for the next"), "{error_message}");
+    assert!(error_message.ends_with("is not running; request the next step"), "{error_message}");
     // The response to the first upload may have been lost, so repeating it must succeed.
     assert_eq!(workers[0].deliver(&http, &result).await.status(), StatusCode::NO_CONTENT);
 }

@@ -63,7 +63,9 @@ def _handler(page: Callable[[str], Page]) -> type[BaseHTTPRequestHandler]:
         wbufsize = -1
 
         def do_GET(self) -> None:
-            status, kind, text = page(self.path.partition("?")[0])
+            path = self.path.partition("?")[0]
+            # Only this page has a query: the cursor of the reader.
+            status, kind, text = page(self.path if path == "/stats/connections" else path)
             body = text.encode()
             self.send_response(status)
             self.send_header("Content-Type", kind)

@@ -144,7 +144,7 @@ impl Recorder {
         let values: Hdr<u64> =
             Deserializer::new().deserialize(&mut &plain[..]).map_err(|error| Error::Format(format!("{error:?}")))?;
         if values.len() != histogram.count {
-            return Err(Error::Format(format!("it holds {} values but says {}", values.len(), histogram.count)));
+            return Err(Error::Format(format!("it holds {} values but declares {}", values.len(), histogram.count)));
         }
         let mut recorder = Self::new();
         recorder.values.add(&values).map_err(|error| Error::Add(format!("{error:?}")))?;
@@ -168,7 +168,7 @@ fn plain_v2(deflated: &[u8]) -> Result<Vec<u8>, Error> {
         return Err(Error::Format("it has no V2 header".into()));
     };
     if plain.len().checked_sub(V2_HEADER) != Some(counts as usize) {
-        return Err(Error::Format(format!("it says {counts} bytes of counts and has {} bytes in all", plain.len())));
+        return Err(Error::Format(format!("it declares {counts} bytes of counts and has {} bytes in all", plain.len())));
     }
     if digits > u32::from(SIGNIFICANT_DIGITS) {
         return Err(Error::Format(format!(
@@ -272,7 +272,7 @@ mod tests {
     fn a_histogram_whose_header_claims_gigabytes_is_refused_before_they_are_allocated() {
         assert!(Recorder::decode(&uploaded(&header(0, 3))).is_ok());
         for (plain, message) in [
-            (header(3 << 30, 3), "it says 3221225472 bytes of counts and has 40 bytes in all"),
+            (header(3 << 30, 3), "it declares 3221225472 bytes of counts and has 40 bytes in all"),
             (header(0, 5), "it has 5 significant digits; at most 3 are read"),
             (vec![0; 64 << 20], "inflates to more than 524288 bytes"),
             (vec![0; 100], "it has no V2 header"),

@@ -180,7 +180,7 @@ async fn registered(processes: &mut Processes, coordinator: &Coordinator, count:
             return Err(Error::Register { description });
         }
         if Instant::now() >= deadline {
-            return Err(Error::Register { description: format!("{registered_count} of {count} did") });
+            return Err(Error::Register { description: format!("{registered_count} of {count} registered") });
         }
         sleep(REGISTER_POLL).await;
     }

@@ -58,7 +58,7 @@ pub enum Error {
     #[error("the service publishes nothing: {0}")]
     Silent(String),
     /// A process ended, or the trial was cancelled, under load; contains the reason.
-    #[error("the trial broke off: {0}")]
+    #[error("the trial was aborted: {0}")]
     Aborted(String),
     /// Another program stopped or changed a process, so the trial has no result; contains the reason.
     #[error("the trial was interrupted: {0}")]
@@ -272,7 +272,7 @@ impl<S: Stage> Trial<'_, S> {
             WaitOutcome::Deadline => {
                 let late = self.coordinator.inspect(Barrier::not_ready);
                 let seconds = self.plan.opening.as_secs();
-                Err(Error::NotReady(format!("worker {late:?} said nothing within {seconds} s")))
+                Err(Error::NotReady(format!("workers {late:?} did not report ready within {seconds} s")))
             }
         }
     }

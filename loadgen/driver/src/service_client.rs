@@ -37,7 +37,7 @@ pub enum Error {
         reason: String,
     },
     /// The page differs from the contract.
-    #[error("the service's {path} is not what services/README.md says: {reason}")]
+    #[error("the service's {path} differs from services/README.md: {reason}")]
     Contract {
         /// Path of the page.
         path: &'static str,
@@ -45,7 +45,7 @@ pub enum Error {
         reason: String,
     },
     /// No service responds at the URL of the publishing instance.
-    #[error("no publishing instance tells of itself at {url}")]
+    #[error("no publishing instance responds at {url}")]
     NoPublisher {
         /// URL of the metrics port.
         url: String,
@@ -271,7 +271,7 @@ impl ServiceClient {
         let failed = |error: HttpError| Error::Get { path, reason: error.to_string() };
         let (status, body) = self.http.get(&format!("{base}{path}{query}")).await.map_err(failed)?;
         if status != StatusCode::OK {
-            return Err(Error::Get { path, reason: format!("it answers {status}") });
+            return Err(Error::Get { path, reason: format!("HTTP status {status}") });
         }
         serde_json::from_slice(&body).map_err(|error| Error::Contract { path, reason: error.to_string() })
     }

@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(found.pids, [std::process::id()]);
         assert!(found.cpu_ns().unwrap() > 0 && found.rss_bytes().unwrap() > 100_000);
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        assert_eq!(found.open_files(), limit, "a limit there is");
+        assert_eq!(found.open_files(), limit, "the limit is that of this process");
         let allowed_cpus = found.allowed_cpus().unwrap();
         assert!(allowed_cpus.cpus > 0.0 && allowed_cpus.shared, "this process shares its own CPUs: {allowed_cpus:?}");
     }

@@ -98,7 +98,7 @@ fn a_publisher_without_reports_is_an_error_that_names_it() {
     let runtime = runtime();
     let service = instance(&runtime, None, received());
     let nowhere = read(&runtime, &service, "http://127.0.0.1:1/").unwrap_err();
-    assert_eq!(nowhere.to_string(), "no publishing instance tells of itself at http://127.0.0.1:1");
+    assert_eq!(nowhere.to_string(), "no publishing instance responds at http://127.0.0.1:1");
     let other = instance(&runtime, None, received());
     let silent = read(&runtime, &service, &other).unwrap_err();
     assert!(matches!(silent, Error::PublishesNothing { url } if url == other));

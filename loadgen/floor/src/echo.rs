@@ -136,7 +136,7 @@ impl LoadSide for EchoClient {
         let poll = Poll::watching(&self.sockets, EventFlags::IN)?;
         let reading = ClientState::new(&self.echo, &self.sockets, poll, start_ns).run(start_ns)?;
         // Signals the server that there is no message left to send; the connection stays open.
-        shutdown(&self.sockets[0], Shutdown::Write).context("failed to say goodbye")?;
+        shutdown(&self.sockets[0], Shutdown::Write).context("failed to shut down a connection")?;
         Ok(reading)
     }
 }
@@ -203,7 +203,7 @@ impl<'a> ClientState<'a> {
                 break;
             }
             if now >= to_ns + DRAIN_NS {
-                bail!("{} messages came not back in {} s", self.outstanding, DRAIN_NS / 1_000_000_000);
+                bail!("{} messages were not echoed within {} s", self.outstanding, DRAIN_NS / 1_000_000_000);
             }
             let mut burst = 0;
             while let Some(due_ns) = due.filter(|due_ns| *due_ns <= now && *due_ns < to_ns && burst < DUE_PER_TURN) {
@@ -256,7 +256,7 @@ impl<'a> ClientState<'a> {
         self.flights[index].bytes += length;
         while self.flights[index].bytes >= self.message.len() {
             self.flights[index].bytes -= self.message.len();
-            let Some(due_ns) = self.flights[index].due_ns.pop_front() else { bail!("an answer that nobody waits for") };
+            let Some(due_ns) = self.flights[index].due_ns.pop_front() else { bail!("an echo of a message that was not sent") };
             self.outstanding -= 1;
             self.counters.units += 1;
             if self.in_window(due_ns) {

@@ -231,7 +231,7 @@ impl LoadSide for Subscriber {
             over = over || window.is_over(now, receiving.counters);
             let (_, to_ns) = window.edges_ns();
             if now >= to_ns + DRAIN_NS {
-                bail!("what was due in the window did not come in {} s", DRAIN_NS / 1_000_000_000);
+                bail!("the deliveries due in the window did not arrive within {} s", DRAIN_NS / 1_000_000_000);
             }
             let until_ns = if over { to_ns + DRAIN_NS } else { window.next_edge_ns() };
             for nth in 0..poll.wait(until_ns)? {

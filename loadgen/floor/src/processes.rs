@@ -42,11 +42,11 @@ pub struct Measured {
 pub fn run(load: &Load, cpus: Cpus) -> anyhow::Result<Measured> {
     let settle = || thread::sleep(Duration::from_secs_f64(load.settle_seconds()));
     let mut server = SideProcess::start("server", load, cpus.server, None)?;
-    let Some(address) = server.started()? else { bail!("the server did not say where it listens") };
+    let Some(address) = server.started()? else { bail!("the server did not report its address") };
     let mut client = SideProcess::start("client", load, cpus.client, Some(address))?;
     client.started()?;
     settle();
-    let kernel = || KernelMemory::read().context("the kernel does not say how much memory it uses");
+    let kernel = || KernelMemory::read().context("the kernel does not report how much memory it uses");
     let kernel_before = kernel()?;
     // Both at once, because the server accepts what the client opens.
     server.send_command(&Command::Connect)?;
@@ -94,14 +94,14 @@ impl SideProcess {
     fn send_command(&mut self, message: &impl Serialize) -> anyhow::Result<()> {
         let line = serde_json::to_string(message).context("failed to write a message")?;
         let input = self.input.as_mut().expect("it is open until the end");
-        writeln!(input, "{line}").with_context(|| format!("failed to tell the {} anything", self.name))
+        writeln!(input, "{line}").with_context(|| format!("failed to send a command to the {}", self.name))
     }
 
     fn read_command(&mut self) -> anyhow::Result<SideReply> {
         let mut line = String::new();
-        let length = self.output.read_line(&mut line).with_context(|| format!("failed to hear the {}", self.name))?;
+        let length = self.output.read_line(&mut line).with_context(|| format!("failed to read a reply of the {}", self.name))?;
         if length == 0 {
-            bail!("the {} ended without a word; what it had to say is above", self.name);
+            bail!("the {} ended without a reply; its error is above", self.name);
         }
         match serde_json::from_str(&line).with_context(|| format!("the {} does not make sense: {line:?}", self.name))? {
             SideReply::Failed(description) => bail!("the {}: {description}", self.name),
@@ -112,21 +112,21 @@ impl SideProcess {
     fn started(&mut self) -> anyhow::Result<Option<SocketAddr>> {
         match self.read_command()? {
             SideReply::Started(address) => Ok(address),
-            other => bail!("the {} said {other:?} before it had started", self.name),
+            other => bail!("the {} replied {other:?} before it had started", self.name),
         }
     }
 
     fn ready(&mut self) -> anyhow::Result<()> {
         match self.read_command()? {
             SideReply::Ready => Ok(()),
-            other => bail!("the {} said {other:?} and was to get ready", self.name),
+            other => bail!("expected the reply Ready of the {}, received {other:?}", self.name),
         }
     }
 
     fn done(&mut self) -> anyhow::Result<Reading> {
         match self.read_command()? {
             SideReply::Done(reading) => Ok(reading),
-            other => bail!("the {} said {other:?} and was to be done", self.name),
+            other => bail!("expected the reply Done of the {}, received {other:?}", self.name),
         }
     }
 

@@ -59,12 +59,12 @@ pub(crate) enum SideReply {
 }
 
 pub(crate) fn carry_out(mut side: Box<dyn LoadSide>) -> anyhow::Result<Box<dyn LoadSide>> {
-    let Command::Connect = read_command()? else { bail!("told to go before it was told to connect") };
+    let Command::Connect = read_command()? else { bail!("received Go before Connect") };
     let rss_before = resident_bytes()?;
     side.connect()?;
     let rss_open = resident_bytes()?;
     send_reply(&SideReply::Ready)?;
-    let Command::Go { start_ns } = read_command()? else { bail!("told to connect twice") };
+    let Command::Go { start_ns } = read_command()? else { bail!("received Connect twice") };
     let reading = side.run(start_ns)?;
     send_reply(&SideReply::Done(Reading { rss_before, rss_open, ..reading }))?;
     Ok(side)
@@ -92,7 +92,7 @@ pub(crate) fn pin(cpu: u32) -> anyhow::Result<()> {
 pub(crate) fn read_command<M: DeserializeOwned>() -> anyhow::Result<M> {
     let mut line = String::new();
     if stdin().lock().read_line(&mut line).context("failed to read standard input")? == 0 {
-        bail!("told nothing: this end is started by `floor` itself, not by hand");
+        bail!("received no command: this side is started by `floor` itself, not by hand");
     }
     serde_json::from_str(&line).with_context(|| format!("failed to understand {:?}", line.trim_end()))
 }

@@ -496,6 +496,6 @@ mod tests {
             books.balance() && books.equations.iter().all(|equation| !equation.name.contains("service")),
             "{books:?}"
         );
-        assert_eq!((messages.delivered, messages.lost), (0, 0), "nobody knows");
+        assert_eq!((messages.delivered, messages.lost), (0, 0), "without counters the outcome is unknown");
     }
 }

@@ -139,7 +139,7 @@ mod tests {
             compare(&[worker], &[service], &[]).mismatched
         };
         assert_eq!((with(6, true), with(5, true), with(7, true)), (0, 1, 1));
-        assert_eq!(with(7, false), 0, "nobody knows what a connection that ended early left unread");
+        assert_eq!(with(7, false), 0, "the unread messages of a connection that ended early are unknown");
     }
 
     /// The service's book of a connection without losses.

@@ -186,7 +186,7 @@ mod tests {
         files.uploads[0].histograms.insert(bench_format::Name::from_static("response_ns"), response.encode());
         let Judged { result, .. } = files.judge().unwrap();
         let Validity::Invalid { reasons } = result.validity else { panic!("valid") };
-        let description = "10 messages due in the window came, and by its rate 20000 were due";
+        let description = "10 messages due in the window arrived, and by its rate 20000 were due";
         assert!(reasons[0].kind == ReasonKind::SendRate && reasons[0].detail.ends_with(description), "{reasons:?}");
     }
 
@@ -197,7 +197,7 @@ mod tests {
         files.trial.terms.publishes_by = Some("pubsub".into());
         let Judged { result, .. } = files.judge().unwrap();
         let Validity::Invalid { reasons } = result.validity else { panic!("valid") };
-        assert_eq!(reasons[0].detail, "the service publishes by \"\", and fanout-redis is about \"pubsub\"");
+        assert_eq!(reasons[0].detail, "the service publishes by \"\", but fanout-redis measures \"pubsub\"");
     }
 
     #[test]

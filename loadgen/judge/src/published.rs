@@ -266,7 +266,7 @@ mod tests {
         let (messages, broken) = judged(&behind, &reported, false);
         assert_eq!((messages.due, messages.dropped[UNDELIVERED], broken), (105, 5, NOTHING));
         let (messages, _) = judged(&ReceiverBook { closed: false, ..behind }, &reported, true);
-        assert!(messages.dropped.is_empty(), "nobody knows what a connection that ended early should have had");
+        assert!(messages.dropped.is_empty(), "the messages due on a connection that ended early are unknown");
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub fn remarks(result: &TrialResult, merged: &Merged, requested: u32) -> Vec<Str
     }
     remarks.extend(messages(result));
     if let Some(behind) = result.failures.window.get(RECEIVER_BEHIND) {
-        let description = "connections had not all that was published in the window by the drain's end";
+        let description = "connections had not received all messages of the window by the end of the drain";
         remarks.push(format!("{behind} {description}"));
     }
     if let (Witness::Reply, Load::Closed { messages_per_connection: Some(each), .. }) = (result.witness, &result.load) {

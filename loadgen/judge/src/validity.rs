@@ -96,11 +96,11 @@ fn service_restarted(case: &Case<'_>) -> Option<Reason> {
         if let (Some(was), Some(is)) = (earlier.pid, later.pid)
             && was != is
         {
-            return Some(format!("process {was} became process {is}"));
+            return Some(format!("process {was} was replaced by process {is}"));
         }
         let companion = earlier.companions.iter().find_map(|(name, was)| {
             let is = later.companions.get(name).filter(|is| is.pid != was.pid)?;
-            Some(format!("process {} of its companion {name} became process {}", was.pid, is.pid))
+            Some(format!("process {} of its companion {name} was replaced by process {}", was.pid, is.pid))
         });
         let (before, after) = (earlier.stats.uptime_seconds, later.stats.uptime_seconds);
         companion.or_else(|| (after < before).then(|| format!("its uptime fell from {before:.1} s to {after:.1} s")))
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn a_service_with_another_process_id_or_a_shorter_uptime_was_restarted() {
         let restarted = reasons(flood(), |files| files.service.readings.after.as_mut().unwrap().pid = Some(99));
-        assert_eq!(restarted, ["ServiceRestarted: process 7 became process 99"]);
+        assert_eq!(restarted, ["ServiceRestarted: process 7 was replaced by process 99"]);
         let younger =
             reasons(flood(), |files| files.service.readings.after.as_mut().unwrap().stats.uptime_seconds = 0.5);
         assert_eq!(younger, ["ServiceRestarted: its uptime fell from 1.0 s to 0.5 s"]);
@@ -252,7 +252,7 @@ mod tests {
                 reading.companions.insert("redis".into(), process);
             }
         });
-        assert_eq!(restarted, ["ServiceRestarted: process 7 of its companion redis became process 8"]);
+        assert_eq!(restarted, ["ServiceRestarted: process 7 of its companion redis was replaced by process 8"]);
     }
 
     #[test]

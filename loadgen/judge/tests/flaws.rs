@@ -15,7 +15,7 @@ fn families() -> [(&'static str, Files); 5] {
     [
         ("a flood into an application", flood()),
         ("an application at a rate", open()),
-        ("answers of the service", answered()),
+        ("replies of the service", answered()),
         ("a publisher's receivers", publisher()),
         ("sessions of a gateway", sessions()),
     ]

@@ -104,7 +104,7 @@ impl Coordinator {
     pub fn next(&self) -> Result<Option<Assignment>, Error> {
         let path = format!("/v1/workers/{}/next", self.worker);
         loop {
-            match self.fetch::<Next>("ask for the next trial", Method::GET, &path, Body::None)? {
+            match self.fetch::<Next>("request the next trial", Method::GET, &path, Body::None)? {
                 Next::Wait => thread::sleep(FIRST_PAUSE),
                 Next::Trial(assignment) => return Ok(Some(assignment)),
                 Next::Finished => return Ok(None),
@@ -209,7 +209,7 @@ impl Coordinator {
                 Err(error) if !is_transient(&error) || Instant::now() + pause > deadline => return Err(error),
                 Err(error) => error,
             };
-            eprintln!("{error}; asking again in {pause:?}");
+            eprintln!("{error}; retrying in {pause:?}");
             thread::sleep(pause);
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
@@ -248,7 +248,7 @@ enum Body {
 
 impl Body {
     fn json(value: &impl serde::Serialize) -> Self {
-        Self::Json(serde_json::to_vec(value).expect("what a worker says is plain data").into())
+        Self::Json(serde_json::to_vec(value).expect("a worker's messages are plain data").into())
     }
 }
 

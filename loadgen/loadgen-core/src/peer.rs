@@ -65,7 +65,7 @@ pub enum Refusal {
 #[derive(Debug, thiserror::Error)]
 pub enum Silence {
     /// No frame came before the deadline.
-    #[error("nothing came")]
+    #[error("nothing arrived in time")]
     Nothing,
     /// The stream ended before a frame was complete.
     #[error("the stream ended")]

@@ -165,7 +165,7 @@ fn a_message_beyond_the_protocol_ends_its_session() {
 fn sessions_that_a_gateway_closes_are_failures_and_what_was_measured_stays() {
     let result = against(Flaw::Closes);
     assert_eq!(failures(&result), once_each("session/closed"));
-    assert!(result.messages.delivered > 0 && result.window.duration_ns < SECOND_NS, "nobody is left to talk to");
+    assert!(result.messages.delivered > 0 && result.window.duration_ns < SECOND_NS, "no session is left");
 }
 
 #[test]

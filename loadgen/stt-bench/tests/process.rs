@@ -30,7 +30,7 @@ fn against(flaw: Flaw, arguments: &str) -> (Option<i32>, Value, Vec<String>) {
     let description = String::from_utf8(output.stderr).unwrap();
     assert!(
         problems.iter().all(|problem| description.contains(problem)),
-        "standard error tells them too: {description}"
+        "standard error lists them too: {description}"
     );
     let ours = |problem: &String| {
         ["generator_", "send_rate", "start_skew", "clock_step"].iter().any(|kind| problem.starts_with(kind))

@@ -202,7 +202,7 @@ fn flood(outcome: &TierResult) -> String {
     let publisher = outcome.measured.as_ref().and_then(|measured| measured.publisher.as_ref());
     let held_back = match publisher.map(|publisher| publisher.backpressure.as_str()) {
         Some("none") => ", and nothing holds it back: its backlog grows",
-        Some("offer") => ", up to as many deliveries as it is told: nothing else holds it back",
+        Some("offer") => ", up to its configured number of deliveries: nothing else holds it back",
         Some(_) => ", held back by its backlog",
         None => "",
     };
@@ -272,7 +272,7 @@ mod tests {
         let mut outcome = throughput();
         for (backpressure, description) in [
             ("engine", "held back by its backlog"),
-            ("offer", "up to as many deliveries as it is told"),
+            ("offer", "up to its configured number of deliveries"),
             ("none", "nothing holds it back"),
         ] {
             let publisher = PublisherStats { backpressure: backpressure.into(), ..Default::default() };

@@ -114,7 +114,7 @@ impl Smoke {
                 }
                 Ok(taken) => answers.take(&taken),
                 Err(Silence::Nothing) => break Ok(false),
-                Err(silence) => break Err(format!("waiting for the answers to two pings: {silence}")),
+                Err(silence) => break Err(format!("waiting for the replies to two pings: {silence}")),
             }
         };
         self.findings.extend(answers.findings());
@@ -134,7 +134,7 @@ impl Smoke {
             ReceivedFrame { opcode: Opcode::Close, payload, .. } if close_code(&payload) == Some(UNAUTHORIZED) => {
                 Ok(())
             }
-            other => Err(format!("Close {UNAUTHORIZED} was due, but this came: {}", other.description())),
+            other => Err(format!("expected Close {UNAUTHORIZED}, received {}", other.description())),
         }
     }
 
@@ -173,7 +173,7 @@ fn goodbye(peer: &mut Peer, deadline: Instant) -> Result<(), String> {
             }
             // Messages that were in flight.
             Ok(_) => {}
-            Err(silence) => return Err(format!("waiting for an answer to Close: {silence}")),
+            Err(silence) => return Err(format!("waiting for the response to Close: {silence}")),
         }
     }
 }

@@ -70,15 +70,15 @@ fn a_fragmented_message_that_is_not_taken_as_one_is_found() {
 
 #[test]
 fn a_bad_token_that_is_not_refused_as_the_protocol_says_is_found() {
-    one(Fault::TakesEveryToken, "an error AUTH_FAILED was due, but this came: Text");
+    one(Fault::TakesEveryToken, "expected an error AUTH_FAILED, received Text");
     let service = Scripted::start(Fault::TakesEveryToken);
     assert_eq!(smoke::check(&service.address, SECRET).unwrap().books.len(), 2, "both were let in");
     one(Fault::RefusesByHttp, "with a token of another secret: the upgrade was not accepted: http_401");
-    one(Fault::RefusesWithAnotherCode, "Close 4401 was due");
+    one(Fault::RefusesWithAnotherCode, "expected Close 4401");
 }
 
 #[test]
 fn a_close_that_is_not_echoed_is_found() {
     one(Fault::ClosesWithAnotherCode, "Close 1000 was answered by Close Some(1001)");
-    one(Fault::EndsWithoutClose, "waiting for an answer to Close: the stream ended");
+    one(Fault::EndsWithoutClose, "waiting for the response to Close: the stream ended");
 }

@@ -31,9 +31,9 @@ fn a_gateway_that_dies_in_the_window_costs_only_its_own_trial() {
     assert_eq!(run.exit, Some(2), "{}", run.output);
     let states = run.states();
     let [TrialState::Finished { .. }, TrialState::Failed { reason }] = &states[..] else { panic!("{states:?}") };
-    assert_eq!(reason.lines().next(), Some(&*format!("the trial broke off: {GATEWAY} ended (signal: 9 (SIGKILL))")));
+    assert_eq!(reason.lines().next(), Some(&*format!("the trial was aborted: {GATEWAY} ended (signal: 9 (SIGKILL))")));
     // Both trials are listed, and the first one's result can be read.
-    for listed in ["10-p1-r1  valid", "20-p1-r1  not measured: the trial broke off"] {
+    for listed in ["10-p1-r1  valid", "20-p1-r1  not measured: the trial was aborted"] {
         assert!(run.output.contains(listed), "{listed}: {}", run.output);
     }
     assert!(run.trial(GATEWAY, "standard").messages.delivered > 0);

@@ -121,6 +121,9 @@ def test_all_that_was_sent_was_received(start: Callable[..., Fanout]) -> None:
         messages += sum(1 for _ in connection)
     wait_until(lambda: service.get("/stats")["connections"]["open"] == 0)
     assert service.get("/stats")["messages"]["sent"] == messages
+    page = service.get("/stats/connections?since=")
+    assert [book["sent"] for book in page["connections"]] == [messages]
+    assert service.get(f"/stats/connections?since={page['cursor']}")["connections"] == []
 
 
 def test_an_unknown_mode_is_refused_with_the_known_ones() -> None:

@@ -12,7 +12,7 @@ server = RustWSEServer("127.0.0.1", 0, shards=2)
 server.start()
 assert server.is_ready() and server.failure() is None
 folder = "/proc/self/fd"
-links = {int(fd): os.readlink(f"{folder}/{fd}") for fd in os.listdir(folder) if os.path.exists(f"{folder}/{fd}")}
+links = {int(fd): os.readlink(f"{folder}/{fd}") for fd in os.listdir(folder) if os.path.lexists(f"{folder}/{fd}")}
 polls = [fd for fd, link in links.items() if "eventpoll" in link]
 assert len(polls) == 2, polls
 null = os.open("/dev/null", os.O_RDONLY)

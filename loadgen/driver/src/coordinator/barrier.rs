@@ -24,7 +24,7 @@ pub enum Conflict {
         run: String,
     },
     /// The request belongs to a trial or an attempt that isn't under way.
-    #[error("trial {trial} (attempt {attempt}) is not under way; ask for the next")]
+    #[error("trial {trial} (attempt {attempt}) is not running; request the next step")]
     Trial {
         /// Id of the trial in the request.
         trial: TrialId,
@@ -32,7 +32,7 @@ pub enum Conflict {
         attempt: u32,
     },
     /// The trial has no worker with this index.
-    #[error("worker {worker} has no part in trial {trial}; it has {workers} workers, counted from 0")]
+    #[error("trial {trial} has no worker {worker}; it has {workers} workers, counted from 0")]
     Worker {
         /// Index of the worker in the request.
         worker: u32,
@@ -51,7 +51,7 @@ pub enum Conflict {
         expected: u32,
     },
     /// The path and the body name different workers.
-    #[error("the path says worker {path}, the body says worker {body}")]
+    #[error("the path names worker {path}, the body names worker {body}")]
     WorkerNames {
         /// Index of the worker in the path.
         path: u32,
@@ -488,10 +488,10 @@ mod tests {
             (barrier.window_over(0, &over(2)), barrier.drain_release(&over(1))),
             (Ok(DrainRelease::Wait), DrainRelease::Drain)
         );
-        barrier.abandon("a worker is gone");
+        barrier.abandon("a worker ended");
         assert_eq!(
             (barrier.drain_release(&over(2)), barrier.all_over()),
-            (DrainRelease::Drain, Some(Err("a worker is gone".into())))
+            (DrainRelease::Drain, Some(Err("a worker ended".into())))
         );
     }
 
@@ -504,7 +504,7 @@ mod tests {
             "run \"other\" is not served here; this is the coordinator of run \"run\""
         );
         let description = barrier.ready(0, ready(2)).unwrap_err().to_string();
-        assert!(description.ends_with("(attempt 2) is not under way; ask for the next"), "{description}");
+        assert!(description.ends_with("(attempt 2) is not running; request the next step"), "{description}");
         assert!(matches!(barrier.deliver(0, upload(0, 2)), Err(Conflict::Trial { .. })));
     }
 
@@ -544,13 +544,13 @@ mod tests {
         let mut barrier = offered(2);
         barrier.release(5);
         let description = barrier.deliver(0, upload(1, 1)).unwrap_err().to_string();
-        assert_eq!(description, "the path says worker 0, the body says worker 1");
+        assert_eq!(description, "the path names worker 0, the body names worker 1");
     }
 
     #[test]
     fn a_worker_beyond_the_trials_number_is_refused() {
         let description = offered(1).ready(3, ready(1)).unwrap_err().to_string();
-        assert!(description.starts_with("worker 3 has no part in trial "), "{description}");
+        assert!(description.contains(" has no worker 3; it has 1 workers"), "{description}");
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub(super) async fn check(State(shared): State<Shared>, request: Request, next: 
         }
         Some(Some(_)) => "the token is not the one of this coordinator; both sides take it from COORDINATOR_TOKEN",
         Some(None) => "the authorization is no bearer token; send `Authorization: Bearer` and COORDINATOR_TOKEN",
-        None => "no token; send `Authorization: Bearer` with what COORDINATOR_TOKEN holds",
+        None => "no token; send `Authorization: Bearer` with the value of COORDINATOR_TOKEN",
     };
     (StatusCode::UNAUTHORIZED, Json(json!({ "error": description }))).into_response()
 }

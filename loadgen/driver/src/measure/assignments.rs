@@ -111,6 +111,6 @@ mod tests {
             [objective("response", 50.0, 2.0), objective("response", 99.0, 10.5), objective("delay", 99.0, 50.0)];
         assert_eq!(late_after_ns(&objectives, Some("response")), Some(10_500_000));
         assert_eq!(late_after_ns(&objectives[2..], Some("response")), None);
-        assert_eq!(late_after_ns(&objectives, None), None, "a workload without such a histogram has no late answers");
+        assert_eq!(late_after_ns(&objectives, None), None, "a workload without such a histogram has no late replies");
     }
 }

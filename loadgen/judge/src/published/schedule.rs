@@ -35,7 +35,7 @@ impl fmt::Display for ScheduleDeviation {
         let Self { received, scheduled } = self;
         write!(
             f,
-            "the service published another schedule than it tells: {received} messages due in the window came, "
+            "the service did not publish at its reported rate: {received} messages due in the window arrived, "
         )?;
         write!(f, "and by its rate {scheduled:.0} were due")
     }
@@ -119,7 +119,7 @@ mod tests {
     fn it_reports_received_and_due_messages() {
         let description = ScheduleDeviation { received: 8, scheduled: 1600.0 }.to_string();
         assert!(
-            description.ends_with("8 messages due in the window came, and by its rate 1600 were due"),
+            description.ends_with("8 messages due in the window arrived, and by its rate 1600 were due"),
             "{description}"
         );
     }

@@ -25,8 +25,8 @@ impl Start {
     pub fn after(waited: Duration, reading: Result<Option<PublisherStats>, impl fmt::Display>) -> Self {
         let description = match reading {
             Ok(Some(publisher)) if publisher.publishing => return Self::Now,
-            Ok(Some(_)) => "it has subscribers, and says that it doesn't".to_owned(),
-            Ok(None) => return Self::Never("it tells of no publisher at /stats/publisher".into()),
+            Ok(Some(_)) => "it has subscribers, but reports that it doesn't publish".to_owned(),
+            Ok(None) => return Self::Never("it reports no publisher at /stats/publisher".into()),
             // A service at its limit responds late, so an error is not final.
             Err(error) => error.to_string(),
         };
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn a_service_that_never_publishes_is_distinguished_from_one_that_never_answers() {
         let Start::Never(description) = Start::after(PATIENCE, reply(false)) else { panic!() };
-        assert_eq!(description, "it has subscribers, and says that it doesn't, for 30 s");
+        assert_eq!(description, "it has subscribers, but reports that it doesn't publish, for 30 s");
         let unresponsive = || Err("timed out".to_owned());
         assert_eq!(Start::after(Duration::from_secs(29), unresponsive()), Start::Later);
         assert_eq!(Start::after(PATIENCE, unresponsive()), Start::Never("timed out, for 30 s".into()));
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn a_service_without_publisher_is_not_waited_for() {
         let reading = Ok::<_, String>(None);
-        let expected = Start::Never("it tells of no publisher at /stats/publisher".into());
+        let expected = Start::Never("it reports no publisher at /stats/publisher".into());
         assert_eq!(Start::after(Duration::ZERO, reading), expected);
     }
 }

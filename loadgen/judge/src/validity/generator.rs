@@ -112,7 +112,7 @@ pub(super) fn published_mode(case: &Case<'_>) -> Option<Reason> {
     let workload = &case.trial.trial.workload;
     let expected = case.trial.terms.publishes_by.as_ref()?;
     (reported != expected).then(|| {
-        let description = format!("the service publishes by {reported:?}, and {workload} is about {expected:?}");
+        let description = format!("the service publishes by {reported:?}, but {workload} measures {expected:?}");
         reason(ReasonKind::Conformance, description)
     })
 }

@@ -90,7 +90,7 @@ pub const CASES: &[Case] = &[
         framing::bad_control,
         "control frames that are too long or in parts are refused: 1002"
     ),
-    case!("health", Wire, [], http::health, "/health tells the runtime"),
+    case!("health", Wire, [], http::health, "/health reports the runtime"),
     case!(strict "unknown-path", Wire, [], http::unknown_path, "a path that isn't there is 404"),
     case!(strict "wrong-method", Wire, [], http::wrong_method, "another method than GET is 405"),
     case!(strict "bad-upgrade", Wire, [], http::bad_upgrade, "what is no upgrade of version 13 is 400 or 426"),
@@ -110,8 +110,8 @@ pub const CASES: &[Case] = &[
         "the inference gets exactly the bytes sent: nothing lost, doubled or out of order"
     ),
     case!("request", Scripted, [Script], covers::request, "POST /infer with x-cpu-passes and Content-Length"),
-    case!("echo", Scripted, [Script], covers::echo, "a partial tells the gateway's own CPU_PASSES and MODEL_DELAY_MS"),
-    case!("pass-through", Scripted, [Script], covers::pass_through, "what the inference says comes through unchanged"),
+    case!("echo", Scripted, [Script], covers::echo, "a partial reports the gateway's own CPU_PASSES and MODEL_DELAY_MS"),
+    case!("pass-through", Scripted, [Script], covers::pass_through, "what the inference reports is passed on unchanged"),
     case!(
         "error-frame",
         Scripted,

@@ -222,7 +222,7 @@ fn with_last_output(why: String, description: &RecentOutput) -> String {
     let description = description.lock().expect("no holder of this lock can panic");
     match description.is_empty() {
         true => why,
-        false => format!("{why}; it said: {}", Vec::from_iter(description.iter().cloned()).join(" | ")),
+        false => format!("{why}; its output: {}", Vec::from_iter(description.iter().cloned()).join(" | ")),
     }
 }
 

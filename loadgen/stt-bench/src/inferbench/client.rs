@@ -35,7 +35,7 @@ pub(crate) enum Failure {
     Timeout(Duration),
     #[error("answered with status {0}")]
     Status(StatusCode),
-    #[error("the request broke off: {0:?}")]
+    #[error("the request failed: {0:?}")]
     Request(#[from] hyper::Error),
     #[error("{0}")]
     Content(String),

@@ -131,7 +131,7 @@ impl<'a> Bench<'a> {
         let publisher = publisher.ok_or("the service publishes nothing by itself: start the one that does")?;
         if let Some(wanted) = step.workload.terms().publishes_by.filter(|wanted| *wanted != publisher.mode) {
             let (mode, name) = (&publisher.mode, step.workload.name());
-            return Err(format!("the service publishes by {mode:?}, and {name} is about {wanted:?}"));
+            return Err(format!("the service publishes by {mode:?}, but {name} measures {wanted:?}"));
         }
         match (&step.load, publisher.rate_per_second) {
             (Load::Open { rate_per_second, .. }, Some(rate)) if *rate_per_second == rate => Ok(step.clone()),

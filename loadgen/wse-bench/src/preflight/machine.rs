@@ -148,8 +148,8 @@ impl Machine {
     fn cpu(&self, allowed_cpus: Option<AllowedCpus>) -> Check {
         let own = format!("workers may use {} CPU(s)", self.cpus);
         let Some((service, allowed_cpus)) = self.service.as_ref().zip(allowed_cpus) else {
-            let description = "the service's process can't be seen from here, so what bound a figure shows only where it was the \
-                         generator; to see it, run on its machine as its user";
+            let description = "the service's process can't be read from here, so what limited a figure is shown only if it was the \
+                         generator; to read it, run on the service's machine as its user";
             return Check { name: "CPU", fine: false, description: format!("{own}; {description}") };
         };
         let service = format!("{own}; {} may use {}", service.description(), allowed_cpus.cpus);
@@ -225,7 +225,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let here = Machine { service: ServiceProcess::listening(listener.local_addr().unwrap()), ..machine() };
         assert!(check(&here, "CPU", 1, 1).description.contains("they share them"), "{}", check(&here, "CPU", 1, 1));
-        assert!(check(&machine(), "CPU", 1, 1).description.contains("can't be seen"));
+        assert!(check(&machine(), "CPU", 1, 1).description.contains("can't be read"));
     }
 
     #[test]

@@ -115,7 +115,7 @@ pub(super) fn refusal(frame: &ReceivedFrame) -> Result<(), String> {
     let code = error.and_then(|error| error.p?.get("code")?.as_str().map(str::to_owned));
     match (frame.opcode, code.as_deref()) {
         (Opcode::Text, Some("AUTH_FAILED")) => Ok(()),
-        _ => Err(format!("an error AUTH_FAILED was due, but this came: {}", frame.description())),
+        _ => Err(format!("expected an error AUTH_FAILED, received {}", frame.description())),
     }
 }
 
@@ -203,6 +203,6 @@ mod tests {
     fn only_an_error_with_the_refusal_code_is_a_refusal() {
         assert_eq!(refusal(&text(r#"{"c":"WSE","t":"error","p":{"code":"AUTH_FAILED"},"v":1}"#)), Ok(()));
         let ready = refusal(&text(r#"{"c":"WSE","t":"server_ready","p":{},"v":1}"#)).unwrap_err();
-        assert!(ready.contains("AUTH_FAILED was due") && ready.contains("server_ready"), "{ready}");
+        assert!(ready.contains("expected an error AUTH_FAILED") && ready.contains("server_ready"), "{ready}");
     }
 }

@@ -251,7 +251,7 @@ pub(super) async fn at_rest(scene: Scene) -> Verdict {
 
 /// Case `survives`: no process of the gateway has ended by itself.
 pub(super) async fn survives(scene: Scene) -> Verdict {
-    let wish = "no process of the gateway ends before it is told to";
+    let wish = "no process of the gateway ends before it is signalled to stop";
     for gateway in &scene.all {
         let Some(process) = &gateway.process else { continue };
         if let Some(status) = process.ended(Duration::from_millis(1)).await {

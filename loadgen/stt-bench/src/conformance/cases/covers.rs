@@ -47,7 +47,7 @@ pub(super) async fn contents(scene: Scene) -> Verdict {
     for answer in session.answers.iter().filter(|answer| answer.is_partial()) {
         let audio = payload::frames(session.id, answer.oldest() as u32, answer.newest() as u32);
         let right = payload::infer(&audio, scene.settings().passes);
-        let wish = format!("{} says of its frames: {}", answer.description(), right.to_json());
+        let wish = format!("{} reports for its frames: {}", answer.description(), right.to_json());
         let same = answer.number("checksum") == u64::from(right.checksum)
             && answer.number("zero_crossings") == right.zero_crossings
             && answer.word("transcript") == right.transcript
@@ -119,7 +119,7 @@ pub(super) async fn pass_through(scene: Scene) -> Verdict {
         ("zero_crossings", json!(1_u64 << 40)),
         ("transcript", json!("a \"b\"\t\\ é 語 \u{1f600}")),
     ])?;
-    passed("rms, checksum, zero_crossings and transcript as the inference said them", answer.text)
+    passed("rms, checksum, zero_crossings and transcript as the inference reported them", answer.text)
 }
 
 /// Case `cadence`: the gap between partials is 0.75 to 1.5 intervals.

@@ -110,7 +110,7 @@ pub(super) async fn stall(scene: Scene) -> Verdict {
     ensure(calm.len() >= 3 && after.len() >= 4, "answers before and after the stall", &seen)?;
     let shown = milliseconds(frozen.saturating_sub(interval)) * 0.8;
     let wish =
-        format!("the tick that was due during a stall of {} ms says so: {shown:.0} ms at least", frozen.as_millis());
+        format!("the tick that was due during a stall of {} ms reports it: {shown:.0} ms at least", frozen.as_millis());
     ensure(after[..2].iter().any(|answer| reported(answer) >= shown), wish, &seen)?;
     let later: Vec<f64> = after[2..].iter().map(|answer| reported(answer)).collect();
     ensure(least(&later) <= 60.0, "from the third answer after it on, lateness is small again: 60 ms at most", &seen)?;

@@ -1,8 +1,8 @@
 //! The connections of the metrics port: how many there are, how long each may take, and which descriptors are left for
 //! them.
 //!
-//! Any process that reaches the port may open connections and send nothing. The oldest of these makes way for a new one, so that
-//! a reader, which sends its request at once, always gets in.
+//! Any process that reaches the port may open connections and send nothing. The oldest of these makes way for a new one,
+//! so that a reader, which sends its request at once, always gets in.
 
 use std::{
     collections::VecDeque,
