@@ -168,7 +168,10 @@ fn plain_v2(deflated: &[u8]) -> Result<Vec<u8>, Error> {
         return Err(Error::Format("it has no V2 header".into()));
     };
     if plain.len().checked_sub(V2_HEADER) != Some(counts as usize) {
-        return Err(Error::Format(format!("it declares {counts} bytes of counts and has {} bytes in all", plain.len())));
+        return Err(Error::Format(format!(
+            "it declares {counts} bytes of counts and has {} bytes in all",
+            plain.len()
+        )));
     }
     if digits > u32::from(SIGNIFICANT_DIGITS) {
         return Err(Error::Format(format!(

@@ -37,7 +37,8 @@ pub fn serve() -> anyhow::Result<()> {
 
 fn prepare(order: &Order) -> anyhow::Result<Box<dyn LoadSide>> {
     // A parent that is killed can't stop its processes.
-    set_parent_process_death_signal(Some(Signal::KILL)).context("failed to request that this side ends with its parent")?;
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .context("failed to request that this side ends with its parent")?;
     check_descriptors(order.load.connections(), raise_open_files())?;
     if let Some(cpu) = order.cpu {
         pin(cpu)?;

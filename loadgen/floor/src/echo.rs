@@ -256,7 +256,9 @@ impl<'a> ClientState<'a> {
         self.flights[index].bytes += length;
         while self.flights[index].bytes >= self.message.len() {
             self.flights[index].bytes -= self.message.len();
-            let Some(due_ns) = self.flights[index].due_ns.pop_front() else { bail!("an echo of a message that was not sent") };
+            let Some(due_ns) = self.flights[index].due_ns.pop_front() else {
+                bail!("an echo of a message that was not sent")
+            };
             self.outstanding -= 1;
             self.counters.units += 1;
             if self.in_window(due_ns) {

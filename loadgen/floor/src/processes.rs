@@ -99,7 +99,8 @@ impl SideProcess {
 
     fn read_command(&mut self) -> anyhow::Result<SideReply> {
         let mut line = String::new();
-        let length = self.output.read_line(&mut line).with_context(|| format!("failed to read a reply of the {}", self.name))?;
+        let length =
+            self.output.read_line(&mut line).with_context(|| format!("failed to read a reply of the {}", self.name))?;
         if length == 0 {
             bail!("the {} ended without a reply; its error is above", self.name);
         }

@@ -46,7 +46,11 @@ mod tests {
         assert_eq!(bound(Some(1.0), Some(1.0)), Some(BoundBy::Both));
         assert_eq!(bound(Some(0.5), Some(0.5)), Some(BoundBy::Neither));
         assert_eq!(bound(None, Some(0.5)), None);
-        assert_eq!(bound(None, Some(0.9)), Some(BoundBy::Generator), "a lower bound, since the service's CPU isn't known");
+        assert_eq!(
+            bound(None, Some(0.9)),
+            Some(BoundBy::Generator),
+            "a lower bound, since the service's CPU isn't known"
+        );
         assert_eq!(bound(Some(0.95), None), None);
     }
 

@@ -157,7 +157,11 @@ fn a_run_leads_from_registration_to_result() {
     }
     let observed = observed.lock().unwrap();
     assert_eq!((observed.registrations.len(), observed.results.len()), (1, 1));
-    assert_eq!(observed.ready.iter().map(|ready| ready.open).collect::<Vec<_>>(), [2, 2], "the request is repeated after a wait");
+    assert_eq!(
+        observed.ready.iter().map(|ready| ready.open).collect::<Vec<_>>(),
+        [2, 2],
+        "the request is repeated after a wait"
+    );
     // The load starts by the coordinator's clock, although this machine's is an hour behind.
     let evidence = &observed.results[0].evidence;
     assert!(evidence.start_skew_ns.abs() < 1_000_000_000, "{}", evidence.start_skew_ns);
@@ -220,7 +224,10 @@ fn an_abandoned_trial_closes_its_connections() {
     let mut gate = CoordinatorGate::new(&coordinator, &assignment);
     let error = run(Client { replies: false }, &assignment, Pattern::Flood, Witness::Application, "test", &mut gate);
     assert!(matches!(error, Err(Error::Abandoned { reason }) if reason == "a worker is missing"));
-    assert!(service.books().values().all(|book| book.closed_by_client), "each connection was closed with a Close frame");
+    assert!(
+        service.books().values().all(|book| book.closed_by_client),
+        "each connection was closed with a Close frame"
+    );
 }
 
 #[test]

@@ -33,10 +33,7 @@ pub struct ScheduleDeviation {
 impl fmt::Display for ScheduleDeviation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { received, scheduled } = self;
-        write!(
-            f,
-            "the service did not publish at its reported rate: {received} messages due in the window arrived, "
-        )?;
+        write!(f, "the service did not publish at its reported rate: {received} messages due in the window arrived, ")?;
         write!(f, "and by its rate {scheduled:.0} were due")
     }
 }

@@ -110,8 +110,20 @@ pub const CASES: &[Case] = &[
         "the inference gets exactly the bytes sent: nothing lost, doubled or out of order"
     ),
     case!("request", Scripted, [Script], covers::request, "POST /infer with x-cpu-passes and Content-Length"),
-    case!("echo", Scripted, [Script], covers::echo, "a partial reports the gateway's own CPU_PASSES and MODEL_DELAY_MS"),
-    case!("pass-through", Scripted, [Script], covers::pass_through, "what the inference reports is passed on unchanged"),
+    case!(
+        "echo",
+        Scripted,
+        [Script],
+        covers::echo,
+        "a partial reports the gateway's own CPU_PASSES and MODEL_DELAY_MS"
+    ),
+    case!(
+        "pass-through",
+        Scripted,
+        [Script],
+        covers::pass_through,
+        "what the inference reports is passed on unchanged"
+    ),
     case!(
         "error-frame",
         Scripted,
