@@ -160,7 +160,7 @@ def test_an_unknown_link_is_refused(tmp_path: Path) -> None:
 
 def test_without_a_redis_the_error_names_how_to_get_one(tmp_path: Path) -> None:
     program = (
-        "import bench_redis; from pathlib import Path; bench_redis.OWN = Path('/nowhere');"
+        "import bench_redis; from pathlib import Path; bench_redis.BUILT_PROGRAM = Path('/nowhere');"
         "import bench_fanout_pair as pair; pair.main()"
     )
     command_line = [sys.executable, "-c", program, "--link", "redis", "--port", "0", "--metrics-port", "0"]

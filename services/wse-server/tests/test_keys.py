@@ -159,7 +159,7 @@ P384 = Pair("ES384", ec.generate_private_key(ec.SECP384R1()))
         ({"jwt_secret": b"short"}, "jwt_secret: 5 bytes are too short for a secret: HS256 needs at least 32"),
         ({"jwt_previous_secret": b"short"}, "jwt_previous_secret: 5 bytes"),
         ({"jwt_secret": None, "jwt_algorithm": "ES256"}, "jwt_algorithm is given without jwt_secret"),
-        ({"jwt_keys": "[]"}, "jwt_keys: no JSON Web Key Set"),
+        ({"jwt_keys": "[]"}, "jwt_keys: not a JSON Web Key Set"),
         ({"jwt_secret": None, "jwt_keys": key_set(WEAK.jwk("w"))}, "jwt_keys: none of the set's 1 keys"),
     ],
 )
