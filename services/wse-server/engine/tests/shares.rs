@@ -166,10 +166,8 @@ fn a_flooder_goes_on_where_it_stopped_and_nothing_is_lost() {
         }
         client
     });
-    let mut next = 0;
-    for message in drain(&server, 20_000) {
-        assert_eq!(message.data, next.to_string().as_bytes());
-        next += 1;
+    for (number, message) in drain(&server, 20_000).into_iter().enumerate() {
+        assert_eq!(message.data, number.to_string().as_bytes());
     }
     drop(sender.join().unwrap());
     assert_balanced(&server);
