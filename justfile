@@ -45,7 +45,7 @@ bench-search NAME="stt-search" *OPTIONS: _bench-build
     target/release/ladder search "$@"
 
 # run all checks that need no cluster, those that find mistakes soonest first
-test: lint generated deny unit python-test typescript-test self-test gateways docs-test fuzz
+test: lint generated deny unit python-test typescript-test self-test hostile gateways docs-test fuzz
     @echo "all checks passed"
 
 # run all checks of clusters and containers: ladder's part for clusters, the chart, all images, a Kubernetes on this machine (root, Debian)
@@ -85,6 +85,10 @@ typescript-test: _bench-build _node-env
 # test the harness against services with a known delay, fault or ceiling
 self-test: _bench-build _node-env
     LADDER_BIN="$PWD/target/release" cargo test --locked {{checked}} --test self_test_harness -- --test-threads 1
+
+# attack services, the simulator and the coordinator; kill processes, fill disks and move clocks while a run goes on
+hostile *OPTIONS: _bench-build
+    {{python}} -m pytest -q hostile "$@"
 
 # check gateways against their contract, case by case: all of the registry, or those named (docs/CONFORMANCE.md)
 conformance *SERVICES: _bench-build

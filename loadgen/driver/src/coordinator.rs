@@ -58,7 +58,7 @@ impl Shared {
 pub struct Coordinator {
     shared: Shared,
     url: String,
-    server: JoinHandle<io::Result<()>>,
+    server: JoinHandle<()>,
 }
 
 impl Coordinator {

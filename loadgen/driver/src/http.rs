@@ -12,6 +12,10 @@ pub const LARGEST_BODY: usize = 64 << 20;
 /// Longest wait for a connection.
 const CONNECTING: Duration = Duration::from_secs(10);
 
+/// How long a connection is kept for the next request: less than servers keep it ([`crate::http_server::LONGEST_HEAD`]),
+/// so that none is closed under a request.
+const IDLE: Duration = Duration::from_secs(10);
+
 /// Why there is no response, or not all of it.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
@@ -39,7 +43,7 @@ impl HttpClient {
     }
 
     fn build(builder: reqwest::ClientBuilder) -> Self {
-        let builder = builder.no_proxy().redirect(Policy::none()).connect_timeout(CONNECTING);
+        let builder = builder.no_proxy().redirect(Policy::none()).connect_timeout(CONNECTING).pool_idle_timeout(IDLE);
         Self(builder.build().expect("no option of it can fail"))
     }
 

@@ -30,6 +30,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the coordinator may be unreachable. It is long enough to restart it on another node.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(300);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// How long a connection is kept for the next request: less than the coordinator keeps it.
+const IDLE: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Number of round trips, of which the shortest determines the clock's offset.
 const CLOCK_ROUND_TRIPS: usize = 12;
@@ -71,6 +73,7 @@ impl Coordinator {
             .retry(reqwest::retry::never())
             .timeout(REQUEST_TIMEOUT)
             .connect_timeout(LONGEST_PAUSE)
+            .pool_idle_timeout(IDLE)
             .build()
             .map_err(|source| Error::Coordinator { what: "build a client", url: url.clone(), source })?;
         Ok(Self { url, worker, client, runtime, retry_timeout: RETRY_TIMEOUT, token: None })

@@ -123,9 +123,10 @@ async fn serve_evidence(arguments: &Evidence) -> anyhow::Result<u8> {
     let listener = TcpListener::bind((host.as_str(), *port)).await;
     let listener = listener.with_context(|| format!("failed to listen on {host}:{port}"))?;
     tokio::select! {
-        served = evidence::serve(listener) => served.map(|()| 0).context("failed to serve"),
-        () = stop.wait() => Ok(0),
+        () = evidence::serve(listener) => {}
+        () = stop.wait() => {}
     }
+    Ok(0)
 }
 
 /// The options of `ladder serve`. The token comes from the environment alone, because `ps` shows arguments to all users.

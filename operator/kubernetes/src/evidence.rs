@@ -12,18 +12,15 @@ use axum::{
     routing::get,
 };
 use bench_format::environment::Environment;
-use driver::evidence_client::ServiceEnvironment;
+use driver::{evidence_client::ServiceEnvironment, http_server};
 use serde::Serialize;
 use tokio::net::TcpListener;
 
 pub mod process;
 
-/// Serves `/usage` and `/environment` until the listener fails.
-///
-/// # Errors
-/// The listener's error.
-pub async fn serve(listener: TcpListener) -> std::io::Result<()> {
-    axum::serve(listener, routes()).await
+/// Serves `/usage` and `/environment`.
+pub async fn serve(listener: TcpListener) {
+    http_server::serve(listener, routes()).await;
 }
 
 fn routes() -> Router {

@@ -12,6 +12,7 @@ use axum::{
     routing::get,
 };
 use bench_format::timeline::Overhead;
+use driver::http_server;
 use operator::{print, store};
 use serde_json::json;
 use tokio::{io::AsyncReadExt, net::TcpListener, task::spawn_blocking};
@@ -40,23 +41,17 @@ impl Web {
     }
 }
 
-/// Serves the web port until the listener fails.
-///
-/// # Errors
-/// The listener's error.
-pub async fn serve(listener: TcpListener, web: Web) -> io::Result<()> {
-    axum::serve(listener, routes(web)).await
+/// Serves the web port.
+pub async fn serve(listener: TcpListener, web: Web) {
+    http_server::serve(listener, routes(web)).await;
 }
 
-/// Serves the metrics port until the listener fails.
-///
-/// # Errors
-/// The listener's error.
-pub async fn serve_metrics(listener: TcpListener, live: Live) -> io::Result<()> {
+/// Serves the metrics port.
+pub async fn serve_metrics(listener: TcpListener, live: Live) {
     let text = async |State(live): State<Live>| {
         ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(&live.status()))
     };
-    axum::serve(listener, Router::new().route("/metrics", get(text)).with_state(live)).await
+    http_server::serve(listener, Router::new().route("/metrics", get(text)).with_state(live)).await;
 }
 
 /// The routes of the web port.

@@ -1,6 +1,6 @@
 //! The coordinator's HTTP routes (`docs/PROTOCOL.md`, "Coordinator"). All rules are in [`super::barrier`].
 
-use std::{future::poll_fn, io, pin::Pin, time::Duration};
+use std::{future::poll_fn, pin::Pin, time::Duration};
 
 use axum::{
     Json, Router,
@@ -24,7 +24,7 @@ use super::{
     token,
     upload::{self, Upload},
 };
-use crate::clock::unix_ns;
+use crate::{clock::unix_ns, http_server};
 
 /// Longest time that a request is held before the response says "ask again".
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
@@ -34,9 +34,9 @@ const LARGEST: usize = 64 * 1024;
 /// Longest time for which the body of a refused upload is read and discarded.
 const DISCARDING: Duration = Duration::from_secs(30);
 
-/// Serves requests until the listener fails.
-pub(super) async fn run(listener: TcpListener, shared: Shared) -> io::Result<()> {
-    axum::serve(listener, app(shared)).await
+/// Serves requests.
+pub(super) async fn run(listener: TcpListener, shared: Shared) {
+    http_server::serve(listener, app(shared)).await;
 }
 
 /// The router with all paths of the protocol.

@@ -1,0 +1,56 @@
+"""Starts targets for tests, and prints at the end how much was tried."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from hostile.target import ENGINE, GATEWAYS, INFERENCE, Program, Target
+
+TRIED: Counter[str] = Counter()
+
+
+@pytest.fixture
+def count() -> Callable[[str, int], None]:
+    """Counts what a test tried: `inputs` that a peer sent, `faults` of processes, disks and clocks."""
+
+    def add(kind: str, number: int = 1) -> None:
+        TRIED[kind] += number
+
+    return add
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Target]]:
+    """Starts targets that are stopped after the test."""
+    started: list[Target] = []
+
+    def begin(program: Program, **options: Any) -> Target:
+        started.append(Target(program, **options))
+        return started[-1]
+
+    yield begin
+    for target in started:
+        target.stop()
+
+
+@pytest.fixture(params=[ENGINE, *GATEWAYS], ids=lambda program: program.name)
+def target(request: pytest.FixtureRequest, start: Callable[..., Target]) -> Target:
+    """Each service that speaks WebSocket."""
+    return start(request.param)
+
+
+@pytest.fixture(params=[ENGINE, *GATEWAYS, INFERENCE], ids=lambda program: program.name)
+def listener(request: pytest.FixtureRequest, start: Callable[..., Target]) -> Target:
+    """Each service, and the inference simulator, which speaks HTTP alone."""
+    return start(request.param)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Prints the counts."""
+    if TRIED:
+        failed = len(terminalreporter.stats.get("failed", ()))
+        lost = "nothing lost" if not failed else f"{failed} tests failed"
+        inputs = f"{TRIED['inputs']:,}".replace(",", " ")
+        terminalreporter.write_line(f"hostile: {inputs} inputs, {TRIED['faults']} faults, {lost}")

@@ -1,0 +1,41 @@
+"""A wall clock that jumps during a run: the trial at hand is invalid or as it was, and the others are kept."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hostile.ladder_runs import Climb, finished_files
+from hostile.target import until
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The compiled library that makes the clock jump."""
+    path = tmp_path_factory.mktemp("clock") / "step_clock.so"
+    source = Path(__file__).with_name("step_clock.c")
+    subprocess.run(("cc", "-shared", "-fPIC", "-O1", "-o", str(path), str(source), "-ldl"), check=True)
+    return path
+
+
+@pytest.mark.parametrize("seconds", [-86_400, 86_400])
+def test_a_clock_that_jumps_costs_one_trial_at_most(
+    tmp_path: Path, library: Path, count: Callable[[str, int], None], seconds: int
+) -> None:
+    step = tmp_path / "step"
+    climb = Climb.begin(tmp_path / "results", LD_PRELOAD=str(library), CLOCK_STEP=str(step))
+    try:
+        until(lambda: climb.states().count("finished") >= 1, "the first trial has a result")
+        first = finished_files(climb.bundle)
+        until(lambda: "wse-bench" in climb.family(), "the worker runs")
+        step.write_text(str(seconds))
+        count("faults", 1)
+        assert climb.wait() in (0, 2), climb.printed()
+        states = climb.states()
+        assert states.count("finished") >= 3, (states, climb.printed())
+        assert "pending" not in states, states
+        after = finished_files(climb.bundle)
+        assert [path for path, digest in first.items() if after.get(path) != digest] == []
+    finally:
+        climb.clean()

@@ -1,0 +1,126 @@
+"""Processes that are killed or stopped at random moments of a run: finished trials stay, and the run can be resumed."""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hostile.ladder_runs import Climb, finished_files
+from hostile.target import until
+
+SEED = 20
+KILLS_OF_LADDER = 8
+
+
+@pytest.fixture
+def climb(tmp_path: Path) -> Iterator[Callable[..., Climb]]:
+    """Starts climbs; kills what they leave."""
+    started: list[Climb] = []
+
+    def begin(resume: bool = False, **environment: str) -> Climb:
+        results = tmp_path / "results"
+        started.append(Climb.resume(results) if resume else Climb.begin(results, **environment))
+        return started[-1]
+
+    yield begin
+    for one in started:
+        one.clean()
+
+
+def finished(climb: Climb) -> int:
+    """The number of trials that have a result."""
+    return climb.states().count("finished")
+
+
+def no_file_changed(before: dict[str, str], after: dict[str, str]) -> None:
+    """Asserts that what was finished before is there, byte by byte."""
+    changed = [path for path, digest in before.items() if after.get(path) != digest]
+    assert not changed, f"finished before, and changed or lost: {changed}"
+
+
+def test_a_run_whose_ladder_is_killed_at_any_moment_is_resumed_to_its_end(
+    climb: Callable[..., Climb], count: Callable[[str, int], None]
+) -> None:
+    chance = random.Random(SEED)
+    running = climb()
+    until(running.states, "the run has begun")
+    for number in range(KILLS_OF_LADDER):
+        # The moments are random; nothing waits for them to be good ones.
+        time.sleep(chance.uniform(0, 1.2))
+        if running.process.poll() is not None:
+            break
+        running.kill()
+        count("faults", 1)
+        kept = finished_files(running.bundle)
+        running.leaves_nothing_running()
+        running = climb(resume=True)
+        until(running.is_under_way, f"the run was resumed after kill {number + 1}")
+        no_file_changed(kept, finished_files(running.bundle))
+    kept = finished_files(running.bundle)
+    assert running.wait() in (0, 2), running.printed()
+    assert running.states() == ["finished"] * 4, running.printed()
+    no_file_changed(kept, finished_files(running.bundle))
+    assert not list(running.bundle.rglob("*.tmp")), "a temporary file was left"
+
+
+@pytest.mark.parametrize("victim", ["bench_server.py", "wse-bench"])
+@pytest.mark.parametrize("moment", ["as it starts", "in the trial"])
+def test_a_process_that_is_killed_costs_its_own_trial_alone(
+    climb: Callable[..., Climb], count: Callable[[str, int], None], victim: str, moment: str
+) -> None:
+    running = climb()
+    until(lambda: finished(running) >= 1, "the first trial has a result")
+    first = finished_files(running.bundle)
+    until(lambda: running.family().get(victim), f"{victim} runs")
+    if moment == "in the trial":
+        until(lambda: "wse-bench" in running.family(), "the worker runs")
+        time.sleep(0.4)
+    for pid in running.family().get(victim, ()):
+        os.kill(pid, signal.SIGKILL)
+    count("faults", 1)
+    assert running.wait() in (0, 2), running.printed()
+    states = running.states()
+    assert states.count("finished") >= 3, (states, running.printed())
+    assert "pending" not in states, states
+    no_file_changed(first, finished_files(running.bundle))
+    running.leaves_nothing_running()
+
+
+def test_a_service_that_is_stopped_makes_its_trial_invalid_and_no_other(
+    climb: Callable[..., Climb], count: Callable[[str, int], None]
+) -> None:
+    running = climb()
+    until(lambda: finished(running) >= 1, "the first trial has a result")
+    first = finished_files(running.bundle)
+    (service,) = until(
+        lambda: "wse-bench" in running.family() and running.family().get("bench_server.py"), "the service runs"
+    )
+    os.kill(service, signal.SIGSTOP)
+    count("faults", 1)
+    time.sleep(1)
+    os.kill(service, signal.SIGCONT)
+    assert running.wait() in (0, 2), running.printed()
+    states = running.states()
+    assert states.count("finished") + states.count("failed") == 4, states
+    assert states.count("finished") >= 3, (states, running.printed())
+    no_file_changed(first, finished_files(running.bundle))
+
+
+def test_a_run_that_is_interrupted_ends_at_once_and_is_resumed(
+    climb: Callable[..., Climb], count: Callable[[str, int], None]
+) -> None:
+    running = climb()
+    until(lambda: finished(running) >= 1, "the first trial has a result")
+    running.process.send_signal(signal.SIGTERM)
+    count("faults", 1)
+    assert running.wait(30) != 0
+    running.leaves_nothing_running()
+    kept = finished_files(running.bundle)
+    resumed = climb(resume=True)
+    assert resumed.wait() in (0, 2), resumed.printed()
+    assert resumed.states() == ["finished"] * 4, resumed.printed()
+    no_file_changed(kept, finished_files(resumed.bundle))
