@@ -9,6 +9,8 @@ import pytest
 from hostile.target import ENGINE, GATEWAYS, INFERENCE, Program, Target
 
 TRIED: Counter[str] = Counter()
+LEAST = {"inputs": 210_000, "faults": 30}
+"""What README.md says of the whole suite."""
 
 
 @pytest.fixture
@@ -54,3 +56,10 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         lost = "nothing lost" if not failed else f"{failed} tests failed"
         inputs = f"{TRIED['inputs']:,}".replace(",", " ")
         terminalreporter.write_line(f"hostile: {inputs} inputs, {TRIED['faults']} faults, {lost}")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fails if the whole suite tried less than README.md says."""
+    is_whole = session.config.args == ["hostile"] and not session.config.option.keyword
+    if is_whole and session.exitstatus == 0 and any(TRIED[kind] < least for kind, least in LEAST.items()):
+        session.exitstatus = 1

@@ -27,7 +27,7 @@ from hostile.peers import (
     upgraded,
     violations,
 )
-from hostile.target import ENGINE, INFERENCE, Target, until
+from hostile.target import ENGINE, GATEWAYS, INFERENCE, Program, Target, until
 
 Count = Callable[[str, int], None]
 
@@ -198,9 +198,9 @@ def test_empty_fragments_without_end_cost_no_memory(target: Target, count: Count
     count("inputs", 50_000)
 
 
-@pytest.mark.parametrize("program", [ENGINE], ids=lambda program: program.name)
+@pytest.mark.parametrize("program", [ENGINE, *GATEWAYS, INFERENCE], ids=lambda program: program.name)
 def test_a_service_without_descriptors_recovers_when_they_are_free_again(
-    start: Callable[..., Target], count: Count, program: object
+    start: Callable[..., Target], count: Count, program: Program
 ) -> None:
     target = start(program, descriptors=128)
     with bounded(target):
