@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.bundles import TrialSpec, bundle, edit, open_load
+from tests.bundles import Json, TrialSpec, bundle, edit, open_load
 from ws_ladder_analysis import drawing, report
+from ws_ladder_analysis.load import BundleError
 from ws_ladder_analysis.report import Report, write_report
 from ws_ladder_analysis.wording import plain
 
@@ -176,26 +177,25 @@ def test_a_run_of_failed_and_pending_trials_has_a_page(tmp_path: Path) -> None:
     assert "not started" in page.text
 
 
-def test_names_in_any_script_and_markup_are_only_text(tmp_path: Path) -> None:
-    spec = replace(SPEC, service="dienst-Ünïcode-サービス", workload="fett&", variant='a"b|c')
-    root = bundle(tmp_path, [spec], id="läuft-今")
-    output, _ = write_report(root)
-    page = Page(output.read_text(encoding="utf-8"))
-    assert page.faults == []
-    assert "dienst-Ünïcode-サービス" in page.text
-    assert 'fett& · a"b|c' in page.text
-    rows = [line for line in (root / "report/report.md").read_text(encoding="utf-8").splitlines() if "サービス" in line]
-    assert any('a"b\\|c' in row for row in rows)
+@pytest.mark.parametrize(
+    "changes", [{"service": "サービス"}, {"workload": "fett&"}, {"variant": 'a"b|c'}, {"service": "../../etc"}]
+)
+def test_a_bundle_with_names_that_are_no_names_has_no_report(tmp_path: Path, changes: Json) -> None:
+    with pytest.raises(BundleError, match="should be text that matches"):
+        write_report(bundle(tmp_path, [replace(SPEC, **changes)]))
 
 
-def test_markup_in_a_reason_is_only_text(tmp_path: Path) -> None:
-    state = {"state": "failed", "reason": "<script>alert(1)</script> | x"}
+def test_markup_and_any_script_in_a_reason_are_only_text(tmp_path: Path) -> None:
+    state = {"state": "failed", "reason": "<script>alert(1)</script> | Dienst サービス"}
     root = bundle(tmp_path, [replace(SPEC, state=state)])
     output, _ = write_report(root)
-    assert "<script" not in output.read_text(encoding="utf-8")
-    assert "not measured: &lt;script>alert(1)&lt;/script> \\| x" in (root / "report/report.md").read_text(
-        encoding="utf-8"
-    )
+    page = output.read_text(encoding="utf-8")
+    assert "<script" not in page
+    assert "Dienst サービス" in Page(page).text
+    assert Page(page).faults == []
+    assert "not measured: &lt;script>alert(1)&lt;/script> \\| Dienst サービス" in (
+        root / "report/report.md"
+    ).read_text(encoding="utf-8")
 
 
 def test_uncommitted_changes_show(tmp_path: Path) -> None:
