@@ -65,9 +65,12 @@ def test_each_second_with_values_is_an_interval() -> None:
     assert seen == [(0, 2), (3_000_000_000, 1)]
 
 
-def test_the_published_command_lines_are_understood() -> None:
+def test_the_published_command_lines_are_understood_with_the_token_in_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WSE_BENCH_TOKEN", "t")
     assert parse("multiprocess", "", ["--workers", "64"]).workers == 64
-    brutal = parse("brutal", "", ["--connections", "1000", "--duration", "5", "--token", "t"])
+    brutal = parse("brutal", "", ["--connections", "1000", "--duration", "5"])
     assert (brutal.tiers, brutal.token, brutal.words) == ((1000,), "t", ("--connections", "1000", "--duration", "5"))
     listed = parse("brutal", "", ["--tiers", "100,500", "--tiers-heavy", "100", "--tests", "1,3,6"])
     assert (listed.tiers, listed.tiers_heavy) == ((100, 500), (100,))
