@@ -50,7 +50,7 @@ def listener(request: pytest.FixtureRequest, start: Callable[..., Target]) -> Ta
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Prints the counts."""
+    """Prints how much was tried, and whether anything was lost."""
     if TRIED:
         failed = len(terminalreporter.stats.get("failed", ()))
         lost = "nothing lost" if not failed else f"{failed} tests failed"

@@ -38,7 +38,7 @@ class Climb:
 
     @classmethod
     def begin(cls, results: Path, **environment: str) -> "Climb":
-        """Starts the plan."""
+        """Starts `hostile/plan.yaml` as a new run."""
         return cls(results, str(PLAN), "--run-id", RUN_ID, **environment)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Strangers at the coordinator's port while trials run: none of them gets in, and every trial ends as it should."""
+"""Peers without the token at the coordinator while trials run: none gets in, and every trial ends as it should."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ def request(head: str, body: bytes = b"", *, length: int | None = None) -> bytes
     return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
 
 
-def test_strangers_at_the_coordinator_do_not_disturb_a_run(climb: Climb, count: Count) -> None:
+def test_peers_without_the_token_do_not_disturb_a_run(climb: Climb, count: Count) -> None:
     address = climb.coordinator()
     chance = random.Random(SEED)
     before, memory = climb.descriptors(), climb.memory()
@@ -61,12 +61,12 @@ def test_strangers_at_the_coordinator_do_not_disturb_a_run(climb: Climb, count: 
             response = drained(peer)
         assert not response.startswith(b"HTTP/1.1 2"), f"seed {SEED}, request {number}: {broken!r}: {response!r}"
     count("inputs", 2 * REQUESTS + 5)
-    assert climb.process.poll() is None, "the strangers came while the run went on"
+    assert climb.process.poll() is None, "the peers came while the run went on"
     for peer in unfinished:
         peer.close()
     until(
         lambda: climb.process.poll() is not None or climb.descriptors() <= before + 8,
-        "the strangers' descriptors are closed",
+        "the descriptors of the peers are closed",
     )
     assert climb.memory() - memory < GROWTH_MEBIBYTES
     assert climb.wait() in (0, 2), climb.printed()
