@@ -34,7 +34,7 @@ fn check_gullible(result: &TrialResult) -> Checked {
     ensure(result.verdict.is_none(), || "an invalid trial was judged".into())?;
     let Validity::Invalid { reasons } = &result.validity else { return Err("valid".into()) };
     let description = &reasons[0].detail;
-    let both = description.contains("before the load: with a token of another secret: an error AUTH_FAILED was due")
+    let both = description.contains("before the load: with a token of another secret: expected an error AUTH_FAILED")
         && description.contains("after the load: with a token of another secret");
     ensure(both, || format!("not the bad token, twice: {description}"))
 }
