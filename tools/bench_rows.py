@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ws_ladder_analysis import wording
-from ws_ladder_analysis.ladders import Getter, figure, percentile
+from ws_ladder_analysis.ladders import Getter, Percentile, figure
 from ws_ladder_analysis.load import Trial
 
 
@@ -141,7 +141,7 @@ def response(words: str, part: str, ours: str, reference: str) -> tuple[Asked, .
             f"{words}: p{at}",
             part,
             "us",
-            scaled(percentile("response_ns", at), US),
+            scaled(Percentile("response_ns", at), US),
             ours,
             reference,
             (f"response_p{at}", US),

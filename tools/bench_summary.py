@@ -1,12 +1,12 @@
 """The summary of `just bench`: our figures beside the reference's and the floor's, from bundles and JSON. Pure.
 
-A figure has one value per process. A row has the medians, and the ratio of means with its 95 % bootstrap interval over
-processes, as in reports. A missing figure is null, with the reason in `why`.
+A figure has one value per process. A row has the geometric means over processes, and their ratio with its 95 % interval
+as in reports: over pairs where services take turns, and Welch's to the floor, whose runs are no pairs. A missing figure
+is null, with the reason in `why`.
 """
 
 from __future__ import annotations
 
-import statistics as stdlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -17,7 +17,7 @@ from bench_rows import PARTS, ROWS, Asked, Part
 from ws_ladder_analysis import wording
 from ws_ladder_analysis.ladders import Getter, ladders
 from ws_ladder_analysis.load import Bundle, Trial
-from ws_ladder_analysis.statistics import PROCESSES_NEEDED, ratio
+from ws_ladder_analysis.statistics import PAIRS_NEEDED, mean, ratio, unpaired_ratio
 
 # The parsed output of `floor`.
 Floor = Mapping[str, Any]
@@ -56,13 +56,15 @@ class Sides:
     """The values of a row's sides, one per process, and the reasons for missing ones."""
 
     values: dict[str, list[float]] = field(default_factory=dict)
+    # The same by number of the process, for sides that take turns.
+    processes: dict[str, dict[int, list[float]]] = field(default_factory=dict)
     bounds: dict[str, str] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
 
-    def median(self, side: str) -> float | None:
-        """The median of a side over processes; `None` without values."""
+    def mean(self, side: str) -> float | None:
+        """The mean of a side over processes; `None` without values."""
         known = self.values.get(side)
-        return stdlib.median(known) if known else None
+        return mean(known) if known else None
 
 
 def summary(evidence: Mapping[str, Evidence]) -> list[Row]:
@@ -87,9 +89,9 @@ def row(asked: Asked, evidence: Evidence) -> Row:
     return Row(
         asked.name,
         asked.unit,
-        sides.median("ours"),
-        sides.median("reference"),
-        sides.median("floor"),
+        sides.mean("ours"),
+        sides.mean("reference"),
+        sides.mean("floor"),
         found,
         interval,
         f"{above} / {below}",
@@ -117,7 +119,8 @@ def read_service(sides: Sides, side: str, service: str, getter: Getter, part: Pa
     bad = [f"{trial.name}: {unusable(trial)}" for trial in tier.trials if not trial.valid]
     if bad:
         sides.missing.append(f"{side}: {len(bad)} of {len(tier.trials)} trials can't be used ({bad[0]})")
-    sides.values[side] = [value for trial in tier.valid if (value := getter(trial)) is not None]
+    sides.processes[side] = tier.by_process(getter)
+    sides.values[side] = [value for values in sides.processes[side].values() for value in values]
     if tier.valid and not sides.values[side]:
         sides.missing.append(f"{side}: its trials have no such figure")
     if tier.bounds:
@@ -144,15 +147,17 @@ def read_floor(sides: Sides, name: str, factor: float, reports: Sequence[Floor])
 
 def compared(sides: Sides, above: str, below: str) -> tuple[float | None, tuple[float, float] | None]:
     """The ratio of two sides and its interval; `None` where there are too few processes."""
-    one, other = ({n: [value] for n, value in enumerate(sides.values.get(side, []))} for side in (above, below))
-    found = ratio(one, other)
+    if above in sides.processes and below in sides.processes:
+        found = ratio(sides.processes[above], sides.processes[below])
+    else:
+        found = unpaired_ratio(sides.values.get(above, []), sides.values.get(below, []))
     if found is None:
         return None, None
-    if found.low is None or found.high is None:
+    interval = found.interval()
+    if interval is None:
         few = " and ".join(map(str, found.processes))
-        sides.missing.append(f"no interval: {few} processes, {PROCESSES_NEEDED} each are needed")
-        return found.ratio, None
-    return found.ratio, (found.low, found.high)
+        sides.missing.append(f"no interval: {few} processes, {PAIRS_NEEDED} each are needed")
+    return found.ratio, interval
 
 
 def wire(rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -51,7 +51,7 @@ def overview(bundle: Path, chart: str) -> str:
     lines = report.split("## At a glance", 1)[1].split("\n## ", 1)[0].splitlines()
     rows = "\n".join(line.rstrip() for line in lines if line.startswith("|"))
     shutil.copyfile(bundle / "report" / chart, RESULTS.parent / IMAGE)
-    head = "The tier of each ladder that says most, medians over repeats with their range. "
+    head = "The tier of each ladder that says most, means over processes with the range over repeats. "
     picture = f"![Messages per second, written, delivered and dropped, at each tier]({IMAGE})"
     return f"{head}{origin(bundle)}{rows}\n\n{picture}\n"
 
@@ -64,15 +64,16 @@ def comparison(bundle: Path) -> str:
     # The rate of a flood that the generator limited is a lower bound.
     bound = {(row["service"], row["variant"]) for row in trials if row["bound_by"] == "generator"}
     services = (rows[0]["service"], rows[0]["other"])
+    level = 100 * float(rows[0]["level"])
     titles = " | ".join(f"{service} {versions.get(service, '')}".strip() for service in services)
     lines = [
-        f"| delivery, messages per write | {titles} | ratio | 95 % interval | dropped |",
+        f"| delivery, messages per write | {titles} | ratio | {level:.4g} % interval | dropped |",
         "| --- | ---: | ---: | ---: | --- | ---: |",
     ]
     for row in rows:
         delivery, _, per_write = row["variant"].partition("-x")
         at_least = ["&ge; " if (service, row["variant"]) in bound else "" for service in services]
-        ours, theirs = (float(row[name]) / 1000 for name in ("service_median", "other_median"))
+        ours, theirs = (float(row[name]) / 1000 for name in ("service_mean", "other_mean"))
         cells = [
             f"{delivery}, {per_write}",
             f"{at_least[0]}{ours:,.0f} k/s",
@@ -82,7 +83,7 @@ def comparison(bundle: Path) -> str:
             ", ".join(f"{100 * dropped(trials, service, row['variant']):.0f} %" for service in services),
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    head = f"Messages delivered to Python, taking turns, {rows[0]['service_processes']} fresh processes each. "
+    head = f"Messages delivered to Python, taking turns, {rows[0]['pairs']} fresh processes each. "
     return head + origin(bundle) + "\n".join(lines) + "\n"
 
 
@@ -95,7 +96,7 @@ def sessions(bundle: Path) -> str:
     rows = "\n".join(f"\n{line}\n" if line.startswith("**") else line for line in tables)
     shutil.copyfile(bundle / "report/gateways.png", RESULTS.parent / GATEWAYS)
     picture = f"![CPU per frame against lines of code, with the memory of a session]({GATEWAYS})"
-    return f"Medians over repeats that take turns. {origin(bundle)}{rows.strip()}\n\n{picture}\n"
+    return f"Means over processes that take turns. {origin(bundle)}{rows.strip()}\n\n{picture}\n"
 
 
 def capacity(bundles: list[Path]) -> str:

@@ -13,6 +13,7 @@ from ws_ladder_analysis.fanout import fanout_paths
 from ws_ladder_analysis.ladders import ladders
 from ws_ladder_analysis.load import read_bundle
 from ws_ladder_analysis.published_tables import published_tables
+from ws_ladder_analysis.statistics import PAIRS_NEEDED
 
 REDIS = replace(FLOOD, service="wse-server-fanout-redis", workload="fanout-redis", lost=0, due=20_000)
 CLUSTER = replace(REDIS, service="wse-server-fanout-cluster", workload="fanout-cluster", due=40_000)
@@ -20,8 +21,8 @@ SECOND_NS = 1_000_000_000
 
 
 def processes(spec: TrialSpec) -> list[TrialSpec]:
-    """The same trial in three processes, which an interval needs."""
-    return [replace(spec, process=number) for number in (1, 2, 3)]
+    """The same trial in as many processes as an interval needs."""
+    return [replace(spec, process=number) for number in range(1, PAIRS_NEEDED + 1)]
 
 
 def tables(folder: Path, *specs: TrialSpec) -> tuple[Table, ...]:

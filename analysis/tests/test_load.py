@@ -21,9 +21,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_bundle_is_read_whole(example_bundle: Bundle) -> None:
-    assert len(example_bundle.trials) == 60
+    assert len(example_bundle.trials) == 100
     finished = [trial for trial in example_bundle.trials if trial.result is not None]
-    assert len(finished) == 59
+    assert len(finished) == 99
     assert all(len(trial.workers) == 2 for trial in finished)
     assert example_bundle.strays == ()
 

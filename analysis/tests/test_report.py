@@ -193,9 +193,9 @@ def test_markup_and_any_script_in_a_reason_are_only_text(tmp_path: Path) -> None
     assert "<script" not in page
     assert "Dienst サービス" in Page(page).text
     assert Page(page).faults == []
-    assert "not measured: &lt;script>alert(1)&lt;/script> \\| Dienst サービス" in (
-        root / "report/report.md"
-    ).read_text(encoding="utf-8")
+    assert "not measured: &lt;script>alert(1)&lt;/script> \\| Dienst サービス" in (root / "report/report.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_uncommitted_changes_show(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_the_tables_are_written_for_other_programs(example_report: tuple[Path, R
     for name in ("trials", "percentiles", "books", "distributions", "comparisons"):
         with (folder / f"{name}.csv").open(encoding="utf-8", newline="") as file:
             rows[name] = list(csv.DictReader(file))
-    assert len(rows["trials"]) == 60
+    assert len(rows["trials"]) == 100
     late = [row for row in rows["trials"] if row["validity"] == "invalid"]
     assert [row["reasons"] for row in late] == ["the generator was late: p99 of delay 61.0 ms, allowed 5 ms"]
     few = [row for row in rows["percentiles"] if int(row["samples"]) < int(row["samples_needed"])]
@@ -233,7 +233,7 @@ def test_every_chart_is_also_a_picture(example_report: tuple[Path, Report]) -> N
 def test_the_markdown_has_the_same_content(example_report: tuple[Path, Report]) -> None:
     text = (example_report[0].parent / "report.md").read_text(encoding="utf-8")
     for description in (
-        "| wse-server (throughput · batch) | 100 | >= 404 k delivered/s",
+        "| wse-server (throughput · batch) | 100 | >= 402 k delivered/s",
         "invalid: the generator was late: p99 of delay 61.0 ms, allowed 5 ms",
         "## How to read this page",
         "**witness**",

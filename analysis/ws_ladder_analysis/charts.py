@@ -13,7 +13,7 @@ from bench_format.schemas import FigurePercentileMs, Objective
 
 from . import drawing, wording
 from .drawing import Chart
-from .ladders import Getter, Ladder, Tier, figure, percentile
+from .ladders import Getter, Ladder, Percentile, Tier, figure
 from .tables import cpu_per_session
 
 # Most distribution charts in one report; with more, only the lowest and highest tier of each ladder are drawn.
@@ -91,13 +91,13 @@ def count_distributions(ladders: Sequence[Ladder]) -> int:
     return sum(1 for ladder in ladders for tier in ladder.tiers if tier.histograms)
 
 
-def _rows(ladder: Ladder, series: dict[str, Getter], scale: float) -> Rows:
-    """Median and range of each figure at each tier; a figure that a tier lacks gets no row."""
+def _rows(ladder: Ladder, series: Mapping[str, Getter], scale: float) -> Rows:
+    """Mean and range of each figure at each tier; a figure that a tier lacks gets no row."""
     return [
         {
             "tier": wording.count(tier.connections),
             "series": name,
-            "value": found.median / scale,
+            "value": found.mean / scale,
             "low": found.low / scale,
             "high": found.high / scale,
         }
@@ -159,7 +159,7 @@ def _latency(
     """Percentiles over tiers, one chart for each service, on one scale. Draws nothing for a single tier."""
     if len(_tiers(group)) < 2:
         return
-    series = {label: percentile(name, float(label[1:])) for label in colours}
+    series = {label: Percentile(name, float(label[1:])) for label in colours}
     rows = [(ladder, _rows(ladder, series, NS_PER_MS)) for ladder in group]
     bounds = marks or {}
     ranges = [_value_range(found) for _, found in rows if found]

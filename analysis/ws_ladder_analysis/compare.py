@@ -1,20 +1,21 @@
 """Services side by side within one run: the ratio of their figures with an interval. Pure.
 
-A ratio whose interval contains 1 shows no difference. A rate that the generator bound is only a lower bound, and so is
-a ratio computed from it.
+A ratio whose interval contains 1 shows no difference. All intervals of one figure in one table have the same level,
+which rises with the number of rows (`statistics.table_level`). A rate that the generator bound is only a lower bound,
+and so is a ratio computed from it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from bench_format.meaning import is_scheduled
 
 from . import wording
-from .ladders import Getter, Ladder, Tier, figure, percentile
-from .statistics import PROCESSES_NEEDED, Ratio, Spread, ratio
+from .ladders import Getter, Ladder, Percentile, Tier, figure
+from .statistics import CONFIDENCE, PAIRS_NEEDED, Ratio, percentile_ratio, ratio, table_level
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,12 @@ FIGURES = (
     Compared("delivered per second", figure("delivered_per_second"), wording.rate, True, is_rate=True),
     Compared("received per second", figure("received_per_second"), wording.rate, True, is_rate=True),
     Compared("accepted per second", figure("accepted_per_second"), wording.rate, True, is_rate=True),
-    Compared("p50 of response", percentile("response_ns", 50), wording.duration, False),
-    Compared("p99 of response", percentile("response_ns", 99), wording.duration, False),
-    Compared("p50 of newest", percentile("newest_ns", 50), wording.duration, False),
-    Compared("p95 of newest", percentile("newest_ns", 95), wording.duration, False),
-    Compared("p50 of handshake", percentile("handshake_ns", 50), wording.duration, False),
-    Compared("p99 of handshake", percentile("handshake_ns", 99), wording.duration, False),
+    Compared("p50 of response", Percentile("response_ns", 50), wording.duration, False),
+    Compared("p99 of response", Percentile("response_ns", 99), wording.duration, False),
+    Compared("p50 of newest", Percentile("newest_ns", 50), wording.duration, False),
+    Compared("p95 of newest", Percentile("newest_ns", 95), wording.duration, False),
+    Compared("p50 of handshake", Percentile("handshake_ns", 50), wording.duration, False),
+    Compared("p99 of handshake", Percentile("handshake_ns", 99), wording.duration, False),
     Compared("CPU per million messages", figure("service_cpu_seconds_per_million"), wording.seconds, False),
     Compared("memory per connection", figure("service_bytes_per_connection"), wording.memory, False),
 )
@@ -53,11 +54,19 @@ class Comparison:
     figure: Compared
     service: str
     other: str
-    left: Spread
-    right: Spread
+    # The figure of each side: over the pairs where there is a ratio.
+    left: float
+    right: float
     ratio: Ratio | None
     left_at_least: bool
     right_at_least: bool
+    # Level of the interval (0 to 1).
+    level: float = CONFIDENCE
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The ratio's interval at the table's level; `None` with too few pairs."""
+        return self.ratio.interval(self.level) if self.ratio else None
 
     @property
     def sign(self) -> str:
@@ -70,13 +79,12 @@ class Comparison:
         """The conclusion as text: `service` is better or worse, no difference, or why there is no conclusion."""
         found = self.ratio
         if found is None:
-            return "n/a: one side is 0"
+            return "n/a: one side is 0, or no two trials are a pair"
         if self.left_at_least and self.right_at_least:
             return "n/a: the generator bound both"
-        if found.low is None:
-            few = " and ".join(map(str, found.processes))
-            return f"no interval: {few} processes, {PROCESSES_NEEDED} each are needed"
-        if not found.shows_difference:
+        if found.error is None:
+            return _without_interval(found)
+        if not found.shows_difference(self.level):
             return "no difference shown"
         more = found.ratio > 1
         if (more and self.right_at_least) or (not more and self.left_at_least):
@@ -94,11 +102,35 @@ def compare(ladders: Sequence[Ladder]) -> tuple[Comparison, ...]:
     for _, group in groupby(ladders, key=key):
         first, *others = group
         for other in others:
-            found.extend(between(first, other))
-    return tuple(found)
+            found.extend(_between(first, other))
+    return with_levels(found)
 
 
-def between(first: Ladder, other: Ladder) -> Iterator[Comparison]:
+def between(first: Ladder, other: Ladder) -> tuple[Comparison, ...]:
+    """Compares two ladders at every tier that both have."""
+    return with_levels(list(_between(first, other)))
+
+
+def with_levels(found: Sequence[Comparison]) -> tuple[Comparison, ...]:
+    """Sets the level of each comparison from all that share its figure and its table (one workload and variant)."""
+
+    def family(one: Comparison) -> tuple[str, str, str]:
+        return one.ladder.workload, one.ladder.variant, one.figure.name
+
+    families: dict[tuple[str, str, str], list[float | None]] = {}
+    for one in found:
+        families.setdefault(family(one), []).append(one.ratio.p_value if one.ratio else None)
+    levels = {name: table_level(values) for name, values in families.items()}
+    return tuple(replace(one, level=levels[family(one)]) for one in found)
+
+
+def _without_interval(found: Ratio) -> str:
+    if found.processes[0] >= PAIRS_NEEDED:
+        return "no interval: a process has too few samples for the percentile"
+    return f"no interval: {found.processes[0]} pairs of processes, {PAIRS_NEEDED} are needed"
+
+
+def _between(first: Ladder, other: Ladder) -> Iterator[Comparison]:
     """Compares two ladders at every tier that both have."""
     theirs = {tier.connections: tier for tier in other.tiers}
     for tier in first.tiers:
@@ -116,25 +148,24 @@ def _tiers(first: Ladder, other: Ladder, tier: Tier, against: Tier) -> Iterator[
         left, right = tier.spread(one.getter), against.spread(one.getter)
         if left is None or right is None:
             continue
+        found = ratio_of(tier, against, one.getter)
         yield Comparison(
             first,
             tier.connections,
             one,
             first.service,
             other.service,
-            left,
-            right,
-            ratio(_by_process(tier, one.getter), _by_process(against, one.getter)),
+            found.above if found else left.mean,
+            found.below if found else right.mean,
+            found,
             one.is_rate and tier.at_least,
             one.is_rate and against.at_least,
         )
 
 
-def _by_process(tier: Tier, getter: Getter) -> dict[int, list[float]]:
-    """The figure's values over repeats, keyed by service process."""
-    processes: dict[int, list[float]] = {}
-    for trial in tier.valid:
-        value = getter(trial)
-        if value is not None:
-            processes.setdefault(trial.id.process, []).append(value)
-    return processes
+def ratio_of(tier: Tier, against: Tier, getter: Getter) -> Ratio | None:
+    """The ratio of a figure of two tiers over the processes that both have."""
+    if isinstance(getter, Percentile):
+        name = getter.histogram
+        return percentile_ratio(tier.histograms_by_process(name), against.histograms_by_process(name), getter.at)
+    return ratio(tier.by_process(getter), against.by_process(getter))

@@ -36,7 +36,7 @@ def delivered(tier: Tier) -> Counterpart:
     if Witness.NONE not in tier.witnesses:
         return Counterpart(_rates(tier, figure("delivered_per_second")), Count.DELIVERED, _witness(tier), apart)
     received = tier.spread(figure("received_per_second"))
-    description = f"{wording.rate(received.median)} received" if received else ""
+    description = f"{wording.rate(received.mean)} received" if received else ""
     cells = (Cell(NOTHING.text, description, Tone.MUTED), NOTHING)
     return Counterpart(cells, Count.RECEIVED, _witness(tier), apart)
 
@@ -82,7 +82,7 @@ def all_lasted(tier: Tier) -> bool:
 def grown(tier: Tier) -> Counterpart:
     """Growth of the service's resident memory per open connection."""
     found = tier.spread(growth)
-    cell = Cell(wording.memory(found.median), over_repeats(found, wording.memory)) if found else NOTHING
+    cell = Cell(wording.memory(found.mean), over_repeats(found, wording.memory)) if found else NOTHING
     return Counterpart((cell,), Count.GROWTH, "read from the kernel")
 
 
@@ -90,10 +90,10 @@ def _rates(tier: Tier, rate: Getter) -> tuple[Cell, Cell]:
     """A rate, and the rate per CPU that the service could use; its detail is the rate per CPU that both sides used."""
     whole, each, both = tier.spread(rate), tier.spread(_per_cpu(rate)), tier.spread(_per_cpu_of_both(rate))
     sign = AT_LEAST if tier.at_least else ""
-    together = f"{wording.rate(both.median)} per CPU of both sides" if both else ""
+    together = f"{wording.rate(both.mean)} per CPU of both sides" if both else ""
     return (
-        Cell(sign + wording.rate(whole.median), over_repeats(whole, wording.rate)) if whole else NOTHING,
-        Cell(sign + wording.rate(each.median), together) if each else Cell(NOTHING.text, together, Tone.MUTED),
+        Cell(sign + wording.rate(whole.mean), over_repeats(whole, wording.rate)) if whole else NOTHING,
+        Cell(sign + wording.rate(each.mean), together) if each else Cell(NOTHING.text, together, Tone.MUTED),
     )
 
 

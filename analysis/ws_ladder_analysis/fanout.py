@@ -36,7 +36,7 @@ def _peaks(ladders: Sequence[Ladder]) -> Table | None:
         measured = [(tier, found) for tier in ladder.tiers if (found := tier.spread(_DELIVERED)) is not None]
         if not measured:
             continue
-        best, most = max(measured, key=lambda pair: pair[1].median)
+        best, most = max(measured, key=lambda pair: pair[1].mean)
         missing = sum(
             result.messages.lost + sum(result.messages.dropped.values())
             for tier in ladder.tiers
@@ -47,9 +47,9 @@ def _peaks(ladders: Sequence[Ladder]) -> Table | None:
         rows.append(
             (
                 Cell(PATHS[ladder.workload], f"{ladder.service} · {ladder.variant}"),
-                Cell(sign + wording.rate(most.median), over_repeats(most, wording.rate)),
+                Cell(sign + wording.rate(most.mean), over_repeats(most, wording.rate)),
                 Cell(wording.count(best.connections)),
-                Cell(f"{wording.rate(read.median)}B/s") if read else NOTHING,
+                Cell(f"{wording.rate(read.mean)}B/s") if read else NOTHING,
                 Cell(wording.count(missing)),
             )
         )
@@ -95,7 +95,7 @@ def _getters(names: Sequence[str]) -> list[Getter]:
 
 def _cost(tier: Tier, getter: Getter) -> Cell:
     found = tier.spread(getter)
-    return Cell(wording.seconds(found.median), over_repeats(found, wording.seconds)) if found else NOTHING
+    return Cell(wording.seconds(found.mean), over_repeats(found, wording.seconds)) if found else NOTHING
 
 
 def _names(trial: Trial) -> list[str]:

@@ -80,13 +80,14 @@ _COMPARISONS = {
     "figure": pl.String,
     "service": pl.String,
     "other": pl.String,
-    "service_median": pl.Float64,
-    "other_median": pl.Float64,
+    "service_mean": pl.Float64,
+    "other_mean": pl.Float64,
     "ratio": pl.Float64,
     "ratio_low": pl.Float64,
     "ratio_high": pl.Float64,
-    "service_processes": pl.UInt32,
-    "other_processes": pl.UInt32,
+    "level": pl.Float64,
+    "pairs": pl.UInt32,
+    "uneven": pl.Boolean,
     "conclusion": pl.String,
 }
 
@@ -199,7 +200,7 @@ def _points(values: Values) -> Iterator[Row]:
 
 
 def _comparison(one: Comparison) -> Row:
-    ratio = one.ratio
+    ratio, (low, high) = one.ratio, one.interval or (None, None)
     return {
         "workload": one.ladder.workload,
         "variant": one.ladder.variant,
@@ -207,12 +208,13 @@ def _comparison(one: Comparison) -> Row:
         "figure": one.figure.name,
         "service": one.service,
         "other": one.other,
-        "service_median": one.left.median,
-        "other_median": one.right.median,
+        "service_mean": one.left,
+        "other_mean": one.right,
         "ratio": ratio and ratio.ratio,
-        "ratio_low": ratio and ratio.low,
-        "ratio_high": ratio and ratio.high,
-        "service_processes": ratio and ratio.processes[0],
-        "other_processes": ratio and ratio.processes[1],
+        "ratio_low": low,
+        "ratio_high": high,
+        "level": one.level,
+        "pairs": ratio and ratio.processes[0],
+        "uneven": ratio and ratio.is_uneven,
         "conclusion": one.conclusion,
     }

@@ -13,9 +13,9 @@ from statistics import median
 from . import drawing, seeds_gateways, wording
 from .cells import NONE, NOTHING, Cell, Column, Table
 from .drawing import Chart
-from .ladders import Getter, Ladder, Tier, figure, percentile
+from .ladders import Getter, Ladder, Percentile, Tier, figure
 from .seeds_gateways import YARDSTICK
-from .statistics import Ratio, ratio
+from .statistics import Ratio, ratio, table_level
 from .tables import over_repeats
 
 # Seconds per million frames are microseconds per frame; times are printed from nanoseconds.
@@ -72,7 +72,7 @@ def differences(ladders: Sequence[Ladder]) -> tuple[str, ...]:
     if not groups:
         return ()
     load = max(groups, key=lambda key: len(groups[key]))
-    ours = {ladder.service: _median(tier) for ladder, tier in groups[load]}
+    ours = {ladder.service: _mean(tier) for ladder, tier in groups[load]}
     known = [name for name in ours if seeds_gateways.ratio(name) is not None]
     return tuple(
         f"{better} needs less CPU per frame than {worse} here, and more in the published figures."
@@ -89,7 +89,7 @@ def _groups(ladders: Sequence[Ladder]) -> dict[Load, list[At]]:
         for tier in _measured(ladder):
             found.setdefault((tier.connections, ladder.variant), []).append((ladder, tier))
     return {
-        load: sorted(group, key=lambda at: _median(at[1]))
+        load: sorted(group, key=lambda at: _mean(at[1]))
         for load, group in sorted(found.items(), key=lambda item: item[0][0])
         if len(group) > 1 and any(ladder.service == YARDSTICK for ladder, _ in group)
     }
@@ -130,36 +130,45 @@ def _variants(tiers: Mapping[str, Tier], variants: Sequence[str]) -> list[Cell]:
     for variant in variants:
         tier = tiers.get(variant)
         cell = _time(tier, CPU_PER_FRAME, _NS_PER_US) if tier else NONE
-        compared_with = ratio(_by_process(tier), _by_process(tiers[first])) if tier and variant != first else None
+        compared_with = _ratio(tier, tiers[first]) if tier and variant != first else None
         detail = f"{wording.digits(compared_with.ratio)} of {first}" if compared_with else cell.detail
         cells.append(Cell(cell.text, detail))
     return cells
 
 
-def _median(tier: Tier) -> float:
+def _mean(tier: Tier) -> float:
     found = tier.spread(CPU_PER_FRAME)
     assert found is not None, "groups hold only tiers with a figure"
-    return found.median
+    return found.mean
 
 
 def _table(title: str, group: Sequence[At], lines: Mapping[str, int], starts: Mapping[str, Sequence[float]]) -> Table:
     yardstick = next(tier for ladder, tier in group if ladder.service == YARDSTICK)
+    ratios = {ladder.service: _ratio(tier, yardstick) for ladder, tier in group if ladder.service != YARDSTICK}
+    level = table_level([found.p_value for found in ratios.values() if found])
     rows = tuple(
-        _row(ladder.service, tier, yardstick, lines.get(ladder.service), starts.get(ladder.service, ()))
+        _row(
+            ladder.service,
+            tier,
+            _relative(ladder.service, ratios, level),
+            lines.get(ladder.service),
+            starts.get(ladder.service, ()),
+        )
         for ladder, tier in group
     )
-    return Table(title, _COLUMNS, rows)
+    has_intervals = any(found and found.error is not None for found in ratios.values())
+    return Table(title, _COLUMNS, rows, (f"Level of the intervals: {wording.level(level)}.",) if has_intervals else ())
 
 
-def _row(service: str, tier: Tier, yardstick: Tier, code: int | None, starts: Sequence[float]) -> tuple[Cell, ...]:
+def _row(service: str, tier: Tier, relative: Cell, code: int | None, starts: Sequence[float]) -> tuple[Cell, ...]:
     published = seeds_gateways.GATEWAYS.get(service)
     return (
         Cell(service),
         _time(tier, CPU_PER_FRAME, _NS_PER_US),
-        _relative(ratio(_by_process(tier), _by_process(yardstick))),
+        relative,
         _published(service),
-        _time(tier, percentile("newest_ns", 50)),
-        _time(tier, percentile("newest_ns", 95)),
+        _time(tier, Percentile("newest_ns", 50)),
+        _time(tier, Percentile("newest_ns", 95)),
         _memory(tier),
         Cell(wording.duration(median(starts) * 1e9)) if starts else NOTHING,
         Cell(wording.count(code)) if code else NOTHING,
@@ -176,20 +185,23 @@ def _time(tier: Tier, getter: Getter, scale: float = 1.0) -> Cell:
     def shown(value: float | None) -> str:
         return wording.duration(None if value is None else value * scale)
 
-    return Cell(shown(found.median), over_repeats(found, shown))
+    return Cell(shown(found.mean), over_repeats(found, shown))
 
 
 def _memory(tier: Tier) -> Cell:
     found = tier.spread(_MEMORY)
-    return Cell(wording.memory(found.median), over_repeats(found, wording.memory)) if found else NOTHING
+    return Cell(wording.memory(found.mean), over_repeats(found, wording.memory)) if found else NOTHING
 
 
-def _relative(found: Ratio | None) -> Cell:
-    """A ratio with its interval; without an interval when there were too few processes."""
+def _relative(service: str, ratios: Mapping[str, Ratio | None], level: float) -> Cell:
+    """A ratio to the yardstick with its interval; without an interval when there are too few pairs of processes."""
+    if service == YARDSTICK:
+        return Cell("1")
+    found = ratios[service]
     if found is None:
         return NOTHING
-    detail = "" if found.low is None else f"{wording.digits(found.low)} to {wording.digits(found.high or 0)}"
-    return Cell(wording.digits(found.ratio), detail)
+    interval = found.interval(level)
+    return Cell(wording.digits(found.ratio), " to ".join(map(wording.digits, interval)) if interval else "")
 
 
 def _published(service: str) -> Cell:
@@ -199,13 +211,8 @@ def _published(service: str) -> Cell:
     return Cell(wording.digits(value), "measured" if found.measured else "from sessions per CPU")
 
 
-def _by_process(tier: Tier) -> dict[int, list[float]]:
-    """CPU per frame of each repeat, keyed by service process."""
-    values: dict[int, list[float]] = {}
-    for trial in tier.valid:
-        if (value := CPU_PER_FRAME(trial)) is not None:
-            values.setdefault(trial.id.process, []).append(value)
-    return values
+def _ratio(tier: Tier, against: Tier) -> Ratio | None:
+    return ratio(tier.by_process(CPU_PER_FRAME), against.by_process(CPU_PER_FRAME))
 
 
 def _point(at: At, lines: Mapping[str, int]) -> dict[str, object] | None:
@@ -213,4 +220,4 @@ def _point(at: At, lines: Mapping[str, int]) -> dict[str, object] | None:
     memory, code = tier.spread(_MEMORY), lines.get(ladder.service)
     if memory is None or not code:
         return None
-    return {"name": ladder.service, "x": code, "y": _median(tier), "size": memory.median / 2**20}
+    return {"name": ladder.service, "x": code, "y": _mean(tier), "size": memory.mean / 2**20}

@@ -21,6 +21,20 @@ Getter = Callable[[Trial], float | None]
 
 
 @dataclass(frozen=True)
+class Percentile:
+    """Reads a percentile (`at`, 0 to 100) of a trial's histogram, in nanoseconds. Over several trials it is read from
+    their merged histogram: percentiles are never averaged."""
+
+    histogram: str
+    at: float
+
+    def __call__(self, trial: Trial) -> float | None:
+        """The percentile of one trial; `None` with too few samples."""
+        values = trial.histograms.get(self.histogram)
+        return None if values is None else histogram.percentile_ns(values, self.at)
+
+
+@dataclass(frozen=True)
 class Tier:
     """One load level of a ladder with its trials."""
 
@@ -38,8 +52,42 @@ class Tier:
         return tuple(trial.result for trial in self.valid if trial.result is not None)
 
     def spread(self, getter: Getter) -> Spread | None:
-        """Median and range of a figure over the valid trials; `None` when a trial has no such figure."""
-        return spread([getter(trial) for trial in self.valid])
+        """Mean over processes and range of a figure over the valid trials; `None` when a trial has no such figure. A
+        percentile is that of all their values together; it has a range where each trial has enough samples."""
+        if isinstance(getter, Percentile):
+            return self._percentile(getter)
+        processes: dict[int, list[float | None]] = {}
+        for trial in self.valid:
+            processes.setdefault(trial.id.process, []).append(getter(trial))
+        return spread(processes)
+
+    def _percentile(self, getter: Percentile) -> Spread | None:
+        values = self.histograms.get(getter.histogram)
+        merged = None if values is None else histogram.percentile_ns(values, getter.at)
+        if merged is None:
+            return None
+        each = [getter(trial) for trial in self.valid]
+        known = [value for value in each if value is not None]
+        if len(known) < len(each):
+            return Spread(merged, merged, merged, 1)
+        return Spread(merged, min(known), max(known), len(known))
+
+    def by_process(self, getter: Getter) -> dict[int, list[float]]:
+        """The figure's values in the valid trials, keyed by service process."""
+        processes: dict[int, list[float]] = {}
+        for trial in self.valid:
+            value = getter(trial)
+            if value is not None:
+                processes.setdefault(trial.id.process, []).append(value)
+        return processes
+
+    def histograms_by_process(self, name: str) -> dict[int, Values]:
+        """A histogram of the valid trials, merged for each service process."""
+        processes: dict[int, list[Values]] = {}
+        for trial in self.valid:
+            if name in trial.histograms:
+                processes.setdefault(trial.id.process, []).append(trial.histograms[name])
+        return {process: histogram.merge(parts) for process, parts in processes.items()}
 
     @cached_property
     def bounds(self) -> tuple[BoundBy, ...]:
@@ -149,16 +197,6 @@ def planned_window(plan: WirePlan, trial: Trial) -> float:
     of = (trial.id.workload, trial.id.variant)
     own = [ladder.window_seconds for ladder in plan.ladders if (ladder.workload, ladder.variant) == of]
     return next((seconds for seconds in own if seconds is not None), plan.window_seconds)
-
-
-def percentile(name: str, at: float) -> Getter:
-    """Returns a getter for a percentile (`at`, 0 to 100) of a trial's histogram, in nanoseconds."""
-
-    def read(trial: Trial) -> float | None:
-        values = trial.histograms.get(name)
-        return None if values is None else histogram.percentile_ns(values, at)
-
-    return read
 
 
 # Figures that are unknown without a witness.

@@ -9,8 +9,8 @@ from bench_format.schemas import LoadClosed, TrialResult, Witness
 from . import wording
 from .cells import NONE, NOTHING, Cell, Column, Table, Tone
 from .compare import Comparison
-from .ladders import Ladder, Tier, figure, percentile
-from .statistics import Spread
+from .ladders import Ladder, Percentile, Tier, figure
+from .statistics import PAIRS_FOR_OUTLIERS, Ratio
 from .tables import AT_LEAST, bound_cell, ended, rate_cell, verdict_cell
 
 
@@ -51,7 +51,7 @@ def telling(ladder: Ladder) -> Tier | None:
     passing = [tier for tier in usable if all(tier.verdicts)] if judged else usable
     if not passing:
         return usable[0] if usable else None
-    rates = [(found.median, tier) for tier in passing if (found := tier.spread(figure("delivered_per_second")))]
+    rates = [(found.mean, tier) for tier in passing if (found := tier.spread(figure("delivered_per_second")))]
     if rates and all(_floods(result) for tier in passing for result in tier.results):
         return max(rates, key=lambda pair: pair[0])[1]
     return passing[-1]
@@ -65,9 +65,9 @@ def _floods(result: TrialResult) -> bool:
 def _latency(tier: Tier) -> Cell:
     for name, at in (("response", 99.0), ("newest", 95.0), ("handshake", 99.0)):
         if f"{name}_ns" in tier.histograms:
-            found = tier.spread(percentile(f"{name}_ns", at))
+            found = tier.spread(Percentile(f"{name}_ns", at))
             return Cell(
-                f"{wording.percentile_name(at)} {name} {wording.duration(found.median if found else None)}",
+                f"{wording.percentile_name(at)} {name} {wording.duration(found.mean if found else None)}",
                 tone=Tone.PLAIN if found else Tone.MUTED,
             )
     return NOTHING
@@ -91,19 +91,39 @@ def comparisons(found: Sequence[Comparison]) -> Table | None:
     columns = [Column(first.ladder.unit), Column("figure", number=False)]
     columns += [Column("against", number=False)] * several
     columns += [Column(first.service), Column("other" if several else first.other), Column("ratio")]
-    columns += [Column("95 % interval"), Column("what it shows", number=False)]
+    columns += [Column("interval"), Column("what it shows", number=False)]
     rows = []
     for one in found:
         row = [Cell(wording.count(one.connections)), Cell(one.figure.name)] + [Cell(one.other)] * several
         row += [_side(one, one.left, one.left_at_least), _side(one, one.right, one.right_at_least)]
         rows.append((*row, *_ratio(one)))
-    return Table(
-        f"{first.service} compared with {'the others' if several else first.other}", tuple(columns), tuple(rows)
-    )
+    caption = f"{first.service} compared with {'the others' if several else first.other}"
+    return Table(caption, tuple(columns), tuple(rows), _levels(found))
 
 
-def _side(one: Comparison, found: Spread, at_least: bool) -> Cell:
-    return Cell((AT_LEAST if at_least else "") + one.figure.shown(found.median))
+def _levels(found: Sequence[Comparison]) -> tuple[str, ...]:
+    """Notes about the levels of the intervals, and about uneven rows."""
+    levels: dict[float, list[str]] = {}
+    for one in found:
+        if one.interval and one.figure.name not in levels.setdefault(one.level, []):
+            levels[one.level].append(one.figure.name)
+    levels = {level: names for level, names in levels.items() if names}
+    if not levels:
+        return ()
+    every = [f"{wording.level(level)} ({', '.join(names)})" for level, names in levels.items()]
+    several = "; ".join(every) if len(every) > 1 else wording.level(next(iter(levels)))
+    claims = "Of the rows that claim a difference, at most 1 in 20 is expected to be wrong."
+    notes = [f"Level of the intervals: {several}. {claims}"]
+    if any(one.ratio and one.ratio.is_uneven for one in found):
+        notes.append(
+            "Uneven: a pair of processes lies far from the others. The smaller line has the ratio of a typical pair,"
+            " and only a difference that both show is claimed."
+        )
+    return tuple(notes)
+
+
+def _side(one: Comparison, value: float, at_least: bool) -> Cell:
+    return Cell((AT_LEAST if at_least else "") + one.figure.shown(value))
 
 
 def _ratio(one: Comparison) -> tuple[Cell, Cell, Cell]:
@@ -113,7 +133,23 @@ def _ratio(one: Comparison) -> tuple[Cell, Cell, Cell]:
     conclusion = Cell(one.conclusion, tone=tone)
     if found is None:
         return NOTHING, NOTHING, conclusion
-    ratio = Cell(f"{one.sign}{wording.digits(found.ratio)}{wording.GAP}×")
-    if found.low is None or found.high is None:
+    ratio = Cell(f"{one.sign}{wording.digits(found.ratio)}{wording.GAP}×", _pairs(found))
+    if one.interval is None:
         return ratio, NOTHING, conclusion
-    return ratio, Cell(f"{wording.digits(found.low)}–{wording.digits(found.high)}"), conclusion
+    low, high = one.interval
+    return ratio, Cell(f"{wording.digits(low)}–{wording.digits(high)}", _typical(one)), conclusion
+
+
+def _pairs(found: Ratio) -> str:
+    """The ratio of each pair, where there are too few to tell an outlier."""
+    if not 1 < len(found.pairs) < PAIRS_FOR_OUTLIERS:
+        return ""
+    return "pairs: " + ", ".join(map(wording.digits, found.pairs))
+
+
+def _typical(one: Comparison) -> str:
+    """The ratio of a typical pair, for uneven pairs."""
+    if one.ratio is None or not one.ratio.is_uneven:
+        return ""
+    low, middle, high = map(wording.digits, one.ratio.typical(one.level))
+    return f"uneven; typical pair {middle}: {low}–{high}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 READING = (
-    "A row of a ladder is a tier. Its figures are medians over the valid trials; the smaller line is their range.",
+    "A row of a ladder is a tier. Its figures are geometric means over the service’s processes, and percentiles of all "
+    "values together; the smaller line is the range over the valid trials.",
     "“delivered” is what the witness confirms. “written” is what clients handed to their sockets; it is shown "
     "beside it and is never a throughput figure.",
     "An invalid trial is in no figure, chart or ratio. It is listed with its reason, and its own figures stand "
@@ -15,8 +16,10 @@ READING = (
     " 46\u202f050 for p99.99. Fewer can’t carry the claim at 99 % confidence.",
     ">= marks a rate that the generator bound: the service can do at least this. Only a rate bound by the service"
     " is its capacity.",
-    "A ratio has a 95 % interval, drawn by resampling the service’s processes, at least three of each. An "
-    "interval that holds 1 shows no difference. Among many ratios about one in twenty intervals misses by chance.",
+    "Services take turns, so that process 1 of one and process 1 of the other are a pair. A ratio has an interval from "
+    "five pairs on: Student’s t on the logarithms of the pairs’ ratios; for a percentile, leaving out a pair at a time. "
+    "An interval that holds 1 shows no difference. The more rows a table has, the wider its intervals are, so that of "
+    "the rows that claim a difference at most one in twenty is expected to be wrong.",
     "When both sides run on one machine, the kernel charges the receiver’s share of loopback traffic to the "
     "sender. So CPU per million is given for the service, and for both sides together.",
     "Histograms of workers and repeats are added, never averaged. A value is exact to three digits.",

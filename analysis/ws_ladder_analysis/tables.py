@@ -23,7 +23,7 @@ from bench_format.schemas import (
 from . import wording
 from .cells import NONE, NOTHING, Cell, Column, Table, Tone
 from .frames import PERCENTILES
-from .ladders import Getter, Ladder, Tier, figure, percentile
+from .ladders import Getter, Ladder, Percentile, Tier, figure
 from .load import Trial
 from .statistics import Spread
 
@@ -76,7 +76,7 @@ AT_LEAST = ">=" + wording.GAP
 
 def _percentile(name: str, at: float, sessions: bool) -> _Figure:
     title = f"{wording.percentile_name(at)} {wording.histogram(name)}"
-    return _Figure(title, percentile(name, at), wording.duration, sessions=sessions, histogram=name)
+    return _Figure(title, Percentile(name, at), wording.duration, sessions=sessions, histogram=name)
 
 
 _FIGURES = (
@@ -133,7 +133,7 @@ def _figure(tier: Tier, one: _Figure) -> Cell:
     if found is None:
         return NOTHING
     sign = AT_LEAST if one.is_rate and tier.at_least else ""
-    return Cell(sign + one.shown(found.median), over_repeats(found, one.shown))
+    return Cell(sign + one.shown(found.mean), over_repeats(found, one.shown))
 
 
 def rate_cell(tier: Tier) -> Cell:
@@ -147,7 +147,7 @@ def rate_cell(tier: Tier) -> Cell:
 def over_repeats(found: Spread, shown: Callable[[float | None], str]) -> str:
     """The range over repeats as text; empty when it would only repeat the median."""
     low, high = shown(found.low), shown(found.high)
-    if found.samples < 2 or low == high == shown(found.median):
+    if found.samples < 2 or low == high == shown(found.mean):
         return ""
     number, _, unit = low.rpartition(wording.GAP)
     # Print the unit once when both ends have the same.
@@ -210,14 +210,12 @@ def _missing_cpu(tier: Tier, bound: BoundBy) -> str:
     seconds = tier.spread(figure("worker_cpu_seconds"))
     if bound is not BoundBy.GENERATOR or used is None or own is None:
         return ""
-    sentence = (
-        f" The generator used {wording.share(own.median)} of its CPU and the service {wording.share(used.median)}."
-    )
-    if seconds is None or used.median <= 0 or used.median >= 1:
+    sentence = f" The generator used {wording.share(own.mean)} of its CPU and the service {wording.share(used.mean)}."
+    if seconds is None or used.mean <= 0 or used.mean >= 1:
         return sentence
     windows = [result.figures.window_seconds for result in tier.results]
-    more = 1 / used.median
-    cpus = seconds.median / (sum(windows) / len(windows))
+    more = 1 / used.mean
+    cpus = seconds.mean / (sum(windows) / len(windows))
     return (
         f"{sentence} To use up the service's CPU at the same cost per message, the generator would have needed about"
         f" {wording.digits(more)} times its CPU: {wording.digits(cpus * more)} CPUs instead of {wording.digits(cpus)}."

@@ -118,6 +118,11 @@ def share(value: float | None) -> str:
     return f"{percent:.0f}{GAP}%" if percent >= 10 or percent == 0 else f"{digits(percent)}{GAP}%"
 
 
+def level(value: float) -> str:
+    """Formats a confidence level (0 to 1) as a percentage with as many digits as it needs: `95 %`, `99.75 %`."""
+    return f"{round(value * 100, 2):g}{GAP}%"
+
+
 def percentile_name(percentile: float) -> str:
     """Names a percentile (0 to 100): `p50`, `p99.9`."""
     return f"p{percentile:g}"

@@ -71,12 +71,12 @@ def steady(service: str, tier: int, process: int, speed: float) -> TrialSpec:
 
 
 def example(folder: Path) -> Path:
-    """Writes the run: two services, three ladders, three processes, an invalid trial and a failed one."""
+    """Writes the run: two services, three ladders, five processes, an invalid trial and a failed one."""
     specs = [
         make(service, tier, process, speed)
         for make, tiers in ((storm, (100, 500, 2_000)), (flood, (100, 500, 1_000, 5_000)), (steady, (100, 500, 2_000)))
         for tier in tiers
-        for process in (1, 2, 3)
+        for process in range(1, 6)
         for service, speed in (("wse-server", 2.0), ("wse-reference", 1.0))
     ]
     failed = {"state": "failed", "reason": "the service exited with status 1 before it was ready"}
