@@ -148,8 +148,9 @@ impl Plan {
 
     /// All trials in climbing order.
     ///
-    /// With a fresh process per repeat, the services alternate inside each repeat (A B A B), so that a drift over
-    /// minutes affects all of them alike. With one process per tier, a service's repeats stay together.
+    /// With a fresh process per repeat, the services take turns, and their order turns with each repeat (A B, B A, A B),
+    /// so that a drift over minutes affects all of them alike. With one process per tier, a service's repeats stay
+    /// together.
     pub fn trials(&self) -> Vec<TrialId> {
         let mut trials = Vec::new();
         for ladder in &self.ladders {
@@ -159,7 +160,11 @@ impl Plan {
                     ServiceProcess::Tier => 1,
                 };
                 for process in 1..=rounds {
-                    for service in &ladder.services {
+                    let mut services: Vec<&Name> = ladder.services.iter().collect();
+                    if process % 2 == 0 {
+                        services.reverse();
+                    }
+                    for service in services {
                         let repeats = ladder.repeats / rounds;
                         trials.extend((1..=repeats).map(|repeat| TrialId {
                             service: service.clone(),
@@ -313,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn services_take_turns_when_each_repeat_has_a_fresh_process() {
+    fn services_take_turns_in_turned_order_when_each_repeat_has_a_fresh_process() {
         let order = order(|plan| {
             plan.services = vec!["ours".into(), "theirs".into()];
             plan.repeats = 2;
@@ -325,8 +330,8 @@ mod tests {
             [
                 "ours/throughput/standard/10-p1-r1",
                 "theirs/throughput/standard/10-p1-r1",
-                "ours/throughput/standard/10-p2-r1",
                 "theirs/throughput/standard/10-p2-r1",
+                "ours/throughput/standard/10-p2-r1",
             ]
         );
     }
