@@ -5,14 +5,13 @@
 //! settle, read again.
 //!
 //! Nothing is judged here: a failure is recorded as a problem or ends the trial. `assignments` computes each worker's
-//! part.
+//! part, `pods` what the trial's pods report.
 
 use std::time::Duration;
 
 use bench_format::{
     SCHEMA, histogram,
-    pod::{Pod, PodRole},
-    result::{Reading, Reason, ReasonKind, ServiceFile, ServiceReadings},
+    result::{Reason, ReasonKind, ServiceFile, ServiceReadings},
     service::ServiceStats,
     terms::Terms,
     trial_file::{BookKeeping, Cpus, TrialFile},
@@ -29,10 +28,12 @@ use crate::{
     trial_plan::{NothingOpen, TrialPlan},
 };
 use assignments::assignments;
+use pods::pods;
 
 mod assignments;
 #[cfg(feature = "fixture")]
 pub mod fixture;
+mod pods;
 
 /// Time between the release and the start of the load; enough for every worker to receive the release.
 const LEAD: Duration = Duration::from_millis(50);
@@ -361,33 +362,6 @@ fn aborted(ended: Ended) -> Error {
         Cause::Outside => Error::Interrupted(ended.description),
         Cause::Itself => Error::Aborted(ended.description),
     }
-}
-
-/// Completes the pods with their workers' evidence and with the throttling that the service's readings show.
-fn pods(mut pods: Vec<Pod>, uploads: &[Upload], readings: &ServiceReadings) -> Vec<Pod> {
-    for pod in &mut pods {
-        let upload = uploads.iter().find(|upload| Some(upload.result.worker) == pod.worker);
-        let between = |throttled: &dyn Fn(&Reading) -> Option<u64>| {
-            let (after, before) = (readings.after.as_ref()?, readings.before.as_ref()?);
-            Some(throttled(after)?.saturating_sub(throttled(before)?))
-        };
-        match (pod.role, upload) {
-            (PodRole::Service, _) => pod.throttled_periods = between(&|reading| reading.throttled_periods),
-            (PodRole::Companion, _) => {
-                let name = pod.companion.clone().unwrap_or_default();
-                pod.throttled_periods = between(&|reading| reading.companions.get(&name)?.throttled_periods);
-            }
-            (PodRole::Inference, _) => {
-                pod.throttled_periods = between(&|reading| reading.inference.as_ref()?.throttled_periods);
-            }
-            (PodRole::Worker, Some(upload)) => {
-                pod.cpus_allowed.clone_from(&upload.result.environment.cpus_allowed);
-                pod.throttled_periods = upload.result.evidence.throttled_periods;
-            }
-            (PodRole::Worker, None) => {}
-        }
-    }
-    pods
 }
 
 fn sent_by(upload: &Upload) -> u64 {
