@@ -38,7 +38,7 @@ fn walk(criterion: &mut Criterion) {
     group.finish();
 }
 
-fn take_apart(criterion: &mut Criterion) {
+fn parse_read(criterion: &mut Criterion) {
     // As a service sends them: unmasked, 113 bytes each, back to back.
     let mut stream = Vec::new();
     for _ in 0..64 {
@@ -60,5 +60,5 @@ fn take_apart(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, build, walk, take_apart);
+criterion_group!(benches, build, walk, parse_read);
 criterion_main!(benches);

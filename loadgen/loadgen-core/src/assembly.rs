@@ -10,14 +10,14 @@ pub type Message<'a> = (Opcode, Cow<'a, [u8]>);
 /// The fragments of an incomplete message. A message in a single frame isn't copied.
 #[derive(Debug, Default)]
 pub struct Assembly {
-    begun: Option<Box<(Opcode, Vec<u8>)>>,
+    partial: Option<Box<(Opcode, Vec<u8>)>>,
 }
 
 impl Assembly {
     /// Whether no fragmented message is incomplete.
     #[inline]
     pub fn is_idle(&self) -> bool {
-        self.begun.is_none()
+        self.partial.is_none()
     }
 
     /// Adds a data frame. Returns the message that it completes.
@@ -27,23 +27,23 @@ impl Assembly {
     /// - [`Violation::TooLong`] if the message exceeds `largest` bytes
     #[inline]
     pub fn take<'a>(&mut self, frame: &Frame<'a>, largest: usize) -> Result<Option<Message<'a>>, Violation> {
-        let before = self.begun.as_ref().map_or(0, |begun| begun.1.len());
-        if before + frame.payload.len() > largest {
+        let received = self.partial.as_ref().map_or(0, |partial| partial.1.len());
+        if received + frame.payload.len() > largest {
             return Err(Violation::TooLong);
         }
-        match (frame.opcode, self.begun.take()) {
-            (Opcode::Continuation, Some(mut begun)) => {
-                begun.1.extend_from_slice(frame.payload);
+        match (frame.opcode, self.partial.take()) {
+            (Opcode::Continuation, Some(mut partial)) => {
+                partial.1.extend_from_slice(frame.payload);
                 if frame.last {
-                    return Ok(Some((begun.0, Cow::Owned(begun.1))));
+                    return Ok(Some((partial.0, Cow::Owned(partial.1))));
                 }
-                self.begun = Some(begun);
+                self.partial = Some(partial);
                 Ok(None)
             }
             (Opcode::Continuation, None) | (_, Some(_)) => Err(Violation::Fragments),
             (opcode, None) if frame.last => Ok(Some((opcode, Cow::Borrowed(frame.payload)))),
             (opcode, None) => {
-                self.begun = Some(Box::new((opcode, frame.payload.to_vec())));
+                self.partial = Some(Box::new((opcode, frame.payload.to_vec())));
                 Ok(None)
             }
         }

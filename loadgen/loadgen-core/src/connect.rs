@@ -32,7 +32,7 @@ const LONGEST_RESPONSE: usize = 16 << 10;
 pub fn resolve(address: &str) -> Result<SocketAddr, Error> {
     let failed = |source| Error::Resolve { address: address.to_owned(), source };
     let all: Vec<_> = address.to_socket_addrs().map_err(failed)?.collect();
-    let first = all.iter().find(|found| found.is_ipv4()).or(all.first());
+    let first = all.iter().find(|address| address.is_ipv4()).or(all.first());
     first.copied().ok_or_else(|| failed(io::Error::new(io::ErrorKind::NotFound, "no address")))
 }
 
@@ -77,8 +77,8 @@ impl Sources {
 
     /// Number of source addresses that this number of connections uses.
     pub fn addresses_for(&self, connections: u32) -> u32 {
-        let wanted = connections.div_ceil(self.ports_per_address).max(1);
-        u64::from(wanted).min(self.most_connections() / u64::from(self.ports_per_address)) as u32
+        let needed = connections.div_ceil(self.ports_per_address).max(1);
+        u64::from(needed).min(self.most_connections() / u64::from(self.ports_per_address)) as u32
     }
 
     /// Source address of connection `index`; `None` if the kernel chooses. Without given addresses, only a loopback
@@ -291,7 +291,7 @@ mod tests {
         format!("HTTP/1.1 101 Switching Protocols\r\n{lines}\r\n").into_bytes()
     }
 
-    fn good() -> Vec<u8> {
+    fn accepted_response() -> Vec<u8> {
         response("Upgrade: WebSocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n")
     }
 
@@ -301,13 +301,13 @@ mod tests {
     }
 
     #[test]
-    fn a_good_upgrade_is_recognised_only_when_it_is_complete() {
-        let good = good();
-        for length in 0..good.len() {
-            assert_eq!(check_upgrade(&good[..length], KEY), Upgrade::Incomplete, "at {length}");
+    fn an_upgrade_is_recognised_only_when_its_response_is_complete() {
+        let response = accepted_response();
+        for length in 0..response.len() {
+            assert_eq!(check_upgrade(&response[..length], KEY), Upgrade::Incomplete, "at {length}");
         }
-        let with_frame = [&good[..], &[0x81, 0]].concat();
-        assert_eq!(check_upgrade(&with_frame, KEY), Upgrade::Done(good.len()));
+        let with_frame = [&response[..], &[0x81, 0]].concat();
+        assert_eq!(check_upgrade(&with_frame, KEY), Upgrade::Done(response.len()));
     }
 
     #[test]
@@ -318,7 +318,10 @@ mod tests {
 
     #[test]
     fn a_wrong_accept_value_is_not_an_upgrade() {
-        assert_eq!(check_upgrade(&good(), "AAAAAAAAAAAAAAAAAAAAAA=="), Upgrade::Failed("upgrade_not_accepted".into()));
+        assert_eq!(
+            check_upgrade(&accepted_response(), "AAAAAAAAAAAAAAAAAAAAAA=="),
+            Upgrade::Failed("upgrade_not_accepted".into())
+        );
     }
 
     #[test]
@@ -335,13 +338,13 @@ mod tests {
         assert_eq!(sources.source(100), Some("127.0.0.2:0".parse().unwrap()));
         assert_eq!(sources.source(25_600), Some("127.0.1.1:0".parse().unwrap()));
         assert_eq!([1, 100, 101].map(|connections| sources.addresses_for(connections)), [1, 1, 2]);
-        let elsewhere = self::sources("192.0.2.1:9", &[]);
-        assert_eq!((elsewhere.source(25_600), elsewhere.most_connections()), (None, 100));
-        assert_eq!(elsewhere.addresses_for(25_600), 1);
+        let remote = self::sources("192.0.2.1:9", &[]);
+        assert_eq!((remote.source(25_600), remote.most_connections()), (None, 100));
+        assert_eq!(remote.addresses_for(25_600), 1);
     }
 
     #[test]
-    fn given_addresses_are_used_one_after_the_other_and_the_last_for_what_is_too_much() {
+    fn given_addresses_are_used_in_order_and_the_last_for_all_further_connections() {
         let [first, second]: [IpAddr; 2] = ["127.0.0.5", "127.0.0.9"].map(|address| address.parse().unwrap());
         let sources = sources("127.0.0.1:9", &[first, second]);
         let used = [0, 99, 100, 200].map(|index| sources.source(index).unwrap().ip());

@@ -88,7 +88,7 @@ pub(crate) struct Context<W: Workload> {
     /// Whether a flood is on: sockets that become writable get more messages.
     pub(crate) flooding: bool,
     /// Connections of a ping-pong that haven't finished their messages.
-    pub(crate) playing: u32,
+    pub(crate) in_ping_pong: u32,
 }
 
 /// State that exists from the start of the load.
@@ -119,7 +119,7 @@ impl<W: Workload> Context<W> {
             late_after_ns: plan.late_after_ns,
             load: None,
             flooding: false,
-            playing: 0,
+            in_ping_pong: 0,
         }
     }
 

@@ -65,7 +65,7 @@ impl Coordinator {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(|source| Error::Kernel { what: "start a runtime for the coordinator's client", source })?;
+            .map_err(|source| Error::Kernel { action: "start a runtime for the coordinator's client", source })?;
         let url = url.trim_end_matches('/').to_owned();
         let client = reqwest::Client::builder()
             .no_proxy()
@@ -75,7 +75,7 @@ impl Coordinator {
             .connect_timeout(LONGEST_PAUSE)
             .pool_idle_timeout(IDLE)
             .build()
-            .map_err(|source| Error::Coordinator { what: "build a client", url: url.clone(), source })?;
+            .map_err(|source| Error::Coordinator { action: "build a client", url: url.clone(), source })?;
         Ok(Self { url, worker, client, runtime, retry_timeout: RETRY_TIMEOUT, token: None })
     }
 
@@ -174,11 +174,11 @@ impl Coordinator {
     pub fn clock_offset(&self) -> Result<ClockOffset, Error> {
         let mut best: Option<ClockOffset> = None;
         for _ in 0..CLOCK_ROUND_TRIPS {
-            let (before, wall_before) = (monotonic_ns(), unix_ns());
+            let (sent_ns, sent_unix_ns) = (monotonic_ns(), unix_ns());
             let clock: Clock = self.fetch("read the clock", Method::GET, "/v1/clock", Body::None)?;
-            let half_ns = (monotonic_ns() - before) / 2;
+            let half_ns = (monotonic_ns() - sent_ns) / 2;
             if best.is_none_or(|best| half_ns < best.uncertainty_ns) {
-                let offset_ns = (wall_before + half_ns) as i64 - clock.unix_ns as i64;
+                let offset_ns = (sent_unix_ns + half_ns) as i64 - clock.unix_ns as i64;
                 best = Some(ClockOffset { offset_ns, uncertainty_ns: half_ns });
             }
         }
@@ -187,14 +187,14 @@ impl Coordinator {
 
     fn fetch<T: serde::de::DeserializeOwned>(
         &self,
-        what: &'static str,
+        action: &'static str,
         method: Method,
         path: &str,
         body: Body,
     ) -> Result<T, Error> {
-        let bytes = self.send_with_retries(what, method, path, body)?;
+        let bytes = self.send_with_retries(action, method, path, body)?;
         serde_json::from_slice(&bytes).map_err(|error| Error::Refused {
-            what,
+            action,
             url: format!("{}{path}", self.url),
             status: 200,
             body: format!("{error} in {}", String::from_utf8_lossy(&bytes)),
@@ -202,12 +202,18 @@ impl Coordinator {
     }
 
     /// Sends a request until there is a response. A time-out, a lost connection or a server error is tried again.
-    fn send_with_retries(&self, what: &'static str, method: Method, path: &str, body: Body) -> Result<Vec<u8>, Error> {
+    fn send_with_retries(
+        &self,
+        action: &'static str,
+        method: Method,
+        path: &str,
+        body: Body,
+    ) -> Result<Vec<u8>, Error> {
         let url = format!("{}{path}", self.url);
         let deadline = Instant::now() + self.retry_timeout;
         let mut pause = FIRST_PAUSE;
         loop {
-            let error = match self.send_once(what, method.clone(), &url, &body) {
+            let error = match self.send_once(action, method.clone(), &url, &body) {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) if !is_transient(&error) || Instant::now() + pause > deadline => return Err(error),
                 Err(error) => error,
@@ -218,8 +224,8 @@ impl Coordinator {
         }
     }
 
-    fn send_once(&self, what: &'static str, method: Method, url: &str, body: &Body) -> Result<Vec<u8>, Error> {
-        let failed = |source| Error::Coordinator { what, url: url.to_owned(), source };
+    fn send_once(&self, action: &'static str, method: Method, url: &str, body: &Body) -> Result<Vec<u8>, Error> {
+        let failed = |source| Error::Coordinator { action, url: url.to_owned(), source };
         let request = self.client.request(method, url);
         let mut request = match body {
             Body::None => request,
@@ -237,7 +243,7 @@ impl Coordinator {
                 return Ok(bytes);
             }
             let body = String::from_utf8_lossy(&bytes).into_owned();
-            Err(Error::Refused { what, url: url.to_owned(), status: status.as_u16(), body })
+            Err(Error::Refused { action, url: url.to_owned(), status: status.as_u16(), body })
         })
     }
 }

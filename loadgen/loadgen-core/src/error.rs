@@ -14,18 +14,18 @@ pub enum Error {
         source: io::Error,
     },
     /// The kernel refused a request that the worker depends on.
-    #[error("failed to {what}")]
+    #[error("failed to {action}")]
     Kernel {
         /// The operation that failed.
-        what: &'static str,
+        action: &'static str,
         /// The kernel's error, as the operation returned it.
         source: io::Error,
     },
     /// No connection could be opened.
-    #[error("none of {wanted} connections to {address} could be opened: {reasons}")]
+    #[error("none of {requested} connections to {address} could be opened: {reasons}")]
     NothingOpen {
         /// Number of connections attempted.
-        wanted: u32,
+        requested: u32,
         /// Address of the service.
         address: SocketAddr,
         /// Reasons with their counts.
@@ -44,20 +44,20 @@ pub enum Error {
     #[error("a load thread panicked; its message is above")]
     ThreadDied,
     /// A request to the coordinator failed on the network or could not be built.
-    #[error("failed to {what} at {url}")]
+    #[error("failed to {action} at {url}")]
     Coordinator {
         /// The purpose of the request.
-        what: &'static str,
+        action: &'static str,
         /// URL of the request.
         url: String,
         /// The HTTP client's error.
         source: reqwest::Error,
     },
     /// The coordinator refused a request.
-    #[error("the coordinator answered {status} to {what} at {url}: {body}")]
+    #[error("the coordinator answered {status} to {action} at {url}: {body}")]
     Refused {
         /// The purpose of the request.
-        what: &'static str,
+        action: &'static str,
         /// URL of the request.
         url: String,
         /// HTTP status of the response.

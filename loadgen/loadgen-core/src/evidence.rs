@@ -3,9 +3,9 @@
 //! All values come from the kernel's exact clocks and the cgroup's own files, never from load averages or sampled
 //! ticks.
 
-mod before;
+mod baseline;
 
-pub use self::before::{Before, Usage};
+pub use self::baseline::{Baseline, Usage};
 
 use std::fs;
 

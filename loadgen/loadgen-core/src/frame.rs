@@ -94,7 +94,7 @@ pub enum Violation {
 /// A [`Violation`], as soon as the header shows it.
 #[inline]
 pub fn parse(bytes: &[u8]) -> Result<Option<Frame<'_>>, Violation> {
-    let [first, second, rest @ ..] = bytes else { return Ok(None) };
+    let [first, second, following @ ..] = bytes else { return Ok(None) };
     if first & 0x70 != 0 {
         return Err(Violation::Reserved);
     }
@@ -107,11 +107,11 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Frame<'_>>, Violation> {
         return Err(Violation::Control);
     }
     let (header, length) = match second {
-        126 => match rest.first_chunk::<2>() {
+        126 => match following.first_chunk::<2>() {
             None => return Ok(None),
             Some(length) => (4, shortest(u64::from(u16::from_be_bytes(*length)), 126)?),
         },
-        127 => match rest.first_chunk::<8>() {
+        127 => match following.first_chunk::<8>() {
             None => return Ok(None),
             Some(length) => (10, shortest(u64::from_be_bytes(*length), 1 << 16)?),
         },
@@ -160,8 +160,8 @@ mod tests {
             let frame = server_frame(2, &payload);
             let at = split.index(frame.len());
             prop_assert_eq!(parse(&frame[..at]).unwrap(), None);
-            let whole = parse(&frame).unwrap().unwrap();
-            prop_assert_eq!((whole.payload, whole.length, whole.last), (&payload[..], frame.len(), true));
+            let parsed = parse(&frame).unwrap().unwrap();
+            prop_assert_eq!((parsed.payload, parsed.length, parsed.last), (&payload[..], frame.len(), true));
         }
 
         #[test]

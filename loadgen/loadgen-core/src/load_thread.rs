@@ -2,12 +2,12 @@
 //!
 //! A thread shares no data while it runs. It receives commands and returns its result at the end. In the order of a
 //! trial: `attempts` opens connections, `patterns` offers the load, `ending` drains, closes connections and collects
-//! the counts; all of them wait in `turn`.
+//! the counts; all of them wait in `events`.
 
 mod attempts;
 mod ending;
+mod events;
 mod patterns;
-mod turn;
 
 use std::{
     num::NonZeroU64,
@@ -39,7 +39,7 @@ const EVENTS: usize = 256;
 /// Interval at which idle connections are looked for, in nanoseconds.
 const SWEEP_NS: u64 = 4_000_000_000;
 /// Interval, in nanoseconds, at which a waiting thread checks for finished attempts, settled connections and time-outs.
-const LOOK_NS: u64 = 5_000_000;
+const CHECK_INTERVAL_NS: u64 = 5_000_000;
 /// Identifies the wake-up descriptor in epoll events.
 const WAKE: u64 = u64::MAX;
 
@@ -48,7 +48,7 @@ pub(crate) enum Command {
     /// Start the load. Contains this machine's clock minus the coordinator's, in nanoseconds.
     Start(Phases, i64),
     /// Drain and close the connections. The service has been read.
-    Part,
+    Drain,
     /// There will be no load, or it is no longer needed: close the connections.
     Stop,
 }
@@ -111,15 +111,15 @@ struct LoadThread<W: Workload> {
     attempted: usize,
     /// Index of the first attempt that may still be pending.
     oldest_attempt: usize,
-    next_look_ns: u64,
+    next_check_ns: u64,
     next_sweep_ns: u64,
     window_from: Option<Tally>,
     window_to: Option<Tally>,
     skew_ns: i64,
 }
 
-fn kernel(what: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
-    move |errno| Error::Kernel { what, source: errno.into() }
+fn kernel(action: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
+    move |errno| Error::Kernel { action, source: errno.into() }
 }
 
 impl<W: Workload> LoadThread<W> {
@@ -149,7 +149,7 @@ impl<W: Workload> LoadThread<W> {
             random: random.rotate_left(17),
             attempted: 0,
             oldest_attempt: 0,
-            next_look_ns: 0,
+            next_check_ns: 0,
             next_sweep_ns: monotonic_ns() + SWEEP_NS,
             window_from: None,
             window_to: None,
@@ -165,7 +165,7 @@ impl<W: Workload> LoadThread<W> {
             self.connect(u64::MAX)?;
         }
         self.report_ready();
-        if let Command::Start(phases, clock_offset_ns) = self.hold()? {
+        if let Command::Start(phases, clock_offset_ns) = self.wait_for_command()? {
             self.start(phases, clock_offset_ns)?;
             match self.plan.pattern {
                 Pattern::Storm { .. } => self.storm()?,
@@ -176,7 +176,7 @@ impl<W: Workload> LoadThread<W> {
             }
             let _ = self.report.send(Report::WindowEnded);
             if self.plan.pattern.may_end_early() {
-                self.hold()?;
+                self.wait_for_command()?;
             }
             self.drain()?;
         }
@@ -192,12 +192,12 @@ impl<W: Workload> LoadThread<W> {
     }
 
     /// Keeps the connections open until the next command.
-    fn hold(&mut self) -> Result<Command, Error> {
+    fn wait_for_command(&mut self) -> Result<Command, Error> {
         loop {
             match self.commands.try_recv() {
                 Ok(command) => return Ok(command),
                 Err(std::sync::mpsc::TryRecvError::Disconnected) => return Ok(Command::Stop),
-                Err(std::sync::mpsc::TryRecvError::Empty) => self.turn(u64::MAX)?,
+                Err(std::sync::mpsc::TryRecvError::Empty) => self.handle_events(u64::MAX)?,
             }
         }
     }
@@ -212,7 +212,7 @@ impl<W: Workload> LoadThread<W> {
                 self.skew_ns = now as i64 - phases.start_ns as i64;
                 return Ok(());
             }
-            self.turn(phases.start_ns)?;
+            self.handle_events(phases.start_ns)?;
         }
     }
 

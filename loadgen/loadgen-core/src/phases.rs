@@ -38,7 +38,7 @@ pub enum Phase {
     /// No new load; messages in flight may arrive.
     Drain,
     /// The time for the drain is over.
-    Over,
+    Ended,
 }
 
 impl Phases {
@@ -55,7 +55,7 @@ impl Phases {
             now if now < self.window_start_ns => Phase::WarmUp,
             now if now < self.window_end_ns => Phase::Window,
             now if now < self.drain_deadline_ns() => Phase::Drain,
-            _ => Phase::Over,
+            _ => Phase::Ended,
         }
     }
 
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn each_phase_ends_where_the_next_begins() {
         let phases = Phases::new(100, 10, 20, 5);
-        let seen = [99, 100, 109, 110, 129, 130, 134, 135].map(|now| phases.at(now));
+        let observed = [99, 100, 109, 110, 129, 130, 134, 135].map(|now| phases.at(now));
         let expected = [
             Phase::Hold,
             Phase::WarmUp,
@@ -92,9 +92,9 @@ mod tests {
             Phase::Window,
             Phase::Drain,
             Phase::Drain,
-            Phase::Over,
+            Phase::Ended,
         ];
-        assert_eq!(seen, expected);
+        assert_eq!(observed, expected);
     }
 
     #[test]

@@ -48,24 +48,24 @@ impl Receiver {
             self.next += 1;
             self.received += 1;
         } else {
-            self.take_out_of_turn(sequence);
+            self.take_out_of_order(sequence);
         }
     }
 
     #[cold]
-    fn take_out_of_turn(&mut self, sequence: u64) {
+    fn take_out_of_order(&mut self, sequence: u64) {
         if self.received == 0 {
             // A subscriber joins at the publisher's current number.
             (self.first, self.next, self.received) = (sequence, sequence + 1, 1);
         } else if sequence > self.next {
-            self.miss(self.next, sequence);
+            self.count_missing(self.next, sequence);
             self.next = sequence + 1;
             self.received += 1;
         } else if sequence < self.first {
-            self.miss_before(sequence);
+            self.take_before_first(sequence);
             self.reordered += 1;
             self.received += 1;
-        } else if self.fill(sequence) {
+        } else if self.fill_gap(sequence) {
             self.missing -= 1;
             self.reordered += 1;
             self.received += 1;
@@ -75,7 +75,7 @@ impl Receiver {
     }
 
     /// Counts the numbers from `from` to before `to` as missing.
-    fn miss(&mut self, from: u64, to: u64) {
+    fn count_missing(&mut self, from: u64, to: u64) {
         self.missing += to - from;
         if self.gaps.len() == MOST_GAPS {
             self.gaps.remove(0);
@@ -84,7 +84,7 @@ impl Receiver {
     }
 
     /// Counts a number below the first. The numbers between the two are missing until they arrive.
-    fn miss_before(&mut self, sequence: u64) {
+    fn take_before_first(&mut self, sequence: u64) {
         if sequence + 1 < self.first {
             self.missing += self.first - sequence - 1;
             self.gaps.insert(0, (sequence + 1, self.first));
@@ -93,7 +93,7 @@ impl Receiver {
     }
 
     /// Removes a number from the gap that contains it; returns whether there is one.
-    fn fill(&mut self, sequence: u64) -> bool {
+    fn fill_gap(&mut self, sequence: u64) -> bool {
         let at = self.gaps.partition_point(|gap| gap.1 <= sequence);
         let Some((from, to)) = self.gaps.get(at).copied().filter(|gap| gap.0 <= sequence) else { return false };
         self.gaps.remove(at);
@@ -137,7 +137,7 @@ pub struct Reading<'a> {
 
 /// The result of handling a range of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stretch {
+pub struct Handled {
     /// Bytes of the frames that were handled.
     pub used: usize,
     /// Number of published messages among them.
@@ -147,16 +147,16 @@ pub struct Stretch {
 impl Reading<'_> {
     /// Handles unfragmented text messages until another frame follows, which is left to the caller.
     #[inline]
-    pub fn take_all<W: Workload>(&mut self, workload: &W, receiver: &mut Receiver, bytes: &[u8]) -> Stretch {
-        let mut stretch = Stretch::default();
-        while let Ok(Some(frame)) = frame::parse(&bytes[stretch.used..])
+    pub fn take_published<W: Workload>(&mut self, workload: &W, receiver: &mut Receiver, bytes: &[u8]) -> Handled {
+        let mut handled = Handled::default();
+        while let Ok(Some(frame)) = frame::parse(&bytes[handled.used..])
             && frame.opcode == Opcode::Text
             && frame.last
         {
-            stretch.used += frame.length;
-            stretch.deliveries += u64::from(self.take(workload, receiver, frame.payload));
+            handled.used += frame.length;
+            handled.deliveries += u64::from(self.take(workload, receiver, frame.payload));
         }
-        stretch
+        handled
     }
 
     /// Handles one text message; returns whether it is a published one.
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subscriber_may_come_in_at_any_number() {
+    fn a_subscriber_may_start_at_any_number() {
         assert_eq!(book(&[0, 1, 2]), ReceiverBook { first: Some(0), last: Some(2), received: 3, ..Default::default() });
         assert_eq!(book(&[7, 8]), ReceiverBook { first: Some(7), last: Some(8), received: 2, ..Default::default() });
         assert_eq!(book(&[]), ReceiverBook::default());
@@ -240,8 +240,8 @@ mod tests {
 
     #[test]
     fn a_gap_that_was_forgotten_stays_missing() {
-        let every_other: Vec<u64> = (0..MOST_GAPS as u64 + 2).map(|n| 2 * n).collect();
-        let late = [every_other, vec![1, 3]].concat();
+        let even_numbers: Vec<u64> = (0..MOST_GAPS as u64 + 2).map(|n| 2 * n).collect();
+        let late = [even_numbers, vec![1, 3]].concat();
         let missing = MOST_GAPS as u64 + 1;
         assert_eq!(counts(&late), (MOST_GAPS as u64 + 3, missing - 1, 1, 1));
     }
@@ -250,18 +250,18 @@ mod tests {
         /// Compares the book with a plain implementation by a set of numbers and a maximum.
         #[test]
         fn the_books_are_those_of_a_set_of_numbers(sequences in prop::collection::vec(0_u64..60, 1..80)) {
-            let mut seen = std::collections::BTreeSet::new();
+            let mut distinct = std::collections::BTreeSet::new();
             let (mut duplicated, mut reordered) = (0, 0);
             for sequence in &sequences {
-                let highest = seen.last().copied();
-                if !seen.insert(*sequence) {
+                let highest = distinct.last().copied();
+                if !distinct.insert(*sequence) {
                     duplicated += 1;
                 } else if highest.is_some_and(|highest| *sequence < highest) {
                     reordered += 1;
                 }
             }
-            let (first, last) = (*seen.first().unwrap(), *seen.last().unwrap());
-            let received = seen.len() as u64;
+            let (first, last) = (*distinct.first().unwrap(), *distinct.last().unwrap());
+            let received = distinct.len() as u64;
             let expected = ReceiverBook {
                 first: Some(first),
                 last: Some(last),

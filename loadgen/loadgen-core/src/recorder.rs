@@ -53,7 +53,7 @@ type Sparse = Vec<(u64, u64)>;
 #[derive(Debug)]
 pub struct Recorder<M = Metric> {
     metrics: PhantomData<M>,
-    whole: PerMetric<Values>,
+    window: PerMetric<Values>,
     current: PerMetric<Values>,
     closed: Vec<(u64, PerMetric<Sparse>)>,
     window_start_ns: u64,
@@ -66,7 +66,7 @@ impl<M: Metrics> Recorder<M> {
     pub fn new(window_start_ns: u64, window_end_ns: u64) -> Self {
         Self {
             metrics: PhantomData,
-            whole: empty::<M>(),
+            window: empty::<M>(),
             current: empty::<M>(),
             closed: Vec::new(),
             window_start_ns,
@@ -103,8 +103,8 @@ impl<M: Metrics> Recorder<M> {
     }
 
     fn close_interval(&mut self) {
-        for (whole, current) in self.whole.iter_mut().zip(&self.current) {
-            whole.add(current);
+        for (window, current) in self.window.iter_mut().zip(&self.current) {
+            window.add(current);
         }
         let sparse = self.current.iter_mut().map(take).collect();
         self.closed.push((self.interval_start_ns - self.window_start_ns, sparse));
@@ -115,7 +115,7 @@ impl<M: Metrics> Recorder<M> {
         self.close_interval();
         Recorded {
             metrics: PhantomData,
-            whole: self.whole,
+            window: self.window,
             intervals: self.closed.into_iter().collect(),
             window_ns: self.window_end_ns.saturating_sub(self.window_start_ns),
         }
@@ -137,7 +137,7 @@ fn take(values: &mut Values) -> Sparse {
 #[derive(Debug)]
 pub struct Recorded<M = Metric> {
     metrics: PhantomData<M>,
-    whole: PerMetric<Values>,
+    window: PerMetric<Values>,
     intervals: BTreeMap<u64, PerMetric<Sparse>>,
     window_ns: u64,
 }
@@ -145,13 +145,13 @@ pub struct Recorded<M = Metric> {
 impl<M: Metrics> Recorded<M> {
     /// Adds the histograms of another thread, without loss of precision.
     pub fn add(&mut self, other: Recorded<M>) {
-        for (mine, theirs) in self.whole.iter_mut().zip(&other.whole) {
-            mine.add(theirs);
+        for (sum, added) in self.window.iter_mut().zip(&other.window) {
+            sum.add(added);
         }
-        for (start, theirs) in other.intervals {
-            let mine = self.intervals.entry(start).or_insert_with(|| M::NAMES.iter().map(|_| Sparse::new()).collect());
-            for (mine, theirs) in mine.iter_mut().zip(theirs) {
-                mine.extend(theirs);
+        for (start, added) in other.intervals {
+            let sum = self.intervals.entry(start).or_insert_with(|| M::NAMES.iter().map(|_| Sparse::new()).collect());
+            for (sum, added) in sum.iter_mut().zip(added) {
+                sum.extend(added);
             }
         }
         self.window_ns = self.window_ns.max(other.window_ns);
@@ -159,12 +159,12 @@ impl<M: Metrics> Recorded<M> {
 
     /// The values of one metric over the window.
     pub fn values(&self, metric: M) -> &Values {
-        &self.whole[metric.index()]
+        &self.window[metric.index()]
     }
 
     /// Encodes the histograms by name, without empty ones.
     pub fn histograms(&self) -> BTreeMap<Name, bench_format::histogram::Histogram> {
-        encode::<M>(&self.whole)
+        encode::<M>(&self.window)
     }
 
     /// Encodes the intervals, without empty ones.

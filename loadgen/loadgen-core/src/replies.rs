@@ -45,7 +45,7 @@ pub struct Outstanding {
 
 impl Outstanding {
     /// Adds the next message, which waits for the socket. Messages are added in order.
-    pub fn compose(&mut self, due_ns: u64) {
+    pub fn add(&mut self, due_ns: u64) {
         self.slots.push_back(Slot { due_ns, sent_ns: 0, answered: false });
     }
 
@@ -115,12 +115,12 @@ mod tests {
 
     fn sent(count: u64) -> Outstanding {
         let mut outstanding = Outstanding::default();
-        (0..count).for_each(|n| outstanding.compose(n * 10));
+        (0..count).for_each(|n| outstanding.add(n * 10));
         outstanding.sent(count, 1000, |_| {});
         outstanding
     }
 
-    fn answer(outstanding: &mut Outstanding, n: u64) -> (u64, bool) {
+    fn reply(outstanding: &mut Outstanding, n: u64) -> (u64, bool) {
         match outstanding.reply(n) {
             Matched::Answer { slot, reordered } => (slot.due_ns, reordered),
             other => panic!("message {n}: {other:?}"),
@@ -130,39 +130,39 @@ mod tests {
     #[test]
     fn replies_find_their_message() {
         let mut outstanding = sent(3);
-        assert_eq!([0, 1, 2].map(|n| answer(&mut outstanding, n)), [(0, false), (10, false), (20, false)]);
+        assert_eq!([0, 1, 2].map(|n| reply(&mut outstanding, n)), [(0, false), (10, false), (20, false)]);
         assert!(outstanding.is_empty());
     }
 
     #[test]
     fn a_late_reply_is_a_reorder_and_not_a_loss() {
         let mut outstanding = sent(3);
-        assert_eq!(answer(&mut outstanding, 2), (20, false));
-        assert_eq!(answer(&mut outstanding, 0), (0, true));
+        assert_eq!(reply(&mut outstanding, 2), (20, false));
+        assert_eq!(reply(&mut outstanding, 0), (0, true));
         assert_eq!(outstanding.unanswered(), 1);
     }
 
     #[test]
     fn a_second_reply_is_a_duplicate_before_and_after_its_slot_is_freed() {
         let mut outstanding = sent(3);
-        answer(&mut outstanding, 1);
+        reply(&mut outstanding, 1);
         assert_eq!(outstanding.reply(1), Matched::Duplicate);
-        answer(&mut outstanding, 0);
+        reply(&mut outstanding, 0);
         assert_eq!(outstanding.reply(1), Matched::Duplicate);
     }
 
     #[test]
     fn a_reply_to_something_unsent_is_unknown() {
         let mut outstanding = sent(1);
-        outstanding.compose(5);
+        outstanding.add(5);
         assert_eq!(outstanding.reply(1), Matched::Unknown);
         assert_eq!(outstanding.reply(99), Matched::Unknown);
     }
 
     #[test]
-    fn a_wrong_answer_settles_the_oldest_question() {
+    fn a_wrong_reply_settles_the_oldest_message() {
         let mut outstanding = sent(2);
-        answer(&mut outstanding, 0);
+        reply(&mut outstanding, 0);
         assert!(outstanding.settle_oldest());
         assert!(outstanding.is_empty() && !outstanding.settle_oldest());
     }
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn without_replies_a_message_is_settled_when_it_is_sent() {
         let mut outstanding = Outstanding::default();
-        (0..3).for_each(|n| outstanding.compose(n));
+        (0..3).for_each(|n| outstanding.add(n));
         let mut delays = Vec::new();
         outstanding.sent(2, 10, |slot| delays.push(slot.sent_ns - slot.due_ns));
         outstanding.settle_sent();

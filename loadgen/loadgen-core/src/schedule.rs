@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn shares_interleave_into_the_whole_schedule() {
-        let whole = ConstantRate::new(1234.5, ALONE);
+        let unshared = ConstantRate::new(1234.5, ALONE);
         let mut shared: Vec<u64> = (0..3)
             .flat_map(|index| {
                 let part = ConstantRate::new(1234.5, Share { index, of: 3 });
@@ -125,7 +125,7 @@ mod tests {
             })
             .collect();
         shared.sort_unstable();
-        assert_eq!(shared, (0..300).map(|n| whole.due_ns(n)).collect::<Vec<_>>());
+        assert_eq!(shared, (0..300).map(|n| unshared.due_ns(n)).collect::<Vec<_>>());
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(crate) enum Stage {
     /// Waiting for the response to the upgrade.
     Upgrading,
     /// Upgraded; waiting until the service reports that it is ready.
-    Greeting,
+    AwaitingReady,
     /// Ready; messages may be sent.
     Open,
     /// A Close frame is queued or sent; waiting for the service's.
@@ -76,11 +76,11 @@ pub(crate) struct Session {
     replies: u64,
     /// In a ping-pong, messages due inside the window.
     window_messages: u32,
-    playing: bool,
+    is_in_ping_pong: bool,
     /// Counts of received published messages; present only if the workload receives.
     receiver: Option<Box<Receiver>>,
     idle_sweeps: u8,
-    swept_at: u64,
+    sent_at_last_sweep: u64,
 }
 
 impl Session {
@@ -106,10 +106,10 @@ impl Session {
             unnumbered: 0,
             replies: 0,
             window_messages: 0,
-            playing: false,
+            is_in_ping_pong: false,
             receiver: None,
             idle_sweeps: 0,
-            swept_at: 0,
+            sent_at_last_sweep: 0,
         }
     }
 
@@ -185,8 +185,8 @@ impl Session {
     /// Called every few seconds: sends the keepalive if nothing was sent for `limit` sweeps.
     pub(crate) fn sweep<W: Workload>(&mut self, cx: &mut Context<W>, limit: u8) {
         let total = self.sent + self.unnumbered;
-        if self.stage != Stage::Open || total != self.swept_at {
-            self.swept_at = total;
+        if self.stage != Stage::Open || total != self.sent_at_last_sweep {
+            self.sent_at_last_sweep = total;
             self.idle_sweeps = 0;
             return;
         }
@@ -211,45 +211,45 @@ impl Session {
     /// responded, because closing it with unread data would reset the connection and lose data in flight.
     pub(crate) fn close<W: Workload>(&mut self, cx: &mut Context<W>) {
         if self.stage == Stage::Open {
-            self.leave(cx);
+            self.leave_ping_pong(cx);
             self.stage = Stage::Closing;
             self.send_control(cx, Opcode::Close, &NORMAL);
         }
     }
 
     /// Ends a connection because its attempt took too long or the trial is over.
-    pub(crate) fn give_up<W: Workload>(&mut self, cx: &mut Context<W>, why: &str) {
+    pub(crate) fn give_up<W: Workload>(&mut self, cx: &mut Context<W>, reason: &str) {
         if self.stage != Stage::Idle && self.stage != Stage::Ended {
-            self.end(cx, why);
+            self.end(cx, reason);
         }
     }
 
     #[cold]
-    fn end<W: Workload>(&mut self, cx: &mut Context<W>, why: &str) {
+    fn end<W: Workload>(&mut self, cx: &mut Context<W>, reason: &str) {
         match self.stage {
             Stage::Idle | Stage::Ended => return,
-            Stage::Connecting | Stage::Upgrading | Stage::Greeting => cx.failed(why, monotonic_ns()),
-            Stage::Open => cx.closed_early(why),
+            Stage::Connecting | Stage::Upgrading | Stage::AwaitingReady => cx.failed(reason, monotonic_ns()),
+            Stage::Open => cx.closed_early(reason),
             Stage::Closing | Stage::Closed => {}
         }
-        self.leave(cx);
+        self.leave_ping_pong(cx);
         self.stage = Stage::Ended;
         cx.tally.unsent += self.next - self.sent + self.backlog.len() as u64;
         // Closing the descriptor also removes it from the epoll set.
         self.socket = None;
         self.backlog = VecDeque::new();
         self.input = Vec::new();
-        self.drop_out();
+        self.clear_out();
     }
 
     /// Watches for writability while there is something to write.
     pub(crate) fn watch_writes<W: Workload>(&mut self, cx: &mut Context<W>) {
-        let wanted = !self.out.is_empty() || (cx.flooding && self.stage == Stage::Open);
+        let watch = !self.out.is_empty() || (cx.flooding && self.stage == Stage::Open);
         let Some(socket) = &self.socket else { return };
-        if wanted != self.watches_writes {
-            let flags = if wanted { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
+        if watch != self.watches_writes {
+            let flags = if watch { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
             if epoll::modify(&cx.epoll, socket, self.data(), flags).is_ok() {
-                self.watches_writes = wanted;
+                self.watches_writes = watch;
             }
         }
     }

@@ -23,7 +23,7 @@ use crate::{
     clock::monotonic_ns,
     connect::resolve,
     error::Error,
-    evidence::Before,
+    evidence::Baseline,
     load_thread::{Command, ThreadResult},
     pattern::Pattern,
     workload::Workload,
@@ -41,51 +41,51 @@ pub fn run<W: Workload>(
     program: &str,
     gate: &mut dyn Gate,
 ) -> Result<WorkerResult, Error> {
-    let before = Before::read();
+    let baseline = Baseline::read();
     let opening_from_ns = monotonic_ns();
-    let threads = Threads::start(workload, assignment, pattern, before.cpu_limit, before.wall_offset_ns)?;
+    let threads = Threads::start(workload, assignment, pattern, baseline.cpu_limit, baseline.wall_offset_ns)?;
     let prepared = threads.prepared()?;
     let storm = matches!(pattern, Pattern::Storm { .. });
     let opening_ns = (!storm).then(|| monotonic_ns() - opening_from_ns);
     let nothing_open = !storm && prepared.open == 0 && assignment.connections > 0;
-    let problem = nothing_open.then(|| why_nothing_opened(assignment, &prepared.failed));
+    let problem = nothing_open.then(|| nothing_open_problem(assignment, &prepared.failed));
     let start = gate.ready(prepared.open, problem).inspect_err(|_| threads.abandon())?;
-    let phases = before.phases(assignment, start);
+    let phases = baseline.phases(assignment, start);
     threads.command(|| Command::Start(phases, start.clock_offset_ns));
 
     sleep_until(phases.window_start_ns);
-    let from = before.usage();
+    let usage_at_start = baseline.usage();
     gate.window_edge(Edge::Start);
-    let early = threads.window_ended()?;
-    let to = before.usage();
+    let finished_early = threads.window_ended()?;
+    let usage_at_end = baseline.usage();
     gate.window_edge(Edge::End);
     if pattern.may_end_early() {
         gate.window_over();
-        threads.command(|| Command::Part);
+        threads.command(|| Command::Drain);
     }
-    let mut done = threads.finished(early)?;
+    let mut merged = threads.finished(finished_early)?;
 
-    done.window.cpu_ns = to.cpu_ns - from.cpu_ns;
+    merged.window.cpu_ns = usage_at_end.cpu_ns - usage_at_start.cpu_ns;
     let evidence = WorkerEvidence {
         program: program.to_owned(),
         opening_ns,
-        start_skew_ns: done.skew_ns,
+        start_skew_ns: merged.skew_ns,
         congestion_control: prepared.congestion_control.unwrap_or_else(|| Environment::read().congestion_control),
-        ..before.evidence(start, from.throttling.zip(to.throttling))
+        ..baseline.evidence(start, usage_at_start.throttling.zip(usage_at_end.throttling))
     };
-    Ok(result(assignment, witness, done, evidence))
+    Ok(result(assignment, witness, merged, evidence))
 }
 
-fn why_nothing_opened(assignment: &Assignment, failed: &BTreeMap<String, u64>) -> String {
+fn nothing_open_problem(assignment: &Assignment, failed: &BTreeMap<String, u64>) -> String {
     let error = match resolve(&assignment.address) {
-        Ok(address) => Error::NothingOpen { wanted: assignment.connections, address, reasons: description(failed) },
+        Ok(address) => Error::NothingOpen { requested: assignment.connections, address, reasons: description(failed) },
         Err(error) => error,
     };
     error.to_string()
 }
 
-fn result(assignment: &Assignment, witness: Witness, done: ThreadResult, evidence: WorkerEvidence) -> WorkerResult {
-    let messages = if witness == Witness::Receiver { received(&done) } else { sent(&done, witness) };
+fn result(assignment: &Assignment, witness: Witness, merged: ThreadResult, evidence: WorkerEvidence) -> WorkerResult {
+    let messages = if witness == Witness::Receiver { received(&merged) } else { sent(&merged, witness) };
     WorkerResult {
         schema: bench_format::SCHEMA,
         run: assignment.run.clone(),
@@ -94,17 +94,17 @@ fn result(assignment: &Assignment, witness: Witness, done: ThreadResult, evidenc
         worker: assignment.worker,
         witness,
         connections: ConnectionCounts {
-            attempted: done.connections.attempted,
-            open: done.connections.opened,
-            failed: done.connections.failed,
-            closed_early: done.connections.closed_early,
+            attempted: merged.connections.attempted,
+            open: merged.connections.opened,
+            failed: merged.connections.failed,
+            closed_early: merged.connections.closed_early,
         },
         messages,
-        window: done.window,
-        histograms: done.recorded.as_ref().map(|recorded| recorded.histograms()).unwrap_or_default(),
-        intervals: done.recorded.as_ref().map(|recorded| recorded.intervals()).unwrap_or_default(),
-        failures: Failures { window: behind(&done.books), ..Failures::default() },
-        books: done.books,
+        window: merged.window,
+        histograms: merged.recorded.as_ref().map(|recorded| recorded.histograms()).unwrap_or_default(),
+        intervals: merged.recorded.as_ref().map(|recorded| recorded.intervals()).unwrap_or_default(),
+        failures: Failures { window: behind(&merged.books), ..Failures::default() },
+        books: merged.books,
         error_samples: Vec::new(),
         conformance: None,
         evidence,
@@ -113,8 +113,8 @@ fn result(assignment: &Assignment, witness: Witness, done: ThreadResult, evidenc
 }
 
 /// The counts of a worker that sends.
-fn sent(done: &ThreadResult, witness: Witness) -> MessageCounts {
-    let tally = done.tally;
+fn sent(merged: &ThreadResult, witness: Witness) -> MessageCounts {
+    let tally = merged.tally;
     let replies_counted = witness == Witness::Reply;
     let answered = if replies_counted { tally.replies + tally.wrong } else { 0 };
     MessageCounts {
@@ -134,13 +134,13 @@ fn sent(done: &ThreadResult, witness: Witness) -> MessageCounts {
 }
 
 /// The counts of a worker that receives what a service publishes.
-fn received(done: &ThreadResult) -> MessageCounts {
+fn received(merged: &ThreadResult) -> MessageCounts {
     let mut counts = MessageCounts {
-        bytes_sent: done.tally.bytes_sent,
-        bytes_received: done.tally.bytes_received,
+        bytes_sent: merged.tally.bytes_sent,
+        bytes_received: merged.tally.bytes_received,
         ..MessageCounts::default()
     };
-    for book in done.books.iter().filter_map(|book| book.receiver.as_ref()) {
+    for book in merged.books.iter().filter_map(|book| book.receiver.as_ref()) {
         counts.due += book.expected() + book.wrong;
         counts.delivered += book.received;
         counts.wrong += book.wrong;

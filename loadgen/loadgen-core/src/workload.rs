@@ -27,7 +27,7 @@ pub trait Workload: Send + Sync + 'static {
     fn admit(&self, opcode: Opcode, payload: &[u8]) -> Admission;
 
     /// A text message to send as soon as the connection is ready; it has no sequence number.
-    fn greeting(&self) -> Option<&[u8]>;
+    fn first_message(&self) -> Option<&[u8]>;
 
     /// A text message that keeps an idle connection open; it has no sequence number.
     fn keepalive(&self) -> Option<&[u8]>;

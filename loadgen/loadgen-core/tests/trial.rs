@@ -151,7 +151,7 @@ fn unanswered_messages_are_lost() {
 
 #[test]
 fn a_repeated_reply_counts_once() {
-    let service = Service::start(Behaviour::Twice);
+    let service = Service::start(Behaviour::RepliesTwice);
     let result = trial(&assignment(&service.address, 1), open_loop(100.0));
     assert_eq!(result.messages.delivered, result.messages.due);
     assert_eq!(result.messages.duplicates, result.messages.due);

@@ -79,8 +79,8 @@ pub(crate) struct LoadThread {
     skew_ns: i64,
 }
 
-fn kernel(what: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
-    move |errno| Error::Kernel { what, source: errno.into() }
+fn kernel(action: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
+    move |errno| Error::Kernel { action, source: errno.into() }
 }
 
 /// Creates an epoll set for a thread.

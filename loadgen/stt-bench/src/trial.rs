@@ -20,7 +20,7 @@ use loadgen_core::{
     Error,
     clock::monotonic_ns,
     connect::{Sources, UpgradeRequest, resolve},
-    evidence::Before,
+    evidence::Baseline,
     phases::Phases,
     schedule::splitmix64,
     trial::{Edge, Gate},
@@ -123,7 +123,7 @@ impl Worker {
     ) -> Result<Done, Error> {
         check(assignment)?;
         self.expect(assignment)?;
-        let before = Before::read();
+        let before = Baseline::read();
         let mut fleet = self.fleet_for(assignment, before.cpu_limit)?;
         let checks = self.settings.conformance && assignment.protocol_check && assignment.worker == 0;
         let smoke_before = checks.then(|| self.check_protocol(&mut fleet));
@@ -240,7 +240,7 @@ impl Worker {
         let mut failed = BTreeMap::new();
         fleet.threads.iter().for_each(|thread| crate::books::add(&mut failed, &thread.cx.attempts.failed));
         let reasons = loadgen_core::trial::description(&failed);
-        let nothing = Error::NothingOpen { wanted: connections, address: fleet.sources.target(), reasons };
+        let nothing = Error::NothingOpen { requested: connections, address: fleet.sources.target(), reasons };
         Ok(Some(nothing.to_string()))
     }
 }
@@ -310,7 +310,7 @@ impl Fleet {
         assignment: &Assignment,
         phases: Phases,
         gate: &mut dyn Gate,
-        before: &Before,
+        before: &Baseline,
         feed: &impl Fn() -> Option<Feed>,
     ) -> Result<(loadgen_core::evidence::Usage, loadgen_core::evidence::Usage, u64), Error> {
         let count = self.threads.len() as u32;

@@ -44,7 +44,7 @@ fn deliveries(criterion: &mut Criterion) {
             let mut receiver = Receiver::default();
             let load = Some((phases, &mut recorder, 1_700_000_000_000_000_000));
             let mut reading = Reading { now_ns: NOW_NS, publishing: Publishing::Flood, load };
-            let stretch = reading.take_all(&wse, &mut receiver, black_box(&bytes));
+            let stretch = reading.take_published(&wse, &mut receiver, black_box(&bytes));
             assert_eq!(stretch.deliveries, MESSAGES);
             receiver
         });

@@ -132,7 +132,7 @@ impl Workload for Wse {
         }
     }
 
-    fn greeting(&self) -> Option<&[u8]> {
+    fn first_message(&self) -> Option<&[u8]> {
         Some(HELLO)
     }
 

@@ -65,10 +65,10 @@ pub fn work<E: Display>(
 /// Exits on SIGTERM. The first process of a container has no default action for it, so without this the pod would run
 /// until it is killed. Nothing is lost, because a cancelled trial has no result.
 fn exit_on_sigterm() -> Result<(), Error> {
-    let kernel = |source| Error::Kernel { what: "listen for SIGTERM", source };
+    let kernel = |source| Error::Kernel { action: "listen for SIGTERM", source };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(kernel)?;
     let mut terminate = {
-        let _inside = runtime.enter();
+        let _runtime_context = runtime.enter();
         signal(SignalKind::terminate()).map_err(kernel)?
     };
     std::thread::spawn(move || {

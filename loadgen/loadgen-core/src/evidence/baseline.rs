@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The worker process and its clock before the trial. Later readings are compared with it.
-pub struct Before {
+pub struct Baseline {
     cgroup: Option<CpuCgroup>,
     /// Number of CPUs that this process may use.
     pub cpu_limit: f64,
@@ -27,7 +27,7 @@ pub struct Usage {
     pub throttling: Option<Throttling>,
 }
 
-impl Before {
+impl Baseline {
     /// Reads the current state.
     pub fn read() -> Self {
         let cgroup = CpuCgroup::find();

@@ -58,9 +58,9 @@ impl Batch {
         if self.bytes.len() < needed {
             self.bytes.resize(needed.next_power_of_two(), 0);
         }
-        let room = &mut self.bytes[self.end..needed];
-        let header = write_header(room, opcode, payload.len(), mask);
-        mask_into(&mut room[header..header + payload.len()], payload, mask);
+        let target = &mut self.bytes[self.end..needed];
+        let header = write_header(target, opcode, payload.len(), mask);
+        mask_into(&mut target[header..header + payload.len()], payload, mask);
         self.end += header + payload.len();
     }
 }
@@ -86,25 +86,25 @@ pub fn append(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], mask: [u8; 4]) 
 }
 
 #[inline]
-fn write_header(room: &mut [u8], opcode: Opcode, length: usize, mask: [u8; 4]) -> usize {
-    room[0] = LAST | opcode as u8;
+fn write_header(target: &mut [u8], opcode: Opcode, length: usize, mask: [u8; 4]) -> usize {
+    target[0] = LAST | opcode as u8;
     let at = match length {
         0..=125 => {
-            room[1] = 0x80 | length as u8;
+            target[1] = 0x80 | length as u8;
             2
         }
         126..=0xFFFF => {
-            room[1] = 0x80 | 126;
-            room[2..4].copy_from_slice(&(length as u16).to_be_bytes());
+            target[1] = 0x80 | 126;
+            target[2..4].copy_from_slice(&(length as u16).to_be_bytes());
             4
         }
         _ => {
-            room[1] = 0x80 | 127;
-            room[2..10].copy_from_slice(&(length as u64).to_be_bytes());
+            target[1] = 0x80 | 127;
+            target[2..10].copy_from_slice(&(length as u64).to_be_bytes());
             10
         }
     };
-    room[at..at + 4].copy_from_slice(&mask);
+    target[at..at + 4].copy_from_slice(&mask);
     at + 4
 }
 
@@ -141,16 +141,19 @@ pub struct Progress {
 pub fn progress(frames: &[u8], written: usize) -> Progress {
     let mut progress = Progress::default();
     while progress.boundary < frames.len() {
-        let rest = &frames[progress.boundary..];
-        let length = match rest[1] & 0x7F {
-            126 => 8 + usize::from(u16::from_be_bytes([rest[2], rest[3]])),
-            127 => 14 + u64::from_be_bytes(rest[2..10].try_into().expect("eight bytes are an array of eight")) as usize,
+        let remaining = &frames[progress.boundary..];
+        let length = match remaining[1] & 0x7F {
+            126 => 8 + usize::from(u16::from_be_bytes([remaining[2], remaining[3]])),
+            127 => {
+                14 + u64::from_be_bytes(remaining[2..10].try_into().expect("eight bytes are an array of eight"))
+                    as usize
+            }
             short => 6 + usize::from(short),
         };
         if progress.boundary + length > written {
             break;
         }
-        progress.data_frames += u64::from(rest[0] & 0x08 == 0);
+        progress.data_frames += u64::from(remaining[0] & 0x08 == 0);
         progress.boundary += length;
     }
     progress
@@ -180,8 +183,8 @@ mod tests {
         fn masking_twice_restores_the_payload(payload in prop::collection::vec(any::<u8>(), 0..70_000), mask: [u8; 4]) {
             let mut batch = Batch::default();
             batch.push(Opcode::Binary, &payload, mask);
-            let (first, back, length) = unmask(batch.bytes());
-            prop_assert_eq!((first, back, length), (0x82, payload.clone(), batch.bytes().len()));
+            let (first, unmasked, length) = unmask(batch.bytes());
+            prop_assert_eq!((first, unmasked, length), (0x82, payload.clone(), batch.bytes().len()));
             let mut appended = Vec::new();
             append(&mut appended, Opcode::Binary, &payload, mask);
             prop_assert_eq!(appended, batch.bytes());
@@ -196,11 +199,11 @@ mod tests {
                 ends.push(batch.bytes().len());
             }
             let written = cut.index(batch.bytes().len() + 1);
-            let seen = progress(batch.bytes(), written);
-            let whole = ends.iter().take_while(|end| **end <= written).count();
-            let data = (0..whole).filter(|i| *i != 1).count() as u64;
-            let boundary = if whole == 0 { 0 } else { ends[whole - 1] };
-            prop_assert_eq!(seen, Progress { data_frames: data, boundary });
+            let counted = progress(batch.bytes(), written);
+            let complete = ends.iter().take_while(|end| **end <= written).count();
+            let data = (0..complete).filter(|i| *i != 1).count() as u64;
+            let boundary = if complete == 0 { 0 } else { ends[complete - 1] };
+            prop_assert_eq!(counted, Progress { data_frames: data, boundary });
         }
     }
 

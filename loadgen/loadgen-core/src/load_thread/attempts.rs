@@ -1,6 +1,6 @@
 //! Opens a thread's connections: with a limited number of attempts in flight, or at the rate of a storm.
 
-use super::{LOOK_NS, LoadThread};
+use super::{CHECK_INTERVAL_NS, LoadThread};
 use crate::{
     clock::monotonic_ns,
     error::Error,
@@ -33,18 +33,18 @@ impl<W: Workload> LoadThread<W> {
                 && (self.cx.connections.in_flight < self.plan.in_flight || due.is_some())
                 && due.is_none_or(|due| due <= now)
             {
-                self.attempt(due.unwrap_or_else(monotonic_ns));
+                self.start_attempt(due.unwrap_or_else(monotonic_ns));
                 due = pace.as_mut().map(|(start, schedule)| *start + schedule.next_due_ns());
             }
             if self.attempted == self.sessions.len() && self.cx.connections.in_flight == 0 {
                 return Ok(());
             }
-            self.turn(until_ns.min(due.unwrap_or(u64::MAX)).min(now + 10 * LOOK_NS))?;
+            self.handle_events(until_ns.min(due.unwrap_or(u64::MAX)).min(now + 10 * CHECK_INTERVAL_NS))?;
             self.give_up_old_attempts();
         }
     }
 
-    fn attempt(&mut self, due_ns: u64) {
+    fn start_attempt(&mut self, due_ns: u64) {
         let source = self.sources.source(self.plan.first_connection + self.attempted as u32);
         let session = &mut self.sessions[self.attempted];
         session.connect(&mut self.cx, self.plan.target, source, due_ns, &mut self.random);
@@ -58,8 +58,8 @@ impl<W: Workload> LoadThread<W> {
                 if now < session.started_ns + ATTEMPT_TIMEOUT_NS {
                     return;
                 }
-                let why = if session.stage == Stage::Greeting { "ready_timeout" } else { "timeout" };
-                session.give_up(&mut self.cx, why);
+                let reason = if session.stage == Stage::AwaitingReady { "ready_timeout" } else { "timeout" };
+                session.give_up(&mut self.cx, reason);
             }
             self.oldest_attempt += 1;
         }

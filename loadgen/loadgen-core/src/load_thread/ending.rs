@@ -2,7 +2,7 @@
 
 use bench_format::result::WindowCounts;
 
-use super::{LOOK_NS, LoadThread, ThreadResult};
+use super::{CHECK_INTERVAL_NS, LoadThread, ThreadResult};
 use crate::{
     clock::monotonic_ns, context::Context, error::Error, pattern::Pattern, session::Stage, workload::Workload,
 };
@@ -19,7 +19,7 @@ impl<W: Workload> LoadThread<W> {
             if now >= deadline || self.sessions.iter().all(|session| session.is_settled(&self.cx)) {
                 return Ok(());
             }
-            self.turn_for(LOOK_NS, deadline)?;
+            self.handle_events_for(CHECK_INTERVAL_NS, deadline)?;
         }
     }
 
@@ -28,14 +28,14 @@ impl<W: Workload> LoadThread<W> {
         for session in &mut self.sessions {
             session.close(&mut self.cx);
         }
-        let patience = self.cx.load.as_ref().map_or(LINGER_NS, |load| load.phases.drain_ns);
-        let deadline = monotonic_ns() + patience;
-        let mut all_answered_ns = None;
+        let timeout_ns = self.cx.load.as_ref().map_or(LINGER_NS, |load| load.phases.drain_ns);
+        let deadline = monotonic_ns() + timeout_ns;
+        let mut all_closed_ns = None;
         loop {
             let now = monotonic_ns();
             let waiting = |stage: Stage| !matches!(stage, Stage::Idle | Stage::Closed | Stage::Ended);
             if !self.sessions.iter().any(|session| waiting(session.stage)) {
-                let since = *all_answered_ns.get_or_insert(now);
+                let since = *all_closed_ns.get_or_insert(now);
                 if now >= since + LINGER_NS || self.sessions.iter().all(|session| session.stage != Stage::Closed) {
                     break;
                 }
@@ -43,7 +43,7 @@ impl<W: Workload> LoadThread<W> {
             if now >= deadline {
                 break;
             }
-            self.turn_for(LOOK_NS, deadline)?;
+            self.handle_events_for(CHECK_INTERVAL_NS, deadline)?;
         }
         for session in &mut self.sessions {
             session.give_up(&mut self.cx, "unclosed");

@@ -12,16 +12,16 @@ const IDLE_SWEEPS: u8 = 3;
 
 impl<W: Workload> LoadThread<W> {
     /// Handles events for a while, so that checks of every connection don't run at every event.
-    pub(super) fn turn_for(&mut self, duration_ns: u64, deadline_ns: u64) -> Result<(), Error> {
-        self.next_look_ns = (monotonic_ns() + duration_ns).min(deadline_ns);
-        while monotonic_ns() < self.next_look_ns {
-            self.turn(self.next_look_ns)?;
+    pub(super) fn handle_events_for(&mut self, duration_ns: u64, deadline_ns: u64) -> Result<(), Error> {
+        self.next_check_ns = (monotonic_ns() + duration_ns).min(deadline_ns);
+        while monotonic_ns() < self.next_check_ns {
+            self.handle_events(self.next_check_ns)?;
         }
         Ok(())
     }
 
     /// Waits for events until `until_ns` at the latest, and handles them.
-    pub(super) fn turn(&mut self, until_ns: u64) -> Result<(), Error> {
+    pub(super) fn handle_events(&mut self, until_ns: u64) -> Result<(), Error> {
         let now = monotonic_ns();
         if now >= self.next_sweep_ns {
             self.sweep(now);
@@ -43,7 +43,7 @@ impl<W: Workload> LoadThread<W> {
             }
             self.sessions[slot as usize].on_event(&mut self.cx, event.flags);
             if self.cx.flooding && at % BATCHES_PER_CLOCK == BATCHES_PER_CLOCK - 1 {
-                self.cut_flood(monotonic_ns());
+                self.end_flood_after_window(monotonic_ns());
             }
         }
         Ok(())

@@ -17,7 +17,7 @@ const DUE_PER_TURN: usize = 64;
 
 impl<W: Workload> LoadThread<W> {
     pub(super) fn storm(&mut self) -> Result<(), Error> {
-        self.mark(monotonic_ns());
+        self.record_window_edges(monotonic_ns());
         self.connect(self.phases().window_end_ns)?;
         let last = self.cx.connections.last_outcome_ns;
         for session in &mut self.sessions {
@@ -31,18 +31,18 @@ impl<W: Workload> LoadThread<W> {
 
     pub(super) fn ping_pong(&mut self) -> Result<(), Error> {
         for session in &mut self.sessions {
-            session.join(&mut self.cx, monotonic_ns());
+            session.join_ping_pong(&mut self.cx, monotonic_ns());
         }
         loop {
             let now = monotonic_ns();
-            self.mark(now);
+            self.record_window_edges(now);
             let phases = self.phases();
-            if now >= phases.window_end_ns || self.cx.playing == 0 {
+            if now >= phases.window_end_ns || self.cx.in_ping_pong == 0 {
                 self.end_window(now);
                 return Ok(());
             }
             let edge = if now < phases.window_start_ns { phases.window_start_ns } else { phases.window_end_ns };
-            self.turn(edge)?;
+            self.handle_events(edge)?;
         }
     }
 
@@ -56,37 +56,37 @@ impl<W: Workload> LoadThread<W> {
             Arrivals::Poisson => Schedule::Poisson(PoissonArrivals::new(rate, self.plan.share, self.plan.seed)),
         };
         let mut due = start_ns + schedule.next_due_ns();
-        let mut turn = 0;
+        let mut next_session = 0;
         loop {
             let now = monotonic_ns();
-            self.mark(now);
+            self.record_window_edges(now);
             if now >= drain_deadline_ns {
-                self.forgo(due, schedule, turn);
+                self.count_unsent(due, schedule, next_session);
                 return Ok(());
             }
             let mut burst = 0;
             while due <= now && due < window_end_ns && burst < DUE_PER_TURN && !self.sessions.is_empty() {
-                let session = &mut self.sessions[turn];
+                let session = &mut self.sessions[next_session];
                 (0..self.cx.coalesce).for_each(|_| session.offer(&mut self.cx, due));
                 session.pump(&mut self.cx);
-                turn = (turn + 1) % self.sessions.len();
+                next_session = (next_session + 1) % self.sessions.len();
                 due = start_ns + schedule.next_due_ns();
                 burst += 1;
             }
             if now >= window_end_ns && due >= window_end_ns {
                 return Ok(());
             }
-            self.turn(due.min(window_end_ns))?;
+            self.handle_events(due.min(window_end_ns))?;
         }
     }
 
     /// Counts all messages due from `due` on without sending them. A generator that is that far behind its schedule
     /// must also come to an end.
-    fn forgo(&mut self, mut due: u64, mut schedule: Schedule, mut turn: usize) {
+    fn count_unsent(&mut self, mut due: u64, mut schedule: Schedule, mut next_session: usize) {
         let Phases { start_ns, window_end_ns, .. } = self.phases();
         while due < window_end_ns && !self.sessions.is_empty() {
-            (0..self.cx.coalesce).for_each(|_| self.sessions[turn].forgo(&mut self.cx, due));
-            turn = (turn + 1) % self.sessions.len();
+            (0..self.cx.coalesce).for_each(|_| self.sessions[next_session].count_unsent(&mut self.cx, due));
+            next_session = (next_session + 1) % self.sessions.len();
             due = start_ns + schedule.next_due_ns();
         }
     }
@@ -98,10 +98,10 @@ impl<W: Workload> LoadThread<W> {
         }
         while self.cx.flooding {
             let now = monotonic_ns();
-            self.cut_flood(now);
+            self.end_flood_after_window(now);
             let phases = self.phases();
             let edge = if now < phases.window_start_ns { phases.window_start_ns } else { phases.window_end_ns };
-            self.turn(edge)?;
+            self.handle_events(edge)?;
         }
         for session in &mut self.sessions {
             session.watch_writes(&mut self.cx);
@@ -113,24 +113,24 @@ impl<W: Workload> LoadThread<W> {
     pub(super) fn receive(&mut self) -> Result<(), Error> {
         loop {
             let now = monotonic_ns();
-            self.mark(now);
+            self.record_window_edges(now);
             let phases = self.phases();
             if now >= phases.window_end_ns {
                 return Ok(());
             }
             let edge = if now < phases.window_start_ns { phases.window_start_ns } else { phases.window_end_ns };
-            self.turn(edge)?;
+            self.handle_events(edge)?;
         }
     }
 
-    pub(super) fn cut_flood(&mut self, now_ns: u64) {
-        self.mark(now_ns);
+    pub(super) fn end_flood_after_window(&mut self, now_ns: u64) {
+        self.record_window_edges(now_ns);
         self.cx.flooding = self.window_to.is_none();
     }
 
     /// Records the counters when the window starts or ends.
     #[inline]
-    fn mark(&mut self, now_ns: u64) {
+    fn record_window_edges(&mut self, now_ns: u64) {
         let phases = self.phases();
         if self.window_from.is_none() && now_ns >= phases.window_start_ns {
             self.window_from = Some(self.cx.tally);
@@ -144,6 +144,6 @@ impl<W: Workload> LoadThread<W> {
         let load = self.cx.load.as_mut().expect("load has started");
         load.phases.end_window(now_ns);
         load.recorder.end_window(load.phases.window_end_ns);
-        self.mark(now_ns.max(self.phases().window_end_ns));
+        self.record_window_edges(now_ns.max(self.phases().window_end_ns));
     }
 }

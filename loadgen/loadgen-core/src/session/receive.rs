@@ -22,20 +22,20 @@ impl Session {
     pub(super) fn on_readable<W: Workload>(&mut self, cx: &mut Context<W>) {
         let Some(socket) = &self.socket else { return };
         let mut buffer = std::mem::take(&mut cx.read_buffer);
-        let before = self.input.len();
-        if buffer.len() < before * 2 {
-            buffer.resize(before * 2, 0);
+        let incomplete = self.input.len();
+        if buffer.len() < incomplete * 2 {
+            buffer.resize(incomplete * 2, 0);
         }
-        buffer[..before].copy_from_slice(&self.input);
-        let read = rustix::io::read(socket, &mut buffer[before..]);
+        buffer[..incomplete].copy_from_slice(&self.input);
+        let read = rustix::io::read(socket, &mut buffer[incomplete..]);
         match read {
             Ok(0) => self.on_end_of_stream(cx),
             Ok(length) => {
                 self.input.clear();
                 cx.tally.bytes_received += length as u64;
-                let used = self.take_read(cx, &buffer[..before + length]);
+                let used = self.take_read(cx, &buffer[..incomplete + length]);
                 if self.socket.is_some() {
-                    self.input.extend_from_slice(&buffer[used..before + length]);
+                    self.input.extend_from_slice(&buffer[used..incomplete + length]);
                     if self.input.is_empty() {
                         self.input = Vec::new();
                     }
@@ -50,9 +50,9 @@ impl Session {
     /// Handles the bytes of one read, preceded by the rest of the previous read. A frame counts with the read that
     /// completes it.
     fn take_read<W: Workload>(&mut self, cx: &mut Context<W>, bytes: &[u8]) -> usize {
-        let (now_ns, before) = (monotonic_ns(), cx.tally.deliveries);
+        let (now_ns, deliveries_before) = (monotonic_ns(), cx.tally.deliveries);
         let used = self.consume(cx, bytes, now_ns);
-        let deliveries = cx.tally.deliveries - before;
+        let deliveries = cx.tally.deliveries - deliveries_before;
         if deliveries > 0 && cx.load.as_ref().is_some_and(|load| load.phases.in_window(now_ns)) {
             cx.tally.window_deliveries += deliveries;
             cx.tally.window_reads += 1;
@@ -68,14 +68,14 @@ impl Session {
             return 0;
         }
         let load = cx.load.as_mut().map(|load| (load.phases, &mut load.recorder, load.publisher_offset_ns));
-        let stretch = Reading { now_ns, publishing, load }.take_all(&*cx.workload, receiver, bytes);
-        cx.tally.deliveries += stretch.deliveries;
-        stretch.used
+        let handled = Reading { now_ns, publishing, load }.take_published(&*cx.workload, receiver, bytes);
+        cx.tally.deliveries += handled.deliveries;
+        handled.used
     }
 
     /// Handles a receiver's message that `take_published` doesn't: a fragmented or binary one, or one before the
     /// connection is ready.
-    fn take_apart<W: Workload>(&mut self, cx: &mut Context<W>, opcode: Opcode, payload: &[u8], now_ns: u64) {
+    fn take_other<W: Workload>(&mut self, cx: &mut Context<W>, opcode: Opcode, payload: &[u8], now_ns: u64) {
         let (Some(receiver), Pattern::Receive(publishing)) = (&mut self.receiver, cx.pattern) else { return };
         if opcode != Opcode::Text || !matches!(self.stage, Stage::Open | Stage::Closing) {
             receiver.others += 1;
@@ -102,7 +102,7 @@ impl Session {
                 }
                 Upgrade::Done(length) => {
                     used = length;
-                    self.stage = Stage::Greeting;
+                    self.stage = Stage::AwaitingReady;
                     self.key = String::new();
                     self.receiver = matches!(cx.pattern, Pattern::Receive(_)).then(Box::default);
                 }
@@ -136,9 +136,9 @@ impl Session {
     }
 
     pub(super) fn on_message<W: Workload>(&mut self, cx: &mut Context<W>, opcode: Opcode, payload: &[u8], now_ns: u64) {
-        self.take_apart(cx, opcode, payload, now_ns);
+        self.take_other(cx, opcode, payload, now_ns);
         match self.stage {
-            Stage::Greeting => match cx.workload.admit(opcode, payload) {
+            Stage::AwaitingReady => match cx.workload.admit(opcode, payload) {
                 Admission::Waiting => {}
                 Admission::Refused(reason) => self.end(cx, &reason),
                 Admission::Ready { connection_id } => self.on_ready(cx, connection_id, now_ns),
@@ -159,8 +159,8 @@ impl Session {
         self.stage = Stage::Open;
         self.was_open = true;
         cx.opened(now_ns);
-        if let Some(greeting) = cx.workload.greeting().map(<[u8]>::to_vec) {
-            self.send_unnumbered(cx, &greeting);
+        if let Some(first_message) = cx.workload.first_message().map(<[u8]>::to_vec) {
+            self.send_unnumbered(cx, &first_message);
         }
         if let (Pattern::Storm { .. }, Some(load)) = (cx.pattern, &mut cx.load) {
             let ready_ns = monotonic_ns();
@@ -187,7 +187,7 @@ impl Session {
                         load.recorder.record(Metric::Service, now_ns.saturating_sub(slot.sent_ns), now_ns);
                     }
                 }
-                self.play(cx, now_ns);
+                self.send_next_ping(cx, now_ns);
             }
         }
     }
@@ -195,7 +195,7 @@ impl Session {
     pub(super) fn on_wrong<W: Workload>(&mut self, cx: &mut Context<W>, now_ns: u64) {
         if self.outstanding.settle_oldest() {
             cx.tally.wrong += 1;
-            self.play(cx, now_ns);
+            self.send_next_ping(cx, now_ns);
         } else {
             cx.tally.duplicates += 1;
         }

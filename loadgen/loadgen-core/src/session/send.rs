@@ -18,50 +18,51 @@ use crate::{
 
 impl Session {
     /// Lets the connection take part in a ping-pong.
-    pub(crate) fn join<W: Workload>(&mut self, cx: &mut Context<W>, now_ns: u64) {
+    pub(crate) fn join_ping_pong<W: Workload>(&mut self, cx: &mut Context<W>, now_ns: u64) {
         if self.stage == Stage::Open {
-            self.playing = true;
-            cx.playing += 1;
-            self.play(cx, now_ns);
+            self.is_in_ping_pong = true;
+            cx.in_ping_pong += 1;
+            self.send_next_ping(cx, now_ns);
         }
     }
 
     /// In a ping-pong, sends the next message, unless this connection has sent all its messages.
-    pub(super) fn play<W: Workload>(&mut self, cx: &mut Context<W>, now_ns: u64) {
-        let (Pattern::PingPong { per_connection }, Some(load), true) = (cx.pattern, &cx.load, self.playing) else {
+    pub(super) fn send_next_ping<W: Workload>(&mut self, cx: &mut Context<W>, now_ns: u64) {
+        let (Pattern::PingPong { per_connection }, Some(load), true) = (cx.pattern, &cx.load, self.is_in_ping_pong)
+        else {
             return;
         };
-        let go = match load.phases.at(now_ns) {
+        let may_send = match load.phases.at(now_ns) {
             Phase::Hold | Phase::WarmUp => true,
             Phase::Window => per_connection.is_none_or(|most| self.window_messages < most),
-            Phase::Drain | Phase::Over => false,
+            Phase::Drain | Phase::Ended => false,
         };
-        if !go || self.stage != Stage::Open {
-            return self.leave(cx);
+        if !may_send || self.stage != Stage::Open {
+            return self.leave_ping_pong(cx);
         }
         self.window_messages += u32::from(load.phases.in_window(now_ns));
         self.offer(cx, now_ns);
         self.pump(cx);
     }
 
-    pub(super) fn leave<W: Workload>(&mut self, cx: &mut Context<W>) {
-        if self.playing {
-            self.playing = false;
-            cx.playing -= 1;
+    pub(super) fn leave_ping_pong<W: Workload>(&mut self, cx: &mut Context<W>) {
+        if self.is_in_ping_pong {
+            self.is_in_ping_pong = false;
+            cx.in_ping_pong -= 1;
         }
     }
 
     /// Accepts a message that is due. If the socket is full, the message waits with its due time.
     pub(crate) fn offer<W: Workload>(&mut self, cx: &mut Context<W>, due_ns: u64) {
         if self.stage != Stage::Open {
-            return self.forgo(cx, due_ns);
+            return self.count_unsent(cx, due_ns);
         }
         self.count_due(cx, 1, due_ns);
         self.backlog.push_back(due_ns);
     }
 
     /// Counts a message that was due and won't be sent.
-    pub(crate) fn forgo<W: Workload>(&mut self, cx: &mut Context<W>, due_ns: u64) {
+    pub(crate) fn count_unsent<W: Workload>(&mut self, cx: &mut Context<W>, due_ns: u64) {
         self.count_due(cx, 1, due_ns);
         cx.tally.unsent += 1;
     }
@@ -69,7 +70,7 @@ impl Session {
     /// Hands due messages to the socket until it accepts no more.
     pub(crate) fn pump<W: Workload>(&mut self, cx: &mut Context<W>) {
         while self.out.is_empty() && !self.backlog.is_empty() && self.stage == Stage::Open {
-            if self.overrun(cx) {
+            if self.end_if_out_of_numbers(cx) {
                 return;
             }
             cx.batch.clear();
@@ -77,7 +78,7 @@ impl Session {
             while count < cx.coalesce
                 && let Some(due_ns) = self.backlog.pop_front()
             {
-                self.outstanding.compose(due_ns);
+                self.outstanding.add(due_ns);
                 self.compose(cx, cx.unix_us(due_ns));
                 count += 1;
             }
@@ -88,7 +89,7 @@ impl Session {
     /// Hands one batch to the socket. The next epoll event triggers the next batch, so all connections get their turn.
     #[inline]
     pub(super) fn flood<W: Workload>(&mut self, cx: &mut Context<W>) {
-        if self.overrun(cx) {
+        if self.end_if_out_of_numbers(cx) {
             return;
         }
         cx.batch.clear();
@@ -118,12 +119,12 @@ impl Session {
 
     /// Ends a connection whose sequence numbers are used up. Returns whether it did.
     #[inline]
-    pub(super) fn overrun<W: Workload>(&mut self, cx: &mut Context<W>) -> bool {
-        let over = self.next + cx.coalesce > cx.workload.most_messages();
-        if over {
+    pub(super) fn end_if_out_of_numbers<W: Workload>(&mut self, cx: &mut Context<W>) -> bool {
+        let is_over = self.next + cx.coalesce > cx.workload.most_messages();
+        if is_over {
             self.end(cx, "sequence_wrap");
         }
-        over
+        is_over
     }
 
     #[inline]
@@ -171,12 +172,12 @@ impl Session {
         if self.stage == Stage::Upgrading {
             // The upgrade request isn't frames: it is sent completely or counts as not sent.
             if self.out_at == self.out.len() {
-                self.drop_out();
+                self.clear_out();
             }
         } else {
             let progress = progress(&self.out, self.out_at);
             if progress.boundary == self.out.len() {
-                self.drop_out();
+                self.clear_out();
             } else {
                 self.out.drain(..progress.boundary);
                 self.out_at -= progress.boundary;
@@ -186,7 +187,7 @@ impl Session {
         self.watch_writes(cx);
     }
 
-    pub(super) fn drop_out(&mut self) {
+    pub(super) fn clear_out(&mut self) {
         self.out = Vec::new();
         self.out_at = 0;
     }

@@ -78,7 +78,7 @@ impl Threads {
     }
 
     fn spawn<W: Workload>(&mut self, workload: Arc<W>, plan: ThreadPlan, report: Sender<Report>) -> Result<(), Error> {
-        let kernel = |what| move |source| Error::Kernel { what, source };
+        let kernel = |action| move |source| Error::Kernel { action, source };
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| kernel("create a wake-up descriptor")(errno.into()))?;
         let wake = Arc::new(wake);
@@ -165,9 +165,9 @@ impl Drop for Threads {
     }
 }
 
-/// Start of part `index` if `whole` is divided evenly into `of` parts.
-fn part(whole: u32, index: u32, of: u32) -> u32 {
-    (u64::from(whole) * u64::from(index) / u64::from(of)) as u32
+/// Start of part `index` if `total` is divided evenly into `of` parts.
+fn part(total: u32, index: u32, of: u32) -> u32 {
+    (u64::from(total) * u64::from(index) / u64::from(of)) as u32
 }
 
 /// Attempts in flight of each thread. The assignment contains the worker's share.
@@ -197,21 +197,21 @@ impl ThreadResult {
     fn add(&mut self, other: ThreadResult) {
         self.tally.add(&other.tally);
         self.connections.add(other.connections);
-        let (mine, theirs) = (&mut self.window, &other.window);
-        mine.duration_ns = mine.duration_ns.max(theirs.duration_ns);
-        mine.due += theirs.due;
-        mine.sent += theirs.sent;
-        mine.replies += theirs.replies;
-        mine.answered += theirs.answered;
-        mine.writes += theirs.writes;
-        mine.reads += theirs.reads;
-        mine.bytes_read += theirs.bytes_read;
+        let (own, added) = (&mut self.window, &other.window);
+        own.duration_ns = own.duration_ns.max(added.duration_ns);
+        own.due += added.due;
+        own.sent += added.sent;
+        own.replies += added.replies;
+        own.answered += added.answered;
+        own.writes += added.writes;
+        own.reads += added.reads;
+        own.bytes_read += added.bytes_read;
         self.recorded = match (self.recorded.take(), other.recorded) {
-            (Some(mut mine), Some(theirs)) => {
-                mine.add(theirs);
-                Some(mine)
+            (Some(mut own), Some(added)) => {
+                own.add(added);
+                Some(own)
             }
-            (mine, theirs) => mine.or(theirs),
+            (own, added) => own.or(added),
         };
         self.books.extend(other.books);
         if other.skew_ns.abs() > self.skew_ns.abs() {
@@ -225,11 +225,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_cover_the_whole_without_overlap() {
-        for (whole, of) in [(10, 3), (1, 1), (7, 7), (100_003, 16)] {
-            let borders: Vec<_> = (0..=of).map(|index| part(whole, index, of)).collect();
-            assert_eq!((borders[0], borders[of as usize]), (0, whole));
-            assert!(borders.windows(2).all(|pair| pair[1] - pair[0] <= whole.div_ceil(of)));
+    fn parts_cover_the_total_without_overlap() {
+        for (total, of) in [(10, 3), (1, 1), (7, 7), (100_003, 16)] {
+            let bounds: Vec<_> = (0..=of).map(|index| part(total, index, of)).collect();
+            assert_eq!((bounds[0], bounds[of as usize]), (0, total));
+            assert!(bounds.windows(2).all(|pair| pair[1] - pair[0] <= total.div_ceil(of)));
         }
     }
 }

@@ -48,7 +48,7 @@ pub enum Behaviour {
     /// Replies to no message.
     Silent,
     /// Replies to each message twice.
-    Twice,
+    RepliesTwice,
     /// Replies with another number.
     Wrong,
     /// Doesn't reply between two moments, counted from a connection's first message.
@@ -145,8 +145,8 @@ async fn serve(
     while let Some(Ok(message)) = ws.next().await {
         match message {
             Message::Text(text) => match text.strip_prefix("n ") {
-                Some(rest) => {
-                    let number: u64 = rest.split(' ').next().unwrap().parse().unwrap();
+                Some(numbered) => {
+                    let number: u64 = numbered.split(' ').next().unwrap().parse().unwrap();
                     book.in_order &= number == 1000 + book.numbered;
                     book.numbered += 1;
                     book.sum = book.sum.wrapping_add(number);
@@ -174,7 +174,7 @@ async fn send_reply(
     let reply = format!("r {number}");
     match behaviour {
         Behaviour::Correct => ws.send(Message::text(reply)).await,
-        Behaviour::Twice => {
+        Behaviour::RepliesTwice => {
             ws.send(Message::text(reply.clone())).await?;
             ws.send(Message::text(reply)).await
         }
@@ -235,11 +235,11 @@ impl Workload for Client {
         let text = std::str::from_utf8(payload).unwrap();
         match text.split_once(' ') {
             Some(("ready", id)) => Admission::Ready { connection_id: id.into() },
-            Some(("denied", why)) => Admission::Refused(why.into()),
+            Some(("denied", reason)) => Admission::Refused(reason.into()),
             _ => Admission::Waiting,
         }
     }
-    fn greeting(&self) -> Option<&[u8]> {
+    fn first_message(&self) -> Option<&[u8]> {
         Some(b"hello")
     }
     fn keepalive(&self) -> Option<&[u8]> {
