@@ -83,7 +83,7 @@ fn hard_limit(limits: &str, name: &str) -> u64 {
     limits
         .lines()
         .find_map(|line| line.strip_prefix(name))
-        .and_then(|rest| rest.split_whitespace().nth(1)?.parse().ok())
+        .and_then(|fields| fields.split_whitespace().nth(1)?.parse().ok())
         .unwrap_or(0)
 }
 

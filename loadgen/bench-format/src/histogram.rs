@@ -140,9 +140,9 @@ impl Recorder {
     /// - [`Error::Format`] if it is not a V2 histogram or holds another number of values than `count`
     /// - [`Error::Add`] if its range exceeds that of a recorder
     pub fn decode(histogram: &Histogram) -> Result<Self, Error> {
-        let plain = plain_v2(&STANDARD.decode(&histogram.v2)?)?;
+        let inflated = inflate_v2(&STANDARD.decode(&histogram.v2)?)?;
         let values: Hdr<u64> =
-            Deserializer::new().deserialize(&mut &plain[..]).map_err(|error| Error::Format(format!("{error:?}")))?;
+            Deserializer::new().deserialize(&mut &inflated[..]).map_err(|error| Error::Format(format!("{error:?}")))?;
         if values.len() != histogram.count {
             return Err(Error::Format(format!("it holds {} values but declares {}", values.len(), histogram.count)));
         }
@@ -155,22 +155,23 @@ impl Recorder {
 
 /// Inflates a deflated V2 histogram and checks the sizes in its header: the counts are as long as what came, and the
 /// digits are no more than ours. A histogram of three digits has at most 0.5 MiB of counters at any range.
-fn plain_v2(deflated: &[u8]) -> Result<Vec<u8>, Error> {
+fn inflate_v2(deflated: &[u8]) -> Result<Vec<u8>, Error> {
     let number = |bytes: &[u8], at: usize| -> Option<u32> {
         Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().expect("four bytes")))
     };
     if number(deflated, 0) != Some(V2_DEFLATED_COOKIE) || deflated.len() < 8 {
         return Err(Error::Format("it is no deflated V2 histogram".into()));
     }
-    let plain = inflate(&deflated[8..], MAX_INFLATED)?;
-    let (Some(V2_COOKIE), Some(counts), Some(digits)) = (number(&plain, 0), number(&plain, 4), number(&plain, 12))
+    let inflated = inflate(&deflated[8..], MAX_INFLATED)?;
+    let (Some(V2_COOKIE), Some(counts), Some(digits)) =
+        (number(&inflated, 0), number(&inflated, 4), number(&inflated, 12))
     else {
         return Err(Error::Format("it has no V2 header".into()));
     };
-    if plain.len().checked_sub(V2_HEADER) != Some(counts as usize) {
+    if inflated.len().checked_sub(V2_HEADER) != Some(counts as usize) {
         return Err(Error::Format(format!(
             "it declares {counts} bytes of counts and has {} bytes in all",
-            plain.len()
+            inflated.len()
         )));
     }
     if digits > u32::from(SIGNIFICANT_DIGITS) {
@@ -178,7 +179,7 @@ fn plain_v2(deflated: &[u8]) -> Result<Vec<u8>, Error> {
             "it has {digits} significant digits; at most {SIGNIFICANT_DIGITS} are read"
         )));
     }
-    Ok(plain)
+    Ok(inflated)
 }
 
 /// A percentile, or `None` if there are too few samples or the rank lies among the overflowed values.
@@ -208,12 +209,13 @@ pub fn samples_needed(percentile: f64) -> u64 {
 
 /// Formats a value in milliseconds with the significant digits of a histogram: `0.0420`, `1.69`, `87.5`, `1234`.
 pub fn milliseconds(value_ns: u64) -> String {
-    let magnitude = |ns: u64| ns.max(1).ilog10();
-    let below_the_first = u32::from(SIGNIFICANT_DIGITS) - 1;
-    let step = 10_u64.pow(magnitude(value_ns).saturating_sub(below_the_first)).min(NS_PER_MS);
+    let digits_after_the_first = |ns: u64| ns.max(1).ilog10();
+    let further_digits = u32::from(SIGNIFICANT_DIGITS) - 1;
+    let step = 10_u64.pow(digits_after_the_first(value_ns).saturating_sub(further_digits)).min(NS_PER_MS);
     let rounded = value_ns.saturating_add(step / 2) / step * step;
     // Take the decimals from the rounded value: 9.996 is printed as 10.0, not 10.00.
-    let decimals = (NS_PER_MS.ilog10() + below_the_first).saturating_sub(magnitude(rounded)).min(NS_PER_MS.ilog10());
+    let decimals =
+        (NS_PER_MS.ilog10() + further_digits).saturating_sub(digits_after_the_first(rounded)).min(NS_PER_MS.ilog10());
     format!("{:.*}", decimals as usize, rounded as f64 / NS_PER_MS as f64)
 }
 
@@ -236,23 +238,23 @@ mod tests {
 
     #[test]
     fn a_round_trip_keeps_every_count() {
-        let before = recorder([1, 10_000, HIGHEST_NS, HIGHEST_NS * 3]);
-        let after = Recorder::decode(&before.encode()).unwrap();
-        assert_eq!((after.count(), after.overflow()), (3, 1));
-        assert_eq!(after.encode(), before.encode());
+        let original = recorder([1, 10_000, HIGHEST_NS, HIGHEST_NS * 3]);
+        let decoded = Recorder::decode(&original.encode()).unwrap();
+        assert_eq!((decoded.count(), decoded.overflow()), (3, 1));
+        assert_eq!(decoded.encode(), original.encode());
     }
 
     #[test]
-    fn a_count_that_lies_is_refused() {
+    fn a_wrong_count_is_refused() {
         let mut wire = recorder([5]).encode();
         wire.count = 2;
         assert!(Recorder::decode(&wire).is_err());
     }
 
     /// A histogram as uploaded, of V2 bytes that may say anything.
-    fn uploaded(plain: &[u8]) -> Histogram {
+    fn uploaded(inflated: &[u8]) -> Histogram {
         let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
-        std::io::Write::write_all(&mut encoder, plain).unwrap();
+        std::io::Write::write_all(&mut encoder, inflated).unwrap();
         let deflated = encoder.finish().unwrap();
         let mut bytes = V2_DEFLATED_COOKIE.to_be_bytes().to_vec();
         bytes.extend((deflated.len() as u32).to_be_bytes());
@@ -261,37 +263,37 @@ mod tests {
     }
 
     fn header(counts: u32, digits: u32) -> Vec<u8> {
-        let mut plain = V2_COOKIE.to_be_bytes().to_vec();
+        let mut inflated = V2_COOKIE.to_be_bytes().to_vec();
         for field in [counts, 0, digits] {
-            plain.extend(field.to_be_bytes());
+            inflated.extend(field.to_be_bytes());
         }
-        plain.extend(1_u64.to_be_bytes());
-        plain.extend(HIGHEST_NS.to_be_bytes());
-        plain.extend(1.0_f64.to_be_bytes());
-        plain
+        inflated.extend(1_u64.to_be_bytes());
+        inflated.extend(HIGHEST_NS.to_be_bytes());
+        inflated.extend(1.0_f64.to_be_bytes());
+        inflated
     }
 
     #[test]
     fn a_histogram_whose_header_claims_gigabytes_is_refused_before_they_are_allocated() {
         assert!(Recorder::decode(&uploaded(&header(0, 3))).is_ok());
-        for (plain, message) in [
+        for (inflated, message) in [
             (header(3 << 30, 3), "it declares 3221225472 bytes of counts and has 40 bytes in all"),
             (header(0, 5), "it has 5 significant digits; at most 3 are read"),
             (vec![0; 64 << 20], "inflates to more than 524288 bytes"),
             (vec![0; 100], "it has no V2 header"),
         ] {
-            let error = Recorder::decode(&uploaded(&plain)).unwrap_err().to_string();
+            let error = Recorder::decode(&uploaded(&inflated)).unwrap_err().to_string();
             assert!(error.ends_with(message), "{error}");
         }
     }
 
     proptest::proptest! {
         #[test]
-        fn no_bytes_make_the_decoder_fail_otherwise_than_by_an_error(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
+        fn arbitrary_bytes_decode_or_return_an_error(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
             let _ = Recorder::decode(&uploaded(&bytes));
-            let mut plain = header(bytes.len() as u32, 3);
-            plain.extend(&bytes);
-            let _ = Recorder::decode(&uploaded(&plain));
+            let mut inflated = header(bytes.len() as u32, 3);
+            inflated.extend(&bytes);
+            let _ = Recorder::decode(&uploaded(&inflated));
             let _ = Recorder::decode(&Histogram { v2: STANDARD.encode(&bytes), count: 0, overflow: 0 });
         }
     }
@@ -302,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn milliseconds_have_three_digits_that_matter_and_none_that_does_not() {
+    fn milliseconds_are_printed_with_three_significant_digits() {
         let values = [42, 850, 42_000, 380_000, 1_690_000, 9_996_000, 87_460_000, 498_700_000, 999_600_000];
         let printed = ["0.000042", "0.000850", "0.0420", "0.380", "1.69", "10.0", "87.5", "499", "1000"];
         assert_eq!(values.map(milliseconds), printed);

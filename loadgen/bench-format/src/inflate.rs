@@ -15,13 +15,13 @@ pub enum InflateError {
     TooLarge(usize),
 }
 
-/// Inflates a zlib stream to at most `most` bytes. The length that the data claims is not used.
+/// Inflates a zlib stream to at most `limit` bytes. The length that the data claims is not used.
 ///
 /// # Errors
 /// [`InflateError`] when the stream is broken or longer.
-pub fn inflate(deflated: &[u8], most: usize) -> Result<Vec<u8>, InflateError> {
-    let inflated = first_bytes(deflated, most + 1)?;
-    if inflated.len() > most { Err(InflateError::TooLarge(most)) } else { Ok(inflated) }
+pub fn inflate(deflated: &[u8], limit: usize) -> Result<Vec<u8>, InflateError> {
+    let inflated = first_bytes(deflated, limit + 1)?;
+    if inflated.len() > limit { Err(InflateError::TooLarge(limit)) } else { Ok(inflated) }
 }
 
 /// The first `count` bytes of what a stream holds, or all if it holds fewer.
@@ -46,21 +46,21 @@ mod tests {
     }
 
     #[test]
-    fn as_much_as_the_bound_is_inflated_and_a_byte_more_is_refused() {
+    fn output_up_to_the_limit_is_inflated_and_more_is_refused() {
         let stream = deflated(&[7; 1000]);
         assert_eq!(inflate(&stream, 1000).unwrap(), [7; 1000]);
         assert!(matches!(inflate(&stream, 999), Err(InflateError::TooLarge(999))));
     }
 
     #[test]
-    fn a_bomb_takes_no_more_memory_than_the_bound() {
+    fn a_zip_bomb_takes_no_more_memory_than_the_limit() {
         let bomb = deflated(&vec![0; 64 << 20]);
         assert!(matches!(inflate(&bomb, 1 << 16), Err(InflateError::TooLarge(_))));
         assert!(first_bytes(&bomb, (1 << 16) + 1).unwrap().capacity() <= 1 << 18);
     }
 
     #[test]
-    fn a_stream_that_ends_early_or_is_none_is_refused() {
+    fn a_truncated_or_invalid_stream_is_refused() {
         let stream = deflated(b"hello");
         for broken in [&stream[..stream.len() - 5], b"hello", b""] {
             assert!(matches!(inflate(broken, 100), Err(InflateError::Broken(_))), "{broken:?}");

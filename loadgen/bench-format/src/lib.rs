@@ -48,16 +48,16 @@ pub const SCHEMA: u32 = 2;
 
 /// The error for a file whose `schema` number is newer than this build.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("schema {found} is newer than {SCHEMA}, the newest this program understands; use a newer ws-ladder")]
+#[error("schema {version} is newer than {SCHEMA}, the newest this program understands; use a newer ws-ladder")]
 pub struct SchemaTooNew {
     /// The `schema` number in the file.
-    pub found: u32,
+    pub version: u32,
 }
 
 /// Refuses a file that a newer program has written.
 ///
 /// # Errors
-/// [`SchemaTooNew`] when `found` exceeds [`SCHEMA`].
-pub fn check_schema(found: u32) -> Result<(), SchemaTooNew> {
-    if found > SCHEMA { Err(SchemaTooNew { found }) } else { Ok(()) }
+/// [`SchemaTooNew`] when `version` exceeds [`SCHEMA`].
+pub fn check_schema(version: u32) -> Result<(), SchemaTooNew> {
+    if version > SCHEMA { Err(SchemaTooNew { version }) } else { Ok(()) }
 }

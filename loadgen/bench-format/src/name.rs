@@ -7,8 +7,8 @@ use std::{borrow::Borrow, borrow::Cow, fmt, ops::Deref, str::FromStr};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// Most bytes of a name.
-const MOST_BYTES: usize = 64;
+/// Largest length of a name, in bytes.
+const MAX_BYTES: usize = 64;
 /// The same rule for JSON Schema. A name may not begin with a dot, so `.`, `..` and hidden files are none.
 const PATTERN: &str = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$";
 
@@ -19,11 +19,11 @@ pub struct Name(Cow<'static, str>);
 
 /// The error for a text that isn't a [`Name`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no name; use 1 to {MOST_BYTES} letters, digits, `-`, `_` and `.`, the first of them not `.`")]
+#[error("{0:?} is no name; use 1 to {MAX_BYTES} letters, digits, `-`, `_` and `.`, the first of them not `.`")]
 pub struct InvalidName(String);
 
 impl Name {
-    /// A name that the program itself contains.
+    /// Converts a constant of the program to a name.
     ///
     /// # Panics
     /// If the text is not a name.
@@ -32,7 +32,7 @@ impl Name {
         Self(Cow::Borrowed(text))
     }
 
-    /// Checks a text.
+    /// Converts a text to a name.
     ///
     /// # Errors
     /// [`InvalidName`] if it is not a name.
@@ -49,7 +49,7 @@ impl Name {
 
 const fn is_name(text: &str) -> bool {
     let bytes = text.as_bytes();
-    if bytes.is_empty() || bytes.len() > MOST_BYTES || bytes[0] == b'.' {
+    if bytes.is_empty() || bytes.len() > MAX_BYTES || bytes[0] == b'.' {
         return false;
     }
     // A constant function can't use iterators.
@@ -173,11 +173,11 @@ mod tests {
     #[test]
     fn a_text_that_could_leave_its_folder_is_refused_as_a_value_and_as_a_key() {
         let long = "a".repeat(65);
-        for wrong in ["", ".", "..", "../x", "a/b", "/etc", ".lock", "a b", "a\0", "ä", "a\n", "a\\b", &long] {
-            let json = serde_json::to_string(wrong).unwrap();
+        for invalid in ["", ".", "..", "../x", "a/b", "/etc", ".lock", "a b", "a\0", "ä", "a\n", "a\\b", &long] {
+            let json = serde_json::to_string(invalid).unwrap();
             let error = serde_json::from_str::<Name>(&json).unwrap_err().to_string();
             assert!(error.contains("is no name; use 1 to 64 letters"), "{error}");
-            assert!(serde_json::from_str::<BTreeMap<Name, u32>>(&format!("{{{json}: 1}}")).is_err(), "{wrong}");
+            assert!(serde_json::from_str::<BTreeMap<Name, u32>>(&format!("{{{json}: 1}}")).is_err(), "{invalid}");
         }
     }
 }

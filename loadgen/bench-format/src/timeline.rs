@@ -58,17 +58,17 @@ impl Overhead {
     /// Computes the gaps of a timeline. A gap in which the climb was resumed isn't counted.
     pub fn of(timeline: &[TimelineEntry]) -> Self {
         let mut overhead = Self::default();
-        let mut begun_at = None;
+        let mut climb_started_ns = None;
         let mut last: Option<&TimelineEntry> = None;
         for entry in timeline {
             match entry.step {
-                TimelineStep::Prepare => (begun_at, last) = (Some(entry.start_unix_ns), None),
+                TimelineStep::Prepare => (climb_started_ns, last) = (Some(entry.start_unix_ns), None),
                 TimelineStep::Interrupted | TimelineStep::Trial => {
-                    if let Some(at) = begun_at.take() {
-                        longest(&mut overhead.before_first, at, entry.start_unix_ns);
-                    } else if let Some(before) = last {
-                        let kind = overhead.between(before, entry);
-                        longest(kind, before.end_unix_ns, entry.start_unix_ns);
+                    if let Some(at) = climb_started_ns.take() {
+                        keep_longest(&mut overhead.before_first, at, entry.start_unix_ns);
+                    } else if let Some(earlier) = last {
+                        let gap = overhead.gap_between(earlier, entry);
+                        keep_longest(gap, earlier.end_unix_ns, entry.start_unix_ns);
                     }
                     last = Some(entry).filter(|entry| entry.step == TimelineStep::Trial);
                 }
@@ -78,14 +78,14 @@ impl Overhead {
         overhead
     }
 
-    fn between(&mut self, before: &TimelineEntry, after: &TimelineEntry) -> &mut Option<Duration> {
+    fn gap_between(&mut self, earlier: &TimelineEntry, later: &TimelineEntry) -> &mut Option<Duration> {
         let key = |entry: &TimelineEntry| {
             entry.trial.clone().map(|trial| (trial.workload, trial.variant, trial.tier, trial.service, trial.process))
         };
         let tier = |entry: &TimelineEntry| key(entry).map(|(workload, variant, tier, ..)| (workload, variant, tier));
-        if key(before) == key(after) {
+        if key(earlier) == key(later) {
             &mut self.within_process
-        } else if tier(before) == tier(after) {
+        } else if tier(earlier) == tier(later) {
             &mut self.within_tier
         } else {
             &mut self.between_tiers
@@ -93,9 +93,9 @@ impl Overhead {
     }
 }
 
-fn longest(longest: &mut Option<Duration>, from_ns: u64, to_ns: u64) {
+fn keep_longest(longest: &mut Option<Duration>, from_ns: u64, to_ns: u64) {
     let gap = Duration::from_nanos(to_ns.saturating_sub(from_ns));
-    *longest = Some(longest.map_or(gap, |before| before.max(gap)));
+    *longest = Some(longest.map_or(gap, |longest| longest.max(gap)));
 }
 
 #[cfg(test)]

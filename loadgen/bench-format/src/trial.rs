@@ -54,8 +54,8 @@ impl FromStr for TrialId {
     fn from_str(text: &str) -> Result<Self, NoTrialId> {
         let parse = || {
             let [service, workload, variant, last] = text.split('/').collect::<Vec<_>>().try_into().ok()?;
-            let (tier, rest) = last.split_once("-p")?;
-            let (process, repeat) = rest.split_once("-r")?;
+            let (tier, process_and_repeat) = last.split_once("-p")?;
+            let (process, repeat) = process_and_repeat.split_once("-r")?;
             let number = |digits: &str| digits.parse().ok();
             Some(Self {
                 service: service.parse().ok()?,
