@@ -143,11 +143,11 @@ mod tests {
         service::{ApplicationStats, ConnectionBook},
     };
 
-    use super::fixture::{Sums, by};
+    use super::fixture::{Sums, witnessed_by};
     use super::*;
 
     /// Ten numbered messages and one unnumbered message on one connection, all delivered or consumed.
-    fn honest() -> (Merged, ServiceDelta, Vec<ConnectionBook>) {
+    fn consistent() -> (Merged, ServiceDelta, Vec<ConnectionBook>) {
         let mut merged = Merged::default();
         (merged.connections.attempted, merged.connections.open) = (1, 1);
         (merged.messages.due, merged.messages.sent) = (10, 10);
@@ -162,9 +162,9 @@ mod tests {
     }
 
     fn broken(change: impl FnOnce(&mut Merged, &mut ServiceDelta, &mut Vec<ConnectionBook>)) -> Vec<String> {
-        let (mut merged, mut delta, mut service) = honest();
+        let (mut merged, mut delta, mut service) = consistent();
         change(&mut merged, &mut delta, &mut service);
-        let (terms, keeping) = (by(Witness::Application), BookKeeping::Connections);
+        let (terms, keeping) = (witnessed_by(Witness::Application), BookKeeping::Connections);
         let (_, books) = Sums { merged, delta, service: Some(service), terms, keeping }.judged();
         let equations =
             books.equations.iter().filter(|equation| !equation.holds()).map(|equation| equation.name.clone());
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn honest_books_balance() {
+    fn consistent_books_balance() {
         assert_eq!(broken(|_, _, _| ()), Vec::<String>::new());
     }
 
@@ -255,9 +255,9 @@ mod tests {
 
     #[test]
     fn a_service_with_totals_only_is_checked_against_its_totals() {
-        let (merged, mut delta, _) = honest();
+        let (merged, mut delta, _) = consistent();
         (delta.received, delta.consumed, delta.delivered) = (0, 0, 0);
-        let (terms, keeping) = (by(Witness::Application), BookKeeping::Totals);
+        let (terms, keeping) = (witnessed_by(Witness::Application), BookKeeping::Totals);
         let (_, books) = Sums { merged, delta, service: Some(vec![]), terms, keeping }.judged();
         let names: Vec<&str> = books.equations.iter().map(|equation| equation.name.as_str()).collect();
         assert!(books.balance() && books.connections.is_none());
@@ -267,10 +267,10 @@ mod tests {
 
     #[test]
     fn a_reply_witness_requires_one_outcome_for_each_message() {
-        let (mut merged, mut delta, _) = honest();
+        let (mut merged, mut delta, _) = consistent();
         (merged.messages.delivered, merged.messages.lost) = (8, 1);
         (delta.consumed, delta.delivered, delta.application) = (11, 0, None);
-        let (terms, keeping) = (by(Witness::Reply), BookKeeping::Connections);
+        let (terms, keeping) = (witnessed_by(Witness::Reply), BookKeeping::Connections);
         let (_, books) = Sums { merged, delta, service: None, terms, keeping }.judged();
         let broken: Vec<_> = books.equations.iter().filter(|equation| !equation.holds()).collect();
         assert_eq!((broken.len(), broken[0].left, broken[0].right), (1, 10, 9));
@@ -278,10 +278,10 @@ mod tests {
 
     #[test]
     fn the_applications_counts_complete_the_workers() {
-        let (merged, mut delta, _) = honest();
+        let (merged, mut delta, _) = consistent();
         delta.dropped.insert("inbound_overflow".into(), 3);
         delta.application.as_mut().unwrap().delivered = 6;
-        let (terms, keeping) = (by(Witness::Application), BookKeeping::Connections);
+        let (terms, keeping) = (witnessed_by(Witness::Application), BookKeeping::Connections);
         let (counts, _) = Sums { merged, delta, service: None, terms, keeping }.judged();
         assert_eq!((counts.delivered, counts.dropped["inbound_overflow"], counts.lost), (6, 3, 1));
     }
@@ -310,7 +310,7 @@ mod tests {
     fn broken_publisher(change: impl FnOnce(&mut ReceiverBook, &mut ServiceDelta)) -> Vec<String> {
         let (mut merged, mut delta, service) = publisher();
         change(merged.books[0].receiver.as_mut().unwrap(), &mut delta);
-        let (terms, keeping) = (by(Witness::Receiver), BookKeeping::Connections);
+        let (terms, keeping) = (witnessed_by(Witness::Receiver), BookKeeping::Connections);
         let (_, books) = Sums { merged, delta, service: Some(service), terms, keeping }.judged();
         assert!(books.equations.len() > 5, "{books:?}");
         let broken = books.equations.iter().filter(|equation| !equation.holds()).map(|equation| equation.name.clone());
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn an_honest_publisher_balances() {
+    fn a_consistent_publisher_balances() {
         assert_eq!(broken_publisher(|_, _| ()), Vec::<String>::new());
     }
 
@@ -336,8 +336,8 @@ mod tests {
 
     #[test]
     fn a_service_without_counters_has_no_service_equations() {
-        let (merged, _, _) = honest();
-        let (terms, keeping) = (by(Witness::Application), BookKeeping::None);
+        let (merged, _, _) = consistent();
+        let (terms, keeping) = (witnessed_by(Witness::Application), BookKeeping::None);
         let delta = ServiceDelta::default();
         let (messages, books) = Sums { merged, delta, service: None, terms, keeping }.judged();
         assert!(

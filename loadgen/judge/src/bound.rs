@@ -26,8 +26,8 @@ pub(crate) fn bound_by(load: &Load, figures: &Figures, verdict: Option<&Verdict>
         (None, false) => return None,
     };
     let failed = verdict.is_some_and(|verdict| !verdict.passed);
-    let carried = matches!(load, Load::Sessions { .. }) && bound == BoundBy::Neither && !failed;
-    (!carried).then_some(bound)
+    let met_objectives = matches!(load, Load::Sessions { .. }) && bound == BoundBy::Neither && !failed;
+    (!met_objectives).then_some(bound)
 }
 
 #[cfg(test)]

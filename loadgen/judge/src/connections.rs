@@ -10,7 +10,7 @@ use bench_format::{
 /// Largest number of mismatches that are described. All are counted.
 const NAMED_MISMATCHES: usize = 10;
 
-/// Compares the books of workers and service; `others` are ids of connections that belong to other clients.
+/// Compares the books of workers and service; `other_clients` are ids of connections that belong to other clients.
 ///
 /// For each connection, the messages that the worker sent (numbered or not) must be those that the service received. If
 /// the service reports an application, they must also be those that the application counted, the service dropped or the
@@ -18,9 +18,9 @@ const NAMED_MISMATCHES: usize = 10;
 /// a dropped message). On a connection that receives published messages, the received and missing ones must add up from
 /// the first to the last, and after a completed close handshake the messages read must be those that the service counts
 /// as sent on it.
-pub fn compare(workers: &[WorkerBook], service: &[ConnectionBook], others: &[String]) -> ConnectionCheck {
-    let mut known: HashMap<&str, &ConnectionBook> = service.iter().map(|book| (book.id.as_str(), book)).collect();
-    let others: HashSet<&str> = others.iter().map(String::as_str).collect();
+pub fn compare(workers: &[WorkerBook], service: &[ConnectionBook], other_clients: &[String]) -> ConnectionCheck {
+    let mut unmatched: HashMap<&str, &ConnectionBook> = service.iter().map(|book| (book.id.as_str(), book)).collect();
+    let other_clients: HashSet<&str> = other_clients.iter().map(String::as_str).collect();
     let mut check = ConnectionCheck::default();
     let mismatch = |check: &mut ConnectionCheck, description: String| {
         check.mismatched += 1;
@@ -30,7 +30,7 @@ pub fn compare(workers: &[WorkerBook], service: &[ConnectionBook], others: &[Str
     };
     for worker in workers {
         check.compared += 1;
-        match known.remove(worker.id.as_str()) {
+        match unmatched.remove(worker.id.as_str()) {
             None => mismatch(&mut check, format!("{}: the service doesn't know this connection", worker.id)),
             Some(book) => {
                 if let Some(description) = difference(worker, book) {
@@ -39,8 +39,8 @@ pub fn compare(workers: &[WorkerBook], service: &[ConnectionBook], others: &[Str
             }
         }
     }
-    for (id, book) in known {
-        if book.received > 0 && !others.contains(id) {
+    for (id, book) in unmatched {
+        if book.received > 0 && !other_clients.contains(id) {
             mismatch(&mut check, format!("{id}: no worker knows this connection, which sent {}", book.received));
         }
     }
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn honest_books_balance() {
+    fn consistent_books_balance() {
         let check = compare(&[sent("a", 10, 55)], &[received("a", 11, 10, 55, 0)], &[]);
         assert_eq!((check.compared, check.mismatched), (1, 0));
     }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_drops_one_and_reports_it_delivered_is_caught() {
+    fn a_service_that_reports_a_dropped_message_as_delivered_is_caught() {
         // It claims ten, but its application has a different sequence sum.
         let check = compare(&[sent("a", 10, 55)], &[received("a", 11, 10, 50, 0)], &[]);
         assert_eq!(check.mismatched, 1);
@@ -149,9 +149,9 @@ mod tests {
 
     #[test]
     fn a_connection_of_another_client_is_not_the_trials() {
-        let others = ["b".to_owned()];
-        assert_eq!(compare(&[], &[received("b", 2, 1, 1, 0)], &others).mismatched, 0);
-        assert_eq!(compare(&[], &[received("c", 2, 1, 1, 0)], &others).mismatched, 1);
+        let other_clients = ["b".to_owned()];
+        assert_eq!(compare(&[], &[received("b", 2, 1, 1, 0)], &other_clients).mismatched, 0);
+        assert_eq!(compare(&[], &[received("c", 2, 1, 1, 0)], &other_clients).mismatched, 1);
     }
 
     #[test]

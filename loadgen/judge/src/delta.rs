@@ -32,28 +32,28 @@ impl ServiceDelta {
     /// elsewhere.
     pub fn between(earlier: &ServiceStats, later: &ServiceStats) -> Self {
         let (before, after) = (&earlier.messages, &later.messages);
-        let grown = |before: u64, after: u64| after.saturating_sub(before);
+        let increase = |before: u64, after: u64| after.saturating_sub(before);
         let dropped = |before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>| {
-            let grown = |(reason, count): (&String, &u64)| {
+            let increase = |(reason, count): (&String, &u64)| {
                 (reason.clone(), count.saturating_sub(before.get(reason).copied().unwrap_or(0)))
             };
-            after.iter().map(grown).filter(|(_, count)| *count > 0).collect()
+            after.iter().map(increase).filter(|(_, count)| *count > 0).collect()
         };
         Self {
-            accepted: grown(earlier.connections.accepted, later.connections.accepted),
-            received: grown(before.received, after.received),
-            consumed: grown(before.consumed, after.consumed),
-            delivered: grown(before.delivered, after.delivered),
+            accepted: increase(earlier.connections.accepted, later.connections.accepted),
+            received: increase(before.received, after.received),
+            consumed: increase(before.consumed, after.consumed),
+            delivered: increase(before.delivered, after.delivered),
             dropped: dropped(&before.dropped, &after.dropped),
             queued: after.queued,
-            sent: grown(before.sent, after.sent),
+            sent: increase(before.sent, after.sent),
             send_dropped: dropped(&before.send_dropped, &after.send_dropped),
             application: later.application.map(|after| {
                 let before = earlier.application.unwrap_or_default();
                 ApplicationStats {
-                    delivered: grown(before.delivered, after.delivered),
+                    delivered: increase(before.delivered, after.delivered),
                     sequence_sum: after.sequence_sum.wrapping_sub(before.sequence_sum),
-                    unnumbered: grown(before.unnumbered, after.unnumbered),
+                    unnumbered: increase(before.unnumbered, after.unnumbered),
                 }
             }),
         }

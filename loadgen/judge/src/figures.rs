@@ -90,10 +90,10 @@ fn service_side(figures: &mut Figures, case: &Case<'_>) {
     // Rates cover the time between the readings, which differs from the window, so a late reading doesn't inflate them.
     let between = seconds(end.unix_ns.saturating_sub(start.unix_ns));
     let duration = if ended_early(case) { figures.window_seconds } else { between };
-    let of_each = service_cpu(start, end);
-    let cpu_ns = of_each.as_ref().map(|of_each| of_each.iter().map(|(cpu_ns, _)| cpu_ns).sum());
+    let per_process = service_cpu(start, end);
+    let cpu_ns = per_process.as_ref().map(|per_process| per_process.iter().map(|(cpu_ns, _)| cpu_ns).sum());
     figures.service_cpu_seconds = cpu_ns.map(seconds);
-    let shares = of_each
+    let shares = per_process
         .into_iter()
         .flatten()
         .filter_map(|(cpu_ns, limit)| service_share(case, ratio(cpu_ns, duration * 1e9)?, limit?));
@@ -113,7 +113,7 @@ fn service_side(figures: &mut Figures, case: &Case<'_>) {
     }
     let delta = ServiceDelta::between(&start.stats, &end.stats);
     figures.received_per_second = per_second(delta.received, duration).filter(|_| delta.received > 0);
-    let arrived = match (witness, delta.application) {
+    let handled = match (witness, delta.application) {
         (Witness::Application, Some(application)) => {
             figures.delivered_per_second = per_second(application.delivered, duration);
             application.delivered
@@ -125,8 +125,8 @@ fn service_side(figures: &mut Figures, case: &Case<'_>) {
         figures.dropped_per_second = per_second(delta.dropped_total(), duration);
     }
     // A service without deliveries has still received messages.
-    let arrived = if arrived == 0 { delta.received } else { arrived };
-    figures.service_cpu_seconds_per_million = cpu_ns.and_then(|cpu_ns| ratio(cpu_ns, arrived as f64 * 1000.0));
+    let handled = if handled == 0 { delta.received } else { handled };
+    figures.service_cpu_seconds_per_million = cpu_ns.and_then(|cpu_ns| ratio(cpu_ns, handled as f64 * 1000.0));
 }
 
 /// CPU time in nanoseconds that the service and each of its companions used between two readings, with the CPUs that
@@ -153,29 +153,31 @@ pub(crate) fn ended_early(case: &Case<'_>) -> bool {
 fn memory(figures: &mut Figures, case: &Case<'_>) {
     let readings = &case.service.readings;
     // Where connections are opened before the load, one of them may belong to a check that has ended since.
-    let held = if case.trial.terms.opens_in_window { case.merged.connections.open } else { case.trial.open_at_start };
-    let all_open = |reading: &&Reading| reading.stats.connections.open >= held;
+    let expected_open =
+        if case.trial.terms.opens_in_window { case.merged.connections.open } else { case.trial.open_at_start };
+    let all_open = |reading: &&Reading| reading.stats.connections.open >= expected_open;
     let in_window = [&readings.window_start, &readings.window_end].into_iter().flatten().find(all_open);
     let with_all = readings.open.as_ref().or(in_window);
     let order = [&readings.before, &readings.window_start, &readings.window_end, &readings.after];
     let highest = order.into_iter().flatten().filter_map(|reading| reading.rss_bytes).max().unwrap_or(0);
     let with_all = with_all.and_then(|reading| reading.rss_bytes);
     let rss_bytes = with_all.unwrap_or(highest.max(case.trial.rss_peak_bytes));
-    if rss_bytes > 0 && held > 0 {
+    if rss_bytes > 0 && expected_open > 0 {
         figures.service_rss_bytes = Some(rss_bytes);
         let before = readings.before.as_ref().and_then(|reading| reading.rss_bytes);
         let at_rest = case.trial.rss_at_rest_bytes.or(before);
-        figures.service_bytes_per_connection = at_rest.map(|at_rest| (rss_bytes as f64 - at_rest as f64) / held as f64);
+        figures.service_bytes_per_connection =
+            at_rest.map(|at_rest| (rss_bytes as f64 - at_rest as f64) / expected_open as f64);
     }
 }
 
 /// The larger of two shares: failed messages and failed connection attempts. A tier that wasn't reached must not pass.
 fn failed_share(connections: &ConnectionCounts, messages: &MessageCounts) -> Option<f64> {
     let dropped: u64 = messages.dropped.values().sum();
-    let of_messages = ratio(dropped + messages.wrong + messages.lost + messages.unsent, messages.due as f64);
+    let message_share = ratio(dropped + messages.wrong + messages.lost + messages.unsent, messages.due as f64);
     let failed: u64 = connections.failed.values().chain(connections.closed_early.values()).sum();
-    let of_connections = ratio(failed, connections.attempted as f64);
-    [of_messages, of_connections].into_iter().flatten().reduce(f64::max)
+    let connection_share = ratio(failed, connections.attempted as f64);
+    [message_share, connection_share].into_iter().flatten().reduce(f64::max)
 }
 
 /// The published percentiles of a histogram; `None` for those with too few samples.

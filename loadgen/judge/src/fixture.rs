@@ -234,7 +234,7 @@ pub fn open() -> Files {
 }
 
 /// [`open`], with every message answered by the service itself.
-pub fn answered() -> Files {
+pub fn with_replies() -> Files {
     let mut files = open();
     files.trial.terms = Terms { witness: Witness::Reply, late_by: Some("response".into()), ..Terms::default() };
     let result = &mut files.uploads[0];

@@ -109,7 +109,7 @@ mod tests {
     };
 
     #[test]
-    fn an_honest_flood_is_valid_and_carries_its_sums() {
+    fn a_consistent_flood_is_valid_and_carries_its_sums() {
         let Judged { result, .. } = flood().judge().unwrap();
         assert_eq!(result.validity, Validity::Valid, "{:?}", result.books);
         assert_eq!((result.messages.delivered, result.messages.lost), (2500, 0));

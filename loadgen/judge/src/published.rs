@@ -89,7 +89,7 @@ pub fn complete(messages: &mut MessageCounts, receivers: &[&ReceiverBook], repor
     }
     let undelivered: u64 = reported.last_of_window.map_or(0, |last| {
         let behind = receivers.iter().filter(|book| book.closed && !book.reached);
-        behind.filter_map(|book| book.last).map(|got| last.saturating_sub(got)).sum()
+        behind.filter_map(|book| book.last).map(|last_received| last.saturating_sub(last_received)).sum()
     });
     if undelivered > 0 {
         messages.dropped.insert(UNDELIVERED.into(), undelivered);
@@ -145,9 +145,9 @@ fn sent_equation(sent: u64, receivers: &[&ReceiverBook], never_read: bool) -> Eq
         term("greetings and pings", sum(|book| book.others)),
     ];
     let all: u64 = read.iter().map(|(_, count)| count).sum();
-    let rest = sent.saturating_sub(all);
-    if rest > 0 && (never_read || receivers.iter().any(|book| !book.closed)) {
-        read.push(term("never read: its connection failed or ended early", rest));
+    let unread = sent.saturating_sub(all);
+    if unread > 0 && (never_read || receivers.iter().any(|book| !book.closed)) {
+        read.push(term("never read: its connection failed or ended early", unread));
     }
     Equation::new("sent (service) = read (workers)", sent, read)
 }
@@ -158,25 +158,25 @@ fn link_equations(name: &str, link: &LinkStats, published: Option<u64>) -> Vec<E
     written.extend(link.dropped.iter().map(|(reason, count)| term(&format!("dropped({reason})"), *count)));
     written.push(term("queued", link.queued));
     let equation = |description: &str, left, right| Equation::new(&format!("{description} ({name})"), left, right);
-    let handed = published.map(|count| {
+    let published_equation = published.map(|count| {
         let name = format!("published (publisher) = published ({name})");
         Equation::new(&name, count, [term("published", link.published)])
     });
-    let arrived = [term("received", link.received), term("lost", lost_on(link))];
+    let received_terms = [term("received", link.received), term("lost", lost_on(link))];
     let steps = [
         equation("published = sent + dropped + queued", link.published, written),
-        equation("sent = received + lost", link.sent, arrived.into()),
+        equation("sent = received + lost", link.sent, received_terms.into()),
         equation("received = delivered", link.received, vec![term("delivered", link.delivered)]),
     ];
-    handed.into_iter().chain(steps).collect()
+    published_equation.into_iter().chain(steps).collect()
 }
 
 /// Publications lost on a link beyond the drops that the sender reports. The receiving side counts every missing number
 /// as lost, and the sender may drop a publication after numbering it, which would count twice.
 fn lost_on(link: &LinkStats) -> u64 {
     let dropped: u64 = link.dropped.iter().filter(|(reason, _)| *reason != UNWANTED).map(|(_, count)| *count).sum();
-    let reported_twice = (link.received + link.lost).saturating_sub(link.sent).min(dropped);
-    link.lost.saturating_sub(reported_twice)
+    let counted_twice = (link.received + link.lost).saturating_sub(link.sent).min(dropped);
+    link.lost.saturating_sub(counted_twice)
 }
 
 fn term(name: &str, count: u64) -> (String, u64) {
@@ -226,7 +226,7 @@ mod tests {
     const NOTHING: Vec<String> = Vec::new();
 
     #[test]
-    fn honest_books_balance() {
+    fn consistent_books_balance() {
         assert_eq!(judged(&book(), &reported(), false), (counts(&book()), NOTHING));
     }
 
@@ -237,11 +237,11 @@ mod tests {
         assert_eq!((messages.due, messages.delivered, messages.lost), (100, 95, 5));
         assert_eq!(broken, ["lost = 0"]);
         let dropped = |count| BTreeMap::from([("slow_consumer".to_owned(), count), (DISCONNECTED.to_owned(), 9)]);
-        let some = ReportedSends { sent: Some(97), dropped: dropped(3), ..reported() };
-        let (messages, broken) = judged(&book, &some, false);
+        let fewer_sent = ReportedSends { sent: Some(97), dropped: dropped(3), ..reported() };
+        let (messages, broken) = judged(&book, &fewer_sent, false);
         assert_eq!((messages.dropped["slow_consumer"], messages.lost, messages.due), (3, 2, 100));
         assert_eq!(broken, ["lost = 0"]);
-        let (messages, broken) = judged(&book, &ReportedSends { dropped: dropped(5), ..some }, false);
+        let (messages, broken) = judged(&book, &ReportedSends { dropped: dropped(5), ..fewer_sent }, false);
         assert_eq!((messages.dropped["slow_consumer"], messages.lost, broken), (5, 0, NOTHING));
     }
 
@@ -367,16 +367,16 @@ mod tests {
     #[test]
     fn each_step_of_a_link_is_compared_with_the_next() {
         assert_eq!(broken_link(|_| ()), NOTHING);
-        let handed = "published (publisher) = published (redis)";
-        let [written, arrived, handed_on] =
+        let published_equation = "published (publisher) = published (redis)";
+        let [written, received_equation, handed_on] =
             ["published = sent + dropped + queued", "sent = received + lost", "received = delivered"]
                 .map(|description| format!("{description} (redis)"));
         assert_eq!(
             broken_link(|link| (link.published, link.sent, link.received, link.delivered) = (119, 117, 116, 116)),
-            [handed]
+            [published_equation]
         );
         assert_eq!(broken_link(|link| (link.sent, link.received, link.delivered) = (117, 116, 116)), [written]);
-        assert_eq!(broken_link(|link| (link.received, link.delivered) = (116, 116)), [arrived]);
+        assert_eq!(broken_link(|link| (link.received, link.delivered) = (116, 116)), [received_equation]);
         assert_eq!(broken_link(|link| link.delivered = 116), [handed_on]);
     }
 }

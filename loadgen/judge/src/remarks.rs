@@ -16,8 +16,8 @@ pub fn remarks(result: &TrialResult, merged: &Merged, requested: u32) -> Vec<Str
     let connections = &result.connections;
     let mut remarks = Vec::new();
     if connections.open != u64::from(requested) {
-        let why = reasons(&connections.failed);
-        remarks.push(format!("{} of {requested} connections opened{why}", connections.open));
+        let failures = reasons(&connections.failed);
+        remarks.push(format!("{} of {requested} connections opened{failures}", connections.open));
     }
     let early: u64 = connections.closed_early.values().sum();
     if early > 0 {

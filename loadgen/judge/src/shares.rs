@@ -21,22 +21,23 @@ pub(crate) fn worker_shares(case: &Case<'_>) -> Vec<WorkerShare> {
     let limits = case.uploads.iter().map(|upload| upload.evidence.cpu_limit);
     let shared = case.trial.cpus.shared_with_service;
     // Workers that share CPUs with the service all run on the CPUs of one worker.
-    let left = limits.clone().fold(0.0, f64::max) - service_cpus(case).unwrap_or(0.0);
-    let room = if shared { left.min(case.trial.cpus.workers) } else { case.trial.cpus.workers };
-    if limits.sum::<f64>() > room {
+    let remaining = limits.clone().fold(0.0, f64::max) - service_cpus(case).unwrap_or(0.0);
+    let available_cpus = if shared { remaining.min(case.trial.cpus.workers) } else { case.trial.cpus.workers };
+    if limits.sum::<f64>() > available_cpus {
         let used = ratio(case.merged.window.cpu_ns, case.merged.window.duration_ns as f64);
-        let share = used.map(|used| if shared { share_of_left(used, room) } else { used / room });
+        let share =
+            used.map(|used| if shared { share_of_remaining(used, available_cpus) } else { used / available_cpus });
         let (subject, possessive) = match case.uploads {
             [one] => (format!("worker {}", one.worker), "its"),
             _ => ("all workers together".into(), "their"),
         };
         return share.map(|share| WorkerShare { subject, possessive, share }).into_iter().collect();
     }
-    let of_one = |upload: &&bench_format::result::WorkerResult| {
+    let of_worker = |upload: &&bench_format::result::WorkerResult| {
         let share = ratio(upload.window.cpu_ns, upload.window.duration_ns as f64 * upload.evidence.cpu_limit)?;
         Some(WorkerShare { subject: format!("worker {}", upload.worker), possessive: "its", share })
     };
-    case.uploads.iter().filter_map(of_one).collect()
+    case.uploads.iter().filter_map(of_worker).collect()
 }
 
 /// Largest share of the available CPU that a worker used in the window.
@@ -46,8 +47,8 @@ pub(crate) fn busiest_worker(case: &Case<'_>) -> Option<f64> {
 
 /// The share of the remaining CPU that was used. It is 1 if more was used than remained, which happens because two
 /// clocks measure it, or if nothing remained.
-fn share_of_left(used: f64, left: f64) -> f64 {
-    if used < left { used / left } else { 1.0 }
+fn share_of_remaining(used: f64, remaining: f64) -> f64 {
+    if used < remaining { used / remaining } else { 1.0 }
 }
 
 /// Share of the available CPU that a process of the service used on average over the window; `used` and `cpus` are in
@@ -58,7 +59,7 @@ pub(crate) fn service_share(case: &Case<'_>, used: f64, cpus: f64) -> Option<f64
     }
     let window = &case.merged.window;
     let workers = ratio(window.cpu_ns, window.duration_ns as f64).unwrap_or(0.0);
-    Some(share_of_left(used, cpus - workers))
+    Some(share_of_remaining(used, cpus - workers))
 }
 
 /// CPUs that the service's own process used on average between the readings at the window's start and end.
@@ -81,7 +82,7 @@ mod tests {
     }
 
     /// Two workers that used half a second and a quarter of a second of CPU in a window of two seconds.
-    fn two() -> Files {
+    fn two_workers() -> Files {
         let mut files = flood();
         let mut other = files.uploads[0].clone();
         (other.worker, other.window.cpu_ns) = (1, other.window.cpu_ns / 2);
@@ -91,14 +92,14 @@ mod tests {
 
     #[test]
     fn workers_with_a_cpu_each_are_measured_one_by_one() {
-        let mut files = two();
+        let mut files = two_workers();
         files.trial.cpus.workers = 2.0;
         assert_eq!(shares(&files), [("worker 0".to_owned(), 0.25), ("worker 1".to_owned(), 0.125)]);
     }
 
     #[test]
     fn workers_that_share_a_cpu_are_one_user_of_it() {
-        assert_eq!(shares(&two()), [("all workers together".to_owned(), 0.375)]);
+        assert_eq!(shares(&two_workers()), [("all workers together".to_owned(), 0.375)]);
     }
 
     #[test]

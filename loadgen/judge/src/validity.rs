@@ -127,12 +127,12 @@ fn reading_late(case: &Case<'_>) -> Option<Reason> {
 }
 
 fn clock_step(case: &Case<'_>) -> Option<Reason> {
-    let worst = results(case).max_by_key(|result| result.evidence.clock_step_ns.unsigned_abs())?;
-    let step = worst.evidence.clock_step_ns;
+    let largest_step = results(case).max_by_key(|result| result.evidence.clock_step_ns.unsigned_abs())?;
+    let step = largest_step.evidence.clock_step_ns;
     (step.unsigned_abs() > CLOCK_STEP_NS).then(|| {
         let (step_ms, allowed) = (step as f64 / 1e6, CLOCK_STEP_NS as f64 / 1e6);
         let description =
-            format!("the clock of worker {} jumped by {step_ms:.1} ms, allowed {allowed} ms", worst.worker);
+            format!("the clock of worker {} jumped by {step_ms:.1} ms, allowed {allowed} ms", largest_step.worker);
         reason(ReasonKind::ClockStep, description)
     })
 }
@@ -161,13 +161,13 @@ fn window_short(case: &Case<'_>) -> Option<Reason> {
 }
 
 fn conformance(case: &Case<'_>) -> Option<Reason> {
-    let found = |(when, findings): (&str, &Vec<String>)| {
+    let describe = |(when, findings): (&str, &Vec<String>)| {
         (!findings.is_empty())
             .then(|| format!("the service failed its protocol check {when} the load: {}", findings.join(", ")))
     };
     let checks = results(case).filter_map(|result| result.conformance.as_ref());
     let description: Vec<String> =
-        checks.flat_map(|check| [("before", &check.before), ("after", &check.after)]).filter_map(found).collect();
+        checks.flat_map(|check| [("before", &check.before), ("after", &check.after)]).filter_map(describe).collect();
     (!description.is_empty()).then(|| reason(ReasonKind::Conformance, description.join("; ")))
 }
 
@@ -237,9 +237,9 @@ mod tests {
     fn a_service_with_another_process_id_or_a_shorter_uptime_was_restarted() {
         let restarted = reasons(flood(), |files| files.service.readings.after.as_mut().unwrap().pid = Some(99));
         assert_eq!(restarted, ["ServiceRestarted: process 7 was replaced by process 99"]);
-        let younger =
+        let restarted_again =
             reasons(flood(), |files| files.service.readings.after.as_mut().unwrap().stats.uptime_seconds = 0.5);
-        assert_eq!(younger, ["ServiceRestarted: its uptime fell from 1.0 s to 0.5 s"]);
+        assert_eq!(restarted_again, ["ServiceRestarted: its uptime fell from 1.0 s to 0.5 s"]);
     }
 
     #[test]

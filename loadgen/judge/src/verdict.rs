@@ -12,10 +12,10 @@ use bench_format::{
 /// Compares each objective with its figure; `None` without objectives.
 pub fn verdict(objectives: &[Objective], figures: &Figures, histograms: &BTreeMap<Name, Recorder>) -> Option<Verdict> {
     let judge = |objective: &Objective| {
-        let seen = seen(&objective.figure, figures, histograms);
+        let observed = observed_value(&objective.figure, figures, histograms);
         // A figure that could not be computed doesn't pass.
-        let passed = seen.is_some_and(|seen| holds(objective, seen));
-        Judged { objective: objective.clone(), seen, passed }
+        let passed = observed.is_some_and(|observed| is_within_bounds(objective, observed));
+        Judged { objective: objective.clone(), seen: observed, passed }
     };
     let judged: Vec<Judged> = objectives.iter().map(judge).collect();
     (!judged.is_empty()).then(|| Verdict { passed: judged.iter().all(|judged| judged.passed), objectives: judged })
@@ -24,14 +24,15 @@ pub fn verdict(objectives: &[Objective], figures: &Figures, histograms: &BTreeMa
 /// Whether an objective on a figure other than a percentile is met. A figure that could not be computed doesn't meet
 /// it.
 pub fn met(objective: &Objective, figures: &Figures) -> bool {
-    seen(&objective.figure, figures, &BTreeMap::new()).is_some_and(|seen| holds(objective, seen))
+    observed_value(&objective.figure, figures, &BTreeMap::new())
+        .is_some_and(|observed| is_within_bounds(objective, observed))
 }
 
-fn holds(objective: &Objective, seen: f64) -> bool {
-    objective.at_most.is_none_or(|bound| seen <= bound) && objective.at_least.is_none_or(|bound| seen >= bound)
+fn is_within_bounds(objective: &Objective, observed: f64) -> bool {
+    objective.at_most.is_none_or(|bound| observed <= bound) && objective.at_least.is_none_or(|bound| observed >= bound)
 }
 
-fn seen(figure: &Figure, figures: &Figures, histograms: &BTreeMap<Name, Recorder>) -> Option<f64> {
+fn observed_value(figure: &Figure, figures: &Figures, histograms: &BTreeMap<Name, Recorder>) -> Option<f64> {
     match figure {
         Figure::PercentileMs { histogram, percentile } => {
             let recorder = histograms.get(&*format!("{histogram}_ns"))?;

@@ -4,18 +4,18 @@ use bench_format::{
     histogram::Recorder,
     result::{Conformance, Reading, ReasonKind, Validity},
 };
-use judge::fixture::{Files, answered, flood, open, publisher, sessions};
+use judge::fixture::{Files, flood, open, publisher, sessions, with_replies};
 
 /// A change that makes a trial invalid.
 type Flaw = fn(&mut Files);
 /// The reasons for an application's flood, an application at a rate, replies, a publisher and sessions.
-type Found = [Option<ReasonKind>; 5];
+type ExpectedReasons = [Option<ReasonKind>; 5];
 
 fn families() -> [(&'static str, Files); 5] {
     [
         ("a flood into an application", flood()),
         ("an application at a rate", open()),
-        ("replies of the service", answered()),
+        ("replies of the service", with_replies()),
         ("a publisher's receivers", publisher()),
         ("sessions of a gateway", sessions()),
     ]
@@ -48,7 +48,7 @@ fn late(files: &mut Files) {
 }
 
 #[test]
-fn honest_trials_of_every_family_are_valid() {
+fn consistent_trials_of_every_family_are_valid() {
     for (family, files) in families() {
         assert_eq!(reasons(&files), [], "{family}");
     }
@@ -62,8 +62,8 @@ fn a_flaw_is_the_same_reason_for_every_family() {
     };
     let all = |kind| [Some(kind); 5];
     // A flood has no schedule to miss.
-    let of_schedules = |kind| [None, Some(kind), Some(kind), Some(kind), Some(kind)];
-    let flaws: [(&str, Flaw, Found); 13] = [
+    let all_but_floods = |kind| [None, Some(kind), Some(kind), Some(kind), Some(kind)];
+    let flaws: [(&str, Flaw, ExpectedReasons); 13] = [
         ("a message that nothing explains", |files| last(files).stats.messages.received += 1, all(Unaccounted)),
         (
             "an accepted connection that no worker has",
@@ -72,9 +72,13 @@ fn a_flaw_is_the_same_reason_for_every_family() {
         ),
         ("a worker without a result", |files| files.trial.workers = 2, all(WorkersMissing)),
         ("a start that is late", |files| files.uploads[0].evidence.start_skew_ns = 60_000_000, all(StartSkew)),
-        ("a generator that is late", late, of_schedules(GeneratorLate)),
-        ("a generator without CPU", |files| files.uploads[0].window.cpu_ns = 1_990_000_000, of_schedules(GeneratorCpu)),
-        ("a schedule that was not sent", |files| files.uploads[0].window.due = 4000, of_schedules(SendRate)),
+        ("a generator that is late", late, all_but_floods(GeneratorLate)),
+        (
+            "a generator without CPU",
+            |files| files.uploads[0].window.cpu_ns = 1_990_000_000,
+            all_but_floods(GeneratorCpu),
+        ),
+        ("a schedule that was not sent", |files| files.uploads[0].window.due = 4000, all_but_floods(SendRate)),
         ("another process", |files| last(files).pid = Some(99), all(ServiceRestarted)),
         ("a clock that jumps", |files| files.uploads[0].evidence.clock_step_ns = 20_000_000, all(ClockStep)),
         (
@@ -96,8 +100,8 @@ fn a_flaw_is_the_same_reason_for_every_family() {
         ),
         ("a CPU that is shared", |files| files.trial.cpus.isolation = Some("shared".into()), all(Isolation)),
     ];
-    for (name, flaw, found) in flaws {
-        for ((family, mut files), expected) in families().into_iter().zip(found) {
+    for (name, flaw, expected_reasons) in flaws {
+        for ((family, mut files), expected) in families().into_iter().zip(expected_reasons) {
             flaw(&mut files);
             let reasons = reasons(&files);
             match expected {

@@ -35,6 +35,6 @@ impl Sums {
     }
 }
 
-pub(super) fn by(witness: Witness) -> Terms {
+pub(super) fn witnessed_by(witness: Witness) -> Terms {
     Terms { witness, ..Terms::default() }
 }

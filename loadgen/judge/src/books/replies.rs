@@ -15,10 +15,10 @@ pub(super) fn reply_equations(merged: &Merged, delta: &ServiceDelta, terms_of_tr
     let mut unread = if ended_early { counts.lost } else { 0 };
     let mut equation = |name: String, left: u64, mut right: Vec<(String, u64)>| {
         let read: u64 = right.iter().map(|(_, count)| count).sum();
-        let rest = left.saturating_sub(read).min(unread);
-        if rest > 0 {
-            unread -= rest;
-            right.push(("never read: its connection ended early".into(), rest));
+        let unread_messages = left.saturating_sub(read).min(unread);
+        if unread_messages > 0 {
+            unread -= unread_messages;
+            right.push(("never read: its connection ended early".into(), unread_messages));
         }
         Equation::new(&name, left, right)
     };
@@ -59,7 +59,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::books::fixture::{Sums, by};
+    use crate::books::fixture::{Sums, witnessed_by};
 
     /// A gateway's counts: 90 frames in partials, 6 in error frames, 4 queued when their connection was closed.
     fn gateway() -> (Merged, ServiceDelta) {
@@ -78,13 +78,14 @@ mod tests {
     fn broken_gateway(change: impl FnOnce(&mut Merged, &mut ServiceDelta)) -> Vec<String> {
         let (mut merged, mut delta) = gateway();
         change(&mut merged, &mut delta);
-        let terms = Terms { counts_answers: true, unreported_drops: vec!["closed".into()], ..by(Witness::Reply) };
+        let terms =
+            Terms { counts_answers: true, unreported_drops: vec!["closed".into()], ..witnessed_by(Witness::Reply) };
         let (_, books) = Sums { merged, delta, service: None, terms, keeping: BookKeeping::Totals }.judged();
         books.equations.iter().filter(|equation| !equation.holds()).map(|equation| equation.name.clone()).collect()
     }
 
     #[test]
-    fn an_honest_gateway_balances() {
+    fn a_consistent_gateway_balances() {
         assert_eq!(broken_gateway(|_, _| ()), Vec::<String>::new());
     }
 

@@ -47,10 +47,10 @@ impl Scheduled<'_> {
         let complete = self.receivers.iter().filter(|book| book.closed && book.reached).count() as f64;
         let sum = |of: fn(&ReceiverBook) -> u64| self.receivers.iter().map(|book| of(book)).sum::<u64>() as f64;
         let all = self.receivers.len() as f64;
-        let spare = each * (1.0 - self.share) + 1.0;
-        let least = complete * (each - spare) - sum(|book| book.missing + book.wrong);
-        let most = all * (each + spare) + sum(|book| book.duplicated);
-        let fits = (least..=most).contains(&(self.received as f64));
+        let tolerance = each * (1.0 - self.share) + 1.0;
+        let minimum = complete * (each - tolerance) - sum(|book| book.missing + book.wrong);
+        let maximum = all * (each + tolerance) + sum(|book| book.duplicated);
+        let fits = (minimum..=maximum).contains(&(self.received as f64));
         (!fits).then_some(ScheduleDeviation { received: self.received, scheduled: all * each })
     }
 }
@@ -65,8 +65,8 @@ mod tests {
 
     /// Whether ten receivers deviate that got `received` messages of 200 per second in two seconds.
     fn deviation(first: ReceiverBook, received: u64) -> bool {
-        let others = complete();
-        let receivers: Vec<_> = [&first].into_iter().chain([&others; 9]).collect();
+        let complete_receiver = complete();
+        let receivers: Vec<_> = [&first].into_iter().chain([&complete_receiver; 9]).collect();
         let schedule = Scheduled {
             rate_per_second: 200.0,
             window_ns: 2_000_000_000,

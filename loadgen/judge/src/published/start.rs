@@ -7,7 +7,7 @@ use std::{fmt, time::Duration};
 use bench_format::service::PublisherStats;
 
 /// Longest time to wait until the service publishes, counted from when all subscribers are connected.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The decision after one reading of `/stats/publisher`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,10 +30,10 @@ impl Start {
             // A service at its limit responds late, so an error is not final.
             Err(error) => error.to_string(),
         };
-        if waited < PATIENCE {
+        if waited < PUBLISH_TIMEOUT {
             Self::Later
         } else {
-            Self::Never(format!("{description}, for {} s", PATIENCE.as_secs()))
+            Self::Never(format!("{description}, for {} s", PUBLISH_TIMEOUT.as_secs()))
         }
     }
 }
@@ -50,16 +50,16 @@ mod tests {
     fn load_starts_once_the_service_publishes() {
         assert_eq!(Start::after(Duration::ZERO, reply(false)), Start::Later);
         assert_eq!(Start::after(Duration::from_secs(29), reply(true)), Start::Now);
-        assert_eq!(Start::after(PATIENCE, reply(true)), Start::Now, "late, but it does");
+        assert_eq!(Start::after(PUBLISH_TIMEOUT, reply(true)), Start::Now, "late, but it does");
     }
 
     #[test]
     fn a_service_that_never_publishes_is_distinguished_from_one_that_never_answers() {
-        let Start::Never(description) = Start::after(PATIENCE, reply(false)) else { panic!() };
+        let Start::Never(description) = Start::after(PUBLISH_TIMEOUT, reply(false)) else { panic!() };
         assert_eq!(description, "it has subscribers, but reports that it doesn't publish, for 30 s");
         let unresponsive = || Err("timed out".to_owned());
         assert_eq!(Start::after(Duration::from_secs(29), unresponsive()), Start::Later);
-        assert_eq!(Start::after(PATIENCE, unresponsive()), Start::Never("timed out, for 30 s".into()));
+        assert_eq!(Start::after(PUBLISH_TIMEOUT, unresponsive()), Start::Never("timed out, for 30 s".into()));
     }
 
     #[test]

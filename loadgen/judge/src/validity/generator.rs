@@ -33,18 +33,18 @@ pub(super) fn generator_late(case: &Case<'_>) -> Option<Reason> {
 
 /// The smallest time that an objective allows, in milliseconds.
 fn strictest_ms(case: &Case<'_>) -> Option<f64> {
-    let of_time = case.trial.objectives.iter().filter(|o| matches!(o.figure, Figure::PercentileMs { .. }));
-    of_time.filter_map(|objective| objective.at_most).reduce(f64::min)
+    let latency_objectives = case.trial.objectives.iter().filter(|o| matches!(o.figure, Figure::PercentileMs { .. }));
+    latency_objectives.filter_map(|objective| objective.at_most).reduce(f64::min)
 }
 
 pub(super) fn generator_cpu(case: &Case<'_>) -> Option<Reason> {
     let thresholds = &case.trial.thresholds;
-    let busy = worker_shares(case).into_iter().filter(|worker| worker.share > thresholds.worker_cpu_share);
-    let busy = busy.map(|worker| {
+    let over_cpu_limit = worker_shares(case).into_iter().filter(|worker| worker.share > thresholds.worker_cpu_share);
+    let over_cpu_limit = over_cpu_limit.map(|worker| {
         let allowed = percent(thresholds.worker_cpu_share);
         format!("{} used {} of {} CPU, allowed {allowed}", worker.subject, percent(worker.share), worker.possessive)
     });
-    let held = results(case).filter_map(|result| {
+    let throttled = results(case).filter_map(|result| {
         let throttled = match (result.evidence.throttled_periods, result.evidence.periods) {
             (Some(throttled), Some(periods)) if periods > 0 => throttled as f64 / periods as f64,
             _ => 0.0,
@@ -54,7 +54,7 @@ pub(super) fn generator_cpu(case: &Case<'_>) -> Option<Reason> {
             format!("worker {} was throttled in {throttled} of periods, allowed {allowed}", result.worker)
         })
     });
-    let description: Vec<String> = busy.chain(held).collect();
+    let description: Vec<String> = over_cpu_limit.chain(throttled).collect();
     (!description.is_empty()).then(|| reason(ReasonKind::GeneratorCpu, description.join("; ")))
 }
 
@@ -63,13 +63,13 @@ pub(super) fn send_rate(case: &Case<'_>) -> Option<Reason> {
     let allowed = case.trial.thresholds.send_share;
     let description =
         || format!("{sent} of {due} messages that were due were sent, allowed at least {}", percent(allowed));
-    ((sent as f64) < due as f64 * allowed - unwritten_allowance(case))
+    ((sent as f64) < due as f64 * allowed - allowed_unwritten(case))
         .then(|| reason(ReasonKind::SendRate, description()))
 }
 
 /// Messages that the load threads, one for each CPU, may hold at the end of the window: one write of each thread, due
 /// before the end and sent after it.
-fn unwritten_allowance(case: &Case<'_>) -> f64 {
+fn allowed_unwritten(case: &Case<'_>) -> f64 {
     let threads: f64 = results(case).map(|result| result.evidence.cpu_limit.ceil()).sum();
     threads * f64::from(case.trial.message.coalesce)
 }
