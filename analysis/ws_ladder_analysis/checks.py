@@ -1,40 +1,34 @@
 """Recomputes what can be recomputed from a bundle and reports where its files disagree.
 
 A disagreement is a fault of the tools or of the files, not of the service; the report shows it at the top. An invalid
-trial or a failed objective is not a disagreement.
+trial or a failed objective is not a disagreement. `checks_counts` recomputes the counters, `checks_validity` the rules
+of a valid trial.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bench_format import histogram
 from bench_format.histogram import Values
-from bench_format.meaning import balance, is_scheduled, is_valid, meets, summed
+from bench_format.meaning import is_valid, meets
 from bench_format.schemas import (
-    BoundBy,
-    ConnectionBook,
     FigurePercentileMs,
-    LoadOpen,
-    LoadSessions,
     Objective,
     Reading,
-    ReceiverBook,
     Run,
     RunState,
-    Thresholds,
     TrialResult,
     TrialStateFailed,
     TrialStateFinished,
     WindowCounts,
     Witness,
-    WorkerBook,
 )
 from bench_format.wire import FormatError
 
-from . import wording
+from . import checks_counts, checks_validity, wording
+from .claims import Claims, close, value_text
 from .ladders import objectives, planned_window
 from .load import Bundle, Trial
 
@@ -85,25 +79,18 @@ def _trial(run: Run, trial: Trial) -> Iterator[Check]:
     yield Check(where, finished == (trial.result is not None), "run.json and result.json disagree on whether it ended")
     if trial.result is None:
         return
-    judges = objectives(run.plan, trial.id.workload, trial.id.variant)
+    planned_objectives = objectives(run.plan, trial.id.workload, trial.id.variant)
     for description, holds in [
         *_entry(run, trial, trial.result),
         *_histograms(trial),
         *_percentiles(trial, trial.result),
-        *_books(trial.result),
-        *_connection_books(trial, trial.result),
-        *_outcomes(trial.result),
-        *_sums(trial, trial.result),
-        *_verdict(trial, trial.result, judges),
+        *checks_counts.of_trial(trial, trial.result),
+        *_verdict(trial, trial.result, planned_objectives),
         *_rates(trial, trial.result, planned_window(run.plan, trial)),
-        *_readings(trial.result),
-        *_validity(trial, trial.result, run.plan.validity, judges),
+        *checks_counts.of_readings(trial.result),
+        *checks_validity.of_trial(trial, trial.result, run.plan.validity, planned_objectives),
     ]:
         yield Check(where, holds, description)
-
-
-# Each check yields pairs: the text of the disagreement, and whether the check holds.
-Claims = Iterator[tuple[str, bool]]
 
 
 def _entry(run: Run, trial: Trial, result: TrialResult) -> Claims:
@@ -114,8 +101,8 @@ def _entry(run: Run, trial: Trial, result: TrialResult) -> Claims:
         passed = None if result.verdict is None else result.verdict.passed
         yield "run.json and result.json disagree on the verdict", state.passed == passed
     if is_valid(result.validity):
-        found, claimed = len(trial.workers), len(result.workers)
-        yield f"{claimed} workers are named but {found} left a file", found == claimed
+        files, claimed = len(trial.workers), len(result.workers)
+        yield f"{claimed} workers are named but {files} left a file", files == claimed
     for worker in trial.workers:
         same = (worker.run, worker.trial, worker.attempt) == (result.run, result.trial, result.attempt)
         yield f"workers/{worker.worker}.json is of another run, trial or attempt", same
@@ -158,7 +145,7 @@ def _percentiles(trial: Trial, result: TrialResult) -> Claims:
                 continue
             recomputed = histogram.percentile_ns(values, at)
             figure = f"{label} of {wording.histogram(name)}"
-            description = f"{figure} is {_value_text(value)} but the histogram says {_value_text(recomputed)}"
+            description = f"{figure} is {value_text(value)} but the histogram says {value_text(recomputed)}"
             yield description, histogram.agrees(value, values, at)
 
 
@@ -171,109 +158,15 @@ def _percentile_of(label: str) -> float | None:
         return None
 
 
-def _value_text(value_ns: int | None) -> str:
-    return wording.NOT_AVAILABLE if value_ns is None else f"{value_ns} ns"
-
-
-def _books(result: TrialResult) -> Claims:
-    for equation in result.books.equations:
-        yield (
-            f"the terms of {equation.name!r} add up to {summed(equation)}, not {equation.right}",
-            equation.right == summed(equation),
-        )
-    yield "it is called valid although its books don't balance", balance(result.books) or not is_valid(result.validity)
-
-
-def _connection_books(trial: Trial, result: TrialResult) -> Claims:
-    """Compares the books of workers and service again, connection by connection."""
-    if trial.service is not None:
-        yield "service.json and result.json have other readings", trial.service.readings == result.service
-    claimed = result.books.connections
-    if claimed is None or trial.service is None or trial.service.connections is None:
-        return
-    sent = [book for worker in trial.workers for book in worker.books]
-    known = {book.id: book for book in trial.service.connections}
-    wrong = sum(not _agree(book, known.pop(book.id, None)) for book in sent)
-    others = frozenset() if trial.file is None else frozenset(trial.file.others)
-    wrong += sum(book.received > 0 and book.id not in others for book in known.values())
-    difference = f"{claimed.mismatched} of {claimed.compared} connections are said to differ"
-    description = f"{difference}, counted again {wrong} of {len(sent)}"
-    yield description, (claimed.compared, claimed.mismatched) == (len(sent), wrong)
-
-
-def _agree(worker: WorkerBook, service: ConnectionBook | None) -> bool:
-    """Whether a connection's messages are accounted for; the application doesn't see numbers of dropped messages."""
-    if service is None:
-        return False
-    receiver = worker.receiver
-    if receiver is not None and not _received(receiver, service.sent):
-        return False
-    sent, application = worker.sent + worker.unnumbered, service.application
-    if sent != service.received or application is None:
-        return sent == service.received
-    accounted = application.delivered + service.dropped + service.consumed
-    numbers = service.dropped > 0 or application.sequence_sum == worker.sequence_sum
-    return sent == accounted and numbers
-
-
-def _received(receiver: ReceiverBook, sent: int | None) -> bool:
-    """Whether the messages a receiver counted are complete from first to last and equal the number sent to it."""
-    first, last = receiver.first, receiver.last
-    expected = 0 if first is None or last is None else last - first + 1
-    messages = receiver.received + receiver.duplicated + receiver.wrong + receiver.others
-    claimed = sent is None or not receiver.closed or messages == sent
-    return expected == receiver.received + receiver.missing and claimed
-
-
-def _outcomes(result: TrialResult) -> Claims:
-    messages, connections = result.messages, result.connections
-    ended = messages.delivered + messages.late + messages.wrong + messages.lost + messages.unsent
-    ended += sum(messages.dropped.values())
-    if is_valid(result.validity) and result.witness is not Witness.NONE:
-        yield f"{messages.due} messages were due but {ended} have an outcome", messages.due == ended
-    if result.witness is Witness.RECEIVER:
-        yield f"{messages.sent} were sent by connections that only receive", messages.sent == 0
-    else:
-        yield (
-            f"{messages.sent} were sent, {messages.unsent} unsent and {messages.due} due",
-            messages.sent + messages.unsent == messages.due,
-        )
-    tried = connections.open + sum(connections.failed.values())
-    yield (
-        f"{connections.attempted} connections were attempted but {tried} have an outcome",
-        connections.attempted == tried,
-    )
-
-
-def _sums(trial: Trial, result: TrialResult) -> Claims:
-    if not trial.workers:
-        return
-    # Messages that the service dropped after a receiver's last one were due as well; only the service counts them.
-    received = result.witness is Witness.RECEIVER
-    counted = "delivered" if received else "due"
-    pairs: list[tuple[str, int, list[int]]] = [
-        (
-            f"messages {counted}",
-            getattr(result.messages, counted),
-            [getattr(worker.messages, counted) for worker in trial.workers],
-        ),
-        ("messages sent", result.messages.sent, [worker.messages.sent for worker in trial.workers]),
-        ("connections attempted", result.connections.attempted, [w.connections.attempted for w in trial.workers]),
-        ("connections open", result.connections.open, [worker.connections.open for worker in trial.workers]),
-    ]
-    for name, whole, parts in pairs:
-        yield f"{name}: {whole} in the result, {sum(parts)} over the workers", whole == sum(parts)
-
-
-def _verdict(trial: Trial, result: TrialResult, judges: tuple[Objective, ...]) -> Claims:
+def _verdict(trial: Trial, result: TrialResult, planned: tuple[Objective, ...]) -> Claims:
     if not is_valid(result.validity):
         yield "it is invalid and yet has a verdict", result.verdict is None
         return
-    yield "it has objectives but no verdict", not judges or result.verdict is not None
+    yield "it has objectives but no verdict", not planned or result.verdict is not None
     if result.verdict is None:
         return
     judged = result.verdict.objectives
-    yield "its verdict is on other objectives than the plan's", [one.objective for one in judged] == list(judges)
+    yield "its verdict is on other objectives than the plan's", [one.objective for one in judged] == list(planned)
     yield "its verdict contradicts its objectives", result.verdict.passed == all(one.passed for one in judged)
     for one in judged:
         description = wording.objective(one.objective)
@@ -281,27 +174,21 @@ def _verdict(trial: Trial, result: TrialResult, judges: tuple[Objective, ...]) -
             f"{description}: seen {one.seen}, called {_passed(one.passed)}",
             one.passed == meets(one.objective, one.seen),
         )
-        what = one.objective.figure
-        if isinstance(what, FigurePercentileMs):
-            named = what.percentile_ms
-            values = trial.histograms.get(f"{named.histogram}_ns", Values())
+        compared = one.objective.figure
+        if isinstance(compared, FigurePercentileMs):
+            percentile = compared.percentile_ms
+            values = trial.histograms.get(f"{percentile.histogram}_ns", Values())
             claimed = None if one.seen is None else round(one.seen * 1e6)
-            recomputed = _value_text(histogram.percentile_ns(values, named.percentile))
+            recomputed = value_text(histogram.percentile_ns(values, percentile.percentile))
             description = f"{description}: seen {one.seen} ms but the histogram says {recomputed}"
-            yield description, histogram.agrees(claimed, values, named.percentile)
+            yield description, histogram.agrees(claimed, values, percentile.percentile)
         else:
-            figure = getattr(result.figures, what)
-            yield f"{description}: seen {one.seen} but the figure is {figure}", _close(one.seen, figure, ROUNDING)
+            figure = getattr(result.figures, compared)
+            yield f"{description}: seen {one.seen} but the figure is {figure}", close(one.seen, figure, ROUNDING)
 
 
 def _passed(passed: bool) -> str:
     return "passed" if passed else "failed"
-
-
-def _close(claimed: float | None, recomputed: float | None, tolerance: float) -> bool:
-    if claimed is None or recomputed is None:
-        return claimed is None and recomputed is None
-    return abs(claimed - recomputed) <= tolerance * max(abs(claimed), abs(recomputed), 1e-9)
 
 
 def _rates(trial: Trial, result: TrialResult, planned: float) -> Claims:
@@ -321,10 +208,10 @@ def _rates(trial: Trial, result: TrialResult, planned: float) -> Claims:
     start, end = result.service.window_start, result.service.window_end
     if start is not None and end is not None and end.unix_ns > start.unix_ns:
         recomputed |= _service_rates(result, start, end, planned)
-    for name, found in recomputed.items():
+    for name, value in recomputed.items():
         claimed = getattr(figures, name)
         if claimed is not None:
-            yield f"{name} is {claimed:g} but the counters say {found:g}", _close(claimed, found, RATE_TOLERANCE)
+            yield f"{name} is {claimed:g} but the counters say {value:g}", close(claimed, value, RATE_TOLERANCE)
 
 
 def _answered(windows: list[WindowCounts]) -> int:
@@ -346,91 +233,3 @@ def _service_rates(result: TrialResult, start: Reading, end: Reading, planned: f
     if result.witness is Witness.APPLICATION and after is not None:
         recomputed["delivered_per_second"] = (after.delivered - (before.delivered if before else 0)) / seconds
     return recomputed
-
-
-def _readings(result: TrialResult) -> Claims:
-    readings = result.service
-    named = {
-        "before": readings.before,
-        "at the window's start": readings.window_start,
-        "at the window's end": readings.window_end,
-        "after": readings.after,
-    }
-    for name, reading in named.items():
-        if reading is None:
-            continue
-        # A service without books per connection may not count what it receives.
-        if result.books.connections is None:
-            continue
-        messages = reading.stats.messages
-        placed = messages.consumed + messages.delivered + sum(messages.dropped.values()) + messages.queued
-        if is_valid(result.validity):
-            yield f"{name}, the service received {messages.received} but placed {placed}", messages.received == placed
-    pids = {_processes(reading) for reading in named.values() if reading is not None}
-    if is_valid(result.validity):
-        yield "it is called valid although the service's process changed", len(pids) <= 1
-
-
-def _processes(reading: Reading) -> tuple[object, ...]:
-    """The process ids of the service and its companions; they must not change during a trial."""
-    return (reading.pid, *sorted((name, process.pid) for name, process in reading.companions.items()))
-
-
-def _validity(trial: Trial, result: TrialResult, limits: Thresholds, judges: tuple[Objective, ...]) -> Claims:
-    """Judges the rules that a valid trial must meet again, from the files."""
-    if not is_valid(result.validity):
-        return
-    if isinstance(result.load, LoadOpen):
-        yield "it is an open loop and yet says what bound it", result.bound_by is None
-    else:
-        bound = _bound(result, limits)
-        yield f"it is called bound by {result.bound_by} but the CPU shares say {bound}", result.bound_by == bound
-    if not is_scheduled(result.load):
-        return
-    # If the generator reports when it tried to send, that counts: what a blocked socket adds is due to the service.
-    tried = trial.histograms.get("lateness_ns")
-    delay = tried or trial.histograms.get("delay_ns")
-    late = None if delay is None else histogram.percentile_ns(delay, 99)
-    if late is not None:
-        allowed = max(limits.delay_p99_ms, 0.05 * _strictest_ms(judges))
-        description = f"it is called valid although p99 of its lateness is {late / 1e6:g} ms, allowed {allowed:g} ms"
-        yield description, late / 1e6 <= allowed * (1 + 1e-3)
-    window_due = sum(worker.window.due for worker in trial.workers)
-    if window_due:
-        offered = sum(worker.window.sent for worker in trial.workers) if tried is None else tried.total
-        # The messages that each load thread was sending when the window ended were due before its end, sent after it.
-        in_hand = sum(math.ceil(worker.evidence.cpu_limit) for worker in trial.workers) * result.message.coalesce
-        description = f"it is called valid although {offered / window_due:.2%} of the schedule was sent"
-        yield description, offered >= window_due * limits.send_share - in_hand
-
-
-def _strictest_ms(judges: tuple[Objective, ...]) -> float:
-    """The smallest time that an objective allows, in milliseconds; 0 without one."""
-    times = [one.at_most for one in judges if isinstance(one.figure, FigurePercentileMs) and one.at_most is not None]
-    return min(times, default=0.0)
-
-
-def _bound(result: TrialResult, limits: Thresholds) -> BoundBy | None:
-    """What limited a closed loop or sessions, by the CPU shares; `None` when it can't be known.
-
-    Sessions that meet their objectives are limited by their own pace, unless a CPU was used up.
-    """
-    inference = result.figures.inference_cpu_share
-    if inference is not None and inference >= limits.bound_share:
-        return BoundBy.INFERENCE
-    service, worker = result.figures.service_cpu_share, result.figures.worker_cpu_share
-    if worker is None:
-        return None
-    if service is None:
-        # When the generator has used up its CPU, its rate is a lower bound even if the service's share is unknown.
-        return BoundBy.GENERATOR if worker >= limits.bound_share else None
-    sides = {
-        (True, True): BoundBy.BOTH,
-        (True, False): BoundBy.SERVICE,
-        (False, True): BoundBy.GENERATOR,
-        (False, False): BoundBy.NEITHER,
-    }
-    bound = sides[service >= limits.bound_share, worker >= limits.bound_share]
-    failed = result.verdict is not None and not result.verdict.passed
-    carried = isinstance(result.load, LoadSessions) and bound is BoundBy.NEITHER and not failed
-    return None if carried else bound
