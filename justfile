@@ -32,7 +32,7 @@ default:
 bench-ladder NAME="quick" *OPTIONS: _bench-build
     @tools/bench-ladder "$@"
 
-# measure our engine and generator beside the reference and the kernel's floor: target/bench/summary.json, in 25 minutes
+# measure our engine and generator beside the reference and the kernel's floor: target/bench/summary.json, in half an hour
 bench *OPTIONS: _bench-build _reference-env
     @{{python}} tools/bench.py "$@"
 

@@ -17,7 +17,7 @@ READING = (
     ">= marks a rate that the generator bound: the service can do at least this. Only a rate bound by the service"
     " is its capacity.",
     "Services take turns, so that process 1 of one and process 1 of the other are a pair. A ratio has an interval from "
-    "five pairs on: Student’s t on the logarithms of the pairs’ ratios; for a percentile, leaving out a pair at a time. "
+    "five pairs on: Student’s t on the logarithms of the pairs’ ratios; for a percentile, leaving out one pair each. "
     "An interval that holds 1 shows no difference. The more rows a table has, the wider its intervals are, so that of "
     "the rows that claim a difference at most one in twenty is expected to be wrong.",
     "When both sides run on one machine, the kernel charges the receiver’s share of loopback traffic to the "

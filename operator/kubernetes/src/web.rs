@@ -161,7 +161,7 @@ mod tests {
         url: String,
         live: Live,
         results: TempDir,
-        _server: JoinHandle<io::Result<()>>,
+        _server: JoinHandle<()>,
     }
 
     async fn served() -> Served {
