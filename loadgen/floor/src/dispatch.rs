@@ -15,7 +15,10 @@ use crate::{
     flood, handshake, idle,
     load::Load,
     processes::Measured,
-    side::{LoadSide, Order, SideReply, carry_out, check_descriptors, pin, read_command, send_reply, wait_for_the_end},
+    side::{
+        LoadSide, Order, SideReply, check_descriptors, pin, read_command, run_commands, send_reply,
+        wait_for_end_of_input,
+    },
     sockets::{Listening, SocketAddr},
 };
 
@@ -25,12 +28,12 @@ use crate::{
 /// An error if standard input has no valid order. Failures of the load itself are reported to the parent process.
 pub fn serve() -> anyhow::Result<()> {
     let order: Order = read_command()?;
-    match prepare(&order).and_then(carry_out) {
+    match prepare(&order).and_then(run_commands) {
         // Holding the value keeps its connections open.
-        Ok(_end) => wait_for_the_end(),
+        Ok(_side) => wait_for_end_of_input(),
         Err(error) => {
             send_reply(&SideReply::Failed(format!("{error:#}")))?;
-            wait_for_the_end()
+            wait_for_end_of_input()
         }
     }
 }
@@ -74,7 +77,7 @@ impl Load {
     pub fn server(self, listening: Listening) -> Box<dyn LoadSide> {
         match self {
             Self::Flood(flood) => Box::new(flood::Reader::new(flood, listening)),
-            Self::Echo(echo) => Box::new(echo::Mirror::new(echo, listening)),
+            Self::Echo(echo) => Box::new(echo::EchoServer::new(echo, listening)),
             Self::Handshake(handshake) => Box::new(handshake::HandshakeResponder::new(handshake, listening)),
             Self::Idle(idle) => Box::new(idle::Holder::accepting(idle, listening)),
             Self::Fanout(fanout) => Box::new(fanout::Publisher::new(fanout, listening)),

@@ -33,19 +33,19 @@ const DUE_PER_TURN: usize = 64;
 const DRAIN_NS: u64 = 10_000_000_000;
 
 /// The side that writes back.
-pub struct Mirror {
+pub struct EchoServer {
     echo: Echo,
     listening: Listening,
     sockets: Vec<OwnedFd>,
 }
 
-impl Mirror {
+impl EchoServer {
     pub(crate) fn new(echo: Echo, listening: Listening) -> Self {
         Self { echo, listening, sockets: Vec::new() }
     }
 }
 
-impl LoadSide for Mirror {
+impl LoadSide for EchoServer {
     fn connect(&mut self) -> anyhow::Result<()> {
         self.sockets = self.listening.accept_all(self.echo.connections)?;
         Ok(())
@@ -68,7 +68,8 @@ impl LoadSide for Mirror {
             // A process that wakes late handles both edges in a row, without waiting in between.
             let until_ns = if over { to_ns + DRAIN_NS } else { window.next_edge_ns() };
             for nth in 0..poll.wait(until_ns)? {
-                client_done |= self.write_back(poll.event(nth).0, &mut buffer, &mut counters)? == ReadOutcome::Goodbye;
+                client_done |=
+                    self.write_back(poll.event(nth).0, &mut buffer, &mut counters)? == ReadOutcome::EndOfStream;
             }
             if client_done && monotonic_ns() < to_ns {
                 bail!("the client closed a connection before its time");
@@ -81,30 +82,30 @@ impl LoadSide for Mirror {
 /// The result of reading from a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadOutcome {
-    Something,
+    Data,
     /// The client has all its replies and has shut down its side.
-    Goodbye,
+    EndOfStream,
 }
 
-impl Mirror {
+impl EchoServer {
     #[inline]
     fn write_back(&self, index: usize, buffer: &mut [u8], counters: &mut Counters) -> anyhow::Result<ReadOutcome> {
         let socket = &self.sockets[index];
         let length = match read(socket, &mut *buffer) {
-            Ok(0) => return Ok(ReadOutcome::Goodbye),
+            Ok(0) => return Ok(ReadOutcome::EndOfStream),
             Ok(length) => length,
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(ReadOutcome::Something),
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(ReadOutcome::Data),
             Err(errno) => return Err(errno).context("failed to read"),
         };
         counters.calls += 1;
         counters.bytes += length as u64;
-        write_whole(socket, &buffer[..length])?;
-        Ok(ReadOutcome::Something)
+        write_all_or_fail(socket, &buffer[..length])?;
+        Ok(ReadOutcome::Data)
     }
 }
 
 /// Writes all bytes or fails: no side may let replies pile up here.
-fn write_whole(socket: &OwnedFd, bytes: &[u8]) -> anyhow::Result<()> {
+fn write_all_or_fail(socket: &OwnedFd, bytes: &[u8]) -> anyhow::Result<()> {
     match write(socket, bytes) {
         Ok(length) if length == bytes.len() => Ok(()),
         Ok(length) => bail!("a socket took {length} of {} bytes; lower --rate or --size", bytes.len()),
@@ -187,7 +188,7 @@ impl<'a> ClientState<'a> {
     fn run(mut self, start_ns: u64) -> anyhow::Result<Reading> {
         sleep_until(start_ns);
         let (_, to_ns) = self.window.edges_ns();
-        let mut turn = 0;
+        let mut next_socket = 0;
         let mut due = self.next_due(start_ns);
         if due.is_none() {
             for index in 0..self.sockets.len() {
@@ -207,8 +208,8 @@ impl<'a> ClientState<'a> {
             }
             let mut burst = 0;
             while let Some(due_ns) = due.filter(|due_ns| *due_ns <= now && *due_ns < to_ns && burst < DUE_PER_TURN) {
-                self.send(turn, due_ns)?;
-                turn = (turn + 1) % self.sockets.len();
+                self.send(next_socket, due_ns)?;
+                next_socket = (next_socket + 1) % self.sockets.len();
                 due = self.next_due(start_ns);
                 burst += 1;
             }
@@ -234,7 +235,7 @@ impl<'a> ClientState<'a> {
     }
 
     fn send(&mut self, index: usize, due_ns: u64) -> anyhow::Result<()> {
-        write_whole(&self.sockets[index], &self.message)?;
+        write_all_or_fail(&self.sockets[index], &self.message)?;
         if self.schedule.is_some() && self.in_window(due_ns) {
             self.delay.record(monotonic_ns().saturating_sub(due_ns));
         }
@@ -283,8 +284,8 @@ pub(crate) fn figures(measured: &Measured) -> Vec<Figure> {
         Figure { name: "client_cpu", unit: "ns/message", value: cpu(client) },
         Figure { name: "rate", unit: "messages/s", value: rate },
     ];
-    let answered = client.response.as_ref().map(|response| (response.count + response.overflow) as f64);
-    figures.push(Figure { name: "answered", unit: "messages", value: answered });
+    let replies = client.response.as_ref().map(|response| (response.count + response.overflow) as f64);
+    figures.push(Figure { name: "answered", unit: "messages", value: replies });
     figures.extend(percentiles(["response_p50", "response_p99"], client.response.as_ref()));
     figures.extend(
         client.delay.as_ref().into_iter().flat_map(|delay| percentiles(["delay_p50", "delay_p99"], Some(delay))),
@@ -298,7 +299,7 @@ mod tests {
     use process_usage::KernelMemory;
 
     #[test]
-    fn both_ends_are_divided_by_what_came_back() {
+    fn the_cpu_of_both_sides_is_divided_by_the_echoed_messages() {
         let client = Reading { duration_ns: 1_000_000_000, cpu_ns: 800, units: 4, ..Reading::default() };
         let server = Reading { cpu_ns: 400, units: 0, ..Reading::default() };
         let (kernel_before, kernel_open) = (KernelMemory::default(), KernelMemory::default());

@@ -66,7 +66,7 @@ mod tests {
     use crate::window::Reading;
 
     #[test]
-    fn each_end_is_charged_for_what_it_moved_itself() {
+    fn each_side_is_charged_for_the_bytes_that_it_moved() {
         let reading = |cpu_ns, calls, bytes, units| Reading {
             duration_ns: 500_000_000,
             cpu_ns,

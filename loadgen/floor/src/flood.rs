@@ -86,7 +86,7 @@ impl LoadSide for Writer {
     fn run(&mut self, start_ns: u64) -> anyhow::Result<Reading> {
         // Edge-triggered: the kernel reports a socket only after a write that it didn't accept completely.
         let mut poll = Poll::watching(&self.sockets, EventFlags::OUT | EventFlags::ET)?;
-        let mut rounds = Rounds::new(self.sockets.len());
+        let mut order = WriteOrder::new(self.sockets.len());
         let block = vec![b'x'; (self.flood.size * self.flood.per_write) as usize];
         // Position in the block at which each connection continues.
         let mut at = vec![0; self.sockets.len()];
@@ -95,26 +95,26 @@ impl LoadSide for Writer {
         sleep_until(start_ns);
         while !window.is_over(monotonic_ns(), counters) {
             for _ in 0..WRITES_PER_CLOCK {
-                let Some(index) = rounds.next() else { break };
-                let rest = &block[at[index]..];
-                let length = match write(&self.sockets[index], rest) {
+                let Some(index) = order.next() else { break };
+                let remaining = &block[at[index]..];
+                let length = match write(&self.sockets[index], remaining) {
                     Ok(length) => length,
                     Err(Errno::AGAIN) => 0,
                     Err(errno) => return Err(errno).context("failed to write"),
                 };
                 counters.calls += u64::from(length > 0);
                 counters.bytes += length as u64;
-                if length == rest.len() {
+                if length == remaining.len() {
                     at[index] = 0;
-                    rounds.again(index);
+                    order.add_ready(index);
                 } else {
                     at[index] += length;
-                    rounds.wait(index);
+                    order.set_waiting(index);
                 }
             }
-            if rounds.somebody_waits() {
-                let ready = if rounds.all_wait() { poll.wait(window.next_edge_ns())? } else { poll.look()? };
-                (0..ready).for_each(|nth| rounds.writable(poll.event(nth).0));
+            if order.any_waits() {
+                let ready = if order.all_wait() { poll.wait(window.next_edge_ns())? } else { poll.poll_ready()? };
+                (0..ready).for_each(|nth| order.set_writable(poll.event(nth).0));
             }
         }
         Ok(window.reading())
@@ -122,46 +122,46 @@ impl LoadSide for Writer {
 }
 
 /// The order of writes: connections that accept a whole block take turns, full ones wait for the kernel.
-struct Rounds {
-    turn: VecDeque<usize>,
+struct WriteOrder {
+    ready: VecDeque<usize>,
     waiting: Vec<bool>,
 }
 
-impl Rounds {
+impl WriteOrder {
     fn new(connections: usize) -> Self {
-        Self { turn: (0..connections).collect(), waiting: vec![false; connections] }
+        Self { ready: (0..connections).collect(), waiting: vec![false; connections] }
     }
 
     #[inline]
     fn next(&mut self) -> Option<usize> {
-        self.turn.pop_front()
+        self.ready.pop_front()
     }
 
     #[inline]
-    fn again(&mut self, index: usize) {
-        self.turn.push_back(index);
+    fn add_ready(&mut self, index: usize) {
+        self.ready.push_back(index);
     }
 
     #[inline]
-    fn wait(&mut self, index: usize) {
+    fn set_waiting(&mut self, index: usize) {
         self.waiting[index] = true;
     }
 
     #[inline]
-    fn writable(&mut self, index: usize) {
+    fn set_writable(&mut self, index: usize) {
         if std::mem::take(&mut self.waiting[index]) {
-            self.turn.push_back(index);
+            self.ready.push_back(index);
         }
     }
 
     #[inline]
-    fn somebody_waits(&self) -> bool {
-        self.turn.len() < self.waiting.len()
+    fn any_waits(&self) -> bool {
+        self.ready.len() < self.waiting.len()
     }
 
     #[inline]
     fn all_wait(&self) -> bool {
-        self.turn.is_empty()
+        self.ready.is_empty()
     }
 }
 
@@ -190,22 +190,22 @@ mod tests {
     use crate::load::Timing;
 
     #[test]
-    fn a_full_connection_comes_round_only_when_the_kernel_says_so() {
-        let mut rounds = Rounds::new(2);
-        let first = rounds.next().unwrap();
-        rounds.wait(first);
+    fn a_full_connection_is_written_again_only_after_the_kernel_reports_it() {
+        let mut order = WriteOrder::new(2);
+        let first = order.next().unwrap();
+        order.set_waiting(first);
         // The kernel also reports sockets that are not full.
-        rounds.writable(1);
-        assert_eq!((rounds.next(), rounds.next()), (Some(1), None));
-        rounds.again(1);
-        assert!(rounds.somebody_waits() && !rounds.all_wait());
-        rounds.writable(first);
-        rounds.writable(first);
-        assert_eq!((rounds.next(), rounds.next(), rounds.next()), (Some(1), Some(0), None));
+        order.set_writable(1);
+        assert_eq!((order.next(), order.next()), (Some(1), None));
+        order.add_ready(1);
+        assert!(order.any_waits() && !order.all_wait());
+        order.set_writable(first);
+        order.set_writable(first);
+        assert_eq!((order.next(), order.next(), order.next()), (Some(1), Some(0), None));
     }
 
     #[test]
-    fn each_end_is_charged_for_what_it_moved_itself() {
+    fn each_side_is_charged_for_the_bytes_that_it_moved() {
         let timing = Timing { warmup: 0.0, duration: 1.0 };
         let flood = Flood { connections: 1, size: 100, per_write: 4, timing };
         let reading =

@@ -16,7 +16,7 @@ use crate::{
     load::Handshake,
     processes::Measured,
     side::LoadSide,
-    sockets::{Listening, PATIENCE_NS, Poll, SocketAddr, Target, check_connected},
+    sockets::{Listening, Poll, SocketAddr, TIMEOUT_NS, Target, check_connected},
     window::{Counters, Reading, Window},
 };
 
@@ -94,7 +94,7 @@ impl HandshakeResponder {
     }
 
     /// Handles data from a connection; returns whether the connection now has its last response.
-    fn answer(&mut self, index: usize, wire: &Wire, buffer: &mut [u8]) -> anyhow::Result<bool> {
+    fn respond(&mut self, index: usize, wire: &Wire, buffer: &mut [u8]) -> anyhow::Result<bool> {
         let (socket, awaited) = &mut self.sockets[index];
         let length = match read(&*socket, &mut *buffer) {
             Ok(0) if *awaited != Awaited::Nothing => bail!("the client closed a connection before its answer"),
@@ -108,7 +108,9 @@ impl HandshakeResponder {
                 send(socket, &wire.response)?;
                 *awaited = if wire.hello.is_empty() { Awaited::Nothing } else { Awaited::Hello(0) };
             }
-            Awaited::Hello(before) if before + length < wire.hello.len() => *awaited = Awaited::Hello(before + length),
+            Awaited::Hello(received) if received + length < wire.hello.len() => {
+                *awaited = Awaited::Hello(received + length)
+            }
             Awaited::Hello(_) => {
                 send(socket, &wire.hello_response)?;
                 *awaited = Awaited::Nothing;
@@ -126,36 +128,36 @@ impl LoadSide for HandshakeResponder {
     }
 
     fn run(&mut self, start_ns: u64) -> anyhow::Result<Reading> {
-        let wanted = u64::from(self.handshake.connections);
+        let requested = u64::from(self.handshake.connections);
         let wire = Wire::of(&self.handshake);
         let mut buffer = vec![0; READ_BUFFER];
         let mut poll = Poll::new()?;
         poll.add(self.listening.socket(), LISTENER, EventFlags::IN)?;
         sleep_until(start_ns);
-        let deadline_ns = start_ns + PATIENCE_NS;
+        let deadline_ns = start_ns + TIMEOUT_NS;
         let mut counters = Counters::default();
         let mut window = Window::until_done();
-        while counters.units < wanted {
+        while counters.units < requested {
             let ready = poll.wait(deadline_ns)?;
             if ready == 0 && monotonic_ns() >= deadline_ns {
-                bail!("answered {} of {wanted} handshakes in {} s", counters.units, PATIENCE_NS / 1_000_000_000);
+                bail!("answered {} of {requested} handshakes in {} s", counters.units, TIMEOUT_NS / 1_000_000_000);
             }
             for nth in 0..ready {
                 let (index, _) = poll.event(nth);
                 if index != LISTENER {
-                    counters.units += u64::from(self.answer(index, &wire, &mut buffer)?);
+                    counters.units += u64::from(self.respond(index, &wire, &mut buffer)?);
                     continue;
                 }
                 while let Some(socket) = self.listening.accept()? {
                     // Watched like any served connection, even if its request has arrived already.
                     let index = self.sockets.len();
                     self.sockets.push((socket, Awaited::Request));
-                    counters.units += u64::from(self.answer(index, &wire, &mut buffer)?);
+                    counters.units += u64::from(self.respond(index, &wire, &mut buffer)?);
                     poll.add(&self.sockets[index].0, index, EventFlags::IN | EventFlags::ET)?;
                 }
             }
         }
-        window.side(counters);
+        window.end(counters);
         Ok(window.reading())
     }
 }
@@ -169,7 +171,7 @@ pub struct Opener {
 
 struct Attempt {
     socket: OwnedFd,
-    begun_ns: u64,
+    started_ns: u64,
     stage: Stage,
 }
 
@@ -177,9 +179,9 @@ struct Attempt {
 enum Stage {
     Connecting,
     /// Number of bytes of the response received so far.
-    Waiting(usize),
+    AwaitingResponse(usize),
     /// Number of bytes of the response to the first message received so far.
-    Greeting(usize),
+    AwaitingHelloResponse(usize),
     Done,
 }
 
@@ -188,40 +190,44 @@ impl Opener {
         Self { handshake, target: Target::new(address), attempts: Vec::new() }
     }
 
-    fn begin(&mut self, poll: &Poll) -> anyhow::Result<()> {
-        let (begun_ns, index) = (monotonic_ns(), self.attempts.len());
-        let socket = self.target.begin(index)?;
+    fn start_attempt(&mut self, poll: &Poll) -> anyhow::Result<()> {
+        let (started_ns, index) = (monotonic_ns(), self.attempts.len());
+        let socket = self.target.start(index)?;
         // Edge-triggered, so that the registration needn't change when only responses matter.
         poll.add(&socket, index, EventFlags::IN | EventFlags::OUT | EventFlags::ET)?;
-        self.attempts.push(Attempt { socket, begun_ns, stage: Stage::Connecting });
+        self.attempts.push(Attempt { socket, started_ns, stage: Stage::Connecting });
         Ok(())
     }
 }
 
 impl Attempt {
     /// Continues as far as the kernel allows; returns whether the stage has changed.
-    fn step(&mut self, flags: EventFlags, wire: &Wire, buffer: &mut [u8]) -> anyhow::Result<bool> {
+    fn advance(&mut self, flags: EventFlags, wire: &Wire, buffer: &mut [u8]) -> anyhow::Result<bool> {
         let before = self.stage;
         match before {
             Stage::Connecting => {
                 check_connected(&self.socket)?;
                 send(&self.socket, &wire.request)?;
-                self.stage = Stage::Waiting(0);
+                self.stage = Stage::AwaitingResponse(0);
             }
-            Stage::Waiting(_) | Stage::Greeting(_) if flags.contains(EventFlags::IN) => {
+            Stage::AwaitingResponse(_) | Stage::AwaitingHelloResponse(_) if flags.contains(EventFlags::IN) => {
                 self.stage = match (before, self.read(buffer)?) {
-                    (Stage::Waiting(had), length) if had + length < wire.response.len() => Stage::Waiting(had + length),
-                    (Stage::Waiting(_), _) if !wire.hello.is_empty() => {
-                        send(&self.socket, &wire.hello)?;
-                        Stage::Greeting(0)
+                    (Stage::AwaitingResponse(received), length) if received + length < wire.response.len() => {
+                        Stage::AwaitingResponse(received + length)
                     }
-                    (Stage::Greeting(had), length) if had + length < wire.hello_response.len() => {
-                        Stage::Greeting(had + length)
+                    (Stage::AwaitingResponse(_), _) if !wire.hello.is_empty() => {
+                        send(&self.socket, &wire.hello)?;
+                        Stage::AwaitingHelloResponse(0)
+                    }
+                    (Stage::AwaitingHelloResponse(received), length)
+                        if received + length < wire.hello_response.len() =>
+                    {
+                        Stage::AwaitingHelloResponse(received + length)
                     }
                     _ => Stage::Done,
                 };
             }
-            Stage::Waiting(_) | Stage::Greeting(_) | Stage::Done => {}
+            Stage::AwaitingResponse(_) | Stage::AwaitingHelloResponse(_) | Stage::Done => {}
         }
         Ok(self.stage != before)
     }
@@ -244,38 +250,38 @@ impl LoadSide for Opener {
     }
 
     fn run(&mut self, start_ns: u64) -> anyhow::Result<Reading> {
-        let (wanted, in_flight) = (self.handshake.connections as usize, self.handshake.in_flight as usize);
+        let (requested, in_flight) = (self.handshake.connections as usize, self.handshake.in_flight as usize);
         let wire = Wire::of(&self.handshake);
         // The stage at which a service would have reported that it is ready. What follows isn't handshake time.
-        let answered = if wire.hello.is_empty() { Stage::Done } else { Stage::Greeting(0) };
+        let ready_stage = if wire.hello.is_empty() { Stage::Done } else { Stage::AwaitingHelloResponse(0) };
         let mut buffer = vec![0; READ_BUFFER];
         let mut response = Recorder::new();
         let mut poll = Poll::new()?;
         sleep_until(start_ns);
-        let deadline_ns = start_ns + PATIENCE_NS;
+        let deadline_ns = start_ns + TIMEOUT_NS;
         let mut counters = Counters::default();
         let mut window = Window::until_done();
-        while (counters.units as usize) < wanted {
-            while self.attempts.len() < wanted.min(counters.units as usize + in_flight) {
-                self.begin(&poll)?;
+        while (counters.units as usize) < requested {
+            while self.attempts.len() < requested.min(counters.units as usize + in_flight) {
+                self.start_attempt(&poll)?;
             }
             let ready = poll.wait(deadline_ns)?;
             if ready == 0 && monotonic_ns() >= deadline_ns {
-                bail!("{} of {wanted} handshakes in {} s", counters.units, PATIENCE_NS / 1_000_000_000);
+                bail!("{} of {requested} handshakes in {} s", counters.units, TIMEOUT_NS / 1_000_000_000);
             }
             for nth in 0..ready {
                 let (index, flags) = poll.event(nth);
                 let attempt = &mut self.attempts[index];
-                if !attempt.step(flags, &wire, &mut buffer)? {
+                if !attempt.advance(flags, &wire, &mut buffer)? {
                     continue;
                 }
                 counters.units += u64::from(attempt.stage == Stage::Done);
-                if attempt.stage == answered {
-                    response.record(monotonic_ns().saturating_sub(attempt.begun_ns));
+                if attempt.stage == ready_stage {
+                    response.record(monotonic_ns().saturating_sub(attempt.started_ns));
                 }
             }
         }
-        window.side(counters);
+        window.end(counters);
         Ok(Reading { response: Some(response.encode()), ..window.reading() })
     }
 }
@@ -299,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_and_answers_are_as_long_as_asked_and_end_as_http_does() {
+    fn requests_and_responses_have_the_configured_length_and_end_as_in_http() {
         for size in [200, 390, 4096] {
             let request = request(size);
             assert_eq!((request.len(), request.ends_with(END_OF_HEAD)), (size as usize, true));
@@ -315,55 +321,57 @@ mod tests {
     }
 
     /// An attempt whose request was sent, and the server's socket of its connection.
-    fn begun(opener: &mut Opener, poll: &Poll, listening: &Listening, wire: &Wire) -> OwnedFd {
-        opener.begin(poll).unwrap();
+    fn started_attempt(opener: &mut Opener, poll: &Poll, listening: &Listening, wire: &Wire) -> OwnedFd {
+        opener.start_attempt(poll).unwrap();
         let server = listening.accept_all(1).unwrap().remove(0);
-        assert!(opener.attempts[0].step(EventFlags::OUT, wire, &mut [0; 1000]).unwrap());
+        assert!(opener.attempts[0].advance(EventFlags::OUT, wire, &mut [0; 1000]).unwrap());
         server
     }
 
     #[test]
-    fn an_answer_in_parts_is_one_handshake() {
+    fn a_response_in_parts_is_one_handshake() {
         let (listening, mut poll, wire) = (Listening::plain().unwrap(), Poll::new().unwrap(), Wire::of(&handshake(0)));
         let mut opener = Opener::new(handshake(0), listening.address());
-        let server = begun(&mut opener, &poll, &listening, &wire);
+        let server = started_attempt(&mut opener, &poll, &listening, &wire);
         let attempt = &mut opener.attempts[0];
-        for (part, stage) in [(&wire.response[..100], Stage::Waiting(100)), (&wire.response[100..], Stage::Done)] {
+        for (part, stage) in
+            [(&wire.response[..100], Stage::AwaitingResponse(100)), (&wire.response[100..], Stage::Done)]
+        {
             write(&server, part).unwrap();
-            poll.wait(monotonic_ns() + PATIENCE_NS).unwrap();
-            assert!(attempt.step(EventFlags::IN, &wire, &mut [0; 1000]).unwrap());
+            poll.wait(monotonic_ns() + TIMEOUT_NS).unwrap();
+            assert!(attempt.advance(EventFlags::IN, &wire, &mut [0; 1000]).unwrap());
             assert_eq!(attempt.stage, stage);
         }
         drop(server);
-        assert!(!attempt.step(EventFlags::IN, &wire, &mut [0; 1000]).unwrap());
+        assert!(!attempt.advance(EventFlags::IN, &wire, &mut [0; 1000]).unwrap());
     }
 
     #[test]
-    fn a_second_round_trip_is_a_hello_and_its_answer() {
+    fn a_second_round_trip_is_a_hello_and_its_response() {
         let (listening, mut poll, wire) = (Listening::plain().unwrap(), Poll::new().unwrap(), Wire::of(&handshake(50)));
         let mut opener = Opener::new(handshake(50), listening.address());
-        let socket = begun(&mut opener, &poll, &listening, &wire);
-        let mut answerer = HandshakeResponder::new(handshake(50), Listening::plain().unwrap());
-        answerer.sockets.push((socket, Awaited::Request));
+        let socket = started_attempt(&mut opener, &poll, &listening, &wire);
+        let mut responder = HandshakeResponder::new(handshake(50), Listening::plain().unwrap());
+        responder.sockets.push((socket, Awaited::Request));
         let attempt = &mut opener.attempts[0];
-        for (is_last, stage) in [(false, Stage::Greeting(0)), (true, Stage::Done)] {
-            assert_eq!(answerer.answer(0, &wire, &mut [0; 1000]).unwrap(), is_last);
-            poll.wait(monotonic_ns() + PATIENCE_NS).unwrap();
-            assert!(attempt.step(EventFlags::IN, &wire, &mut [0; 1000]).unwrap());
+        for (is_last, stage) in [(false, Stage::AwaitingHelloResponse(0)), (true, Stage::Done)] {
+            assert_eq!(responder.respond(0, &wire, &mut [0; 1000]).unwrap(), is_last);
+            poll.wait(monotonic_ns() + TIMEOUT_NS).unwrap();
+            assert!(attempt.advance(EventFlags::IN, &wire, &mut [0; 1000]).unwrap());
             assert_eq!(attempt.stage, stage);
         }
     }
 
     #[test]
-    fn a_connection_that_ends_before_its_answer_is_an_error() {
+    fn a_connection_that_ends_before_its_response_is_an_error() {
         let (listening, mut poll, wire) = (Listening::plain().unwrap(), Poll::new().unwrap(), Wire::of(&handshake(0)));
         let mut opener = Opener::new(handshake(0), listening.address());
-        let server = begun(&mut opener, &poll, &listening, &wire);
+        let server = started_attempt(&mut opener, &poll, &listening, &wire);
         // Read everything first, because closing with unread bytes would send a reset.
         read(&server, &mut [0; 1000][..]).unwrap();
         drop(server);
-        poll.wait(monotonic_ns() + PATIENCE_NS).unwrap();
-        let description = opener.attempts[0].step(EventFlags::IN, &wire, &mut [0; 1000]).unwrap_err().to_string();
+        poll.wait(monotonic_ns() + TIMEOUT_NS).unwrap();
+        let description = opener.attempts[0].advance(EventFlags::IN, &wire, &mut [0; 1000]).unwrap_err().to_string();
         assert!(description.contains("before it had answered"), "{description}");
     }
 }

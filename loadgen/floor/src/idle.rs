@@ -55,15 +55,15 @@ impl LoadSide for Holder {
 
 /// Memory per connection: of each process, and of the kernel for both sides together.
 pub(crate) fn figures(idle: &Idle, measured: &Measured) -> Vec<Figure> {
-    let each = |before: u64, open: u64| Some((open as f64 - before as f64) / f64::from(idle.connections));
-    let process = |reading: &Reading| each(reading.rss_before, reading.rss_open);
+    let per_connection = |before: u64, open: u64| Some((open as f64 - before as f64) / f64::from(idle.connections));
+    let process = |reading: &Reading| per_connection(reading.rss_before, reading.rss_open);
     let Measured { server, client, kernel_before, kernel_open } = measured;
     let figure = |name, value| Figure { name, unit: "bytes/connection", value };
     vec![
         figure("server_memory", process(server)),
         figure("client_memory", process(client)),
-        figure("kernel_objects", each(kernel_before.slab_bytes, kernel_open.slab_bytes)),
-        figure("kernel_buffers", each(kernel_before.tcp_bytes, kernel_open.tcp_bytes)),
+        figure("kernel_objects", per_connection(kernel_before.slab_bytes, kernel_open.slab_bytes)),
+        figure("kernel_buffers", per_connection(kernel_before.tcp_bytes, kernel_open.tcp_bytes)),
     ]
 }
 

@@ -62,8 +62,8 @@ pub fn run(load: &Load, cpus: Cpus) -> anyhow::Result<Measured> {
     let client_reading = client.done()?;
     let server_reading = server.done()?;
     // The server closes first, so that it and not the client keeps the ports of closed connections (TIME_WAIT).
-    server.side()?;
-    client.side()?;
+    server.close()?;
+    client.close()?;
     Ok(Measured { server: server_reading, client: client_reading, kernel_before, kernel_open })
 }
 
@@ -97,7 +97,7 @@ impl SideProcess {
         writeln!(input, "{line}").with_context(|| format!("failed to send a command to the {}", self.name))
     }
 
-    fn read_command(&mut self) -> anyhow::Result<SideReply> {
+    fn read_reply(&mut self) -> anyhow::Result<SideReply> {
         let mut line = String::new();
         let length =
             self.output.read_line(&mut line).with_context(|| format!("failed to read a reply of the {}", self.name))?;
@@ -106,33 +106,33 @@ impl SideProcess {
         }
         match serde_json::from_str(&line).with_context(|| format!("the {} does not make sense: {line:?}", self.name))? {
             SideReply::Failed(description) => bail!("the {}: {description}", self.name),
-            answer => Ok(answer),
+            reply => Ok(reply),
         }
     }
 
     fn started(&mut self) -> anyhow::Result<Option<SocketAddr>> {
-        match self.read_command()? {
+        match self.read_reply()? {
             SideReply::Started(address) => Ok(address),
-            other => bail!("the {} replied {other:?} before it had started", self.name),
+            reply => bail!("the {} replied {reply:?} before it had started", self.name),
         }
     }
 
     fn ready(&mut self) -> anyhow::Result<()> {
-        match self.read_command()? {
+        match self.read_reply()? {
             SideReply::Ready => Ok(()),
-            other => bail!("expected the reply Ready of the {}, received {other:?}", self.name),
+            reply => bail!("expected the reply Ready of the {}, received {reply:?}", self.name),
         }
     }
 
     fn done(&mut self) -> anyhow::Result<Reading> {
-        match self.read_command()? {
+        match self.read_reply()? {
             SideReply::Done(reading) => Ok(reading),
-            other => bail!("expected the reply Done of the {}, received {other:?}", self.name),
+            reply => bail!("expected the reply Done of the {}, received {reply:?}", self.name),
         }
     }
 
     /// Closes the process's input and waits until it has ended.
-    fn side(&mut self) -> anyhow::Result<()> {
+    fn close(&mut self) -> anyhow::Result<()> {
         self.input = None;
         let status = self.process.wait().with_context(|| format!("failed to wait for the {}", self.name))?;
         if !status.success() {

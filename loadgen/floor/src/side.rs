@@ -1,4 +1,4 @@
-//! One side of a load: a process that gets commands on standard input and answers on standard output, one JSON line
+//! One side of a load: a process that gets commands on standard input and replies on standard output, one JSON line
 //! each.
 //!
 //! It ends when its input ends, so that no process is left behind. Until then its connections stay open, because
@@ -45,7 +45,7 @@ pub(crate) enum Command {
     Go { start_ns: u64 },
 }
 
-/// An answer of one side.
+/// A reply of one side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum SideReply {
     /// The side has started. The address is that of its listener, if it accepts.
@@ -58,7 +58,7 @@ pub(crate) enum SideReply {
     Failed(String),
 }
 
-pub(crate) fn carry_out(mut side: Box<dyn LoadSide>) -> anyhow::Result<Box<dyn LoadSide>> {
+pub(crate) fn run_commands(mut side: Box<dyn LoadSide>) -> anyhow::Result<Box<dyn LoadSide>> {
     let Command::Connect = read_command()? else { bail!("received Go before Connect") };
     let rss_before = resident_bytes()?;
     side.connect()?;
@@ -71,9 +71,9 @@ pub(crate) fn carry_out(mut side: Box<dyn LoadSide>) -> anyhow::Result<Box<dyn L
 }
 
 pub(crate) fn check_descriptors(connections: u32, open_files: u64) -> anyhow::Result<()> {
-    let most = most_connections(open_files, 1);
-    if u64::from(connections) > most {
-        bail!("{open_files} open files allow {most} connections of the {connections} asked for; raise `ulimit -n`");
+    let limit = most_connections(open_files, 1);
+    if u64::from(connections) > limit {
+        bail!("{open_files} open files allow {limit} connections of the {connections} asked for; raise `ulimit -n`");
     }
     Ok(())
 }
@@ -97,13 +97,13 @@ pub(crate) fn read_command<M: DeserializeOwned>() -> anyhow::Result<M> {
     serde_json::from_str(&line).with_context(|| format!("failed to understand {:?}", line.trim_end()))
 }
 
-pub(crate) fn send_reply(answer: &SideReply) -> anyhow::Result<()> {
-    let line = serde_json::to_string(answer).context("failed to write an answer")?;
+pub(crate) fn send_reply(reply: &SideReply) -> anyhow::Result<()> {
+    let line = serde_json::to_string(reply).context("failed to write an answer")?;
     let mut out = stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).context("failed to answer the parent")
 }
 
-pub(crate) fn wait_for_the_end() -> anyhow::Result<()> {
+pub(crate) fn wait_for_end_of_input() -> anyhow::Result<()> {
     stdin().lock().read_line(&mut String::new()).map(|_| ()).context("failed to wait for the end")
 }
 

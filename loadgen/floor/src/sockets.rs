@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, bail};
 use loadgen_core::{
     clock::monotonic_ns,
-    connect::{Sources, start},
+    connect::{self, Sources},
 };
 use rustix::{
     buffer::spare_capacity,
@@ -31,7 +31,7 @@ const DEFER_SECONDS: libc::c_int = 3;
 /// Attempts in flight while the connections are opened before a load.
 const IN_FLIGHT: usize = 256;
 /// Longest wait for all connections, or for a load that ends by itself, in nanoseconds.
-pub const PATIENCE_NS: u64 = 60_000_000_000;
+pub const TIMEOUT_NS: u64 = 60_000_000_000;
 /// Largest number of events that one call returns.
 const EVENTS: usize = 256;
 
@@ -77,7 +77,7 @@ impl Poll {
     #[inline]
     pub fn wait(&mut self, until_ns: u64) -> anyhow::Result<usize> {
         let wait_ns = until_ns.saturating_sub(monotonic_ns());
-        self.take(wait_ns)
+        self.collect_events(wait_ns)
     }
 
     /// Takes the events that are ready, without waiting; returns their number.
@@ -85,11 +85,11 @@ impl Poll {
     /// # Errors
     /// The kernel's error if reading the events fails, other than by an interruption.
     #[inline]
-    pub fn look(&mut self) -> anyhow::Result<usize> {
-        self.take(0)
+    pub fn poll_ready(&mut self) -> anyhow::Result<usize> {
+        self.collect_events(0)
     }
 
-    fn take(&mut self, wait_ns: u64) -> anyhow::Result<usize> {
+    fn collect_events(&mut self, wait_ns: u64) -> anyhow::Result<usize> {
         let timeout = Timespec { tv_sec: (wait_ns / 1_000_000_000) as i64, tv_nsec: (wait_ns % 1_000_000_000) as i64 };
         self.events.clear();
         match epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&timeout)) {
@@ -168,15 +168,15 @@ impl Listening {
     /// Waits for `count` connections and accepts them.
     ///
     /// # Errors
-    /// An error if they don't arrive within [`PATIENCE_NS`], or the kernel's error.
+    /// An error if they don't arrive within [`TIMEOUT_NS`], or the kernel's error.
     pub fn accept_all(&self, count: u32) -> anyhow::Result<Vec<OwnedFd>> {
         let mut poll = Poll::new()?;
         poll.add(&self.socket, 0, EventFlags::IN)?;
-        let deadline_ns = monotonic_ns() + PATIENCE_NS;
+        let deadline_ns = monotonic_ns() + TIMEOUT_NS;
         let mut accepted = Vec::with_capacity(count as usize);
         while accepted.len() < count as usize {
             if poll.wait(deadline_ns)? == 0 && monotonic_ns() >= deadline_ns {
-                bail!("accepted {} of {count} connections in {} s", accepted.len(), PATIENCE_NS / 1_000_000_000);
+                bail!("accepted {} of {count} connections in {} s", accepted.len(), TIMEOUT_NS / 1_000_000_000);
             }
             while accepted.len() < count as usize
                 && let Some(socket) = self.accept()?
@@ -225,30 +225,30 @@ impl Target {
     /// # Errors
     /// The kernel's error if the connection can't be started.
     #[inline]
-    pub fn begin(&self, index: usize) -> anyhow::Result<OwnedFd> {
-        start(self.0.target(), self.0.source(index as u32), self.1)
+    pub fn start(&self, index: usize) -> anyhow::Result<OwnedFd> {
+        connect::start(self.0.target(), self.0.source(index as u32), self.1)
             .with_context(|| format!("failed to begin connection {index}"))
     }
 
     /// Opens `count` connections, with at most [`IN_FLIGHT`] attempts in flight, and returns their sockets.
     ///
     /// # Errors
-    /// An error if a connection can't be opened within [`PATIENCE_NS`].
+    /// An error if a connection can't be opened within [`TIMEOUT_NS`].
     pub fn connect_all(&self, count: u32) -> anyhow::Result<Vec<OwnedFd>> {
         let mut poll = Poll::new()?;
-        let deadline_ns = monotonic_ns() + PATIENCE_NS;
+        let deadline_ns = monotonic_ns() + TIMEOUT_NS;
         let mut sockets = Vec::with_capacity(count as usize);
         let mut open = 0;
         while open < count as usize {
             while sockets.len() < count as usize && sockets.len() < open + IN_FLIGHT {
-                let socket = self.begin(sockets.len())?;
+                let socket = self.start(sockets.len())?;
                 // Each socket is reported once.
                 poll.add(&socket, sockets.len(), EventFlags::OUT | EventFlags::ONESHOT)?;
                 sockets.push(socket);
             }
             let ready = poll.wait(deadline_ns)?;
             if ready == 0 && monotonic_ns() >= deadline_ns {
-                bail!("opened {open} of {count} connections in {} s", PATIENCE_NS / 1_000_000_000);
+                bail!("opened {open} of {count} connections in {} s", TIMEOUT_NS / 1_000_000_000);
             }
             for nth in 0..ready {
                 check_connected(&sockets[poll.event(nth).0])?;
@@ -296,11 +296,11 @@ mod tests {
         let listening = Listening::plain().unwrap();
         let mut poll = Poll::new().unwrap();
         poll.add(listening.socket(), 7, EventFlags::IN).unwrap();
-        let begun = monotonic_ns();
-        assert_eq!((poll.look().unwrap(), poll.wait(begun + 2_000_000).unwrap()), (0, 0));
-        assert!(monotonic_ns() >= begun + 2_000_000);
-        let _client = Target::new(listening.address()).begin(0).unwrap();
-        assert_eq!(poll.wait(begun + PATIENCE_NS).unwrap(), 1);
+        let started_ns = monotonic_ns();
+        assert_eq!((poll.poll_ready().unwrap(), poll.wait(started_ns + 2_000_000).unwrap()), (0, 0));
+        assert!(monotonic_ns() >= started_ns + 2_000_000);
+        let _client = Target::new(listening.address()).start(0).unwrap();
+        assert_eq!(poll.wait(started_ns + TIMEOUT_NS).unwrap(), 1);
         assert_eq!(poll.event(0), (7, EventFlags::IN));
     }
 }

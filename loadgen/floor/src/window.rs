@@ -69,7 +69,7 @@ impl Window {
         Self { from_ns, to_ns: from_ns + nanoseconds(timing.duration), from: None, to: None }
     }
 
-    /// Creates a window from now until [`Window::side`].
+    /// Creates a window from now until [`Window::end`].
     pub fn until_done() -> Self {
         let from = Mark::now(Counters::default());
         Self { from_ns: from.at_ns, to_ns: u64::MAX, from: Some(from), to: None }
@@ -84,13 +84,13 @@ impl Window {
         if self.from.is_none() {
             self.from = Some(Mark::now(counters));
         } else {
-            self.side(counters);
+            self.end(counters);
         }
         self.to.is_some()
     }
 
     /// Ends the window now.
-    pub fn side(&mut self, counters: Counters) {
+    pub fn end(&mut self, counters: Counters) {
         self.to = Some(Mark::now(counters));
     }
 
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_slept_over_both_edges_has_a_short_window_and_not_a_negative_one() {
+    fn a_side_that_slept_over_both_edges_has_a_short_window() {
         let mut window = Window::new(0, TIMING);
         assert!(!window.is_over(9_000_000_000, counters(5)));
         assert!(window.is_over(9_000_000_000, counters(7)));
@@ -163,9 +163,9 @@ mod tests {
     fn cpu_is_that_of_this_process() {
         let mut window = Window::until_done();
         // Other tests of this process also use CPU, so CPU time may pass faster than the clock.
-        let begun = Mark::now(counters(0));
-        while process_cpu_ns() < begun.cpu_ns + 2_000_000 || monotonic_ns() < begun.at_ns + 2_000_000 {}
-        window.side(counters(0));
+        let start = Mark::now(counters(0));
+        while process_cpu_ns() < start.cpu_ns + 2_000_000 || monotonic_ns() < start.at_ns + 2_000_000 {}
+        window.end(counters(0));
         let reading = window.reading();
         assert!(reading.cpu_ns >= 2_000_000 && reading.duration_ns >= 2_000_000, "{reading:?}");
     }

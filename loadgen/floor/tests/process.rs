@@ -11,7 +11,7 @@ use serde_json::Value;
 
 const FLOOR: &str = env!("CARGO_BIN_EXE_floor");
 /// Longer than the slowest machine needs; reached only if an expected event doesn't occur.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn floor(arguments: &str) -> Output {
     Command::new(FLOOR).args(arguments.split_whitespace()).output().unwrap()
@@ -60,8 +60,8 @@ fn written_values_equal_read_values() {
 fn an_open_loop_keeps_its_rate_and_reports_its_lateness() {
     let report = measured("echo --connections 10 --rate 2000 --warmup 0.1 --duration 1");
     // All messages due in the window, however late the machine sent them.
-    let answered = value(&report, "answered");
-    assert!((1999.0..=2001.0).contains(&answered), "{answered}");
+    let replies = value(&report, "answered");
+    assert!((1999.0..=2001.0).contains(&replies), "{replies}");
     for name in ["response_p50", "response_p99", "delay_p50", "delay_p99"] {
         assert!(value(&report, name) > 0.0, "{name}");
     }
@@ -149,7 +149,7 @@ fn a_side_without_a_parent_prints_its_purpose() {
 }
 
 #[test]
-fn a_parent_that_is_killed_takes_its_ends_along() {
+fn both_sides_end_when_their_parent_is_killed() {
     let mut parent = Command::new(FLOOR)
         .args(["flood", "--connections", "2", "--duration", "600"])
         .stdout(Stdio::null())
@@ -157,19 +157,19 @@ fn a_parent_that_is_killed_takes_its_ends_along() {
         .unwrap();
     let children = format!("/proc/{0}/task/{0}/children", parent.id());
     let listed = || fs::read_to_string(&children).unwrap_or_default();
-    until("both ends are started", || listed().split_whitespace().count() == 2);
+    wait_until("both ends are started", || listed().split_whitespace().count() == 2);
     let processes: Vec<String> = listed().split_whitespace().map(str::to_owned).collect();
     parent.kill().unwrap();
     parent.wait().unwrap();
     // A process that has ended and isn't reaped yet has no command line.
     let runs = |pid: &String| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
-    until("both ends are gone", || !processes.iter().any(runs));
+    wait_until("both ends are gone", || !processes.iter().any(runs));
 }
 
-fn until(what: &str, condition: impl Fn() -> bool) {
-    let begun = Instant::now();
+fn wait_until(description: &str, condition: impl Fn() -> bool) {
+    let started = Instant::now();
     while !condition() {
-        assert!(begun.elapsed() < PATIENCE, "never: {what}");
+        assert!(started.elapsed() < TIMEOUT, "never: {description}");
         sleep(Duration::from_millis(5));
     }
 }

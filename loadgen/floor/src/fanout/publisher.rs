@@ -56,10 +56,10 @@ impl Batch {
     /// Sets the numbers of batch `nth` in the messages.
     fn renumber(&mut self, nth: u64) {
         for (number, frame) in (nth * self.count..).zip(self.bytes.chunks_exact_mut(self.frame)) {
-            let mut rest = number;
+            let mut remaining_digits = number;
             for digit in frame[self.number_at..self.number_at + DIGITS].iter_mut().rev() {
-                *digit = b'0' + (rest % 10) as u8;
-                rest /= 10;
+                *digit = b'0' + (remaining_digits % 10) as u8;
+                remaining_digits /= 10;
             }
         }
     }
@@ -185,7 +185,7 @@ mod tests {
     use crate::fanout::{minimal_fanout, subscriber::number};
 
     #[test]
-    fn a_batch_is_frames_of_the_size_asked_for_with_numbers_that_go_on() {
+    fn a_batch_has_frames_of_the_configured_size_with_consecutive_numbers() {
         let mut batch = Batch::new(&minimal_fanout(3, None));
         batch.renumber(1_000_000);
         let finder = memchr::memmem::Finder::new(NUMBER);

@@ -85,7 +85,7 @@ struct Receiving {
 struct Subscription {
     next: u64,
     /// The beginning of an incomplete frame.
-    rest: Vec<u8>,
+    incomplete: Vec<u8>,
 }
 
 impl Receiving {
@@ -114,9 +114,9 @@ impl Receiving {
 
     #[inline]
     fn read(&mut self, index: usize, socket: &OwnedFd) -> anyhow::Result<()> {
-        let mut rest = std::mem::take(&mut self.subscribers[index].rest);
-        self.buffer[..rest.len()].copy_from_slice(&rest);
-        let length = match read(socket, &mut self.buffer[rest.len()..]) {
+        let mut incomplete = std::mem::take(&mut self.subscribers[index].incomplete);
+        self.buffer[..incomplete.len()].copy_from_slice(&incomplete);
+        let length = match read(socket, &mut self.buffer[incomplete.len()..]) {
             Ok(0) => bail!("the server closed a connection before its time"),
             Ok(length) => length,
             Err(Errno::AGAIN | Errno::INTR) => 0,
@@ -125,21 +125,21 @@ impl Receiving {
         let now_ns = monotonic_ns();
         self.counters.calls += u64::from(length > 0);
         self.counters.bytes += length as u64;
-        let side = rest.len() + length;
+        let end = incomplete.len() + length;
         let mut at = 0;
-        while let Some(frame) = parse(&self.buffer[at..side])? {
+        while let Some(frame) = parse(&self.buffer[at..end])? {
             let number = number(&self.finder, frame.payload);
             at += frame.length;
-            self.take(index, number, now_ns)?;
+            self.count(index, number, now_ns)?;
         }
-        rest.clear();
-        rest.extend_from_slice(&self.buffer[at..side]);
-        self.subscribers[index].rest = rest;
+        incomplete.clear();
+        incomplete.extend_from_slice(&self.buffer[at..end]);
+        self.subscribers[index].incomplete = incomplete;
         Ok(())
     }
 
     #[inline]
-    fn take(&mut self, index: usize, number: Option<u64>, now_ns: u64) -> anyhow::Result<()> {
+    fn count(&mut self, index: usize, number: Option<u64>, now_ns: u64) -> anyhow::Result<()> {
         let next = &mut self.subscribers[index].next;
         if number != Some(*next) {
             bail!("subscriber {index} waited for number {next} and got {number:?}");
@@ -174,11 +174,11 @@ mod tests {
     #[test]
     fn a_number_that_is_not_the_next_is_an_error() {
         let mut receiving = Receiving::new(&minimal_fanout(1, None), 0, (0, 1));
-        receiving.take(0, Some(0), 0).unwrap();
-        receiving.take(0, Some(1), 0).unwrap();
-        let description = receiving.take(0, Some(3), 0).unwrap_err().to_string();
+        receiving.count(0, Some(0), 0).unwrap();
+        receiving.count(0, Some(1), 0).unwrap();
+        let description = receiving.count(0, Some(3), 0).unwrap_err().to_string();
         assert_eq!(description, "subscriber 0 waited for number 2 and got Some(3)");
-        assert!(receiving.take(1, None, 0).is_err());
+        assert!(receiving.count(1, None, 0).is_err());
     }
 
     #[test]
@@ -187,7 +187,7 @@ mod tests {
         // 100 deliveries per second to 2 subscribers in batches of 5: a batch every 100 ms.
         let mut receiving = Receiving::new(&minimal_fanout(5, Some(100.0)), second, (second, 2 * second));
         assert_eq!(receiving.due, 100);
-        (0..10).for_each(|number| receiving.take(0, Some(number), second + 150_000_000).unwrap());
+        (0..10).for_each(|number| receiving.count(0, Some(number), second + 150_000_000).unwrap());
         let values = receiving.response.values();
         let ms = |value: u64| value / 1_000_000;
         assert_eq!((values.len(), ms(values.min()), ms(values.max())), (10, 49, 150));
