@@ -1,20 +1,18 @@
 """The table of `just bench-components`: measured times with intervals, beside the published figures. Pure.
 
-A figure is the median time of an operation: first over the batches of a process, then over processes. A ratio is the
-median of the processes' ratios, so that a process on a slower CPU doesn't change the ratio. The 95 % intervals are a
-bootstrap over processes and, within each, over batches.
+A process's figure is the median over its batches, which alternate between both sides. A time is the geometric mean over
+processes, and a ratio that of the processes' ratios, so that a process on a slower CPU doesn't change the ratio. The
+95 % intervals are Student's of logarithms over processes, as in reports.
 """
 
 from __future__ import annotations
 
-import random
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-RESAMPLES = 1000
-CONFIDENCE = 0.95
+from ws_ladder_analysis.statistics import Ratio, ratio
 
 # Likely reasons why a published time for Python is longer than ours, by component and baseline.
 UNEXPLAINED = {
@@ -53,11 +51,11 @@ class Measured:
 
 @dataclass(frozen=True)
 class Figure:
-    """A value with its 95 % interval."""
+    """A value with its 95 % interval; `None` with too few processes."""
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True)
@@ -72,51 +70,43 @@ class Row:
     processes: int
 
 
-def row(component: Component, processes: Sequence[Measured], seed: int = 0) -> Row:
-    """Computes the figures of one component. The seed makes the table reproducible.
+def row(component: Component, processes: Sequence[Measured]) -> Row:
+    """Computes the figures of one component.
 
     Raises:
         ValueError: a process has no measurements.
     """
     if not processes or not all(process.ours_ns and process.plain_ns for process in processes):
         raise ValueError(f"{component.name}: a process has measured nothing")
-    draw = random.Random(f"{seed} {component.name} {component.baseline}")
-    drawn = [
-        _medians([_again(draw, process) for process in draw.choices(processes, k=len(processes))])
-        for _ in range(RESAMPLES)
-    ]
-    columns = zip(_medians(processes), *drawn, strict=True)
-    ours, plain, ratio = (_figure(value, values) for value, *values in columns)
-    return Row(component, ours, plain, ratio, len(processes))
+    ours = {number: [statistics.median(process.ours_ns)] for number, process in enumerate(processes)}
+    plain = {number: [statistics.median(process.plain_ns)] for number, process in enumerate(processes)}
+    one = {number: [1.0] for number in ours}
+    found = (ratio(ours, one), ratio(plain, one), ratio(plain, ours))
+    return Row(component, *(_figure(component, each) for each in found), len(processes))
 
 
-def _medians(processes: Sequence[Measured]) -> tuple[float, float, float]:
-    """Nanoseconds in Rust and in Python, and the ratio of Python to Rust."""
-    pairs = [(statistics.median(process.ours_ns), statistics.median(process.plain_ns)) for process in processes]
-    ours, plain = (statistics.median(side) for side in zip(*pairs, strict=True))
-    return ours, plain, statistics.median(plain / ours for ours, plain in pairs)
-
-
-def _again(draw: random.Random, process: Measured) -> Measured:
-    ours = draw.choices(process.ours_ns, k=len(process.ours_ns))
-    return Measured(ours, draw.choices(process.plain_ns, k=len(process.plain_ns)))
-
-
-def _figure(value: float, drawn: Sequence[float]) -> Figure:
-    ordered = sorted(drawn)
-    tail = int(len(ordered) * (1 - CONFIDENCE) / 2)
-    return Figure(value, ordered[tail], ordered[-1 - tail])
+def _figure(component: Component, found: Ratio | None) -> Figure:
+    if found is None:
+        raise ValueError(f"{component.name}: a process has measured nothing")
+    low, high = found.interval() or (None, None)
+    return Figure(found.ratio, low, high)
 
 
 def microseconds(figure: Figure) -> str:
     """Formats a time in microseconds with three significant digits and its interval."""
-    value, low, high = (f"{part / 1000:.3g}" for part in (figure.value, figure.low, figure.high))
-    return f"{value} ({low} to {high})"
+    return _with_interval(figure, 1000, "")
 
 
 def times(figure: Figure) -> str:
     """Formats a ratio with its interval."""
-    return f"{figure.value:.3g}x ({figure.low:.3g} to {figure.high:.3g})"
+    return _with_interval(figure, 1, "x")
+
+
+def _with_interval(figure: Figure, divisor: float, unit: str) -> str:
+    value = f"{figure.value / divisor:.3g}{unit}"
+    if figure.low is None or figure.high is None:
+        return f"{value} (n/a)"
+    return f"{value} ({figure.low / divisor:.3g} to {figure.high / divisor:.3g})"
 
 
 def markdown(rows: Sequence[Row]) -> str:
