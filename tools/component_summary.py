@@ -81,8 +81,10 @@ def row(component: Component, processes: Sequence[Measured]) -> Row:
     ours = {number: [statistics.median(process.ours_ns)] for number, process in enumerate(processes)}
     plain = {number: [statistics.median(process.plain_ns)] for number, process in enumerate(processes)}
     one = {number: [1.0] for number in ours}
-    found = (ratio(ours, one), ratio(plain, one), ratio(plain, ours))
-    return Row(component, *(_figure(component, each) for each in found), len(processes))
+    rust, python, quotient = (
+        _figure(component, each) for each in (ratio(ours, one), ratio(plain, one), ratio(plain, ours))
+    )
+    return Row(component, rust, python, quotient, len(processes))
 
 
 def _figure(component: Component, found: Ratio | None) -> Figure:
