@@ -59,6 +59,12 @@ defmodule ElixirCowboy.ScheduleTest do
     assert Schedule.due(schedule) > 1005 * @ms
   end
 
+  test "a look between ticks at a fraction of a nanosecond is due after it" do
+    schedule = Schedule.new(0, 0, 1000 * @ms)
+    {_, schedule} = Schedule.look(schedule, 666_666_666)
+    assert Schedule.due(schedule) == 666_666_667
+  end
+
   test "the next look is never in the past" do
     for _ <- 1..500 do
       interval = Enum.random(10..2000) * @ms

@@ -41,8 +41,8 @@ defmodule ElixirCowboy.Schedule do
   end
 
   defp time(%__MODULE__{base: base, interval: interval, looks: looks}, number) do
-    # Divide last: a rounded part of an interval would drift.
-    base + Integer.floor_div(number * interval, looks)
+    # Divide last: a rounded part of an interval would drift. Round up: rounded down, a look could be due now.
+    base - Integer.floor_div(-number * interval, looks)
   end
 
   defp first_after(now, base, interval, looks), do: Integer.floor_div((now - base) * looks, interval) + 1
