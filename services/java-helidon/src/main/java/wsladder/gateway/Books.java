@@ -8,8 +8,8 @@ import java.util.function.Consumer;
 import wsladder.gateway.Protocol.Kind;
 
 /**
- * All counters, behind one lock, so that each reading balances. A session counts all frames of a
- * read of its socket together, not one by one.
+ * All counters, behind one lock, so that the counts of each snapshot balance. A session counts all
+ * frames of a read of its socket together, not one by one.
  */
 final class Books {
   /** Upper bounds of the flush lateness histogram, in seconds. */
@@ -64,7 +64,7 @@ final class Books {
     }
 
     /** Counts a request that begins. {@code inFlightOfConnection} includes it. */
-    void depart(int frames, int inFlightOfConnection) {
+    void startRequest(int frames, int inFlightOfConnection) {
       waiting -= frames;
       inFlight += frames;
       requests++;
@@ -73,7 +73,7 @@ final class Books {
     }
 
     /** Counts a request that ended with a partial. */
-    void deliver(int frames) {
+    void completeRequest(int frames) {
       inFlight -= frames;
       requestsInFlight--;
       answered++;
@@ -82,7 +82,7 @@ final class Books {
     }
 
     /** Counts a request that failed; its frames get an error. */
-    void fail(Kind kind, int frames) {
+    void failRequest(Kind kind, int frames) {
       inFlight -= frames;
       requestsInFlight--;
       add(failed, kind.wire, 1);
@@ -91,7 +91,7 @@ final class Books {
     }
 
     /** Counts a request whose connection ended before the response. */
-    void abandon(int frames) {
+    void abandonRequest(int frames) {
       inFlight -= frames;
       requestsInFlight--;
       abandoned++;
@@ -99,19 +99,19 @@ final class Books {
     }
 
     /** Counts a session that ended while {@code waitingFrames} frames waited. */
-    void close(End how, int waitingFrames) {
-      if (how.refused()) {
+    void close(CloseReason reason, int waitingFrames) {
+      if (reason.refused()) {
         received++;
         drop("protocol", 1);
       }
       waiting -= waitingFrames;
       drop("closed", waitingFrames);
       open--;
-      add(closed, how.reason(), 1);
+      add(closed, reason.label(), 1);
     }
 
     /** Counts a valid start message. */
-    void start() {
+    void countStart() {
       received++;
       consumed++;
     }
@@ -120,7 +120,7 @@ final class Books {
      * Counts a read of the socket: its bytes, its complete frames, and frames that exceeded the
      * limit and were dropped.
      */
-    void arrive(int bytes, int frames, int dropped) {
+    void receive(int bytes, int frames, int dropped) {
       bytesReceived += bytes;
       received += frames;
       waiting += frames - dropped;
@@ -181,7 +181,7 @@ final class Books {
   private final ReentrantLock lock = new ReentrantLock();
   private final Counts counts = new Counts();
   private final int maxConnections;
-  private volatile boolean accepting = true;
+  private volatile boolean isAccepting = true;
 
   /**
    * Creates empty books.
@@ -192,18 +192,18 @@ final class Books {
     this.maxConnections = maxConnections;
   }
 
-  /** Runs {@code entry} with the counters, under the lock. */
-  void enter(Consumer<Counts> entry) {
+  /** Runs {@code update} with the counters, under the lock. */
+  void update(Consumer<Counts> update) {
     lock.lock();
     try {
-      entry.accept(counts);
+      update.accept(counts);
     } finally {
       lock.unlock();
     }
   }
 
   /** Returns a consistent copy of the counters. */
-  Counts read() {
+  Counts snapshot() {
     lock.lock();
     try {
       return counts.copy();
@@ -212,7 +212,7 @@ final class Books {
     }
   }
 
-  /** Whether another connection may be opened, and why not. */
+  /** Whether another connection was admitted, and if not, why. */
   enum Admission {
     ADMITTED,
     FULL,
@@ -223,7 +223,7 @@ final class Books {
   Admission admit() {
     lock.lock();
     try {
-      if (!accepting) {
+      if (!isAccepting) {
         counts.reject("draining");
         return Admission.DRAINING;
       }
@@ -240,13 +240,13 @@ final class Books {
   }
 
   boolean isAccepting() {
-    return accepting;
+    return isAccepting;
   }
 
   void stopAccepting() {
     lock.lock();
     try {
-      accepting = false;
+      isAccepting = false;
     } finally {
       lock.unlock();
     }

@@ -6,35 +6,35 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * Wakes sessions, on one platform thread, in rounds of 5 ms. Under load one wake-up of this thread
- * serves many sessions, and the carrier threads run them one after the other. The cost is a mean
- * lateness of half a round.
+ * A timer wheel: fires the alarms of sessions, on one platform thread, in rounds of 5 ms. Under
+ * load one wake-up of this thread serves many sessions, and the carrier threads run them one after
+ * the other. The cost is a mean lateness of half a round.
  */
 final class Clock implements Runnable {
   /** Length of a round, in nanoseconds. */
   static final long ROUND_NANOS = 5_000_000;
 
-  /** The return value of {@link Sleeper#alarm} that sets no further alarm. */
+  /** The return value of {@link AlarmListener#onAlarm} that sets no further alarm. */
   static final long NEVER = Long.MAX_VALUE;
 
   /**
-   * Rounds that the wheel holds, a power of two. An alarm beyond them fires early, and its sleeper
-   * returns its time again.
+   * Rounds that the wheel holds, a power of two. An alarm beyond them fires early, and its listener
+   * returns the same time again.
    */
   private static final int SLOTS = 512;
 
-  /** A target of alarms. It must not block, because all sessions share the clock's thread. */
-  interface Sleeper {
+  /** A receiver of alarms. It must not block, because all sessions share the clock's thread. */
+  interface AlarmListener {
     /**
-     * Called when an alarm fires: in the first round at or after {@code set}, or early if {@code
-     * set} is too far ahead.
+     * Called when an alarm fires: in the first round at or after {@code scheduledAt}, or early if
+     * {@code scheduledAt} is too far ahead.
      *
      * @return the time of the next alarm, or {@link #NEVER}
      */
-    long alarm(long set, long now);
+    long onAlarm(long scheduledAt, long now);
   }
 
-  private record Alarm(Sleeper sleeper, long at) {}
+  private record Alarm(AlarmListener listener, long at) {}
 
   private final ReentrantLock lock = new ReentrantLock();
   private final List<List<Alarm>> slots = new ArrayList<>(SLOTS);
@@ -42,7 +42,7 @@ final class Clock implements Runnable {
   private final Thread thread = Thread.ofPlatform().daemon().name("clock").unstarted(this);
 
   /** Number of the next round to run. */
-  private long next;
+  private long nextRound;
 
   private int pending;
 
@@ -57,26 +57,26 @@ final class Clock implements Runnable {
   }
 
   /**
-   * Sets an alarm for {@code at}, a time of {@link System#nanoTime}. If that time is past, the
-   * alarm fires in the next round.
+   * Sets an alarm for {@code at}, a time of {@link System#nanoTime}. If that time is in the past,
+   * the alarm fires in the next round.
    */
-  void set(Sleeper sleeper, long at) {
-    boolean first;
+  void set(AlarmListener listener, long at) {
+    boolean wasEmpty;
     lock.lock();
     try {
-      first = pending == 0;
-      add(new Alarm(sleeper, at));
+      wasEmpty = pending == 0;
+      add(new Alarm(listener, at));
     } finally {
       lock.unlock();
     }
-    if (first) {
+    if (wasEmpty) {
       LockSupport.unpark(thread);
     }
   }
 
   private void add(Alarm alarm) {
     long round = Math.ceilDiv(alarm.at() - origin, ROUND_NANOS);
-    round = Math.clamp(round, next, next + SLOTS - 1);
+    round = Math.clamp(round, nextRound, nextRound + SLOTS - 1);
     slots.get((int) (round % SLOTS)).add(alarm);
     pending++;
   }
@@ -88,9 +88,9 @@ final class Clock implements Runnable {
       long sleep = collect(due);
       long now = System.nanoTime();
       for (Alarm alarm : due) {
-        long again = alarm.sleeper().alarm(alarm.at(), now);
-        if (again != NEVER) {
-          set(alarm.sleeper(), again);
+        long nextAt = alarm.listener().onAlarm(alarm.at(), now);
+        if (nextAt != NEVER) {
+          set(alarm.listener(), nextAt);
         }
       }
       if (!due.isEmpty()) {
@@ -113,15 +113,15 @@ final class Clock implements Runnable {
       long now = System.nanoTime() - origin;
       long round = now / ROUND_NANOS;
       // After a stall, each slot is visited only once.
-      long first = Math.max(next, round - SLOTS + 1);
-      for (long slot = first; slot <= round; slot++) {
-        List<Alarm> alarms = slots.get((int) (slot % SLOTS));
+      long first = Math.max(nextRound, round - SLOTS + 1);
+      for (long each = first; each <= round; each++) {
+        List<Alarm> alarms = slots.get((int) (each % SLOTS));
         due.addAll(alarms);
         alarms.clear();
       }
-      next = Math.max(next, round + 1);
+      nextRound = Math.max(nextRound, round + 1);
       pending -= due.size();
-      return pending == 0 ? NEVER : next * ROUND_NANOS - now;
+      return pending == 0 ? NEVER : nextRound * ROUND_NANOS - now;
     } finally {
       lock.unlock();
     }

@@ -55,7 +55,7 @@ record Config(
           new Setting("MAX_BUFFERED_FRAMES", "200", "frames that may wait per session"),
           new Setting("MAX_CONNECTIONS", "0", "more are refused with 503; 0: no limit"));
 
-  private record Setting(String variable, String fallback, String help) {
+  private record Setting(String variable, String defaultValue, String help) {
     String flag() {
       return "--" + variable.toLowerCase(java.util.Locale.ROOT).replace('_', '-');
     }
@@ -91,74 +91,75 @@ record Config(
     for (Setting setting : SETTINGS) {
       text.append(
           "  %-26s %s [%s, default %s]%n"
-              .formatted(setting.flag(), setting.help(), setting.variable(), setting.fallback()));
+              .formatted(
+                  setting.flag(), setting.help(), setting.variable(), setting.defaultValue()));
     }
     return text.toString();
   }
 
   private static Map<String, String> flags(List<String> arguments) throws ConfigException {
     Map<String, String> flags = new HashMap<>();
-    List<String> rest = new ArrayList<>(arguments);
-    while (!rest.isEmpty()) {
-      String argument = rest.removeFirst();
+    List<String> remaining = new ArrayList<>(arguments);
+    while (!remaining.isEmpty()) {
+      String argument = remaining.removeFirst();
       int equals = argument.indexOf('=');
       String flag = equals < 0 ? argument : argument.substring(0, equals);
       if (SETTINGS.stream().noneMatch(setting -> setting.flag().equals(flag))) {
         throw new ConfigException("unknown flag \"" + flag + "\"");
       }
-      if (equals < 0 && rest.isEmpty()) {
+      if (equals < 0 && remaining.isEmpty()) {
         throw new ConfigException(flag + " has no value");
       }
-      flags.put(flag, equals < 0 ? rest.removeFirst() : argument.substring(equals + 1));
+      flags.put(flag, equals < 0 ? remaining.removeFirst() : argument.substring(equals + 1));
     }
     return flags;
   }
 
-  /** The given texts of flags and variables, and methods that parse them. */
+  /** The unparsed values of flags and variables, and methods that parse them. */
   private record Values(Map<String, String> flags, Map<String, String> environment) {
-    private record Given(String name, String text) {
+    private record RawValue(String name, String text) {
       ConfigException isNot(String expected) {
         return new ConfigException("%s: \"%s\" is not %s".formatted(name, text, expected));
       }
     }
 
-    private Given given(String variable) {
+    private RawValue raw(String variable) {
       Setting setting =
           SETTINGS.stream()
-              .filter(one -> one.variable().equals(variable))
+              .filter(candidate -> candidate.variable().equals(variable))
               .findFirst()
               .orElseThrow();
       String flag = flags.get(setting.flag());
       if (flag != null) {
-        return new Given(setting.flag(), flag);
+        return new RawValue(setting.flag(), flag);
       }
-      return new Given(variable, environment.getOrDefault(variable, setting.fallback()));
+      return new RawValue(variable, environment.getOrDefault(variable, setting.defaultValue()));
     }
 
-    long number(String variable, long least, long most) throws ConfigException {
-      Given given = given(variable);
+    long number(String variable, long min, long max) throws ConfigException {
+      RawValue raw = raw(variable);
       // Long.parseLong also accepts a sign and digits of other scripts.
-      if (given.text().matches("[0-9]{1,18}")) {
-        long number = Long.parseLong(given.text());
-        if (number >= least && number <= most) {
+      if (raw.text().matches("[0-9]{1,18}")) {
+        long number = Long.parseLong(raw.text());
+        if (number >= min && number <= max) {
           return number;
         }
       }
-      throw given.isNot("a whole number from %d to %d".formatted(least, most));
+      throw raw.isNot("a whole number from %d to %d".formatted(min, max));
     }
 
     String address(String variable) throws ConfigException {
-      Given given = given(variable);
+      RawValue raw = raw(variable);
       // Only addresses are accepted: a name would cause a DNS lookup.
-      if (!given.text().matches("[0-9]{1,3}(\\.[0-9]{1,3}){3}|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*")) {
-        throw given.isNot("an IP address");
+      if (!raw.text().matches("[0-9]{1,3}(\\.[0-9]{1,3}){3}|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*")) {
+        throw raw.isNot("an IP address");
       }
-      return given.text();
+      return raw.text();
     }
 
     URI inference(String variable) throws ConfigException {
-      Given given = given(variable);
-      return inferenceUrl(given.text()).orElseThrow(() -> given.isNot("http://host:port"));
+      RawValue raw = raw(variable);
+      return inferenceUrl(raw.text()).orElseThrow(() -> raw.isNot("http://host:port"));
     }
   }
 
@@ -169,7 +170,7 @@ record Config(
     } catch (IllegalArgumentException e) {
       return Optional.empty();
     }
-    boolean plain =
+    boolean isPlain =
         "http".equals(url.getScheme())
             && url.getHost() != null
             && url.getPort() > 0
@@ -178,6 +179,6 @@ record Config(
             && ("".equals(url.getPath()) || "/".equals(url.getPath()))
             && url.getQuery() == null
             && url.getFragment() == null;
-    return plain ? Optional.of(url) : Optional.empty();
+    return isPlain ? Optional.of(url) : Optional.empty();
   }
 }

@@ -3,12 +3,12 @@ package wsladder.gateway;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ThreadLocalRandom;
-import wsladder.gateway.Protocol.Echo;
+import wsladder.gateway.Protocol.EchoedSettings;
 
 /** The state that all sessions share. */
 record Gateway(
     Config config,
-    Echo echo,
+    EchoedSettings echo,
     Books books,
     Inference inference,
     Clock clock,
@@ -27,7 +27,7 @@ record Gateway(
   static Gateway of(Config config, Books books) {
     return new Gateway(
         config,
-        new Echo(config.cpuPasses(), config.modelDelayMs()),
+        new EchoedSettings(config.cpuPasses(), config.modelDelayMs()),
         books,
         new Inference(config),
         new Clock(),
@@ -43,7 +43,7 @@ record Gateway(
   }
 
   Inbox inbox() {
-    int usual = (int) (config.flushIntervalMs() / FRAME_MS) + SPARE_FRAMES;
-    return new Inbox(config.maxBufferedFrames(), Math.min(usual, config.maxBufferedFrames()));
+    int usualFrames = (int) (config.flushIntervalMs() / FRAME_MS) + SPARE_FRAMES;
+    return new Inbox(config.maxBufferedFrames(), Math.min(usualFrames, config.maxBufferedFrames()));
   }
 }

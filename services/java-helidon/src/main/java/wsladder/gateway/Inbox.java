@@ -7,48 +7,55 @@ import java.util.Optional;
 import wsladder.gateway.Protocol.Span;
 
 /**
- * The waiting frames of a session: their audio, contiguous in memory, the times of their reads, and
- * the frames that were dropped because too many waited. It does no I/O and uses no clock.
+ * The waiting frames of a session: their audio, contiguous in memory, the times at which they were
+ * read, and the frames that were dropped because too many waited. It does no I/O and uses no clock.
  */
 final class Inbox {
   /**
-   * The frames after those of the previous mark, up to number {@code newest}, were read at {@code
-   * at}.
+   * The time at which the frames after the previous mark, up to number {@code newest}, were read.
    */
-  private record Mark(long newest, long at) {}
+  private record Mark(long newest, long readAt) {}
 
   /**
-   * Frames that left the inbox, and the times at which the first and the last of them were read.
+   * Frames that were removed from the inbox, and the times at which the first and the last of them
+   * were read.
    */
-  record Taken(Span span, long oldestRead, long newestRead) {}
+  record TakenFrames(Span span, long oldestReadAt, long newestReadAt) {}
 
   /**
    * A batch for the inference. Its audio is the {@code length} bytes of {@code audio} from {@code
    * offset} on.
    */
-  record Batch(Taken taken, byte[] audio, int offset, int length) {}
+  record Batch(TakenFrames taken, byte[] audio, int offset, int length) {}
 
-  private static final byte[] NONE = {};
+  private static final byte[] EMPTY = {};
 
   private final int maxFrames;
   private final int usualBytes;
   private final ArrayDeque<Mark> marks = new ArrayDeque<>();
-  private byte[] audio = NONE;
+  private byte[] audio = EMPTY;
 
-  /** Memory of an earlier batch that the next one uses. */
-  private byte[] spare = NONE;
+  /** Array of an earlier batch, which the next one uses. */
+  private byte[] spare = EMPTY;
 
+  /** Offsets of the waiting audio in {@code audio}. */
   private int begin;
+
   private int end;
-  private long left;
-  private long marked;
-  private Taken overflow;
+
+  /** Number of the last frame that was removed, and of the last one that has a mark. */
+  private long lastRemoved;
+
+  private long lastMarked;
+
+  /** Dropped frames that were not reported yet; {@code null} if there are none. */
+  private TakenFrames overflow;
 
   /**
    * Creates an empty inbox.
    *
    * @param maxFrames limit of waiting frames
-   * @param usualFrames usual size of a batch; memory for it is allocated at once
+   * @param usualFrames usual size of a batch; the first frame allocates memory for it
    */
   Inbox(int maxFrames, int usualFrames) {
     this.maxFrames = maxFrames;
@@ -83,17 +90,17 @@ final class Inbox {
   }
 
   /**
-   * Records that the frames added since the last mark were read at {@code at}. Returns their
+   * Records that the frames added since the last mark were read at {@code readAt}. Returns their
    * number.
    */
-  int mark(long at) {
-    long came = left + frames();
-    int arrived = (int) (came - marked);
-    if (arrived > 0) {
-      marks.addLast(new Mark(came, at));
-      marked = came;
+  int mark(long readAt) {
+    long newest = lastRemoved + frames();
+    int added = (int) (newest - lastMarked);
+    if (added > 0) {
+      marks.addLast(new Mark(newest, readAt));
+      lastMarked = newest;
     }
-    return arrived;
+    return added;
   }
 
   /**
@@ -104,23 +111,22 @@ final class Inbox {
     if (excess <= 0) {
       return 0;
     }
-    Taken later = leave(excess);
-    // Frames leave as a batch only after the overflow was reported, so dropped frames are
-    // contiguous.
+    TakenFrames later = remove(excess);
+    // The overflow is reported before each batch is taken, so dropped frames are contiguous.
     overflow =
         overflow == null
             ? later
-            : new Taken(
+            : new TakenFrames(
                 new Span(overflow.span().oldest(), overflow.span().frames() + excess),
-                overflow.oldestRead(),
-                later.newestRead());
+                overflow.oldestReadAt(),
+                later.newestReadAt());
     begin += excess * Protocol.FRAME_BYTES;
     return excess;
   }
 
-  /** Returns the dropped frames that were not reported yet, and forgets them. */
-  Optional<Taken> takeOverflow() {
-    Optional<Taken> dropped = Optional.ofNullable(overflow);
+  /** Returns the dropped frames that were not reported yet, once. */
+  Optional<TakenFrames> takeOverflow() {
+    Optional<TakenFrames> dropped = Optional.ofNullable(overflow);
     overflow = null;
     return dropped;
   }
@@ -130,52 +136,52 @@ final class Inbox {
    * marked.
    */
   Batch take() {
-    Batch batch = new Batch(leave(frames()), audio, begin, end - begin);
+    Batch batch = new Batch(remove(frames()), audio, begin, end - begin);
     audio = spare;
-    spare = NONE;
+    spare = EMPTY;
     begin = 0;
     end = 0;
     return batch;
   }
 
-  /** Takes back the memory of a batch, for a later batch, unless it is larger than usual. */
-  void recycle(byte[] memory) {
-    // A burst's larger array must not stay in memory for the rest of the session.
-    if (memory.length > usualBytes) {
+  /** Keeps the array of a completed batch for a later one, unless it is larger than usual. */
+  void recycle(byte[] array) {
+    // The larger array of a burst must not stay in memory until the session ends.
+    if (array.length > usualBytes) {
       return;
     }
     if (end == 0) {
-      audio = memory;
+      audio = array;
     } else {
-      spare = memory;
+      spare = array;
     }
   }
 
   /** Drops all waiting frames and returns their number. */
   int clear() {
     int frames = frames();
-    left += frames;
-    marked = left;
-    audio = NONE;
-    spare = NONE;
+    lastRemoved += frames;
+    lastMarked = lastRemoved;
+    audio = EMPTY;
+    spare = EMPTY;
     begin = 0;
     end = 0;
     marks.clear();
     return frames;
   }
 
-  private Taken leave(int frames) {
-    Span span = new Span(left + 1, frames);
-    left += frames;
-    final long oldestRead = marks.getFirst().at();
-    while (marks.getFirst().newest() < left) {
+  private TakenFrames remove(int frames) {
+    Span span = new Span(lastRemoved + 1, frames);
+    lastRemoved += frames;
+    final long oldestReadAt = marks.getFirst().readAt();
+    while (marks.getFirst().newest() < lastRemoved) {
       marks.removeFirst();
     }
     Mark newest = marks.getFirst();
-    if (newest.newest() == left) {
+    if (newest.newest() == lastRemoved) {
       marks.removeFirst();
     }
-    return new Taken(span, oldestRead, newest.at());
+    return new TakenFrames(span, oldestReadAt, newest.readAt());
   }
 
   /** Returns a copy of the waiting audio, for tests. */

@@ -26,9 +26,9 @@ import okhttp3.internal.http2.ConnectionShutdownException;
 import okhttp3.internal.http2.StreamResetException;
 import okio.BufferedSink;
 import wsladder.gateway.Inbox.Batch;
-import wsladder.gateway.Protocol.Answer;
 import wsladder.gateway.Protocol.Failure;
 import wsladder.gateway.Protocol.Kind;
+import wsladder.gateway.Protocol.Outcome;
 
 /**
  * Requests to the inference: OkHttp and HTTP/2 with prior knowledge, over a fixed number of
@@ -42,7 +42,7 @@ final class Inference {
   private static final Duration PING_INTERVAL = Duration.ofSeconds(15);
 
   /** Longest response that is read; a valid one has a few hundred bytes. */
-  private static final long MAX_ANSWER_BYTES = 64 << 10;
+  private static final long MAX_RESPONSE_BYTES = 64 << 10;
 
   /** Size of the send buffer: a request with 1 s of audio is written with one system call. */
   private static final int SEND_BUFFER_BYTES = 64 << 10;
@@ -65,14 +65,14 @@ final class Inference {
             // Without this header OkHttp requests gzip.
             .header("accept-encoding", "identity")
             .build();
-    List<OkHttpClient> made = new ArrayList<>();
+    List<OkHttpClient> created = new ArrayList<>();
     for (int i = 0; i < config.inferenceHttpClients(); i++) {
-      made.add(client());
+      created.add(newClient());
     }
-    this.clients = List.copyOf(made);
+    this.clients = List.copyOf(created);
   }
 
-  private OkHttpClient client() {
+  private OkHttpClient newClient() {
     return new OkHttpClient.Builder()
         .protocols(List.of(okhttp3.Protocol.H2_PRIOR_KNOWLEDGE))
         .connectionPool(new ConnectionPool(1, 1, TimeUnit.DAYS))
@@ -88,41 +88,41 @@ final class Inference {
   }
 
   /** Returns the connection for a new session. Sessions take the connections in turn. */
-  Lane lane() {
-    return new Lane(clients.get(Math.floorMod(sessions.getAndIncrement(), clients.size())));
+  Connection assignConnection() {
+    return new Connection(clients.get(Math.floorMod(sessions.getAndIncrement(), clients.size())));
   }
 
   /** The connection that a session uses for all its requests. */
-  final class Lane {
+  final class Connection {
     private final OkHttpClient client;
 
-    private Lane(OkHttpClient client) {
+    private Connection(OkHttpClient client) {
       this.client = client;
     }
 
     /** Creates the request for a batch. It can be cancelled at any time. */
     Call prepare(Batch batch) {
-      return client.newCall(template.newBuilder().post(new Audio(batch)).build());
+      return client.newCall(template.newBuilder().post(new AudioBody(batch)).build());
     }
 
     /** Sends a request, waits for the response and returns the outcome of the batch. */
-    Answer ask(Call call, Batch batch) {
+    Outcome execute(Call call, Batch batch) {
       try (Response response = call.execute()) {
-        return understand(response, batch);
+        return parse(response, batch);
       } catch (IOException e) {
         return failure(e);
       }
     }
   }
 
-  private Answer understand(Response response, Batch batch) throws IOException {
+  private Outcome parse(Response response, Batch batch) throws IOException {
     int status = response.code();
     if (!response.isSuccessful()) {
       Kind kind = status == 429 ? Kind.HTTP_429 : Kind.HTTP_5XX;
       return new Failure(kind, status, "the inference answered " + status);
     }
     ResponseBody body = response.body();
-    if (body.source().request(MAX_ANSWER_BYTES + 1)) {
+    if (body.source().request(MAX_RESPONSE_BYTES + 1)) {
       return new Failure(Kind.PARSE_ERROR, status, "the inference's answer is too long");
     }
     return Recognition.parse(
@@ -137,7 +137,7 @@ final class Inference {
     if (e instanceof InterruptedIOException && !(e instanceof java.net.SocketTimeoutException)) {
       return new Failure(Kind.TIMEOUT, null, "no answer within " + timeoutMs + " ms");
     }
-    boolean connection =
+    boolean isConnectionFailure =
         e instanceof SocketException
             || e instanceof EOFException
             || e instanceof InterruptedIOException
@@ -145,7 +145,7 @@ final class Inference {
             || e instanceof StreamResetException
             || e.getCause() instanceof EOFException
             || e.getCause() instanceof SocketException;
-    if (connection) {
+    if (isConnectionFailure) {
       return new Failure(
           Kind.CONNECTION_RESET, null, "the connection to the inference failed: " + e.getMessage());
     }
@@ -154,10 +154,10 @@ final class Inference {
   }
 
   /** The audio of a batch as the body of a request. */
-  private static final class Audio extends RequestBody {
+  private static final class AudioBody extends RequestBody {
     private final Batch batch;
 
-    private Audio(Batch batch) {
+    private AudioBody(Batch batch) {
       this.batch = batch;
     }
 

@@ -14,7 +14,7 @@ final class Listener implements WsListener {
   private static final int MAX_CONTROL_BYTES = 125;
 
   private final Session session;
-  private boolean started;
+  private boolean isStarted;
 
   /** Parts of an incomplete text message, else {@code null}. */
   private StringBuilder text;
@@ -33,68 +33,68 @@ final class Listener implements WsListener {
 
   @Override
   public void onMessage(WsSession webSocket, BufferData payload, boolean last) {
-    boolean whole = last && binary == null && text == null;
-    if (whole && started && payload.available() == Protocol.FRAME_BYTES) {
-      session.frame(payload);
+    boolean isUnfragmented = last && binary == null && text == null;
+    if (isUnfragmented && isStarted && payload.available() == Protocol.FRAME_BYTES) {
+      session.receive(payload);
       return;
     }
     if (text != null) {
-      session.end(End.BROKEN_RULE);
+      session.end(CloseReason.PROTOCOL_ERROR);
       return;
     }
     if (binary == null) {
       binary = new ByteArrayOutputStream();
     }
     if (binary.size() + payload.available() > Protocol.MAX_MESSAGE_BYTES) {
-      session.end(End.TOO_BIG);
+      session.end(CloseReason.TOO_BIG);
       return;
     }
     binary.writeBytes(payload.readBytes());
     if (last) {
       byte[] message = binary.toByteArray();
       binary = null;
-      binaryMessage(message);
+      handleBinary(message);
     }
   }
 
-  private void binaryMessage(byte[] message) {
-    if (!started) {
-      session.end(End.NO_START);
+  private void handleBinary(byte[] message) {
+    if (!isStarted) {
+      session.end(CloseReason.EXPECTED_START);
     } else if (message.length != Protocol.FRAME_BYTES) {
-      session.end(End.NO_FRAME);
+      session.end(CloseReason.WRONG_FRAME_SIZE);
     } else {
-      session.frame(BufferData.create(message));
+      session.receive(BufferData.create(message));
     }
   }
 
   @Override
   public void onMessage(WsSession webSocket, String part, boolean last) {
     if (binary != null) {
-      session.end(End.BROKEN_RULE);
+      session.end(CloseReason.PROTOCOL_ERROR);
       return;
     }
     if (text == null) {
       text = new StringBuilder();
     }
     if (text.length() + part.length() > Protocol.MAX_MESSAGE_BYTES) {
-      session.end(End.TOO_BIG);
+      session.end(CloseReason.TOO_BIG);
       return;
     }
     text.append(part);
     if (last) {
       String message = text.toString();
       text = null;
-      textMessage(message);
+      handleText(message);
     }
   }
 
-  private void textMessage(String message) {
-    if (started) {
-      session.end(End.NO_AUDIO);
+  private void handleText(String message) {
+    if (isStarted) {
+      session.end(CloseReason.EXPECTED_AUDIO);
     } else if (!Protocol.isStart(message)) {
-      session.end(End.NO_START);
+      session.end(CloseReason.EXPECTED_START);
     } else {
-      started = true;
+      isStarted = true;
       session.start();
     }
   }
@@ -102,7 +102,7 @@ final class Listener implements WsListener {
   @Override
   public void onPing(WsSession webSocket, BufferData payload) {
     if (payload.available() > MAX_CONTROL_BYTES) {
-      session.end(End.BROKEN_RULE);
+      session.end(CloseReason.PROTOCOL_ERROR);
     } else {
       session.pong(payload);
     }
@@ -110,12 +110,12 @@ final class Listener implements WsListener {
 
   @Override
   public void onClose(WsSession webSocket, int status, String reason) {
-    session.end(End.client(status));
+    session.end(CloseReason.client(status));
   }
 
   /** Helidon calls this for a Close frame with a payload of one byte. */
   @Override
   public void onError(WsSession webSocket, Throwable error) {
-    session.end(End.BROKEN_RULE);
+    session.end(CloseReason.PROTOCOL_ERROR);
   }
 }

@@ -16,12 +16,13 @@ import wsladder.gateway.Config.ConfigException;
  *
  * <p>{@code Main} parses the settings ({@code Config}), starts the gateway and prints the ready
  * line. {@code Server} serves HTTP and upgrades connections. {@code Gateway} holds the state that
- * sessions share. {@code Session} serves one client: it reads its socket through {@code Inlet} and
- * {@code PacedContext}, {@code Listener} checks the messages, {@code Inbox} keeps the audio, {@code
- * Schedule} says when ticks are due, {@code Flights} sends batches through {@code Inference},
- * {@code Protocol} and {@code Recognition} define the messages, {@code Outbox} holds bytes that are
- * not written yet, and {@code End} is the reason of the end. {@code Clock} wakes sessions. {@code
- * Books} counts, and {@code Metrics} serves the counters in the format of {@code Exposition}.
+ * sessions share. {@code Session} serves one client. Its {@code ReaderThread} reads the socket
+ * through {@code SocketReader} and {@code PacedContext}, {@code Listener} checks the messages,
+ * {@code Inbox} keeps the audio, {@code Schedule} computes when ticks are due, {@code
+ * InferenceRequests} sends batches through {@code Inference}, {@code Protocol} and {@code
+ * Recognition} define the messages, and {@code Outbox} holds bytes that are not written yet. {@code
+ * CloseReason} is why a session ended. {@code Clock} fires the alarms of sessions. {@code Books}
+ * counts, and {@code Metrics} serves the counters in the format of {@code Exposition}.
  */
 public final class Main {
   static final String NAME = "java-helidon";

@@ -27,7 +27,7 @@ final class Metrics {
   private static final long PAGE_BYTES = 4096;
 
   private final Books books;
-  private final long began = System.nanoTime();
+  private final long startedAt = System.nanoTime();
 
   Metrics(Books books) {
     this.books = books;
@@ -39,22 +39,23 @@ final class Metrics {
     System.setProperty("sun.net.httpserver.nodelay", "true");
     Metrics metrics = new Metrics(books);
     HttpServer server = HttpServer.create(address, BACKLOG);
-    server.createContext("/", exchange -> answer(exchange, "/", 404, TEXT, "not found\n"));
-    server.createContext("/healthz", exchange -> answer(exchange, "/healthz", 200, TEXT, "ok\n"));
+    server.createContext("/", exchange -> respond(exchange, "/", 404, TEXT, "not found\n"));
+    server.createContext("/healthz", exchange -> respond(exchange, "/healthz", 200, TEXT, "ok\n"));
     server.createContext("/readyz", metrics::ready);
     server.createContext(
-        "/stats", exchange -> answer(exchange, "/stats", 200, "application/json", metrics.stats()));
+        "/stats",
+        exchange -> respond(exchange, "/stats", 200, "application/json", metrics.stats()));
     server.createContext(
-        "/metrics", exchange -> answer(exchange, "/metrics", 200, TEXT, metrics.prometheus()));
+        "/metrics", exchange -> respond(exchange, "/metrics", 200, TEXT, metrics.prometheus()));
     server.start();
     return server;
   }
 
   private void ready(HttpExchange exchange) throws IOException {
     if (books.isAccepting()) {
-      answer(exchange, "/readyz", 200, TEXT, "ready\n");
+      respond(exchange, "/readyz", 200, TEXT, "ready\n");
     } else {
-      answer(exchange, "/readyz", 503, TEXT, "stopping\n");
+      respond(exchange, "/readyz", 503, TEXT, "stopping\n");
     }
   }
 
@@ -62,12 +63,12 @@ final class Metrics {
    * Sends a response. The JDK matches contexts by prefix, so a request for a longer path than
    * {@code path} gets 404.
    */
-  private static void answer(
+  private static void respond(
       HttpExchange exchange, String path, int status, String type, String text) throws IOException {
-    boolean found = exchange.getRequestURI().getPath().equals(path);
-    byte[] body = (found ? text : "not found\n").getBytes(StandardCharsets.UTF_8);
+    boolean isExactPath = exchange.getRequestURI().getPath().equals(path);
+    byte[] body = (isExactPath ? text : "not found\n").getBytes(StandardCharsets.UTF_8);
     exchange.getResponseHeaders().set("Content-Type", type);
-    exchange.sendResponseHeaders(found ? status : 404, body.length);
+    exchange.sendResponseHeaders(isExactPath ? status : 404, body.length);
     try (OutputStream out = exchange.getResponseBody()) {
       out.write(body);
     }
@@ -75,12 +76,12 @@ final class Metrics {
 
   /** Returns the JSON body of {@code /stats}. */
   String stats() {
-    Counts counts = books.read();
+    Counts counts = books.snapshot();
     return Protocol.json(
         out -> {
           out.writeStringField("service", Main.NAME);
           out.writeStringField("version", Main.VERSION);
-          out.writeNumberField("uptime_seconds", (System.nanoTime() - began) / 1e9);
+          out.writeNumberField("uptime_seconds", (System.nanoTime() - startedAt) / 1e9);
           out.writeObjectFieldStart("connections");
           out.writeNumberField("accepted", counts.accepted);
           out.writeNumberField("open", counts.open);
@@ -125,7 +126,7 @@ final class Metrics {
 
   /** Returns the Prometheus text body of {@code /metrics}. */
   String prometheus() {
-    Counts counts = books.read();
+    Counts counts = books.snapshot();
     Exposition text = new Exposition();
     messages(text, counts);
     connections(text, counts);

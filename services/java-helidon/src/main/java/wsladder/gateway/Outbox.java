@@ -14,30 +14,30 @@ import java.util.function.LongConsumer;
  * a time.
  */
 final class Outbox implements DataWriter {
-  /** Limit of the waiting bytes. */
+  /** A client with more waiting bytes than this counts as stalled. */
   static final int MAX_BYTES = 64 << 10;
 
   /** Longest time without progress while bytes wait. */
   static final long MAX_STALL_NANOS = 10_000_000_000L;
 
   private final DataWriter socket;
-  private final LongConsumer written;
+  private final LongConsumer onWritten;
   private final ReentrantLock lock = new ReentrantLock();
-  private final Condition idle = lock.newCondition();
+  private final Condition drained = lock.newCondition();
   private final ArrayDeque<byte[]> frames = new ArrayDeque<>();
   private int bytes;
-  private boolean flushing;
-  private boolean broken;
-  private long progress;
+  private boolean isFlushing;
+  private boolean hasFailed;
+  private long lastProgress;
 
   /**
    * Creates an empty outbox.
    *
-   * @param written called with the number of bytes after each write to the socket
+   * @param onWritten called with the number of bytes after each write to the socket
    */
-  Outbox(DataWriter socket, LongConsumer written) {
+  Outbox(DataWriter socket, LongConsumer onWritten) {
     this.socket = socket;
-    this.written = written;
+    this.onWritten = onWritten;
   }
 
   @Override
@@ -46,7 +46,7 @@ final class Outbox implements DataWriter {
     lock.lock();
     try {
       if (bytes == 0) {
-        progress = System.nanoTime();
+        lastProgress = System.nanoTime();
       }
       frames.addLast(frame);
       bytes += frame.length;
@@ -73,13 +73,13 @@ final class Outbox implements DataWriter {
   }
 
   /**
-   * Whether the client reads too slowly: more bytes wait than the limit, or none were taken for too
-   * long.
+   * Whether the client reads too slowly: more than {@code MAX_BYTES} wait, or the socket has taken
+   * none for {@code MAX_STALL_NANOS}.
    */
   boolean isStalled(long now) {
     lock.lock();
     try {
-      return bytes > MAX_BYTES || (bytes > 0 && now - progress > MAX_STALL_NANOS);
+      return bytes > MAX_BYTES || (bytes > 0 && now - lastProgress > MAX_STALL_NANOS);
     } finally {
       lock.unlock();
     }
@@ -91,42 +91,44 @@ final class Outbox implements DataWriter {
    */
   @Override
   public void flush() {
-    byte[] frame = take();
+    byte[] frame = takeFirst();
     while (frame != null) {
       try {
         socket.writeNow(BufferData.create(frame));
       } catch (RuntimeException e) {
-        // The client is gone. The session's reader detects that, too, so the waiting frames are
+        // The connection failed. The session's reader detects that, too, so the waiting frames are
         // dropped.
         discard();
         return;
       }
-      written.accept(frame.length);
-      frame = next(frame.length);
+      onWritten.accept(frame.length);
+      frame = takeNext(frame.length);
     }
   }
 
-  private byte[] take() {
+  /** Returns the first frame, or {@code null} if there is none or another thread is writing. */
+  private byte[] takeFirst() {
     lock.lock();
     try {
-      if (flushing || broken || frames.isEmpty()) {
+      if (isFlushing || hasFailed || frames.isEmpty()) {
         return null;
       }
-      flushing = true;
+      isFlushing = true;
       return frames.removeFirst();
     } finally {
       lock.unlock();
     }
   }
 
-  private byte[] next(int taken) {
+  /** Counts {@code written} bytes and returns the next frame; {@code null} if there is none. */
+  private byte[] takeNext(int written) {
     lock.lock();
     try {
-      bytes -= taken;
-      progress = System.nanoTime();
+      bytes -= written;
+      lastProgress = System.nanoTime();
       if (frames.isEmpty()) {
-        flushing = false;
-        idle.signalAll();
+        isFlushing = false;
+        drained.signalAll();
         return null;
       }
       return frames.removeFirst();
@@ -138,24 +140,24 @@ final class Outbox implements DataWriter {
   private void discard() {
     lock.lock();
     try {
-      broken = true;
-      flushing = false;
+      hasFailed = true;
+      isFlushing = false;
       frames.clear();
       bytes = 0;
-      idle.signalAll();
+      drained.signalAll();
     } finally {
       lock.unlock();
     }
   }
 
-  /** Blocks until the outbox is empty or its client is gone, at most until {@code deadline}. */
+  /** Blocks until the outbox is empty or a write failed, at most until {@code deadline}. */
   void awaitEmpty(long deadline) throws InterruptedException {
     lock.lock();
     try {
-      long rest = deadline - System.nanoTime();
-      while (bytes > 0 && !broken && rest > 0) {
-        idle.await(rest, TimeUnit.NANOSECONDS);
-        rest = deadline - System.nanoTime();
+      long remaining = deadline - System.nanoTime();
+      while (bytes > 0 && !hasFailed && remaining > 0) {
+        drained.await(remaining, TimeUnit.NANOSECONDS);
+        remaining = deadline - System.nanoTime();
       }
     } finally {
       lock.unlock();

@@ -73,25 +73,25 @@ final class Protocol {
   }
 
   /** The outcome of a batch. */
-  sealed interface Answer permits Recognition, Failure {}
+  sealed interface Outcome permits Recognition, Failure {}
 
   /**
    * The reason why frames got no partial.
    *
    * @param status HTTP status of the inference's response; {@code null} if there was none
    */
-  record Failure(Kind kind, Integer status, String message) implements Answer {}
+  record Failure(Kind kind, Integer status, String message) implements Outcome {}
 
   /** The settings that each partial repeats. */
-  record Echo(int cpuPasses, long modelDelayMs) {}
+  record EchoedSettings(int cpuPasses, long modelDelayMs) {}
 
   /**
-   * The times in an error message, in nanoseconds.
+   * What an error message says about the time of the failure. Times are in nanoseconds.
    *
    * @param inferenceElapsed time since the request began; {@code null} if there was no request
    * @param bufferedFrames number of frames that wait now
    */
-  record Wait(
+  record ErrorContext(
       long oldestAge,
       long newestAge,
       long flushLateness,
@@ -114,18 +114,19 @@ final class Protocol {
   }
 
   /** Returns the partial that covers {@code span}; {@code flushLateness} is in nanoseconds. */
-  static String partial(Span span, Recognition answer, Echo echo, long flushLateness) {
+  static String partial(
+      Span span, Recognition recognition, EchoedSettings echo, long flushLateness) {
     return json(
         out -> {
           out.writeStringField("type", "partial");
           writeSpan(out, span);
           out.writeFieldName("rms");
-          out.writeNumber(answer.rms());
-          out.writeNumberField("zero_crossings", answer.zeroCrossings());
-          out.writeNumberField("checksum", answer.checksum());
-          out.writeNumberField("samples", answer.samples());
-          out.writeStringField("transcript", answer.transcript());
-          out.writeNumberField("audio_bytes", answer.audioBytes());
+          out.writeNumber(recognition.rms());
+          out.writeNumberField("zero_crossings", recognition.zeroCrossings());
+          out.writeNumberField("checksum", recognition.checksum());
+          out.writeNumberField("samples", recognition.samples());
+          out.writeStringField("transcript", recognition.transcript());
+          out.writeNumberField("audio_bytes", recognition.audioBytes());
           out.writeNumberField("cpu_passes", echo.cpuPasses());
           out.writeNumberField("model_delay_ms", echo.modelDelayMs());
           out.writeNumberField("flush_lateness_ms", milliseconds(flushLateness));
@@ -134,7 +135,7 @@ final class Protocol {
   }
 
   /** Returns the error that covers {@code span}. */
-  static String error(Span span, Failure failure, Wait wait) {
+  static String error(Span span, Failure failure, ErrorContext context) {
     return json(
         out -> {
           out.writeStringField("type", "error");
@@ -143,17 +144,18 @@ final class Protocol {
           out.writeStringField("message", failure.message());
           writeSpan(out, span);
           out.writeNumberField("audio_bytes", span.audioBytes());
-          out.writeNumberField("oldest_age_ms", milliseconds(wait.oldestAge()));
-          out.writeNumberField("newest_age_ms", milliseconds(wait.newestAge()));
-          out.writeNumberField("flush_lateness_ms", milliseconds(wait.flushLateness()));
+          out.writeNumberField("oldest_age_ms", milliseconds(context.oldestAge()));
+          out.writeNumberField("newest_age_ms", milliseconds(context.newestAge()));
+          out.writeNumberField("flush_lateness_ms", milliseconds(context.flushLateness()));
           out.writeFieldName("inference_elapsed_ms");
-          if (wait.inferenceElapsed() == null) {
+          if (context.inferenceElapsed() == null) {
             out.writeNull();
           } else {
-            out.writeNumber(milliseconds(wait.inferenceElapsed()));
+            out.writeNumber(milliseconds(context.inferenceElapsed()));
           }
-          out.writeNumberField("inflight_gateway_batches", wait.inferenceElapsed() == null ? 0 : 1);
-          out.writeNumberField("gateway_buffer_frames", wait.bufferedFrames());
+          out.writeNumberField(
+              "inflight_gateway_batches", context.inferenceElapsed() == null ? 0 : 1);
+          out.writeNumberField("gateway_buffer_frames", context.bufferedFrames());
           out.writeFieldName("inference_status");
           if (failure.status() == null) {
             out.writeNull();
@@ -171,7 +173,7 @@ final class Protocol {
   }
 
   private static double milliseconds(long nanoseconds) {
-    // A single division, so that 1.5 ms become 1.5 and not 1.4999...
+    // A single division: two roundings would turn 1.5 ms into 1.4999...
     return nanoseconds / 1e6;
   }
 

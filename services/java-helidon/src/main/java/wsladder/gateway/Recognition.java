@@ -3,29 +3,29 @@ package wsladder.gateway;
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
 import java.io.IOException;
-import wsladder.gateway.Protocol.Answer;
 import wsladder.gateway.Protocol.Failure;
 import wsladder.gateway.Protocol.Kind;
+import wsladder.gateway.Protocol.Outcome;
 import wsladder.gateway.Protocol.Span;
 
 /**
- * The inference's response to one batch. It has exactly these six keys, integers are written as
- * integers, and its counts match the batch; everything else is a parse error. It does no I/O.
+ * The inference's response to one batch: a JSON object with exactly these six keys. Integers have
+ * no fraction and no exponent, and the counts match the batch; any other response is a parse error.
  *
- * @param rms the text that the inference wrote, so that the client gets the same digits
+ * @param rms the number as text, so that the client gets the digits that the inference wrote
  */
 record Recognition(
     String rms, long zeroCrossings, long checksum, long samples, String transcript, long audioBytes)
-    implements Answer {
+    implements Outcome {
 
   private static final long MAX_CHECKSUM = 0xffff_ffffL;
 
   /** Parses the body of a response with {@code status} to the batch {@code span}. */
-  static Answer parse(byte[] body, int status, Span span, int cpuPasses) {
+  static Outcome parse(byte[] body, int status, Span span, int cpuPasses) {
     try (JsonParser parser = Protocol.JSON.createParser(body)) {
-      Recognition answer = read(parser);
-      answer.check(span, cpuPasses);
-      return answer;
+      Recognition recognition = read(parser);
+      recognition.check(span, cpuPasses);
+      return recognition;
     } catch (IOException e) {
       // Jackson appends the source and the position on separate lines.
       String reason = e.getMessage().lines().findFirst().orElse("");
@@ -78,12 +78,12 @@ record Recognition(
     return parser.getText();
   }
 
-  private static long integer(JsonParser parser, long most) throws IOException {
+  private static long integer(JsonParser parser, long max) throws IOException {
     if (parser.currentToken() != JsonToken.VALUE_NUMBER_INT) {
       throw new IOException(parser.currentName() + " is no integer");
     }
     long value = parser.getLongValue();
-    if (value < 0 || value > most) {
+    if (value < 0 || value > max) {
       throw new IOException(parser.currentName() + " is out of range");
     }
     return value;

@@ -1,15 +1,15 @@
 package wsladder.gateway;
 
 /**
- * When a session's flush ticks are due, and when its socket is visited between them. Times are
- * those of {@link System#nanoTime}; the caller passes the current time.
+ * When a session's flush ticks are due, and when its socket is read between them. Times are those
+ * of {@link System#nanoTime}; the caller passes the current time.
  */
 final class Schedule {
   /**
-   * Longest time between two visits. Pings and Close frames must be answered within 500 ms; the
+   * Longest time between two reads. Pings and Close frames must be answered within 500 ms; the
    * difference allows for the delays of a busy machine.
    */
-  static final long PAUSE_NANOS = 340_000_000L;
+  static final long MAX_PAUSE_NANOS = 340_000_000L;
 
   private final long intervalNanos;
   private long due;
@@ -25,16 +25,16 @@ final class Schedule {
   }
 
   /**
-   * Returns when the socket must be visited next: at the tick, or before it, so that the visits
-   * until the tick are evenly spaced.
+   * Returns when the socket must be read next: at the tick, or before it, so that the reads until
+   * the tick are evenly spaced.
    */
-  long wake(long now) {
-    long rest = due - now;
-    if (rest <= PAUSE_NANOS) {
+  long nextRead(long now) {
+    long untilTick = due - now;
+    if (untilTick <= MAX_PAUSE_NANOS) {
       return due;
     }
-    long pauses = Math.ceilDiv(rest, PAUSE_NANOS);
-    return now + rest / pauses;
+    long pauses = Math.ceilDiv(untilTick, MAX_PAUSE_NANOS);
+    return now + untilTick / pauses;
   }
 
   /**

@@ -90,7 +90,7 @@ final class Server {
     Refusal refusal =
         check(request.headers())
             .orElse(new Refusal(Status.BAD_REQUEST_400, "this request can't be upgraded"));
-    gateway.books().enter(counts -> counts.reject("handshake"));
+    gateway.books().update(counts -> counts.reject("handshake"));
     response
         .status(refusal.status())
         .header(HeaderNames.UPGRADE, "websocket")
@@ -121,7 +121,7 @@ final class Server {
   private static boolean hasToken(Headers headers, String name, String token) {
     return headers.values(HeaderNames.create(name)).stream()
         .flatMap(value -> Stream.of(value.split(",", -1)))
-        .anyMatch(word -> word.strip().toLowerCase(Locale.ROOT).equals(token));
+        .anyMatch(element -> element.strip().toLowerCase(Locale.ROOT).equals(token));
   }
 
   private static boolean isKey(String key) {
@@ -148,11 +148,11 @@ final class Server {
     @Override
     public ServerConnection upgrade(
         ConnectionContext socket, HttpPrologue prologue, WritableHeaders<?> headers) {
-      boolean ours =
+      boolean isHandshake =
           prologue.uriPath().path().equals(PATH)
               && prologue.method().equals(Method.GET)
               && check(headers).isEmpty();
-      if (!ours) {
+      if (!isHandshake) {
         return null;
       }
       switch (gateway.books().admit()) {
@@ -161,12 +161,14 @@ final class Server {
         case DRAINING -> throw unavailable("the gateway stops");
       }
       String key = header(headers, "Sec-WebSocket-Key");
-      String answer = SWITCHING_PROTOCOL_PREFIX + hash(socket, key) + SWITCHING_PROTOCOLS_SUFFIX;
+      String response = SWITCHING_PROTOCOL_PREFIX + hash(socket, key) + SWITCHING_PROTOCOLS_SUFFIX;
       Session session = new Session(gateway, socket, prologue, WritableHeaders.create(), key);
       try {
-        socket.dataWriter().writeNow(BufferData.create(answer.getBytes(StandardCharsets.US_ASCII)));
+        socket
+            .dataWriter()
+            .writeNow(BufferData.create(response.getBytes(StandardCharsets.US_ASCII)));
       } catch (RuntimeException e) {
-        session.gone();
+        session.endAfterFailedHandshake();
         throw e;
       }
       return session;

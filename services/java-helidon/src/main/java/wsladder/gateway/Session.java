@@ -5,68 +5,53 @@ import io.helidon.common.buffers.DataReader;
 import io.helidon.common.concurrency.limits.Limit;
 import io.helidon.http.Headers;
 import io.helidon.http.HttpPrologue;
-import io.helidon.webserver.CloseConnectionException;
 import io.helidon.webserver.ConnectionContext;
 import io.helidon.webserver.spi.ServerConnection;
 import io.helidon.webserver.websocket.WsConnection;
 import io.helidon.websocket.WsSession;
 import java.time.Duration;
-import java.util.concurrent.locks.LockSupport;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
  * One session, from its upgrade to its last byte.
  *
  * <p>Its reader is the virtual thread on which Helidon parses frames. Once the session has started,
- * the reader rests whenever it has parsed all bytes that it read; the clock wakes it at the
+ * the reader pauses whenever it has parsed all bytes that it read. The clock resumes it at the
  * session's ticks and a few times in between. Meanwhile audio waits in the kernel's receive buffer,
  * so one wake-up takes many frames. Three threads use the session (the reader, the clock, and the
  * thread that waits for the inference), so a lock guards its state. The reader holds the lock while
  * it parses frames and never while it waits.
  */
-final class Session implements ServerConnection, Clock.Sleeper {
-  /** Time for the end of a session: to write its Close frame and to discard inbound bytes. */
-  private static final long FAREWELL_NANOS = 1_000_000_000L;
+final class Session implements ServerConnection, Clock.AlarmListener {
+  /** Time for the close handshake: to write the Close frame and to discard inbound bytes. */
+  private static final long LINGER_NANOS = 1_000_000_000L;
 
-  /** Time for a session's last batch when the gateway stops, before the time for its end. */
+  /** Time for a session's last batch when the gateway stops, before the close handshake. */
   private static final long DRAIN_NANOS = 2_800_000_000L;
 
-  /** The state of the reader. */
-  private enum Reader {
-    /** The reader parses frames or runs a tick. It holds the lock. */
-    BUSY,
-    /** The reader waits for the clock. */
-    RESTING,
-    /** The clock has woken the reader, which doesn't run yet. */
-    WAKING,
-    /** The reader reads the socket or waits for bytes. */
-    READING
-  }
-
   private final Gateway gateway;
-  private final Inlet inlet;
+  private final SocketReader socketReader;
   private final ReentrantLock lock = new ReentrantLock();
+  private final ReaderThread reader = new ReaderThread(lock);
   private final Outbox outbox;
   private final Inbox inbox;
-  private final Flights flights;
-  private final ServerConnection frames;
+  private final InferenceRequests requests;
+  private final ServerConnection webSocketConnection;
 
   private WsSession webSocket;
-  private Thread thread;
-  private volatile Reader reader = Reader.BUSY;
 
   /** {@code null} until the start message. */
   private Schedule schedule;
 
   /** {@code null} until the session has ended. */
-  private End end;
+  private CloseReason closeReason;
 
   /** Time at which the last read returned, and the number of its bytes that are not counted yet. */
   private long readAt;
 
   private int bytesRead;
 
-  /** When the session's next visit, tick or the end of its drain is due. */
+  /** Time of the next read, of the next tick, or of the end of the drain. */
   private long wakeAt;
 
   /** Time of the alarm that is set; {@link Clock#NEVER} without one. */
@@ -86,15 +71,16 @@ final class Session implements ServerConnection, Clock.Sleeper {
       Headers headers,
       String key) {
     this.gateway = gateway;
-    this.inlet = new Inlet(socket);
+    this.socketReader = new SocketReader(socket);
     this.outbox =
         new Outbox(
             socket.dataWriter(),
-            bytes -> gateway.books().enter(counts -> counts.bytesSent += bytes));
+            bytes -> gateway.books().update(counts -> counts.bytesSent += bytes));
     this.inbox = gateway.inbox();
-    this.flights = new Flights(gateway, inbox, this::landed);
+    this.requests = new InferenceRequests(gateway, inbox, this::completeRequest);
     PacedContext paced = new PacedContext(socket, DataReader.create(this::read), outbox);
-    this.frames = WsConnection.create(paced, prologue, headers, key, new Listener(this));
+    this.webSocketConnection =
+        WsConnection.create(paced, prologue, headers, key, new Listener(this));
   }
 
   /**
@@ -103,36 +89,36 @@ final class Session implements ServerConnection, Clock.Sleeper {
    */
   @Override
   public void handle(Limit limit) {
-    thread = Thread.currentThread();
+    reader.attach();
     readAt = System.nanoTime();
     gateway.sessions().add(this);
     boolean mayStillSend = false;
     lock.lock();
     try {
-      frames.handle(limit);
+      webSocketConnection.handle(limit);
       // Helidon returns after the reply to a Close frame. The session has then already ended, and
       // this call changes nothing.
-      end(End.ERROR);
+      end(CloseReason.ERROR);
     } catch (RuntimeException | InterruptedException e) {
-      mayStillSend = end(End.of(e)).needsLinger();
+      mayStillSend = end(CloseReason.of(e)).needsLinger();
     } finally {
       lock.unlock();
     }
-    farewell(mayStillSend);
+    linger(mayStillSend);
     gateway.sessions().remove(this);
   }
 
   /**
-   * Waits until the client has its Close frame. Inbound bytes are read and discarded meanwhile:
-   * unread bytes would make the kernel reset the connection, and the Close frame could be lost. The
-   * clock closes the socket at {@code deadline}.
+   * Waits until the Close frame is written and the client has ended the stream. Inbound bytes are
+   * read and discarded meanwhile: unread bytes would make the kernel reset the connection, and the
+   * Close frame could be lost. The clock closes the socket at {@code deadline}.
    */
-  private void farewell(boolean mayStillSend) {
+  private void linger(boolean mayStillSend) {
     try {
       outbox.flush();
       outbox.awaitEmpty(deadline);
       if (mayStillSend) {
-        inlet.discard();
+        socketReader.discard();
       }
     } catch (RuntimeException e) {
       // The connection has ended, so there is nothing more to wait for.
@@ -143,13 +129,13 @@ final class Session implements ServerConnection, Clock.Sleeper {
 
   /**
    * Supplies Helidon with more bytes. Helidon calls this when it has parsed all earlier bytes; the
-   * session then counts its frames, runs a due tick and rests before it reads.
+   * session then counts its frames, runs a due tick and pauses before it reads.
    */
   private byte[] read() {
-    admit();
-    if (schedule != null && end == null) {
-      act(System.nanoTime());
-      rest();
+    countRead();
+    if (schedule != null && closeReason == null) {
+      runTick(System.nanoTime());
+      pause();
     }
     setAlarm();
     byte[] bytes = readSocket();
@@ -159,41 +145,21 @@ final class Session implements ServerConnection, Clock.Sleeper {
   }
 
   private byte[] readSocket() {
-    byte[] early = inlet.early();
+    byte[] early = socketReader.takeEarlyBytes();
     if (early.length > 0) {
       return early;
     }
-    reader = Reader.READING;
-    lock.unlock();
-    try {
-      return schedule == null ? inlet.readSome() : inlet.readAll();
-    } finally {
-      lock.lock();
-      reader = Reader.BUSY;
-    }
+    return reader.read(schedule == null ? socketReader::readSome : socketReader::readAll);
   }
 
   /**
-   * Waits until the clock wakes the reader. Returns at once if the session has ended: the last
-   * frames are then read as they arrive.
+   * Pauses the reader until the clock resumes it. Returns at once if the session has ended: the
+   * last frames are then read as they arrive.
    */
-  private void rest() {
-    if (end != null) {
-      return;
-    }
-    setAlarm();
-    reader = Reader.RESTING;
-    lock.unlock();
-    try {
-      while (reader == Reader.RESTING) {
-        LockSupport.park(this);
-        if (Thread.interrupted()) {
-          throw new CloseConnectionException("interrupted");
-        }
-      }
-    } finally {
-      lock.lock();
-      reader = Reader.BUSY;
+  private void pause() {
+    if (closeReason == null) {
+      setAlarm();
+      reader.pause();
     }
   }
 
@@ -205,124 +171,121 @@ final class Session implements ServerConnection, Clock.Sleeper {
   }
 
   /** Counts the bytes and frames of the last read, and drops the oldest frames beyond the limit. */
-  private void admit() {
-    int arrived = inbox.mark(readAt);
+  private void countRead() {
+    int received = inbox.mark(readAt);
     int excess = inbox.dropExcess();
     int bytes = bytesRead;
     bytesRead = 0;
     if (bytes > 0) {
-      gateway.books().enter(counts -> counts.arrive(bytes, arrived, excess));
+      gateway.books().update(counts -> counts.receive(bytes, received, excess));
     }
   }
 
   /** Runs the tick if it is due; during the drain, continues the drain instead. */
-  private void act(long now) {
+  private void runTick(long now) {
     if (draining) {
       continueDrain();
     } else {
       if (schedule.isDue(now)) {
-        flights.tick(schedule.tick(now));
+        requests.tick(schedule.tick(now));
       }
-      wakeAt = schedule.wake(now);
+      wakeAt = schedule.nextRead(now);
     }
   }
 
   /**
-   * Checks the session's deadlines and wakes its reader. If the lock is taken, the clock tries
+   * Checks the session's deadlines and resumes its reader. If the lock is taken, the clock tries
    * again in the next round.
    */
   @Override
-  public long alarm(long set, long now) {
+  public long onAlarm(long scheduledAt, long now) {
     if (!lock.tryLock()) {
-      return set;
+      return scheduledAt;
     }
     try {
-      if (set != alarmAt) {
+      if (scheduledAt != alarmAt) {
+        // The session has set another alarm since.
         return Clock.NEVER;
       }
-      alarmAt = look(now);
+      alarmAt = checkDeadlines(now);
       return alarmAt;
     } finally {
       lock.unlock();
     }
   }
 
-  private long look(long now) {
-    if (end == null && outbox.isStalled(now)) {
-      end(End.SLOW_CONSUMER);
-    } else if (end == null && draining && now - deadline >= 0) {
-      end(End.SHUTDOWN);
+  private long checkDeadlines(long now) {
+    if (closeReason == null && outbox.isStalled(now)) {
+      end(CloseReason.SLOW_CONSUMER);
+    } else if (closeReason == null && draining && now - deadline >= 0) {
+      end(CloseReason.SHUTDOWN);
     }
-    if (end != null) {
-      return lookAtEnd(now);
+    if (closeReason != null) {
+      return checkLinger(now);
     }
     if (now - wakeAt < 0) {
       return wakeAt;
     }
-    if (reader == Reader.RESTING) {
-      wake();
-    } else if (reader == Reader.READING && thread.getState() == Thread.State.WAITING) {
+    if (reader.isPaused()) {
+      reader.resume();
+    } else if (reader.isWaitingForBytes()) {
       // The socket is empty, so the clock's thread runs the tick without the reader.
-      act(now);
-      return end == null ? wakeAt : deadline;
+      runTick(now);
+      return closeReason == null ? wakeAt : deadline;
     }
     // Checks again each round until the reader has run.
     return now + Clock.ROUND_NANOS;
   }
 
-  private long lookAtEnd(long now) {
+  private long checkLinger(long now) {
     if (now - deadline < 0) {
       return deadline;
     }
-    inlet.close();
+    socketReader.close();
     return Clock.NEVER;
-  }
-
-  private void wake() {
-    reader = Reader.WAKING;
-    LockSupport.unpark(thread);
   }
 
   /** Called by the listener when Helidon has opened the WebSocket. */
   void opened(WsSession opened) {
     webSocket = opened;
-    flights.opened(opened);
+    requests.opened(opened);
     if (!gateway.books().isAccepting()) {
       // The drain began before this session was registered.
-      end(End.SHUTDOWN);
+      end(CloseReason.SHUTDOWN);
     }
   }
 
   /** Starts the schedule: the client sent a valid start message. */
   void start() {
     schedule = gateway.schedule(readAt);
-    wakeAt = schedule.wake(readAt);
-    gateway.books().enter(Books.Counts::start);
+    wakeAt = schedule.nextRead(readAt);
+    gateway.books().update(Books.Counts::countStart);
   }
 
   /** Keeps a frame of audio for the next batch. */
-  void frame(BufferData audio) {
-    if (end == null) {
+  void receive(BufferData audio) {
+    if (closeReason == null) {
       inbox.add(audio);
     }
   }
 
   /** Replies to a ping with the same payload, unless the client doesn't read. */
   void pong(BufferData payload) {
-    if (end == null && !outbox.isStalled(System.nanoTime())) {
+    if (closeReason == null && !outbox.isStalled(System.nanoTime())) {
       webSocket.pong(payload);
       Thread.startVirtualThread(outbox::flush);
     }
   }
 
   /**
-   * Runs {@code landing} under the lock when a request has ended, on the thread that waited for it.
+   * Runs {@code completion} under the lock when a request has ended, on the thread that waited for
+   * the response.
    */
-  private void landed(Runnable landing) {
+  private void completeRequest(Runnable completion) {
     lock.lock();
     try {
-      landing.run();
-      if (draining && end == null) {
+      completion.run();
+      if (draining && closeReason == null) {
         continueDrain();
       }
     } finally {
@@ -338,12 +301,12 @@ final class Session implements ServerConnection, Clock.Sleeper {
   void drain() {
     lock.lock();
     try {
-      if (end != null || draining) {
+      if (closeReason != null || draining) {
         return;
       }
       draining = true;
       if (schedule == null) {
-        end(End.SHUTDOWN);
+        end(CloseReason.SHUTDOWN);
         return;
       }
       long now = System.nanoTime();
@@ -357,49 +320,50 @@ final class Session implements ServerConnection, Clock.Sleeper {
 
   private void continueDrain() {
     wakeAt = deadline;
-    if (flights.isIdle()) {
-      flights.send(0);
-      if (flights.isIdle()) {
-        end(End.SHUTDOWN);
+    if (requests.isIdle()) {
+      requests.send(0);
+      if (requests.isIdle()) {
+        end(CloseReason.SHUTDOWN);
       }
     }
   }
 
   /**
-   * Ends the session with {@code how}, unless it has already ended. Returns the end that applies.
+   * Ends the session with {@code reason}, unless it has already ended. Returns the reason that
+   * applies.
    */
-  End end(End how) {
-    if (end != null) {
-      return end;
+  CloseReason end(CloseReason reason) {
+    if (closeReason != null) {
+      return closeReason;
     }
-    admit();
-    end = how;
+    countRead();
+    closeReason = reason;
     int waiting = inbox.clear();
     gateway
         .books()
-        .enter(
+        .update(
             counts -> {
-              flights.abandon(counts);
-              counts.close(how, waiting);
+              requests.abandon(counts);
+              counts.close(reason, waiting);
             });
-    if (how.code() != 0 && webSocket != null) {
-      webSocket.close(how.code(), how.text());
+    if (reason.code() != 0 && webSocket != null) {
+      webSocket.close(reason.code(), reason.text());
       Thread.startVirtualThread(outbox::flush);
     }
-    deadline = System.nanoTime() + FAREWELL_NANOS;
+    deadline = System.nanoTime() + LINGER_NANOS;
     alarmAt = deadline;
     gateway.clock().set(this, deadline);
-    if (reader == Reader.RESTING) {
-      wake();
+    if (reader.isPaused()) {
+      reader.resume();
     }
-    return how;
+    return reason;
   }
 
-  /** Ends a session whose client left before the handshake was answered. */
-  void gone() {
+  /** Ends a session for which the response to the handshake couldn't be written. */
+  void endAfterFailedHandshake() {
     lock.lock();
     try {
-      end(End.EOF);
+      end(CloseReason.EOF);
     } finally {
       lock.unlock();
     }

@@ -14,7 +14,7 @@ import wsladder.gateway.Config.ConfigException;
 
 final class ConfigTest {
   @Test
-  void whatIsNotSetHasItsDefault() throws ConfigException {
+  void unsetSettingsHaveDefaults() throws ConfigException {
     Config config = Config.parse(List.of(), Map.of());
     assertEquals("127.0.0.1", config.host());
     assertEquals(3000, config.port());
@@ -23,7 +23,7 @@ final class ConfigTest {
   }
 
   @Test
-  void aFlagWinsOverItsVariable() throws ConfigException {
+  void flagOverridesVariable() throws ConfigException {
     Map<String, String> environment = Map.of("PORT", "1", "CPU_PASSES", "2");
     Config config = Config.parse(List.of("--port", "5", "--metrics-port=6"), environment);
     assertEquals(5, config.port());
@@ -47,16 +47,16 @@ final class ConfigTest {
     "MAX_BUFFERED_FRAMES, 0",
     "MAX_CONNECTIONS, 1e3",
   })
-  void aValueThatMakesNoSenseIsRefusedByItsName(String variable, String value) {
-    ConfigException refused =
+  void invalidValueIsRejectedWithItsVariable(String variable, String value) {
+    ConfigException exception =
         assertThrows(ConfigException.class, () -> Config.parse(List.of(), Map.of(variable, value)));
-    assertTrue(refused.getMessage().contains(variable), refused.getMessage());
-    assertTrue(refused.getMessage().contains(value), refused.getMessage());
+    assertTrue(exception.getMessage().contains(variable), exception.getMessage());
+    assertTrue(exception.getMessage().contains(value), exception.getMessage());
   }
 
   @ParameterizedTest
   @ValueSource(strings = {"http://127.0.0.1:9000", "http://inference-sim:80/", "http://[::1]:1"})
-  void theInferenceIsAHostAndAPort(String url) throws ConfigException {
+  void inferenceUrlWithHostAndPortIsAccepted(String url) throws ConfigException {
     Config config = Config.parse(List.of("--inference-url", url), Map.of());
     assertEquals("/infer", config.inferenceUrl().resolve("/infer").getPath());
   }
@@ -72,19 +72,19 @@ final class ConfigTest {
         "http://u@a:1",
         ""
       })
-  void anythingElseIsNoInference(String url) {
+  void otherInferenceUrlsAreRejected(String url) {
     List<String> flags = List.of("--inference-url", url);
     assertThrows(ConfigException.class, () -> Config.parse(flags, Map.of()));
   }
 
   @Test
-  void anUnknownFlagAndAFlagWithoutAValueAreRefused() {
+  void unknownFlagAndFlagWithoutValueAreRejected() {
     assertThrows(ConfigException.class, () -> Config.parse(List.of("--prot", "1"), Map.of()));
     assertThrows(ConfigException.class, () -> Config.parse(List.of("--port"), Map.of()));
   }
 
   @Test
-  void theHelpNamesEveryFlag() {
+  void helpListsFlags() {
     assertTrue(Config.help().contains("--max-buffered-frames"));
   }
 }

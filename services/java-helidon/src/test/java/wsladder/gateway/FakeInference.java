@@ -18,23 +18,23 @@ final class FakeInference implements AutoCloseable {
         new Dispatcher() {
           @Override
           public MockResponse dispatch(RecordedRequest request) {
-            return new MockResponse.Builder().body(answer(request)).build();
+            return new MockResponse.Builder().body(response(request)).build();
           }
         });
     server.start();
   }
 
   /** Returns the response to a request with {@code audioBytes} bytes of audio. */
-  static String answer(long audioBytes, int cpuPasses) {
+  static String response(long audioBytes, int cpuPasses) {
     return """
         {"rms":2425.5,"zero_crossings":7,"checksum":1,"samples":%d,"transcript":"now","audio_bytes":%d}\
         """
         .formatted(cpuPasses * audioBytes / 2, audioBytes);
   }
 
-  private static String answer(RecordedRequest request) {
+  private static String response(RecordedRequest request) {
     String passes = request.getHeaders().get("x-cpu-passes");
-    return answer(request.getBodySize(), passes == null ? 0 : Integer.parseInt(passes));
+    return response(request.getBodySize(), passes == null ? 0 : Integer.parseInt(passes));
   }
 
   MockWebServer server() {

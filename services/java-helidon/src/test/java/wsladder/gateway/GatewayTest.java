@@ -21,27 +21,27 @@ import org.junit.jupiter.api.Test;
  * responds at once.
  */
 final class GatewayTest {
-  private static final long PATIENCE_SECONDS = 60;
+  private static final long TIMEOUT_SECONDS = 60;
 
   /** A client that collects the texts it gets, and its Close frame as "close CODE REASON". */
   private static final class Client implements WebSocket.Listener {
-    private final BlockingQueue<String> got = new LinkedBlockingQueue<>();
+    private final BlockingQueue<String> received = new LinkedBlockingQueue<>();
 
     @Override
     public CompletionStage<?> onText(WebSocket socket, CharSequence text, boolean last) {
-      got.add(text.toString());
+      received.add(text.toString());
       socket.request(1);
       return null;
     }
 
     @Override
     public CompletionStage<?> onClose(WebSocket socket, int code, String reason) {
-      got.add("close " + code + " " + reason);
+      received.add("close " + code + " " + reason);
       return null;
     }
 
     String next() throws InterruptedException {
-      String message = got.poll(PATIENCE_SECONDS, TimeUnit.SECONDS);
+      String message = received.poll(TIMEOUT_SECONDS, TimeUnit.SECONDS);
       return message == null ? "nothing" : message;
     }
   }
@@ -64,7 +64,7 @@ final class GatewayTest {
   }
 
   @Test
-  void aSessionIsAnsweredAndDrainedAndNothingButTheReadyLineIsPrinted() throws Exception {
+  void sessionGetsPartialAndIsDrainedAndOnlyReadyLineIsPrinted() throws Exception {
     try (FakeInference inference = new FakeInference();
         HttpClient http = HttpClient.newHttpClient()) {
       Process gateway = start(inference.url());
@@ -85,7 +85,7 @@ final class GatewayTest {
         // Unlike Process.destroy(), this leaves the process' output open.
         gateway.toHandle().destroy();
         assertEquals("close 1001 gateway stops", client.next());
-        assertTrue(gateway.waitFor(PATIENCE_SECONDS, TimeUnit.SECONDS));
+        assertTrue(gateway.waitFor(TIMEOUT_SECONDS, TimeUnit.SECONDS));
         assertEquals(0, gateway.exitValue());
         assertEquals(List.of(), out.lines().toList());
       } finally {
@@ -95,7 +95,7 @@ final class GatewayTest {
   }
 
   @Test
-  void aBadSettingEndsTheProcessWithTwoAndNamesIt() throws Exception {
+  void invalidSettingExitsWithTwoAndIsNamed() throws Exception {
     String java = System.getProperty("java.home") + "/bin/java";
     Process gateway =
         new ProcessBuilder(
@@ -105,8 +105,9 @@ final class GatewayTest {
                 "wsladder.gateway.Main",
                 "--flush-interval-ms=soon")
             .start();
-    String said = new String(gateway.getErrorStream().readAllBytes(), StandardCharsets.UTF_8);
+    String standardError =
+        new String(gateway.getErrorStream().readAllBytes(), StandardCharsets.UTF_8);
     assertEquals(2, gateway.waitFor());
-    assertTrue(said.contains("--flush-interval-ms"), said);
+    assertTrue(standardError.contains("--flush-interval-ms"), standardError);
   }
 }

@@ -10,7 +10,7 @@ import java.util.Optional;
 import java.util.Random;
 import org.junit.jupiter.api.Test;
 import wsladder.gateway.Inbox.Batch;
-import wsladder.gateway.Inbox.Taken;
+import wsladder.gateway.Inbox.TakenFrames;
 import wsladder.gateway.Protocol.Span;
 
 final class InboxTest {
@@ -27,7 +27,7 @@ final class InboxTest {
   }
 
   @Test
-  void framesLeaveInOrderAndRememberWhenTheyWereRead() {
+  void batchHasFramesInOrderAndTheirReadTimes() {
     Inbox inbox = new Inbox(200, 2);
     add(inbox, 1, 3);
     assertEquals(3, inbox.mark(10));
@@ -35,7 +35,7 @@ final class InboxTest {
     assertEquals(2, inbox.mark(20));
     assertEquals(0, inbox.mark(30));
     Batch batch = inbox.take();
-    assertEquals(new Taken(new Span(1, 5), 10, 20), batch.taken());
+    assertEquals(new TakenFrames(new Span(1, 5), 10, 20), batch.taken());
     for (int number = 1; number <= 5; number++) {
       int at = batch.offset() + (number - 1) * Protocol.FRAME_BYTES;
       byte[] audio = Arrays.copyOfRange(batch.audio(), at, at + Protocol.FRAME_BYTES);
@@ -44,7 +44,7 @@ final class InboxTest {
   }
 
   @Test
-  void whatIsDroppedBeforeAReportIsReportedAsOne() {
+  void framesDroppedBeforeAReportAreReportedTogether() {
     Inbox inbox = new Inbox(2, 2);
     add(inbox, 1, 4);
     inbox.mark(10);
@@ -52,13 +52,13 @@ final class InboxTest {
     add(inbox, 5, 7);
     inbox.mark(20);
     assertEquals(3, inbox.dropExcess());
-    assertEquals(Optional.of(new Taken(new Span(1, 5), 10, 20)), inbox.takeOverflow());
+    assertEquals(Optional.of(new TakenFrames(new Span(1, 5), 10, 20)), inbox.takeOverflow());
     assertEquals(Optional.empty(), inbox.takeOverflow());
     assertEquals(new Span(6, 2), inbox.take().taken().span());
   }
 
   @Test
-  void theMemoryOfABatchIsUsedAgain() {
+  void recycledArrayIsUsedForALaterBatch() {
     Inbox inbox = new Inbox(200, 4);
     add(inbox, 1, 4);
     inbox.mark(10);
@@ -70,20 +70,20 @@ final class InboxTest {
   }
 
   @Test
-  void nothingIsLostDoubledOrOutOfOrderWhateverComes() {
+  void randomInputIsCoveredOnceAndInOrder() {
     long seed = System.nanoTime();
     Random random = new Random(seed);
     Inbox inbox = new Inbox(20, 8);
-    int came = 0;
+    int added = 0;
     long covered = 0;
     for (int step = 0; step < 5_000; step++) {
-      int arriving = random.nextInt(12);
-      add(inbox, came + 1, came + arriving);
-      came += arriving;
+      int count = random.nextInt(12);
+      add(inbox, added + 1, added + count);
+      added += count;
       inbox.mark(step);
       inbox.dropExcess();
       if (random.nextInt(3) == 0) {
-        Optional<Taken> dropped = inbox.takeOverflow();
+        Optional<TakenFrames> dropped = inbox.takeOverflow();
         if (dropped.isPresent()) {
           assertEquals(covered + 1, dropped.get().span().oldest(), "seed " + seed);
           covered = dropped.get().span().newest();
@@ -103,7 +103,7 @@ final class InboxTest {
   }
 
   @Test
-  void anInboxThatWasClearedHoldsNothing() {
+  void clearedInboxIsEmpty() {
     Inbox inbox = new Inbox(20, 8);
     add(inbox, 1, 3);
     assertEquals(3, inbox.clear());

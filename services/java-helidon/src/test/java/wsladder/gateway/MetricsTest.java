@@ -12,29 +12,29 @@ import wsladder.gateway.Books.Admission;
 import wsladder.gateway.Protocol.Kind;
 
 final class MetricsTest {
-  private static Books busy() {
+  private static Books booksWithTraffic() {
     Books books = new Books(2);
     assertEquals(Admission.ADMITTED, books.admit());
     assertEquals(Admission.ADMITTED, books.admit());
     assertEquals(Admission.FULL, books.admit());
-    books.enter(
+    books.update(
         counts -> {
           counts.received += 7;
           counts.consumed += 1;
           counts.waiting += 6;
-          counts.depart(3, 1);
-          counts.deliver(3);
-          counts.depart(2, 1);
-          counts.fail(Kind.TIMEOUT, 2);
+          counts.startRequest(3, 1);
+          counts.completeRequest(3);
+          counts.startRequest(2, 1);
+          counts.failRequest(Kind.TIMEOUT, 2);
           counts.tick(1_500_000);
-          counts.close(End.client(1000), 1);
+          counts.close(CloseReason.client(1000), 1);
         });
     return books;
   }
 
   @Test
-  void theStatsBalance() throws IOException {
-    JsonNode stats = new ObjectMapper().readTree(new Metrics(busy()).stats());
+  void statsBalance() throws IOException {
+    JsonNode stats = new ObjectMapper().readTree(new Metrics(booksWithTraffic()).stats());
     JsonNode messages = stats.get("messages");
     long dropped = 0;
     for (JsonNode count : messages.get("dropped")) {
@@ -51,15 +51,15 @@ final class MetricsTest {
   }
 
   @Test
-  void theMetricsHaveAllFailuresFromTheStart() {
+  void metricsListAllFailureKindsFromTheStart() {
     String text = new Metrics(new Books(0)).prometheus();
     assertTrue(text.contains("service_inference_failed_total{kind=\"http_429\"} 0\n"), text);
     assertTrue(text.contains("service_flush_lateness_seconds_bucket{le=\"0.0005\"} 0\n"), text);
   }
 
   @Test
-  void aTickIsInEveryBucketThatItFits() {
-    String text = new Metrics(busy()).prometheus();
+  void tickIsCountedInEachBucketFromItsLatenessUp() {
+    String text = new Metrics(booksWithTraffic()).prometheus();
     assertTrue(text.contains("service_flush_lateness_seconds_bucket{le=\"0.001\"} 0\n"), text);
     assertTrue(text.contains("service_flush_lateness_seconds_bucket{le=\"0.002\"} 1\n"), text);
     assertTrue(text.contains("service_flush_lateness_seconds_bucket{le=\"+Inf\"} 1\n"), text);
@@ -67,7 +67,7 @@ final class MetricsTest {
   }
 
   @Test
-  void countersOfOneNameAreToldApartByTheirLabel() {
+  void countersOfOneFamilyDifferByLabel() {
     Exposition text = new Exposition();
     TreeMap<String, Long> counts = new TreeMap<>();
     counts.put("x", 1L);

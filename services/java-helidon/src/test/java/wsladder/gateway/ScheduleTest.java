@@ -11,19 +11,19 @@ final class ScheduleTest {
   private static final long INTERVAL = 1000 * MS;
 
   @Test
-  void theSocketIsVisitedInEqualPausesAndAtTheTick() {
+  void socketIsReadInEqualPausesAndAtTheTick() {
     Schedule schedule = new Schedule(INTERVAL, INTERVAL);
     long at = 0;
     for (int visit = 0; visit < 3; visit++) {
-      long next = schedule.wake(at);
-      assertTrue(next - at <= Schedule.PAUSE_NANOS, "visit " + visit);
+      long next = schedule.nextRead(at);
+      assertTrue(next - at <= Schedule.MAX_PAUSE_NANOS, "visit " + visit);
       at = next;
     }
     assertEquals(INTERVAL, at);
   }
 
   @Test
-  void aTickRunsOnceAndSaysHowLateItWas() {
+  void tickRunsOnceAndReturnsItsLateness() {
     Schedule schedule = new Schedule(0, INTERVAL);
     assertFalse(schedule.isDue(-1));
     assertTrue(schedule.isDue(3 * MS));
@@ -33,7 +33,7 @@ final class ScheduleTest {
   }
 
   @Test
-  void missedTicksAreNotMadeUpForAndLatenessStartsOver() {
+  void missedTicksAreSkippedAndLatenessStartsOver() {
     Schedule schedule = new Schedule(0, INTERVAL);
     assertEquals(3400 * MS, schedule.tick(3400 * MS));
     assertFalse(schedule.isDue(3999 * MS));

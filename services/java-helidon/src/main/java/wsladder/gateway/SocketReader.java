@@ -5,21 +5,21 @@ import io.helidon.webserver.ConnectionContext;
 import java.util.Arrays;
 
 /** The inbound side of a session's socket. Its reads block the session's reader. */
-final class Inlet {
-  /** The most that one visit reads, so that a client that floods doesn't delay other sessions. */
-  private static final int VISIT_BYTES = 64 << 10;
+final class SocketReader {
+  /** Limit of one {@link #readAll}, so that a client that floods doesn't delay other sessions. */
+  private static final int MAX_READ_BYTES = 64 << 10;
 
   /** Size of Helidon's read buffer. A read of this size may have left bytes in the socket. */
   private static final int FULL_READ_BYTES = 8192;
 
   private final ConnectionContext socket;
 
-  Inlet(ConnectionContext socket) {
+  SocketReader(ConnectionContext socket) {
     this.socket = socket;
   }
 
-  /** Returns the bytes that arrived together with the upgrade request. */
-  byte[] early() {
+  /** Returns the bytes that arrived together with the upgrade request, once. */
+  byte[] takeEarlyBytes() {
     DataReader early = socket.dataReader();
     return early.available() > 0 ? early.readBytes(early.available()) : new byte[0];
   }
@@ -30,13 +30,13 @@ final class Inlet {
   }
 
   /**
-   * Waits for bytes and reads until the socket is empty, at most {@code VISIT_BYTES}. Helidon
+   * Waits for bytes and reads until the socket is empty, at most {@code MAX_READ_BYTES}. Helidon
    * parses one large array faster than several small ones.
    */
   byte[] readAll() {
     byte[] bytes = readSome();
     byte[] last = bytes;
-    while (last != null && last.length == FULL_READ_BYTES && bytes.length < VISIT_BYTES) {
+    while (last != null && last.length == FULL_READ_BYTES && bytes.length < MAX_READ_BYTES) {
       last = readSome();
       if (last != null) {
         bytes = Arrays.copyOf(bytes, bytes.length + last.length);
