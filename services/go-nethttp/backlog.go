@@ -35,16 +35,16 @@ func (p *audioPool) put(a *audio) {
 	}
 }
 
-// mark is the time at which a group of frames was read: those after the previous mark, up to newest.
+// mark is the time at which a group of frames was read: those after the previous mark, up to number newest.
 type mark struct {
 	newest uint64
-	at     time.Time
+	readAt time.Time
 }
 
-// taken describes frames that left a backlog, with the times at which the first and the last were read.
-type taken struct {
+// readSpan describes frames that were removed from a backlog, with the times at which the first and the last were read.
+type readSpan struct {
 	span
-	oldestRead, newestRead time.Time
+	oldestReadAt, newestReadAt time.Time
 }
 
 // backlog holds the waiting frames of one session.
@@ -54,14 +54,14 @@ type backlog struct {
 	audio *audio
 	head  int
 	marks []mark
-	// left is the sequence number of the last frame that was taken or dropped, came that of the last frame that was added.
-	left, came uint64
+	// lastRemoved is the sequence number of the last frame that was taken or dropped, lastAdded that of the newest frame.
+	lastRemoved, lastAdded uint64
 	// overflow describes frames that were dropped and not reported yet.
-	overflow *taken
+	overflow *readSpan
 }
 
 // waiting returns the number of frames that wait.
-func (b *backlog) waiting() uint64 { return b.came - b.left }
+func (b *backlog) waiting() uint64 { return b.lastAdded - b.lastRemoved }
 
 // add appends a frame that was read at the given time.
 func (b *backlog) add(frame []byte, at time.Time) {
@@ -70,28 +70,28 @@ func (b *backlog) add(frame []byte, at time.Time) {
 	}
 	bytes := b.audio.bytes
 	if b.head > 0 && len(bytes)+len(frame) > cap(bytes) {
-		// Frames were dropped at the front: move the rest there instead of growing.
+		// Frames were dropped at the front: move the waiting ones there instead of growing.
 		bytes = bytes[:copy(bytes, bytes[b.head:])]
 		b.head = 0
 	}
 	b.audio.bytes = append(bytes, frame...)
-	b.came++
-	if last := len(b.marks) - 1; last >= 0 && b.marks[last].at.Equal(at) {
-		b.marks[last].newest = b.came
+	b.lastAdded++
+	if last := len(b.marks) - 1; last >= 0 && b.marks[last].readAt.Equal(at) {
+		b.marks[last].newest = b.lastAdded
 	} else {
-		b.marks = append(b.marks, mark{newest: b.came, at: at})
+		b.marks = append(b.marks, mark{newest: b.lastAdded, readAt: at})
 	}
 }
 
-// leave removes the numbers and times of the oldest frames: at least one, and at most all that wait.
-func (b *backlog) leave(frames uint64) taken {
-	t := taken{span: span{oldest: b.left + 1, frames: frames}, oldestRead: b.marks[0].at}
-	b.left += frames
-	for b.marks[0].newest < b.left {
+// remove removes the numbers and times of the oldest frames: at least one, and at most all that wait.
+func (b *backlog) remove(frames uint64) readSpan {
+	t := readSpan{span: span{oldest: b.lastRemoved + 1, frames: frames}, oldestReadAt: b.marks[0].readAt}
+	b.lastRemoved += frames
+	for b.marks[0].newest < b.lastRemoved {
 		b.marks = b.marks[1:]
 	}
-	t.newestRead = b.marks[0].at
-	if b.marks[0].newest == b.left {
+	t.newestReadAt = b.marks[0].readAt
+	if b.marks[0].newest == b.lastRemoved {
 		b.marks = b.marks[1:]
 	}
 	return t
@@ -99,7 +99,7 @@ func (b *backlog) leave(frames uint64) taken {
 
 // drop drops the oldest frame and adds it to overflow.
 func (b *backlog) drop() {
-	t := b.leave(1)
+	t := b.remove(1)
 	b.head += frameBytes
 	if b.overflow == nil {
 		b.overflow = &t
@@ -107,24 +107,24 @@ func (b *backlog) drop() {
 	}
 	// An overflow is reported before the next batch is taken, so this frame directly follows the dropped ones.
 	b.overflow.frames++
-	b.overflow.newestRead = t.newestRead
+	b.overflow.newestReadAt = t.newestReadAt
 }
 
 // takeOverflow returns and clears the description of dropped frames; nil if none were dropped.
-func (b *backlog) takeOverflow() *taken {
+func (b *backlog) takeOverflow() *readSpan {
 	t := b.overflow
 	b.overflow = nil
 	return t
 }
 
 // take removes all waiting frames, of which there must be at least one. The batch owns their buffer.
-func (b *backlog) take() (taken, batch) {
-	first := b.marks[:0]
-	t := b.leave(b.waiting())
-	b.marks = first
-	taken := batch{audio: b.audio, bytes: b.audio.bytes[b.head:]}
+func (b *backlog) take() (readSpan, batch) {
+	emptyMarks := b.marks[:0]
+	t := b.remove(b.waiting())
+	b.marks = emptyMarks
+	audio := batch{audio: b.audio, bytes: b.audio.bytes[b.head:]}
 	b.audio, b.head = nil, 0
-	return t, taken
+	return t, audio
 }
 
 // clear discards all waiting frames. No frames may be added afterwards.

@@ -21,7 +21,7 @@ type config struct {
 	port                 uint16
 	metricsPort          uint16
 	inferenceURL         *url.URL
-	echo                 echo
+	echo                 echoedSettings
 	flushInterval        time.Duration
 	flushPhaseJitter     time.Duration
 	inferenceTimeout     time.Duration
@@ -53,20 +53,20 @@ func parseConfig(arguments []string, lookup func(string) (string, bool), output 
 	if flags.NArg() > 0 {
 		return c, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
-	given := map[string]bool{}
-	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	var problems []error
+	isGiven := map[string]bool{}
+	flags.Visit(func(f *flag.Flag) { isGiven[f.Name] = true })
+	var errs []error
 	flags.VisitAll(func(f *flag.Flag) {
 		variable := strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 		value, isSet := lookup(variable)
-		if !isSet || given[f.Name] || f.Name == "version" {
+		if !isSet || isGiven[f.Name] || f.Name == "version" {
 			return
 		}
 		if err := f.Value.Set(value); err != nil {
-			problems = append(problems, fmt.Errorf("invalid value %q for %s: %w", value, variable, err))
+			errs = append(errs, fmt.Errorf("invalid value %q for %s: %w", value, variable, err))
 		}
 	})
-	return c, errors.Join(problems...)
+	return c, errors.Join(errs...)
 }
 
 // define registers a flag for each setting, in the order of the contract.
@@ -92,24 +92,24 @@ func (c *config) define(flags *flag.FlagSet) {
 	number(flags, &c.maxConnections, "max-connections", 0, 0, math.MaxInt64, "connections that may be open; 0: no limit")
 }
 
-// number defines a flag for an integer from least to most, with value as its default.
-func number[T ~int | ~uint16 | ~uint32 | ~uint64](flags *flag.FlagSet, target *T, name string, value, least, most uint64, usage string) {
+// number defines a flag for an integer from low to high, with value as its default.
+func number[T ~int | ~uint16 | ~uint32 | ~uint64](flags *flag.FlagSet, target *T, name string, value, low, high uint64, usage string) {
 	*target = T(value)
-	integer(flags, func(parsed uint64) { *target = T(parsed) }, name, value, least, most, usage)
+	integer(flags, func(parsed uint64) { *target = T(parsed) }, name, value, low, high, usage)
 }
 
-// duration defines a flag for a duration of least to most whole milliseconds.
-func duration(flags *flag.FlagSet, target *time.Duration, name string, value, least, most uint64, usage string) {
+// duration defines a flag for a duration of low to high whole milliseconds.
+func duration(flags *flag.FlagSet, target *time.Duration, name string, value, low, high uint64, usage string) {
 	*target = time.Duration(value) * time.Millisecond
 	set := func(parsed uint64) { *target = time.Duration(parsed) * time.Millisecond }
-	integer(flags, set, name, value, least, most, usage+", in milliseconds")
+	integer(flags, set, name, value, low, high, usage+", in milliseconds")
 }
 
-func integer(flags *flag.FlagSet, set func(uint64), name string, value, least, most uint64, usage string) {
+func integer(flags *flag.FlagSet, set func(uint64), name string, value, low, high uint64, usage string) {
 	flags.Func(name, fmt.Sprintf("%s (default %d)", usage, value), func(text string) error {
 		parsed, err := strconv.ParseUint(text, 10, 64)
-		if err != nil || parsed < least || parsed > most {
-			return fmt.Errorf("it must be an integer from %d to %d", least, most)
+		if err != nil || parsed < low || parsed > high {
+			return fmt.Errorf("it must be an integer from %d to %d", low, high)
 		}
 		set(parsed)
 		return nil
@@ -123,9 +123,9 @@ func parseInferenceURL(text string) (*url.URL, error) {
 		return nil, err
 	}
 	port, err := strconv.ParseUint(parsed.Port(), 10, 16)
-	bare := url.URL{Scheme: "http", Host: parsed.Host}
-	if err != nil || port == 0 || parsed.Hostname() == "" || strings.TrimSuffix(text, "/") != bare.String() {
+	address := url.URL{Scheme: "http", Host: parsed.Host}
+	if err != nil || port == 0 || parsed.Hostname() == "" || strings.TrimSuffix(text, "/") != address.String() {
 		return nil, errors.New("it must be http://host:port")
 	}
-	return &bare, nil
+	return &address, nil
 }

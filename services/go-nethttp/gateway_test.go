@@ -13,20 +13,20 @@ import (
 	"time"
 )
 
-// testPatience is the time limit of a wait for something that must happen.
-const testPatience = 10 * time.Second
+// testTimeout limits each wait of a test.
+const testTimeout = 10 * time.Second
 
-// running is a gateway that runs in the test process.
-type running struct {
+// testGateway is a gateway that runs in the test process.
+type testGateway struct {
 	*gateway
 	address string
-	// stop does what SIGTERM does; ended receives serve's result.
+	// stop has the effect of SIGTERM; ended receives the result of serve.
 	stop  context.CancelFunc
 	ended chan error
 }
 
 // startGateway starts a gateway in front of the inference at this URL.
-func startGateway(t *testing.T, inference string, flags ...string) *running {
+func startGateway(t *testing.T, inference string, flags ...string) *testGateway {
 	t.Helper()
 	c, err := configOf(nil, append([]string{"--inference-url", inference, "--flush-interval-ms", "50"}, flags...)...)
 	if err != nil {
@@ -37,47 +37,47 @@ func startGateway(t *testing.T, inference string, flags ...string) *running {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	r := &running{gateway: newGateway(c, newBooks()), address: tcp.Addr().String(), stop: stop, ended: make(chan error, 1)}
+	r := &testGateway{gateway: newGateway(c, newBooks()), address: tcp.Addr().String(), stop: stop, ended: make(chan error, 1)}
 	go func() { r.ended <- r.serve(ctx, tcp) }()
 	t.Cleanup(func() {
 		stop()
 		select {
 		case <-r.ended:
-		case <-time.After(testPatience):
+		case <-time.After(testTimeout):
 			t.Error("the gateway doesn't end")
 		}
 	})
 	return r
 }
 
-// until polls the counters until isSo holds.
-func (r *running) until(t *testing.T, what string, isSo func(counts) bool) counts {
+// until polls the counters until the condition holds.
+func (r *testGateway) until(t *testing.T, state string, condition func(counts) bool) counts {
 	t.Helper()
-	for deadline := time.Now().Add(testPatience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if c := r.books.read(); isSo(c) {
+	for deadline := time.Now().Add(testTimeout); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if c := r.books.snapshot(); condition(c) {
 			return c
 		}
 	}
-	t.Fatalf("never %s: %+v", what, r.books.read())
+	t.Fatalf("never %s: %+v", state, r.books.snapshot())
 	return counts{}
 }
 
-// startInference starts an h2c server that handles requests with answer, and returns its URL.
-func startInference(t *testing.T, answer http.HandlerFunc) string {
+// startInference starts an h2c server that handles requests with handler, and returns its URL.
+func startInference(t *testing.T, handler http.HandlerFunc) string {
 	t.Helper()
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: answer, Protocols: new(http.Protocols)}
+	server := &http.Server{Handler: handler, Protocols: new(http.Protocols)}
 	server.Protocols.SetUnencryptedHTTP2(true)
 	go server.Serve(tcp) //nolint:errcheck // It ends with the test.
 	t.Cleanup(func() { server.Close() })
 	return "http://" + tcp.Addr().String()
 }
 
-// answerRightly sends a valid response with the transcript "now".
-func answerRightly(w http.ResponseWriter, r *http.Request) {
+// respondValid sends a valid response with the transcript "now".
+func respondValid(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	var passes int
 	fmt.Sscan(r.Header.Get("X-Cpu-Passes"), &passes)
@@ -91,7 +91,7 @@ type client struct {
 	reader *bufio.Reader
 }
 
-func (r *running) connect(t *testing.T) *client {
+func (r *testGateway) connect(t *testing.T) *client {
 	t.Helper()
 	conn, err := net.Dial("tcp", r.address)
 	if err != nil {
@@ -99,7 +99,7 @@ func (r *running) connect(t *testing.T) *client {
 	}
 	t.Cleanup(func() { conn.Close() })
 	c := &client{t: t, Conn: conn, reader: bufio.NewReader(conn)}
-	_ = conn.SetReadDeadline(time.Now().Add(testPatience))
+	_ = conn.SetReadDeadline(time.Now().Add(testTimeout))
 	fmt.Fprintf(conn, "GET /ws/stt HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
 		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", r.address)
 	response, err := http.ReadResponse(c.reader, nil)

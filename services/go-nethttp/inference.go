@@ -20,18 +20,18 @@ import (
 const (
 	// connectTimeout limits the time to open a connection to the inference.
 	connectTimeout = time.Second
-	// pingAfter is the time of silence after which a connection is checked with an HTTP/2 PING; pingTimeout limits the wait
-	// for the reply.
+	// pingAfter is the time without inbound frames after which a connection is checked with an HTTP/2 PING; pingTimeout
+	// limits the wait for the reply.
 	pingAfter   = 15 * time.Second
 	pingTimeout = 2 * time.Second
-	// maxAnswerBytes is the largest response body that is read. A regular one has a few hundred bytes.
-	maxAnswerBytes = 64 << 10
+	// maxResponseBytes is the largest response body that is read. A regular one has a few hundred bytes.
+	maxResponseBytes = 64 << 10
 )
 
 // inference sends the requests of all sessions.
 type inference struct {
-	lanes []lane
-	// sessions counts the sessions so far; they take the lanes in turn.
+	connections []connection
+	// sessions counts the sessions so far; they take the connections in turn.
 	sessions  atomic.Uint64
 	template  *http.Request
 	timeout   time.Duration
@@ -42,7 +42,7 @@ type inference struct {
 func newInference(c config, pool *audioPool) *inference {
 	i := &inference{timeout: c.inferenceTimeout, cpuPasses: c.echo.cpuPasses, pool: pool}
 	for range c.inferenceHTTPClients {
-		i.lanes = append(i.lanes, newLane())
+		i.connections = append(i.connections, newConnection())
 	}
 	i.template = &http.Request{
 		Method: http.MethodPost,
@@ -56,13 +56,13 @@ func newInference(c config, pool *audioPool) *inference {
 	return i
 }
 
-// lane is an HTTP/2 client. It keeps one connection, and replaces it when it breaks.
-type lane struct{ *http.Transport }
+// connection is an HTTP/2 client that keeps one connection to the inference and replaces it when it breaks.
+type connection struct{ *http.Transport }
 
-func newLane() lane {
+func newConnection() connection {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
-	return lane{&http.Transport{
+	return connection{&http.Transport{
 		Protocols:          protocols,
 		DialContext:        (&net.Dialer{Timeout: connectTimeout}).DialContext,
 		DisableCompression: true,
@@ -70,45 +70,45 @@ func newLane() lane {
 	}}
 }
 
-// lane returns the lane for the next session.
-func (i *inference) lane() lane {
-	return i.lanes[i.sessions.Add(1)%uint64(len(i.lanes))]
+// assignConnection returns the connection of the next session.
+func (i *inference) assignConnection() connection {
+	return i.connections[i.sessions.Add(1)%uint64(len(i.connections))]
 }
 
 // recognise sends the batch of s as one request and parses the response. ctx is done at the request's deadline or when its
 // session ends.
 //
 // It uses RoundTrip instead of Client.Do, because there are no cookies and a redirect is an error.
-func (i *inference) recognise(ctx context.Context, l lane, s span, b batch) (recognition, *failure) {
+func (i *inference) recognise(ctx context.Context, c connection, s span, b batch) (recognition, *failure) {
 	request := i.template.WithContext(ctx)
-	body := &upload{rest: b.bytes}
+	body := &requestBody{remaining: b.bytes}
 	request.Body, request.ContentLength = body, int64(len(b.bytes))
-	response, err := l.RoundTrip(request)
+	response, err := c.RoundTrip(request)
 	if err != nil {
-		return recognition{}, i.failed(err)
+		return recognition{}, i.failureOf(err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode < 200 || response.StatusCode > 299 {
 		return recognition{}, statusFailure(response.StatusCode)
 	}
-	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes+1))
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxResponseBytes+1))
 	if err != nil {
-		return recognition{}, i.failed(err)
+		return recognition{}, i.failureOf(err)
 	}
 	if body.isClosed() {
 		i.pool.put(b.audio)
 	}
-	unreadable := func(message string) *failure {
+	parseFailure := func(message string) *failure {
 		return &failure{kind: kindParseError, status: response.StatusCode, message: message}
 	}
-	if len(text) > maxAnswerBytes {
-		return recognition{}, unreadable(fmt.Sprintf("the inference's answer is longer than %d bytes", maxAnswerBytes))
+	if len(text) > maxResponseBytes {
+		return recognition{}, parseFailure(fmt.Sprintf("the inference's answer is longer than %d bytes", maxResponseBytes))
 	}
-	answer, err := parseRecognition(text, s, i.cpuPasses)
+	result, err := parseRecognition(text, s, i.cpuPasses)
 	if err != nil {
-		return recognition{}, unreadable(err.Error())
+		return recognition{}, parseFailure(err.Error())
 	}
-	return answer, nil
+	return result, nil
 }
 
 func statusFailure(status int) *failure {
@@ -119,48 +119,48 @@ func statusFailure(status int) *failure {
 	return f
 }
 
-// failed maps an error of the transport to the failure that the client is sent.
-func (i *inference) failed(err error) *failure {
+// failureOf maps an error of the transport to the failure that the client is sent.
+func (i *inference) failureOf(err error) *failure {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return &failure{kind: kindTimeout, message: fmt.Sprintf("no answer within %d ms", i.timeout.Milliseconds())}
-	case isForeign(err):
+	case isHTTP2Violation(err):
 		return &failure{kind: kindParseError, message: "the inference doesn't speak HTTP/2: " + err.Error()}
 	default:
 		return &failure{kind: kindConnectionReset, message: "the connection to the inference failed: " + err.Error()}
 	}
 }
 
-// isForeign reports whether the peer doesn't speak HTTP/2. It compares texts, because net/http exports no error types for
-// that.
-func isForeign(err error) bool {
+// isHTTP2Violation reports whether the peer doesn't speak HTTP/2. It compares texts, because net/http exports no error
+// types for that.
+func isHTTP2Violation(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "http2: frame too large") || strings.Contains(text, "looked like an HTTP/1.1 header") ||
 		strings.Contains(text, "connection error: ")
 }
 
-// upload is the body of a request. A transport may read it after RoundTrip has returned, but not after Close.
-type upload struct {
-	mu     sync.Mutex
-	rest   []byte
-	closed bool
+// requestBody is the body of a request. A transport may read it after RoundTrip has returned, but not after Close.
+type requestBody struct {
+	mu        sync.Mutex
+	remaining []byte
+	closed    bool
 }
 
-func (u *upload) Read(p []byte) (int, error) {
+func (u *requestBody) Read(p []byte) (int, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.closed {
 		return 0, http.ErrBodyReadAfterClose
 	}
-	n := copy(p, u.rest)
-	u.rest = u.rest[n:]
-	if len(u.rest) == 0 {
+	n := copy(p, u.remaining)
+	u.remaining = u.remaining[n:]
+	if len(u.remaining) == 0 {
 		return n, io.EOF
 	}
 	return n, nil
 }
 
-func (u *upload) Close() error {
+func (u *requestBody) Close() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.closed = true
@@ -168,7 +168,7 @@ func (u *upload) Close() error {
 }
 
 // isClosed reports whether the transport is done with the body, so that its buffer can be reused.
-func (u *upload) isClosed() bool {
+func (u *requestBody) isClosed() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.closed

@@ -2,7 +2,7 @@ package main
 
 // The books (counters of all sessions), and the metrics port that serves them.
 //
-// The counters are one struct behind one lock, so that every reading is consistent and satisfies the contract's equations.
+// The counters are one struct behind one lock, so that every snapshot is consistent and satisfies the contract's equations.
 
 import (
 	"bytes"
@@ -49,11 +49,11 @@ type books struct {
 	// bytesReceived and bytesSent are not part of the equations, so they need no lock.
 	bytesReceived, bytesSent atomic.Uint64
 	accepting                atomic.Bool
-	began                    time.Time
+	startedAt                time.Time
 }
 
 func newBooks() *books {
-	b := &books{began: time.Now(), counts: counts{
+	b := &books{startedAt: time.Now(), counts: counts{
 		dropped: map[string]uint64{}, closed: map[string]uint64{}, rejected: map[string]uint64{}, failed: map[string]uint64{},
 	}}
 	for _, kind := range requestKinds {
@@ -64,15 +64,15 @@ func newBooks() *books {
 	return b
 }
 
-// enter changes the counters under the lock.
-func (b *books) enter(entry func(*counts)) {
+// update changes the counters under the lock.
+func (b *books) update(change func(*counts)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	entry(&b.counts)
+	change(&b.counts)
 }
 
-// frame counts a received frame, and the oldest one as dropped if it was dropped for it.
-func (b *books) frame(dropsOldest bool) {
+// receiveFrame counts a received frame, and the oldest waiting one as dropped if the new one exceeded the limit.
+func (b *books) receiveFrame(dropsOldest bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.counts.received++
@@ -84,13 +84,13 @@ func (b *books) frame(dropsOldest bool) {
 }
 
 // tick counts a flush tick by its outcome.
-func (b *books) tick(isFree, hasAudio bool, lateness time.Duration) {
+func (b *books) tick(isIdle, hasAudio bool, lateness time.Duration) {
 	bucket, _ := slices.BinarySearch(latenessBounds[:], lateness.Seconds())
-	b.enter(func(c *counts) {
+	b.update(func(c *counts) {
 		c.lateness[bucket]++
 		c.latenessSum += lateness
 		switch {
-		case !isFree:
+		case !isIdle:
 			c.skipped++
 		case hasAudio:
 			c.flushed++
@@ -100,9 +100,9 @@ func (b *books) tick(isFree, hasAudio bool, lateness time.Duration) {
 	})
 }
 
-// depart counts a request that begins. A session can have only one.
-func (b *books) depart(frames uint64) {
-	b.enter(func(c *counts) {
+// startRequest counts a request that begins. A session can have only one.
+func (b *books) startRequest(frames uint64) {
+	b.update(func(c *counts) {
 		c.waiting -= frames
 		c.inFlight += frames
 		c.requests++
@@ -111,9 +111,9 @@ func (b *books) depart(frames uint64) {
 	})
 }
 
-// land counts a request that ended, with success if f is nil.
-func (b *books) land(frames uint64, f *failure) {
-	b.enter(func(c *counts) {
+// completeRequest counts a request that ended, with success if f is nil.
+func (b *books) completeRequest(frames uint64, f *failure) {
+	b.update(func(c *counts) {
 		c.inFlight -= frames
 		c.requestsInFlight--
 		if f == nil {
@@ -126,12 +126,12 @@ func (b *books) land(frames uint64, f *failure) {
 	})
 }
 
-// end counts a connection that ended, with the frames that waited and those of an abandoned request.
-func (b *books) end(e ending, waiting, abandoned uint64) {
-	b.enter(func(c *counts) {
+// closeConnection counts a connection that ended, with the frames that waited and those of an abandoned request.
+func (b *books) closeConnection(reason closeReason, waiting, abandoned uint64) {
+	b.update(func(c *counts) {
 		c.open--
-		c.closed[e.reason]++
-		if e.refused {
+		c.closed[reason.label]++
+		if reason.refused {
 			c.received++
 			c.dropped["protocol"]++
 		}
@@ -147,8 +147,8 @@ func (b *books) end(e ending, waiting, abandoned uint64) {
 	})
 }
 
-// read returns a consistent copy of the counters.
-func (b *books) read() counts {
+// snapshot returns a consistent copy of the counters.
+func (b *books) snapshot() counts {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := b.counts
@@ -185,11 +185,11 @@ func metricsPort(b *books) http.Handler {
 
 // stats returns the body of /stats.
 func (b *books) stats() map[string]any {
-	c := b.read()
+	c := b.snapshot()
 	return map[string]any{
 		"service":        name,
 		"version":        version,
-		"uptime_seconds": time.Since(b.began).Seconds(),
+		"uptime_seconds": time.Since(b.startedAt).Seconds(),
 		"connections": map[string]any{
 			"accepted": c.accepted, "open": c.open, "closed": c.closed, "rejected": c.rejected,
 		},
@@ -207,7 +207,7 @@ func (b *books) stats() map[string]any {
 
 // exposition returns the body of /metrics, in Prometheus' text format.
 func (b *books) exposition() []byte {
-	c := b.read()
+	c := b.snapshot()
 	var t exposition
 	t.counter("service_messages_received_total", "Complete data messages taken from sockets", c.received)
 	t.counter("service_messages_consumed_total", "Messages that the service answered itself", c.consumed)

@@ -18,7 +18,7 @@ func get(t *testing.T, b *books, path string) (int, string) {
 	return response.Code, response.Body.String()
 }
 
-func TestMetrics_HaveEveryNameOfTheContract(t *testing.T) {
+func TestMetrics_HaveAllNamesOfTheContract(t *testing.T) {
 	readme, err := os.ReadFile("../README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -53,17 +53,17 @@ func TestMetrics_HistogramCountsEachTickOnce(t *testing.T) {
 	}
 }
 
-func TestStats_BalanceWhateverHappens(t *testing.T) {
+func TestStats_Balance(t *testing.T) {
 	b := newBooks()
-	b.enter(func(c *counts) { c.received++; c.consumed++; c.accepted++; c.open++ })
+	b.update(func(c *counts) { c.received++; c.consumed++; c.accepted++; c.open++ })
 	for range 5 {
-		b.frame(false)
+		b.receiveFrame(false)
 	}
-	b.frame(true)
-	b.depart(3)
-	b.land(3, &failure{kind: kindTimeout})
-	b.depart(1)
-	b.end(endText, 1, 1)
+	b.receiveFrame(true)
+	b.startRequest(3)
+	b.completeRequest(3, &failure{kind: kindTimeout})
+	b.startRequest(1)
+	b.closeConnection(reasonExpectedAudio, 1, 1)
 	_, text := get(t, b, "/stats")
 	var stats struct {
 		Messages struct {
@@ -88,7 +88,7 @@ func TestStats_BalanceWhateverHappens(t *testing.T) {
 	}
 }
 
-func TestReadyz_TurnsWhenTheGatewayStops(t *testing.T) {
+func TestReadyz_Returns503WhenTheGatewayStops(t *testing.T) {
 	b := newBooks()
 	if code, _ := get(t, b, "/readyz"); code != 200 {
 		t.Errorf("%d", code)

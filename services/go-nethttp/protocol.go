@@ -24,8 +24,8 @@ const (
 // isStart reports whether text is the JSON object {"type":"start"} without further keys. White space is allowed.
 func isStart(text []byte) bool {
 	tokens := json.NewDecoder(bytes.NewReader(text))
-	for _, want := range []json.Token{json.Delim('{'), "type", "start", json.Delim('}')} {
-		if token, err := tokens.Token(); err != nil || token != want {
+	for _, expected := range []json.Token{json.Delim('{'), "type", "start", json.Delim('}')} {
+		if token, err := tokens.Token(); err != nil || token != expected {
 			return false
 		}
 	}
@@ -33,7 +33,7 @@ func isStart(text []byte) bool {
 	return errors.Is(err, io.EOF)
 }
 
-// span is a run of frames with consecutive sequence numbers, which one message covers.
+// span is a sequence of frames with consecutive numbers, which one message covers.
 type span struct {
 	oldest uint64
 	frames uint64
@@ -57,28 +57,28 @@ func (m milliseconds) appendTo(text []byte) []byte {
 
 func (m milliseconds) MarshalJSON() ([]byte, error) { return m.appendTo(nil), nil }
 
-// echo holds the settings that every partial echoes.
-type echo struct {
+// echoedSettings are the settings that every partial repeats.
+type echoedSettings struct {
 	cpuPasses    uint32
 	modelDelayMS uint64
 }
 
 // partialMessage returns the partial that covers s, as JSON. It is built without encoding/json for speed, since there is
 // one per batch.
-func partialMessage(s span, answer *recognition, settings echo, flushLateness time.Duration) []byte {
-	text := make([]byte, 0, 384+len(answer.transcript))
+func partialMessage(s span, result *recognition, settings echoedSettings, flushLateness time.Duration) []byte {
+	text := make([]byte, 0, 384+len(result.transcript))
 	integer := func(key string, value uint64) {
 		text = strconv.AppendUint(append(text, key...), value, 10)
 	}
 	integer(`{"type":"partial","oldest_frame_seq":`, s.oldest)
 	integer(`,"newest_frame_seq":`, s.newest())
 	integer(`,"frames":`, s.frames)
-	text = append(append(text, `,"rms":`...), answer.rms...)
-	integer(`,"zero_crossings":`, answer.zeroCrossings)
-	integer(`,"checksum":`, answer.checksum)
-	integer(`,"samples":`, answer.samples)
-	text = append(append(text, `,"transcript":`...), answer.transcript...)
-	integer(`,"audio_bytes":`, answer.audioBytes)
+	text = append(append(text, `,"rms":`...), result.rms...)
+	integer(`,"zero_crossings":`, result.zeroCrossings)
+	integer(`,"checksum":`, result.checksum)
+	integer(`,"samples":`, result.samples)
+	text = append(append(text, `,"transcript":`...), result.transcript...)
+	integer(`,"audio_bytes":`, result.audioBytes)
 	integer(`,"cpu_passes":`, uint64(settings.cpuPasses))
 	integer(`,"model_delay_ms":`, settings.modelDelayMS)
 	text = milliseconds(flushLateness).appendTo(append(text, `,"flush_lateness_ms":`...))
@@ -133,8 +133,8 @@ func (f *failure) retryable() bool {
 	}
 }
 
-// wait holds the times and the buffer state that an error message reports.
-type wait struct {
+// errorContext holds the times and the buffer state that an error message reports.
+type errorContext struct {
 	// oldestAge and newestAge are the times since the first and the last frame were read from the socket.
 	oldestAge, newestAge time.Duration
 	flushLateness        time.Duration
@@ -145,7 +145,7 @@ type wait struct {
 }
 
 // errorMessage returns the error that covers s, as JSON.
-func errorMessage(s span, f *failure, w wait) []byte {
+func errorMessage(s span, f *failure, w errorContext) []byte {
 	var status *int
 	if f.status != 0 {
 		status = &f.status

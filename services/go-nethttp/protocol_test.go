@@ -17,7 +17,7 @@ func TestIsStart_AgreesWithTheGoldenMessages(t *testing.T) {
 	}
 }
 
-func TestPartialMessage_IsTheGoldenOneByteForByte(t *testing.T) {
+func TestPartialMessage_EqualsGoldenBytes(t *testing.T) {
 	for _, entry := range readGolden(t).Partial {
 		of := entry.Of
 		s := span{oldest: of.OldestFrameSeq, frames: of.Frames}
@@ -25,7 +25,7 @@ func TestPartialMessage_IsTheGoldenOneByteForByte(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", entry.Name, err)
 		}
-		settings := echo{cpuPasses: of.CPUPasses, modelDelayMS: of.ModelDelayMS}
+		settings := echoedSettings{cpuPasses: of.CPUPasses, modelDelayMS: of.ModelDelayMS}
 		text := partialMessage(s, &answer, settings, fromMS(of.FlushLatenessMS))
 		if string(text) != entry.Text {
 			t.Errorf("%s:\n%s\ninstead of\n%s", entry.Name, text, entry.Text)
@@ -33,10 +33,10 @@ func TestPartialMessage_IsTheGoldenOneByteForByte(t *testing.T) {
 	}
 }
 
-func TestErrorMessage_IsTheGoldenOneByteForByte(t *testing.T) {
+func TestErrorMessage_EqualsGoldenBytes(t *testing.T) {
 	for _, entry := range readGolden(t).Error {
 		of := entry.Of
-		w := wait{
+		w := errorContext{
 			oldestAge: fromMS(of.OldestAgeMS), newestAge: fromMS(of.NewestAgeMS),
 			flushLateness: fromMS(of.FlushLatenessMS), bufferedFrames: of.GatewayBufferFrames,
 		}
@@ -52,14 +52,14 @@ func TestErrorMessage_IsTheGoldenOneByteForByte(t *testing.T) {
 	}
 }
 
-func TestErrorMessage_LeavesHTMLAsItIs(t *testing.T) {
-	text := errorMessage(span{oldest: 1, frames: 1}, &failure{kind: kindTimeout, message: "<a & b>"}, wait{})
+func TestErrorMessage_DoesNotEscapeHTML(t *testing.T) {
+	text := errorMessage(span{oldest: 1, frames: 1}, &failure{kind: kindTimeout, message: "<a & b>"}, errorContext{})
 	if !bytes.Contains(text, []byte(`"message":"<a & b>"`)) {
 		t.Errorf("%s", text)
 	}
 }
 
-func TestMilliseconds_AlwaysHaveAPoint(t *testing.T) {
+func TestMilliseconds_AlwaysHaveADecimalPoint(t *testing.T) {
 	for value, want := range map[time.Duration]string{
 		0: "0.0", time.Second: "1000.0", 1500 * time.Microsecond: "1.5", time.Nanosecond: "0.000001",
 	} {

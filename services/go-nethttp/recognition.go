@@ -25,8 +25,8 @@ type recognition struct {
 	audioBytes    uint64
 }
 
-// answerKeys are the keys of a response. Each must occur exactly once.
-var answerKeys = [...]string{"rms", "zero_crossings", "checksum", "samples", "transcript", "audio_bytes"}
+// responseKeys are the keys of a response. Each must occur exactly once.
+var responseKeys = [...]string{"rms", "zero_crossings", "checksum", "samples", "transcript", "audio_bytes"}
 
 // parseRecognition parses the response to the batch s and checks its counts. The result refers to parts of body.
 func parseRecognition(body []byte, s span, cpuPasses uint32) (recognition, error) {
@@ -48,43 +48,43 @@ func parseRecognition(body []byte, s span, cpuPasses uint32) (recognition, error
 
 // parse parses the JSON object.
 func (r *recognition) parse(body []byte) error {
-	t := jsonText{rest: body}
-	if !t.take('{') {
+	t := jsonText{remaining: body}
+	if !t.accept('{') {
 		return errors.New("is not a JSON object")
 	}
-	seen := [len(answerKeys)]bool{}
-	for n := range answerKeys {
-		if n > 0 && !t.take(',') {
+	seen := [len(responseKeys)]bool{}
+	for n := range responseKeys {
+		if n > 0 && !t.accept(',') {
 			return errors.New("has fewer than six keys, or is broken")
 		}
 		key, err := t.string()
 		if err != nil {
 			return fmt.Errorf("has a broken key: %w", err)
 		}
-		place := indexOfKey(key)
-		if place < 0 || seen[place] {
+		index := indexOfKey(key)
+		if index < 0 || seen[index] {
 			return fmt.Errorf("has the key %s, which is unknown or there twice", key)
 		}
-		seen[place] = true
-		if !t.take(':') {
+		seen[index] = true
+		if !t.accept(':') {
 			return fmt.Errorf("has the key %s without a value", key)
 		}
-		if err := r.set(place, &t); err != nil {
-			return fmt.Errorf("has a wrong %s: %w", answerKeys[place], err)
+		if err := r.set(index, &t); err != nil {
+			return fmt.Errorf("has a wrong %s: %w", responseKeys[index], err)
 		}
 	}
-	if !t.take('}') {
+	if !t.accept('}') {
 		return errors.New("has more than six keys, or is broken")
 	}
-	if t.skipSpace(); len(t.rest) > 0 {
+	if t.skipSpace(); len(t.remaining) > 0 {
 		return errors.New("goes on behind its object")
 	}
 	return nil
 }
 
-// indexOfKey returns the index in answerKeys of a quoted key, or -1 if it is unknown.
+// indexOfKey returns the index in responseKeys of a quoted key, or -1 if it is unknown.
 func indexOfKey(key []byte) int {
-	for n, name := range answerKeys {
+	for n, name := range responseKeys {
 		if string(key[1:len(key)-1]) == name {
 			return n
 		}
@@ -92,9 +92,9 @@ func indexOfKey(key []byte) int {
 	return -1
 }
 
-// set parses the value of the key answerKeys[place].
-func (r *recognition) set(place int, t *jsonText) (err error) {
-	switch answerKeys[place] {
+// set parses the value of the key responseKeys[index].
+func (r *recognition) set(index int, t *jsonText) (err error) {
+	switch responseKeys[index] {
 	case "rms":
 		r.rms, err = t.finite()
 	case "zero_crossings":
@@ -112,39 +112,39 @@ func (r *recognition) set(place int, t *jsonText) (err error) {
 }
 
 // jsonText is JSON text that is consumed from its front.
-type jsonText struct{ rest []byte }
+type jsonText struct{ remaining []byte }
 
 func (t *jsonText) skipSpace() {
-	t.rest = bytes.TrimLeft(t.rest, " \t\r\n")
+	t.remaining = bytes.TrimLeft(t.remaining, " \t\r\n")
 }
 
-// take skips white space and the given character. It returns false if another character is next.
-func (t *jsonText) take(character byte) bool {
+// accept skips white space and the given character. It returns false if another character is next.
+func (t *jsonText) accept(character byte) bool {
 	t.skipSpace()
-	if len(t.rest) == 0 || t.rest[0] != character {
+	if len(t.remaining) == 0 || t.remaining[0] != character {
 		return false
 	}
-	t.rest = t.rest[1:]
+	t.remaining = t.remaining[1:]
 	return true
 }
 
 // string returns a JSON string with its quotes, normalised to the fewest escapes.
 func (t *jsonText) string() ([]byte, error) {
 	t.skipSpace()
-	if len(t.rest) == 0 || t.rest[0] != '"' {
+	if len(t.remaining) == 0 || t.remaining[0] != '"' {
 		return nil, errors.New("a string is missing")
 	}
 	isEscaped := false
-	for n := 1; n < len(t.rest); n++ {
-		switch c := t.rest[n]; {
+	for n := 1; n < len(t.remaining); n++ {
+		switch c := t.remaining[n]; {
 		case c == '\\':
 			isEscaped = true
 			n++
 		case c < ' ':
 			return nil, errors.New("a string has a control character")
 		case c == '"':
-			text := t.rest[:n+1]
-			t.rest = t.rest[n+1:]
+			text := t.remaining[:n+1]
+			t.remaining = t.remaining[n+1:]
 			if !utf8.Valid(text) {
 				return nil, errors.New("a string is not UTF-8")
 			}
@@ -170,11 +170,11 @@ func unescape(text []byte) ([]byte, error) {
 func (t *jsonText) number() []byte {
 	t.skipSpace()
 	length := 0
-	for length < len(t.rest) && bytes.IndexByte([]byte("+-.0123456789Ee"), t.rest[length]) >= 0 {
+	for length < len(t.remaining) && bytes.IndexByte([]byte("+-.0123456789Ee"), t.remaining[length]) >= 0 {
 		length++
 	}
-	number := t.rest[:length]
-	t.rest = t.rest[length:]
+	number := t.remaining[:length]
+	t.remaining = t.remaining[length:]
 	return number
 }
 
@@ -194,8 +194,8 @@ func (t *jsonText) integer(bits int) (uint64, error) {
 // finite returns the text of a finite number.
 func (t *jsonText) finite() ([]byte, error) {
 	number := t.number()
-	float, err := strconv.ParseFloat(string(number), 64)
-	if err != nil || math.IsInf(float, 0) || !json.Valid(number) {
+	value, err := strconv.ParseFloat(string(number), 64)
+	if err != nil || math.IsInf(value, 0) || !json.Valid(number) {
 		return nil, fmt.Errorf("%q is not a finite number", number)
 	}
 	return number, nil

@@ -22,7 +22,7 @@ func TestParseRecognition_AgreesWithTheGoldenMessages(t *testing.T) {
 	}
 }
 
-func TestParseRecognition_RefusesWhatEncodingJSONWouldTake(t *testing.T) {
+func TestParseRecognition_RejectsResponsesThatEncodingJSONAccepts(t *testing.T) {
 	for _, body := range []string{
 		`{"RMS":1,"zero_crossings":7,"checksum":1,"samples":320,"transcript":"a","audio_bytes":640}`,
 		`{"rms":1,"zero_crossings":7,"checksum":1,"samples":320,"transcript":"a","audio_bytes":640,"audio_bytes":640}`,
@@ -35,7 +35,7 @@ func TestParseRecognition_RefusesWhatEncodingJSONWouldTake(t *testing.T) {
 }
 
 // parseByTokens parses a response with encoding/json, for comparison.
-func parseByTokens(body []byte) (members map[string]json.Token, isRight bool) {
+func parseByTokens(body []byte) (members map[string]json.Token, isValid bool) {
 	tokens := json.NewDecoder(bytes.NewReader(body))
 	tokens.UseNumber()
 	if token, err := tokens.Token(); err != nil || token != json.Delim('{') || !utf8.Valid(body) {
@@ -46,7 +46,7 @@ func parseByTokens(body []byte) (members map[string]json.Token, isRight bool) {
 		key, keyErr := tokens.Token()
 		value, valueErr := tokens.Token()
 		name, _ := key.(string)
-		if _, isTwice := members[name]; keyErr != nil || valueErr != nil || isTwice {
+		if _, isDuplicate := members[name]; keyErr != nil || valueErr != nil || isDuplicate {
 			return nil, false
 		}
 		members[name] = value
@@ -57,11 +57,11 @@ func parseByTokens(body []byte) (members map[string]json.Token, isRight bool) {
 	if _, err := tokens.Token(); !errors.Is(err, io.EOF) {
 		return nil, false
 	}
-	return members, hasRightTypes(members)
+	return members, hasExpectedTypes(members)
 }
 
-func hasRightTypes(members map[string]json.Token) bool {
-	for _, name := range answerKeys {
+func hasExpectedTypes(members map[string]json.Token) bool {
+	for _, name := range responseKeys {
 		number, isNumber := members[name].(json.Number)
 		_, isText := members[name].(string)
 		bits := 64
@@ -78,7 +78,7 @@ func hasRightTypes(members map[string]json.Token) bool {
 			return false
 		}
 	}
-	return len(members) == len(answerKeys)
+	return len(members) == len(responseKeys)
 }
 
 // FuzzRecognition compares the parser with encoding/json: both accept the same responses and read the same values.
@@ -90,9 +90,9 @@ func FuzzRecognition(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var r recognition
 		err := r.parse(bytes.Clone(body))
-		members, isRight := parseByTokens(body)
-		if (err == nil) != isRight {
-			t.Fatalf("%q: %v, but encoding/json says %v: %v", body, err, isRight, members)
+		members, isValid := parseByTokens(body)
+		if (err == nil) != isValid {
+			t.Fatalf("%q: %v, but encoding/json says %v: %v", body, err, isValid, members)
 		}
 		if err != nil {
 			return
@@ -101,7 +101,7 @@ func FuzzRecognition(f *testing.F) {
 		if err := json.Unmarshal(r.transcript, &transcript); err != nil || transcript != members["transcript"] {
 			t.Fatalf("the transcript %q is read as %q (%v)", members["transcript"], r.transcript, err)
 		}
-		text := partialMessage(span{oldest: 1, frames: 1}, &r, echo{}, 0)
+		text := partialMessage(span{oldest: 1, frames: 1}, &r, echoedSettings{}, 0)
 		if !json.Valid(text) || !utf8.Valid(text) {
 			t.Fatalf("the partial is broken: %s", text)
 		}

@@ -5,12 +5,13 @@ package main
 import "time"
 
 const (
-	// pause is the time between two visits of a socket, without rounding. The contract allows 500 ms for the reply to a ping.
-	pause = 340 * time.Millisecond
-	// Sessions wake up at multiples of a round, so that one wake-up of the process serves many. The cost is a mean lateness of
-	// half a tickRound.
-	tickRound = 5 * time.Millisecond
-	lookRound = 20 * time.Millisecond
+	// visitInterval is the time between two visits of a socket, without rounding. The contract allows 500 ms for the reply
+	// to a ping.
+	visitInterval = 340 * time.Millisecond
+	// Sessions wake up at multiples of a round, so that one wake-up of the process serves many. The cost is a mean
+	// lateness of half a tickRound.
+	tickRound  = 5 * time.Millisecond
+	visitRound = 20 * time.Millisecond
 )
 
 // epoch is the time from which rounds are counted.
@@ -36,12 +37,13 @@ func (s *schedule) tick(now time.Time) (lateness time.Duration, isDue bool) {
 	return lateness, true
 }
 
-// wake returns the time of the next visit: the tick, or a whole number of pauses before it, rounded up to a round.
-func (s *schedule) wake(now time.Time) time.Time {
-	until := s.due.Sub(now)
-	// Pauses that still fit in before the tick, without one that would begin now.
-	if pauses := (until - lookRound) / pause; pauses > 0 {
-		return roundUp(s.due.Add(-pauses*pause), lookRound)
+// nextVisit returns the time of the next visit: the tick, or a whole number of visit intervals before it, rounded up to a
+// round.
+func (s *schedule) nextVisit(now time.Time) time.Time {
+	untilTick := s.due.Sub(now)
+	// The number of intervals between now and the tick, without one that would begin now.
+	if intervals := (untilTick - visitRound) / visitInterval; intervals > 0 {
+		return roundUp(s.due.Add(-intervals*visitInterval), visitRound)
 	}
 	return roundUp(s.due, tickRound)
 }

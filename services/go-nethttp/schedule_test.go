@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestSchedule_TicksOnceAndSaysHowLate(t *testing.T) {
+func TestSchedule_TicksOnceAndReturnsItsLateness(t *testing.T) {
 	s := schedule{due: epoch, interval: time.Second}
 	for _, step := range []struct {
 		at       time.Duration
@@ -24,7 +24,7 @@ func TestSchedule_TicksOnceAndSaysHowLate(t *testing.T) {
 	}
 }
 
-func TestSchedule_DoesNotMakeUpForMissedTicks(t *testing.T) {
+func TestSchedule_SkipsMissedTicks(t *testing.T) {
 	s := schedule{due: epoch, interval: time.Second}
 	if lateness, _ := s.tick(epoch.Add(3400 * time.Millisecond)); lateness != 3400*time.Millisecond {
 		t.Errorf("%v late", lateness)
@@ -37,11 +37,11 @@ func TestSchedule_DoesNotMakeUpForMissedTicks(t *testing.T) {
 	}
 }
 
-func TestSchedule_LooksOftenEnoughForPings(t *testing.T) {
+func TestSchedule_VisitsOftenEnoughForPings(t *testing.T) {
 	for _, interval := range []time.Duration{10, 50, 333, 350, 361, 1000, 1001, 60_000} {
 		s := schedule{due: epoch.Add(interval*time.Millisecond + 1234567), interval: interval * time.Millisecond}
 		for now := epoch; now.Before(s.due); {
-			next := s.wake(now)
+			next := s.nextVisit(now)
 			if pause := next.Sub(now); pause <= 0 || pause > 400*time.Millisecond {
 				t.Fatalf("interval %v: %v after %v", interval, pause, now.Sub(epoch))
 			}
@@ -50,9 +50,9 @@ func TestSchedule_LooksOftenEnoughForPings(t *testing.T) {
 	}
 }
 
-func TestSchedule_WakesAfterATickIsDueAndSoon(t *testing.T) {
+func TestSchedule_WakesWithinARoundAfterATickIsDue(t *testing.T) {
 	s := schedule{due: epoch.Add(1_234_567), interval: time.Second}
-	if late := s.wake(epoch).Sub(s.due); late < 0 || late >= tickRound {
+	if late := s.nextVisit(epoch).Sub(s.due); late < 0 || late >= tickRound {
 		t.Errorf("%v late", late)
 	}
 }

@@ -34,11 +34,11 @@ type gateway struct {
 
 	mu       sync.Mutex
 	sessions map[*session]struct{}
-	// places counts connections from the start of the upgrade until the socket is closed. taken waits for them after isClosed
-	// is set, when no more are added.
-	places   uint64
-	taken    sync.WaitGroup
-	isClosed bool
+	// connections counts connections from the start of the upgrade until the socket is closed. allClosed waits for them after
+	// isStopping is set, when no more are added.
+	connections uint64
+	allClosed   sync.WaitGroup
+	isStopping  bool
 }
 
 func newGateway(c config, b *books) *gateway {
@@ -80,35 +80,35 @@ func (g *gateway) stop(server *http.Server) error {
 	deadline := time.Now().Add(drainTimeout)
 	g.books.accepting.Store(false)
 	g.mu.Lock()
-	g.isClosed = true
+	g.isStopping = true
 	g.mu.Unlock()
-	for _, s := range g.list() {
+	for _, s := range g.openSessions() {
 		s.drain()
 	}
-	patience := time.AfterFunc(time.Until(deadline), func() {
-		for _, s := range g.list() {
-			s.stopAs(endShutdown)
+	timer := time.AfterFunc(time.Until(deadline), func() {
+		for _, s := range g.openSessions() {
+			s.end(reasonShutdown)
 		}
 	})
-	defer patience.Stop()
+	defer timer.Stop()
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
 	// Shutdown ignores upgraded connections. Connections that are not upgraded by the deadline end with the process.
 	_ = server.Shutdown(ctx)
 	closed := make(chan struct{})
 	go func() {
-		g.taken.Wait()
+		g.allClosed.Wait()
 		close(closed)
 	}()
 	select {
 	case <-closed:
-	case <-time.After(time.Until(deadline) + farewell):
+	case <-time.After(time.Until(deadline) + lingerTimeout):
 	}
 	return nil
 }
 
-// list returns a copy of the set of open sessions.
-func (g *gateway) list() []*session {
+// openSessions returns a copy of the set of open sessions.
+func (g *gateway) openSessions() []*session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	sessions := make([]*session, 0, len(g.sessions))
@@ -143,14 +143,14 @@ func onlyGet(handler http.HandlerFunc) http.HandlerFunc {
 
 // upgrade upgrades a request and serves its session in the request's goroutine.
 func (g *gateway) upgrade(w http.ResponseWriter, r *http.Request) {
-	if reason := g.takePlace(); reason != "" {
+	if reason := g.admit(); reason != "" {
 		g.reject(reason)
 		http.Error(w, reason, http.StatusServiceUnavailable)
 		return
 	}
 	socket, _ := r.Context().Value(socketKey{}).(*socket)
 	socket.isWebSocket.Store(true)
-	s := &session{gateway: g, socket: socket, lane: g.inference.lane(), backlog: backlog{pool: g.pool}}
+	s := &session{gateway: g, socket: socket, connection: g.inference.assignConnection(), backlog: backlog{pool: g.pool}}
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{
 		// Authentication would happen in front of a gateway, so pages of any origin may connect.
 		InsecureSkipVerify: true,
@@ -158,60 +158,61 @@ func (g *gateway) upgrade(w http.ResponseWriter, r *http.Request) {
 		OnPingReceived:     s.hasRoom,
 	})
 	if err != nil {
-		g.leavePlace()
+		g.release()
 		g.reject("handshake")
 		return
 	}
-	socket.closed = g.leavePlace
+	socket.onClose = g.release
 	conn.SetReadLimit(maxMessageBytes)
 	s.conn = conn
 	g.register(s)
-	defer g.forget(s)
+	defer g.unregister(s)
 	s.run()
 }
 
-// takePlace reserves a place for a connection. It returns the reason ("draining" or "full") if there is none, else "".
-func (g *gateway) takePlace() (refused string) {
+// admit counts a connection. If none is accepted, it returns the reason ("draining" or "full"), else "".
+func (g *gateway) admit() (refusal string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.isClosed {
+	if g.isStopping {
 		return "draining"
 	}
-	if most := g.config.maxConnections; most > 0 && g.places >= most {
+	if limit := g.config.maxConnections; limit > 0 && g.connections >= limit {
 		return "full"
 	}
-	g.places++
-	g.taken.Add(1)
+	g.connections++
+	g.allClosed.Add(1)
 	return ""
 }
 
-func (g *gateway) leavePlace() {
+// release counts the end of an admitted connection.
+func (g *gateway) release() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.places--
-	g.taken.Done()
+	g.connections--
+	g.allClosed.Done()
 }
 
 func (g *gateway) reject(reason string) {
-	g.books.enter(func(c *counts) { c.rejected[reason]++ })
+	g.books.update(func(c *counts) { c.rejected[reason]++ })
 }
 
 // register adds an upgraded session. If the gateway is already stopping, the session is drained at once.
 func (g *gateway) register(s *session) {
-	g.books.enter(func(c *counts) {
+	g.books.update(func(c *counts) {
 		c.accepted++
 		c.open++
 	})
 	g.mu.Lock()
 	g.sessions[s] = struct{}{}
-	isClosed := g.isClosed
+	isStopping := g.isStopping
 	g.mu.Unlock()
-	if isClosed {
+	if isStopping {
 		s.drain()
 	}
 }
 
-func (g *gateway) forget(s *session) {
+func (g *gateway) unregister(s *session) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.sessions, s)

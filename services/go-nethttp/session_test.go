@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// different lists golden messages that the library handles differently, with the reason.
-var different = map[string]string{
+// exceptions lists golden messages that the library handles differently, with the reason.
+var exceptions = map[string]string{
 	"length of 16 bits that fits in 7":  "the library takes lengths that are not minimal",
 	"length of 64 bits that fits in 16": "the library takes lengths that are not minimal",
 	"one byte beyond 64 KiB":            "the library refuses a long message when 64 KiB of it are read, not by its header",
@@ -20,12 +20,12 @@ var different = map[string]string{
 	"too big before the start":          "the library refuses a long message when 64 KiB of it are read, not by its header",
 }
 
-func TestSession_AnswersTheGoldenMessages(t *testing.T) {
-	gateway := startGateway(t, startInference(t, answerRightly))
+func TestSession_RepliesToGoldenMessages(t *testing.T) {
+	gateway := startGateway(t, startInference(t, respondValid))
 	t.Run("messages", func(t *testing.T) {
 		for _, entry := range readGolden(t).Client {
 			t.Run(entry.Name, func(t *testing.T) {
-				if reason, isDifferent := different[entry.Name]; isDifferent {
+				if reason, isException := exceptions[entry.Name]; isException {
 					t.Skip(reason)
 				}
 				t.Parallel()
@@ -78,7 +78,7 @@ func (c *client) expect(means, payload string, code int, reason string) {
 	}
 }
 
-func TestSession_SaysWhyABatchFailed(t *testing.T) {
+func TestSession_ReportsTheKindOfFailure(t *testing.T) {
 	for _, entry := range readGolden(t).Inference {
 		if entry.Means != "error" || entry.Frames != 1 {
 			continue
@@ -98,7 +98,7 @@ func TestSession_SaysWhyABatchFailed(t *testing.T) {
 	}
 }
 
-func TestSession_SaysThatTheInferenceIsGone(t *testing.T) {
+func TestSession_ReportsAnUnreachableInference(t *testing.T) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestSession_SaysThatTheInferenceIsGone(t *testing.T) {
 	c.text(`"kind":"connection_reset"`, `"inference_status":null,"retryable":true`)
 }
 
-func TestSession_SaysThatTheInferenceSpeaksNoHTTP2(t *testing.T) {
+func TestSession_ReportsAnInferenceWithoutHTTP2(t *testing.T) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestSession_SaysThatTheInferenceSpeaksNoHTTP2(t *testing.T) {
 	c.text(`"kind":"parse_error"`, `"inference_status":null,"retryable":false`)
 }
 
-func TestSession_SaysThatTheInferenceIsTooSlow(t *testing.T) {
+func TestSession_ReportsAnInferenceTimeout(t *testing.T) {
 	gateway := startGateway(t, startInference(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), "--inference-timeout-ms", "30")
 	c := gateway.connect(t)
 	c.start()
@@ -141,11 +141,11 @@ func TestSession_SaysThatTheInferenceIsTooSlow(t *testing.T) {
 	c.text(`"kind":"timeout"`, `"message":"no answer within 30 ms"`, `"newest_frame_seq":2`)
 }
 
-func TestSession_ReportsWhatItDroppedBeforeItsNextBatch(t *testing.T) {
+func TestSession_ReportsDroppedFramesBeforeItsNextBatch(t *testing.T) {
 	open := make(chan struct{})
 	gateway := startGateway(t, startInference(t, func(w http.ResponseWriter, r *http.Request) {
 		<-open
-		answerRightly(w, r)
+		respondValid(w, r)
 	}), "--max-buffered-frames", "3")
 	c := gateway.connect(t)
 	c.start()
@@ -171,7 +171,7 @@ func TestSession_AbandonsItsRequestWhenItsClientLeaves(t *testing.T) {
 	})
 }
 
-func TestSession_EndsForAClientThatDoesNotRead(t *testing.T) {
+func TestSession_ClosesOnAClientThatDoesNotRead(t *testing.T) {
 	long := strings.Repeat("a", 60<<10)
 	gateway := startGateway(t, startInference(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -188,8 +188,8 @@ func TestSession_EndsForAClientThatDoesNotRead(t *testing.T) {
 	})
 }
 
-func TestGateway_AnswersAllThatItHoldsWhenItStops(t *testing.T) {
-	gateway := startGateway(t, startInference(t, answerRightly), "--flush-interval-ms", "60000")
+func TestGateway_AnswersWaitingAudioWhenItStops(t *testing.T) {
+	gateway := startGateway(t, startInference(t, respondValid), "--flush-interval-ms", "60000")
 	holding, idle, silent := gateway.connect(t), gateway.connect(t), gateway.connect(t)
 	holding.start()
 	idle.start()
@@ -204,7 +204,7 @@ func TestGateway_AnswersAllThatItHoldsWhenItStops(t *testing.T) {
 	gateway.until(t, "closed", func(c counts) bool { return c.closed["shutdown"] == 3 && c.open == 0 })
 }
 
-func TestGateway_RefusesMoreThanItMayHave(t *testing.T) {
+func TestGateway_RefusesConnectionsBeyondItsLimit(t *testing.T) {
 	gateway := startGateway(t, "http://127.0.0.1:1", "--max-connections", "1")
 	gateway.connect(t)
 	response, err := http.Get("http://" + gateway.address + "/ws/stt")

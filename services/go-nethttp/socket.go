@@ -3,8 +3,9 @@ package main
 // The TCP connection below a WebSocket, as a net.Conn for the library.
 //
 // Until a session starts, Go's poller wakes the reader as usual. From then on the socket is out of the poller and the
-// reader visits it by the clock: a wake-up for each of 50 frames per second costs more than the processing of the frames.
-// Writes never block, and a close lingers so that no reset overtakes the Close frame.
+// reader visits it at times of the session's schedule: it reads all available bytes and pauses until the next visit. A
+// wake-up for each of 50 frames per second costs more than the processing of the frames. Writes never block, and a close
+// lingers so that no reset overtakes the Close frame.
 
 import (
 	"context"
@@ -20,14 +21,15 @@ import (
 )
 
 const (
-	// maxOutboxBytes limits the bytes that wait for a client, and patience the time without progress. Both are from the
+	// maxOutboxBytes limits the bytes that wait for a client, and stallTimeout the time without progress. Both are from the
 	// contract.
 	maxOutboxBytes = 64 << 10
-	patience       = 10 * time.Second
-	// The close handshake has this time limit: writing the Close frame, and waiting until the client closes the connection.
-	farewell = time.Second
-	// visitReads is the maximum of reads per visit, of 4 KiB each, so that a client that floods does not delay its own ticks.
-	visitReads = 64
+	stallTimeout   = 10 * time.Second
+	// lingerTimeout limits the close handshake: writing the Close frame, and waiting until the client closes the connection.
+	lingerTimeout = time.Second
+	// maxVisitReads is the maximum of reads per visit, of 4 KiB each, so that a client that floods does not delay its own
+	// ticks.
+	maxVisitReads = 64
 )
 
 // socket is an accepted connection.
@@ -41,24 +43,25 @@ type socket struct {
 	// Only the reader uses the next fields. readAt is when bytes were last read; timer ends a pause.
 	readAt time.Time
 	timer  *time.Timer
-	// reads counts the reads of a visit. isDrained means that the last read left no bytes in the socket.
-	reads     int
-	isDrained bool
-	// visited is called when all available bytes are read, or after visitReads reads. It returns the time of the next visit.
-	visited func(now time.Time) time.Time
+	// reads counts the reads of a visit. isEmpty means that the last read left no bytes in the socket.
+	reads   int
+	isEmpty bool
+	// onVisit is called when all available bytes are read, or after maxVisitReads reads. It returns the time of the next
+	// visit.
+	onVisit func(now time.Time) time.Time
 	// wake ends a pause early.
 	wake chan struct{}
-	// closed is called when the socket is finally closed. It is nil until the upgrade is complete.
-	closed func()
+	// onClose is called when the socket is finally closed. It is nil until the upgrade is complete.
+	onClose func()
 
 	mu sync.Mutex
 	// fd is the socket's descriptor once it is out of the poller, else -1. It is used only under the lock.
 	fd int
-	// isDeaf makes reads return io.EOF. isGone also makes writes fail, because the socket is closing.
-	isDeaf, isGone bool
-	// outbox holds the bytes that the kernel hasn't taken; progress is when it last took some.
-	outbox   []byte
-	progress time.Time
+	// isReadClosed makes reads return io.EOF. isClosed also makes writes fail, because the socket is closing.
+	isReadClosed, isClosed bool
+	// outbox holds the bytes that the kernel hasn't taken; lastProgress is when it last took some.
+	outbox       []byte
+	lastProgress time.Time
 }
 
 type socketKey struct{}
@@ -83,14 +86,14 @@ func (l listener) Accept() (net.Conn, error) {
 	return &socket{Conn: tcp, tcp: tcp, books: l.books, fd: -1, wake: make(chan struct{}, 1)}, nil
 }
 
-// leavePoller removes the socket from Go's poller. From now on the reader calls visited.
-func (s *socket) leavePoller(visited func(now time.Time) time.Time) error {
+// leavePoller removes the socket from Go's poller. From now on the reader calls onVisit.
+func (s *socket) leavePoller(onVisit func(now time.Time) time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.isGone {
+	if s.isClosed {
 		return net.ErrClosed
 	}
-	s.visited = visited
+	s.onVisit = onVisit
 	s.timer = time.NewTimer(0)
 	return s.detach()
 }
@@ -106,8 +109,8 @@ func (s *socket) detach() error {
 	}
 	var fd uintptr
 	var errno syscall.Errno
-	err = raw.Control(func(first uintptr) {
-		fd, _, errno = syscall.Syscall(syscall.SYS_FCNTL, first, syscall.F_DUPFD_CLOEXEC, 0)
+	err = raw.Control(func(original uintptr) {
+		fd, _, errno = syscall.Syscall(syscall.SYS_FCNTL, original, syscall.F_DUPFD_CLOEXEC, 0)
 	})
 	if err != nil {
 		return err
@@ -119,9 +122,9 @@ func (s *socket) detach() error {
 	return s.tcp.Close()
 }
 
-// Read reads from the client. After hangUp it returns io.EOF.
+// Read reads from the client. After closeRead it returns io.EOF.
 func (s *socket) Read(p []byte) (n int, err error) {
-	if s.visited == nil {
+	if s.onVisit == nil {
 		n, err = s.Conn.Read(p)
 		if !s.isWebSocket.Load() {
 			return n, err
@@ -129,45 +132,45 @@ func (s *socket) Read(p []byte) (n int, err error) {
 		s.readAt = time.Now()
 		s.books.bytesReceived.Add(uint64(n))
 	} else {
-		n, err = s.readByTheClock(p)
+		n, err = s.readOnVisits(p)
 	}
-	if err != nil && s.hasHungUp() {
+	if err != nil && s.hasClosedRead() {
 		err = io.EOF
 	}
 	return n, err
 }
 
-// readByTheClock reads available bytes. If there are none, it calls visited and pauses until the next visit.
-func (s *socket) readByTheClock(p []byte) (int, error) {
+// readOnVisits reads available bytes. If there are none, it calls onVisit and pauses until the next visit.
+func (s *socket) readOnVisits(p []byte) (int, error) {
 	for {
-		if !s.isDrained {
+		if !s.isEmpty {
 			n, err := s.readNow(p)
-			s.isDrained = n < len(p)
+			s.isEmpty = n < len(p)
 			if n > 0 || err != nil {
 				s.count(n)
 				return n, err
 			}
 		}
 		now := time.Now()
-		s.timer.Reset(s.visited(now).Sub(now))
+		s.timer.Reset(s.onVisit(now).Sub(now))
 		select {
 		case <-s.timer.C:
 		case <-s.wake:
 		}
-		s.reads, s.isDrained = 0, false
+		s.reads, s.isEmpty = 0, false
 	}
 }
 
-// count counts a read. After visitReads reads it calls visited, so that a client that never stops sending cannot starve its
-// session.
+// count counts a read. After maxVisitReads reads it calls onVisit, so that a client that never stops sending cannot
+// starve its session.
 func (s *socket) count(n int) {
 	s.books.bytesReceived.Add(uint64(n))
-	if s.reads++; s.reads == 1 || s.reads > visitReads {
+	if s.reads++; s.reads == 1 || s.reads > maxVisitReads {
 		s.readAt = time.Now()
 	}
-	if s.reads > visitReads {
+	if s.reads > maxVisitReads {
 		s.reads = 0
-		s.visited(s.readAt)
+		s.onVisit(s.readAt)
 		runtime.Gosched()
 	}
 }
@@ -176,7 +179,7 @@ func (s *socket) count(n int) {
 func (s *socket) readNow(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.isDeaf {
+	if s.isReadClosed {
 		return 0, io.EOF
 	}
 	n, err := retry(func() (int, error) { return syscall.Read(s.fd, p) })
@@ -202,26 +205,26 @@ func retry(call func() (int, error)) (int, error) {
 	}
 }
 
-func (s *socket) hasHungUp() bool {
+func (s *socket) hasClosedRead() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.isDeaf
+	return s.isReadClosed
 }
 
-// hangUp ends a blocked read and all later ones, so that the library waits for no more frames when it closes.
-func (s *socket) hangUp() {
+// closeRead ends a blocked read and all later ones, so that the library waits for no more frames when it closes.
+func (s *socket) closeRead() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.isDeaf = true
+	s.isReadClosed = true
 	if s.fd < 0 {
 		// Fails only if the socket is closed.
 		_ = s.SetReadDeadline(time.Unix(1, 0))
 	}
-	s.visit()
+	s.wakeReader()
 }
 
-// visit ends the reader's pause early.
-func (s *socket) visit() {
+// wakeReader ends the reader's pause early.
+func (s *socket) wakeReader() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -231,43 +234,43 @@ func (s *socket) visit() {
 // Write always takes all of p. Bytes that the kernel doesn't take at once wait in the outbox. Callers check hasRoom before
 // they begin a message, since a part of a message can't be refused.
 func (s *socket) Write(p []byte) (int, error) {
-	if s.closed == nil {
+	if s.onClose == nil {
 		return s.Conn.Write(p)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.isGone {
+	if s.isClosed {
 		return 0, net.ErrClosed
 	}
-	rest := p
+	remaining := p
 	if len(s.outbox) == 0 {
 		n, err := s.writeNow(p)
 		if err != nil {
 			return n, err
 		}
-		s.progress = time.Now()
-		rest = p[n:]
+		s.lastProgress = time.Now()
+		remaining = p[n:]
 	}
-	s.outbox = append(s.outbox, rest...)
+	s.outbox = append(s.outbox, remaining...)
 	return len(p), nil
 }
 
-// flush writes as much of the outbox as the kernel takes. It reports false if there was no progress for patience.
+// flush writes as much of the outbox as the kernel takes. It reports false if there was no progress for stallTimeout.
 func (s *socket) flush(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.outbox) == 0 || s.isGone {
+	if len(s.outbox) == 0 || s.isClosed {
 		return true
 	}
 	// The reader gets the same error and ends the session.
 	if n, _ := s.writeNow(s.outbox); n > 0 {
-		s.progress = now
+		s.lastProgress = now
 		s.outbox = s.outbox[n:]
 		if len(s.outbox) == 0 {
 			s.outbox = nil
 		}
 	}
-	return now.Sub(s.progress) < patience
+	return now.Sub(s.lastProgress) < stallTimeout
 }
 
 // hasRoom reports whether the outbox may take this number of bytes.
@@ -307,18 +310,18 @@ func (s *socket) writeNow(p []byte) (n int, err error) {
 // Close returns at once. For at most a second, linger writes the outbox, with the Close frame at its end, and discards what
 // the client sends: if bytes were left unread, the kernel would reset the connection.
 func (s *socket) Close() error {
-	if s.closed == nil {
+	if s.onClose == nil {
 		return s.Conn.Close()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.isGone {
+	if s.isClosed {
 		return net.ErrClosed
 	}
-	s.isDeaf, s.isGone = true, true
-	s.visit()
+	s.isReadClosed, s.isClosed = true, true
+	s.wakeReader()
 	if err := s.detach(); err != nil {
-		s.closed()
+		s.onClose()
 		return s.Conn.Close()
 	}
 	go s.linger()
@@ -327,10 +330,10 @@ func (s *socket) Close() error {
 
 // linger returns the socket to the poller and finishes the close. No other goroutine uses the descriptor any more.
 func (s *socket) linger() {
-	defer s.closed()
+	defer s.onClose()
 	file := os.NewFile(uintptr(s.fd), "socket")
 	defer file.Close()
-	_ = file.SetDeadline(time.Now().Add(farewell))
+	_ = file.SetDeadline(time.Now().Add(lingerTimeout))
 	if n, err := file.Write(s.outbox); err == nil {
 		s.books.bytesSent.Add(uint64(n))
 		if syscall.Shutdown(s.fd, syscall.SHUT_WR) == nil {
