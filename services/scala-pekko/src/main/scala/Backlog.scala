@@ -13,10 +13,11 @@ final case class Batch(audio: ByteString, oldest: Long, frames: Int, oldestAt: L
 /** The audio that waits in a session, and the frames that were dropped because too many waited. */
 final class Backlog:
   private val waiting = mutable.ArrayDeque.empty[(ByteString, Long)]
-  // The number of the oldest frame that no message covers yet; the first frame is number 1.
+  // The number of the oldest frame that no partial and no error covers yet; the first frame is number 1.
   private var oldest = 1L
-  private var lost = 0
-  private var lostOldestAt, lostNewestAt = 0L
+  // The dropped frames that were not reported yet, and when the first and the last of them were read.
+  private var dropped = 0
+  private var oldestDroppedAt, newestDroppedAt = 0L
 
   /** The number of frames that wait. */
   def frames: Int = waiting.size
@@ -26,30 +27,30 @@ final class Backlog:
 
   /** Drops the oldest frames beyond `limit`. Returns whether it dropped any; `takeLost` reports them later. */
   def dropExcess(limit: Int): Boolean =
-    val drops = waiting.size > limit
+    val exceeds = waiting.size > limit
     while waiting.size > limit do
       val (_, at) = waiting.removeHead()
-      if lost == 0 then lostOldestAt = at
-      lostNewestAt = at
-      lost += 1
-    drops
+      if dropped == 0 then oldestDroppedAt = at
+      newestDroppedAt = at
+      dropped += 1
+    exceeds
 
   /** Returns the frames that were dropped since the last call; `None` if there were none. */
-  def takeLost(now: Long): Option[Covered] =
-    Option.when(lost > 0):
-      val covered = Covered(oldest, lost, milliseconds(now - lostOldestAt), milliseconds(now - lostNewestAt))
-      oldest += lost
-      lost = 0
+  def takeDropped(now: Long): Option[Covered] =
+    Option.when(dropped > 0):
+      val covered = Covered(oldest, dropped, milliseconds(now - oldestDroppedAt), milliseconds(now - newestDroppedAt))
+      oldest += dropped
+      dropped = 0
       covered
 
   /** Removes all frames and returns them as one batch; `None` if no frame waits. */
   def take(): Option[Batch] =
     Option.when(waiting.nonEmpty):
       val audio = new Array[Byte](waiting.size * Protocol.FrameBytes)
-      var at = 0
+      var offset = 0
       waiting.foreach: (frame, _) =>
-        frame.copyToArray(audio, at, frame.size)
-        at += frame.size
+        frame.copyToArray(audio, offset, frame.size)
+        offset += frame.size
       val batch = Batch(ByteString.fromArrayUnsafe(audio), oldest, waiting.size, waiting.head._2, waiting.last._2)
       oldest += waiting.size
       waiting.clear()

@@ -4,7 +4,7 @@ import java.nio.file.{Files, Path}
 import scala.collection.mutable
 import wsladder.gateway.Protocol.{FrameBytes, Kind}
 
-/** All counters. Sessions change them only inside `enter`, so that every reading balances. */
+/** All counters. Sessions change them only inside `update`, so that the counts of each response balance. */
 final class Books:
   /**
    * A counter for each name. The given names are present from the start, with 0; others appear when they are counted.
@@ -15,10 +15,10 @@ final class Books:
     def sum: Long = values.values.sum
     def toMap: Map[String, Long] = values.toMap
 
-  var received, consumed, delivered, waiting, flying, sent = 0L
+  var received, consumed, delivered, waiting, inFlightFrames, sent = 0L
   var bytesReceived, bytesSent = 0L
   var accepted, open = 0L
-  var requests, answered, abandoned, inFlight, inFlightMax = 0L
+  var requests, answered, abandoned, requestsInFlight, inFlightMax = 0L
   val dropped: Counts = Counts()
   val closed: Counts = Counts()
   val rejected: Counts = Counts()
@@ -27,42 +27,42 @@ final class Books:
   private val lateness = new Array[Long](Books.LatenessBounds.length + 1)
   private var latenessSum = 0.0
 
-  /** Runs `change` under the lock, so that a reading contains all of it or nothing. */
-  def enter[T](change: Books => T): T = synchronized(change(this))
+  /** Runs `change` under the lock, so that a response contains all of it or nothing. */
+  def update[T](change: Books => T): T = synchronized(change(this))
 
-  /** Counts a tick that ran `nanosLate` nanoseconds after it was due. */
-  def tick(outcome: String, nanosLate: Long): Unit =
-    val seconds = math.max(0L, nanosLate) / 1e9
+  /** Counts a tick that ran `latenessNanos` nanoseconds after it was due. */
+  def tick(outcome: String, latenessNanos: Long): Unit =
+    val seconds = math.max(0L, latenessNanos) / 1e9
     ticks.add(outcome)
-    val place = Books.LatenessBounds.indexWhere(seconds <= _)
-    lateness(if place < 0 then Books.LatenessBounds.length else place) += 1
+    val bucket = Books.LatenessBounds.indexWhere(seconds <= _)
+    lateness(if bucket < 0 then Books.LatenessBounds.length else bucket) += 1
     latenessSum += seconds
 
   /** Admits a session and counts it; else counts the refusal and returns its reason. */
   def admit(isAccepting: Boolean, limit: Int): Option[String] = synchronized:
-    val refused =
+    val refusal =
       if !isAccepting then Some("draining")
       else if limit > 0 && open >= limit then Some("full")
       else None
-    refused match
+    refusal match
       case Some(reason) => rejected.add(reason)
       case None         =>
         accepted += 1
         open += 1
-    refused
+    refusal
 
   /** Returns the JSON body of `/stats`. */
   def stats: String = synchronized:
-    val uptime = (System.nanoTime - Books.Began) / 1e9
+    val uptime = (System.nanoTime - Books.StartedAt) / 1e9
     s"""{"service":"${Main.Name}","version":"${Main.Version}","uptime_seconds":$uptime,""" +
       s""""connections":{"accepted":$accepted,"open":$open,"closed":${json(closed)},"rejected":${json(rejected)}},""" +
       s""""messages":{"received":$received,"consumed":$consumed,"delivered":$delivered,"dropped":${json(dropped)},""" +
-      s""""queued":${waiting + flying},"malformed":0,"sent":$sent,"send_dropped":{}},""" +
+      s""""queued":${waiting + inFlightFrames},"malformed":0,"sent":$sent,"send_dropped":{}},""" +
       s""""bytes":{"received":$bytesReceived,"sent":$bytesSent},""" +
       s""""inference":{"requests":$requests,"answered":$answered,"failed":${json(failed)},"abandoned":$abandoned,""" +
-      s""""in_flight":$inFlight,"ticks_skipped":${ticks.toMap("skipped")},"buffered_bytes":$bufferedBytes}}"""
+      s""""in_flight":$requestsInFlight,"ticks_skipped":${ticks.toMap("skipped")},"buffered_bytes":$bufferedBytes}}"""
 
-  private def bufferedBytes: Long = (waiting + flying) * FrameBytes
+  private def bufferedBytes: Long = (waiting + inFlightFrames) * FrameBytes
 
   // The names are constants of this program and need no escaping.
   private def json(counts: Counts): String =
@@ -81,7 +81,7 @@ final class Books:
     family("messages_consumed_total", "Messages that the service answered itself")("" -> consumed)
     family("messages_delivered_total", "Frames answered by a partial")("" -> delivered)
     family("messages_dropped_total", "Messages not handed over")(by("reason", dropped)*)
-    family("messages_queued", "Frames that wait or are in flight")("" -> (waiting + flying))
+    family("messages_queued", "Frames that wait or are in flight")("" -> (waiting + inFlightFrames))
     family("messages_malformed_total", "Text passed on that was no JSON object")("" -> 0)
     family("messages_sent_total", "Data messages handed to sockets")("" -> sent)
     family("messages_send_dropped_total", "Messages not sent")()
@@ -95,7 +95,7 @@ final class Books:
     family("inference_answered_total", "Requests whose answer became a partial")("" -> answered)
     family("inference_failed_total", "Requests whose frames got an error")(by("kind", failed)*)
     family("inference_abandoned_total", "Requests whose connection ended first")("" -> abandoned)
-    family("inference_in_flight", "Requests in flight now")("" -> inFlight)
+    family("inference_in_flight", "Requests in flight now")("" -> requestsInFlight)
     family("inference_in_flight_per_connection_max", "The most that were ever in flight for one")("" -> inFlightMax)
     family("buffered_bytes", "Audio held, waiting or in flight")("" -> bufferedBytes)
     family("flush_ticks_total", "Flush ticks by what they found")(by("outcome", ticks)*)
@@ -113,7 +113,7 @@ final class Books:
 
 object Books:
   private val LatenessBounds = Vector(0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-  private val Began = System.nanoTime
+  private val StartedAt = System.nanoTime
   private val PageBytes = 4096L
 
   private def residentBytes: Long = Files.readString(Path.of("/proc/self/statm")).split(' ')(1).toLong * PageBytes

@@ -55,23 +55,24 @@ object Config:
   def parse(arguments: List[String], environment: Map[String, String]): Either[String, Config] =
     for
       flags <- flagsOf(arguments, Map.empty)
-      config <- of: name =>
+      config <- validate: name =>
         flags.get(name).orElse(environment.get(name)).getOrElse(settings.find(_.name == name).fold("")(_.default))
     yield config
 
   @annotation.tailrec
-  private def flagsOf(arguments: List[String], found: Map[String, String]): Either[String, Map[String, String]] =
+  private def flagsOf(arguments: List[String], parsed: Map[String, String]): Either[String, Map[String, String]] =
     arguments match
-      case Nil              => Right(found)
+      case Nil              => Right(parsed)
       case argument :: rest =>
-        val (flag, attached) = argument.span(_ != '=')
-        (settings.find(_.flag == flag), attached.drop(1), rest) match
-          case (None, _, _)                                   => Left(s"unknown flag $flag; --help lists them")
-          case (Some(setting), value, _) if attached.nonEmpty => flagsOf(rest, found.updated(setting.name, value))
-          case (Some(setting), _, value :: more)              => flagsOf(more, found.updated(setting.name, value))
-          case (Some(_), _, Nil)                              => Left(s"$flag needs a value")
+        val (flag, equalsAndValue) = argument.span(_ != '=')
+        (settings.find(_.flag == flag), equalsAndValue.drop(1), rest) match
+          case (None, _, _)                                         => Left(s"unknown flag $flag; --help lists them")
+          case (Some(setting), value, _) if equalsAndValue.nonEmpty =>
+            flagsOf(rest, parsed.updated(setting.name, value))
+          case (Some(setting), _, value :: remaining) => flagsOf(remaining, parsed.updated(setting.name, value))
+          case (Some(_), _, Nil)                      => Left(s"$flag needs a value")
 
-  private def of(text: String => String): Either[String, Config] =
+  private def validate(text: String => String): Either[String, Config] =
     def number(name: String): Either[String, Int] =
       val allowed = settings.find(_.name == name).flatMap(_.range).getOrElse(0 to Int.MaxValue)
       val value = text(name)
@@ -109,12 +110,13 @@ object Config:
     )
 
   private def address(text: String): Either[String, Address] =
-    val wrong = s"INFERENCE_URL: \"$text\" is not http://host:port"
+    val error = s"INFERENCE_URL: \"$text\" is not http://host:port"
     for
-      uri <- Try(URI(text)).toEither.left.map(_ => wrong)
-      plain = List(uri.getUserInfo, uri.getQuery, uri.getFragment).forall(_ == null)
+      uri <- Try(URI(text)).toEither.left.map(_ => error)
+      hasOnlyAddress = List(uri.getUserInfo, uri.getQuery, uri.getFragment).forall(_ == null)
       path = Option(uri.getPath).getOrElse("")
       host = Option(uri.getHost).getOrElse("").stripPrefix("[").stripSuffix("]")
-      good = uri.getScheme == "http" && plain && (path.isEmpty || path == "/") && host.nonEmpty && uri.getPort > 0
-      found <- Either.cond(good, Address(host, uri.getPort), wrong)
-    yield found
+      isValid = uri.getScheme == "http" && hasOnlyAddress && (path.isEmpty || path == "/") && host.nonEmpty &&
+        uri.getPort > 0
+      address <- Either.cond(isValid, Address(host, uri.getPort), error)
+    yield address

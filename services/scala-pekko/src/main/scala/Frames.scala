@@ -32,7 +32,7 @@ object Frames:
     case Continuation, Text, Binary, Close, Ping, Pong, Unknown
 
   /** The header of a frame; `length` is that of the payload, in bytes. */
-  final case class Header(kind: Kind, mask: Option[Int], length: Long, isLast: Boolean, hasReserved: Boolean):
+  final case class Header(kind: Kind, mask: Option[Int], length: Long, isLast: Boolean, hasReservedBits: Boolean):
     def isControl: Boolean = kind == Kind.Close || kind == Kind.Ping || kind == Kind.Pong
 
   def header(start: FrameStart): Header =
@@ -47,19 +47,19 @@ object Frames:
       case _                            => Kind.Unknown
     Header(kind, header.mask, header.length, header.fin, header.rsv1 || header.rsv2 || header.rsv3)
 
-  /** Returns the header if the event begins a frame; `None` if it continues one. */
-  def begins(event: FrameEvent): Option[Header] = event match
+  /** Returns the header if the event starts a frame; `None` if it continues one. */
+  def headerOf(event: FrameEvent): Option[Header] = event match
     case start: FrameStart => Some(header(start))
     case _                 => None
 
   /** Unmasks a part of a payload. The second value is the mask for the part that follows. */
   def unmask(bytes: ByteString, mask: Int): (ByteString, Int) = FrameEventParser.mask(bytes, mask)
 
-  def text(payload: ByteString): FrameEvent = whole(Protocol.Opcode.Text, payload)
-  def pong(payload: ByteString): FrameEvent = whole(Protocol.Opcode.Pong, payload)
-  def close(payload: ByteString): FrameEvent = whole(Protocol.Opcode.Close, payload)
+  def text(payload: ByteString): FrameEvent = fullFrame(Protocol.Opcode.Text, payload)
+  def pong(payload: ByteString): FrameEvent = fullFrame(Protocol.Opcode.Pong, payload)
+  def close(payload: ByteString): FrameEvent = fullFrame(Protocol.Opcode.Close, payload)
   def close(code: Int, reason: String): FrameEvent =
     close(ByteString(code >> 8, code & 0xff) ++ ByteString(reason))
 
-  private def whole(opcode: Protocol.Opcode, payload: ByteString): FrameEvent =
+  private def fullFrame(opcode: Protocol.Opcode, payload: ByteString): FrameEvent =
     FrameEvent.fullFrame(opcode, None, payload, fin = true)

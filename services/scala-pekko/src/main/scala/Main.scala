@@ -36,8 +36,8 @@ object Main:
     else if arguments.contains("--help") then out.print(Config.help)
     else
       Config.parse(arguments.toList, sys.env) match
-        case Left(wrong) =>
-          System.err.println(s"$Name: $wrong")
+        case Left(error) =>
+          System.err.println(s"$Name: $error")
           sys.exit(BadUsage)
         case Right(config) => out.println(start(config))
 
@@ -63,11 +63,14 @@ object Main:
         gateway.drain(DrainMillis)
         Runtime.getRuntime.halt(0)
       val pid = ProcessHandle.current.pid
-      s"""{"event":"ready","address":"${at(config, clients)}","metrics_address":"${at(config, metrics)}","pid":$pid}"""
+      s"""{"event":"ready","address":"${address(config, clients)}","metrics_address":"${address(
+          config,
+          metrics
+        )}","pid":$pid}"""
     catch
       case NonFatal(error) =>
         System.err.println(s"$Name: ${error.getMessage}")
         Runtime.getRuntime.halt(1)
         ""
 
-  private def at(config: Config, bound: InetSocketAddress): String = Address(config.host, bound.getPort).toString
+  private def address(config: Config, bound: InetSocketAddress): String = Address(config.host, bound.getPort).toString

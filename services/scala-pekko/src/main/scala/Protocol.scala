@@ -17,21 +17,21 @@ object Protocol:
   val TooBig = "message too big"
 
   /** A number as the inference wrote it, so that the client gets the same digits. */
-  final case class Written(text: String)
+  final case class RawNumber(text: String)
 
-  private given JsonValueCodec[Written] with
-    def decodeValue(in: JsonReader, default: Written): Written =
+  private given JsonValueCodec[RawNumber] with
+    def decodeValue(in: JsonReader, default: RawNumber): RawNumber =
       // The raw value may have white space around it.
       val text = String(in.readRawValAsBytes(), java.nio.charset.StandardCharsets.US_ASCII).trim
-      if !readsAsFinite(text) then in.decodeError("no finite number")
-      Written(text)
-    def encodeValue(written: Written, out: JsonWriter): Unit = out.writeRawVal(written.text.getBytes)
-    def nullValue: Written = Written("null")
+      if !isFiniteNumber(text) then in.decodeError("no finite number")
+      RawNumber(text)
+    def encodeValue(written: RawNumber, out: JsonWriter): Unit = out.writeRawVal(written.text.getBytes)
+    def nullValue: RawNumber = RawNumber("null")
 
   /** A number as RFC 8259, 6 defines it; jsoniter also accepts `01` and `1.` as raw values. */
   private val Number = """-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?""".r
 
-  private def readsAsFinite(text: String): Boolean = Number.matches(text) && text.toDouble.isFinite
+  private def isFiniteNumber(text: String): Boolean = Number.matches(text) && text.toDouble.isFinite
 
   private final case class Start(`type`: String)
 
@@ -47,7 +47,7 @@ object Protocol:
 
   /** The inference's response to one batch. The field names are the JSON keys. */
   final case class Recognition(
-      rms: Written,
+      rms: RawNumber,
       zero_crossings: Long,
       checksum: Long,
       samples: Long,
@@ -75,35 +75,37 @@ object Protocol:
 
   /** Parses the body of a response to a batch of `frames` frames. */
   def parse(body: Array[Byte], status: Int, frames: Int, cpuPasses: Int): Either[Failure, Recognition] =
-    def wrong(reason: String) = Left(Failure(Kind.ParseError, s"the inference's answer $reason", Some(status)))
+    def parseError(reason: String) = Left(Failure(Kind.ParseError, s"the inference's answer $reason", Some(status)))
     val read =
       try Option(readFromArray[Recognition](body))
       catch case NonFatal(_) => None
     read match
-      case None         => wrong("is not JSON of exactly the six keys")
-      case Some(answer) =>
-        val counted = List(answer.zero_crossings, answer.checksum, answer.samples, answer.audio_bytes)
-        if counted.exists(_ < 0) || answer.checksum >= (1L << 32) then wrong("has a number out of its range")
-        else if answer.transcript == null || answer.transcript.isEmpty then wrong("has no transcript")
-        else if answer.samples != cpuPasses.toLong * FrameSamples * frames then
-          wrong(s"counts ${answer.samples} samples")
-        else if answer.audio_bytes != FrameBytes.toLong * frames then wrong(s"counts ${answer.audio_bytes} bytes")
-        else Right(answer)
+      case None              => parseError("is not JSON of exactly the six keys")
+      case Some(recognition) =>
+        val counts =
+          List(recognition.zero_crossings, recognition.checksum, recognition.samples, recognition.audio_bytes)
+        if counts.exists(_ < 0) || recognition.checksum >= (1L << 32) then parseError("has a number out of its range")
+        else if recognition.transcript == null || recognition.transcript.isEmpty then parseError("has no transcript")
+        else if recognition.samples != cpuPasses.toLong * FrameSamples * frames then
+          parseError(s"counts ${recognition.samples} samples")
+        else if recognition.audio_bytes != FrameBytes.toLong * frames then
+          parseError(s"counts ${recognition.audio_bytes} bytes")
+        else Right(recognition)
 
   /** Returns the failure that a status of the inference means; `None` for 2xx. */
   def failureOf(status: Int): Option[Failure] =
-    def failed(kind: Kind) = Some(Failure(kind, s"the inference answered $status", Some(status)))
+    def failure(kind: Kind) = Some(Failure(kind, s"the inference answered $status", Some(status)))
     status match
-      case 429                    => failed(Kind.Http429)
+      case 429                    => failure(Kind.Http429)
       case _ if status / 100 == 2 => None
-      case _                      => failed(Kind.Http5xx)
+      case _                      => failure(Kind.Http5xx)
 
   private final case class Partial(
       `type`: String,
       oldest_frame_seq: Long,
       newest_frame_seq: Long,
       frames: Int,
-      rms: Written,
+      rms: RawNumber,
       zero_crossings: Long,
       checksum: Long,
       samples: Long,
@@ -121,7 +123,7 @@ object Protocol:
   def partial(
       oldest: Long,
       frames: Int,
-      answer: Recognition,
+      recognition: Recognition,
       cpuPasses: Int,
       modelDelayMs: Int,
       flushLatenessMs: Double
@@ -131,12 +133,12 @@ object Protocol:
       oldest,
       oldest + frames - 1,
       frames,
-      answer.rms,
-      answer.zero_crossings,
-      answer.checksum,
-      answer.samples,
-      answer.transcript,
-      answer.audio_bytes,
+      recognition.rms,
+      recognition.zero_crossings,
+      recognition.checksum,
+      recognition.samples,
+      recognition.transcript,
+      recognition.audio_bytes,
       cpuPasses,
       modelDelayMs,
       flushLatenessMs,

@@ -20,23 +20,23 @@ final class Resets:
   import Resets.*
 
   // The received part of an incomplete frame.
-  private var rest = ByteString.empty
-  // Streams whose response has begun; Pekko handles their resets correctly.
-  private val begun = mutable.HashSet.empty[Int]
+  private var incomplete = ByteString.empty
+  // Streams with the headers of a response and without its end; Pekko handles their resets correctly.
+  private val responding = mutable.HashSet.empty[Int]
 
-  /** Takes bytes from the inference. Returns the frames that are complete now, with inserted responses. */
-  def take(bytes: ByteString): ByteString =
-    val all = if rest.isEmpty then bytes else (rest ++ bytes).compact
+  /** Adds bytes from the inference. Returns the frames that are complete now, with inserted responses. */
+  def rewrite(bytes: ByteString): ByteString =
+    val all = if incomplete.isEmpty then bytes else (incomplete ++ bytes).compact
     var out = ByteString.empty
     // The bytes before `from` are in `out`; the bytes before `at` are parsed.
     var from = 0
     var at = 0
     while at + HeaderBytes <= all.size && at + HeaderBytes + length(all, at) <= all.size do
       if isUnansweredReset(all, at) then
-        out = out ++ all.slice(from, at) ++ answer(all.slice(at + StreamAt, at + HeaderBytes))
+        out = out ++ all.slice(from, at) ++ responseTo(all.slice(at + StreamAt, at + HeaderBytes))
         from = at
       at += HeaderBytes + length(all, at)
-    rest = all.drop(at)
+    incomplete = all.drop(at)
     if from == 0 && at == all.size && out.isEmpty then all else out ++ all.slice(from, at)
 
   /** Whether the frame at `at` resets a stream without a response. Records responses that begin and end. */
@@ -44,10 +44,10 @@ final class Resets:
     val stream = number(all, at + StreamAt, HeaderBytes - StreamAt) & Int.MaxValue
     val isLast = (all(at + FlagsAt) & EndStream) != 0
     all(at + TypeAt).toInt match
-      case Headers if isLast => begun.remove(stream); false
-      case Headers           => begun.add(stream); false
-      case Data if isLast    => begun.remove(stream); false
-      case RstStream         => !begun.remove(stream)
+      case Headers if isLast => responding.remove(stream); false
+      case Headers           => responding.add(stream); false
+      case Data if isLast    => responding.remove(stream); false
+      case RstStream         => !responding.remove(stream)
       case _                 => false
 
 object Resets:
@@ -73,11 +73,11 @@ object Resets:
     (number << 8) | (all(place) & 0xff)
   )
 
-  private def answer(stream: ByteString): ByteString =
+  private def responseTo(stream: ByteString): ByteString =
     ByteString(0, 0, Block.size, Headers, EndStream | EndHeaders) ++ stream ++ Block
 
   /** Whether `response` was inserted for a reset stream. */
-  def saysReset(response: HttpResponse): Boolean = response.headers.exists(_.is(Name))
+  def isReset(response: HttpResponse): Boolean = response.headers.exists(_.is(Name))
 
   /** A TCP transport that inserts these responses before resets. */
   val transport: ClientTransport = new ClientTransport:
@@ -86,5 +86,5 @@ object Resets:
     ): Flow[ByteString, ByteString, Future[OutgoingConnection]] =
       ClientTransport.TCP
         .connectTo(host, port, settings)
-        .statefulMap(() => Resets())((resets, bytes) => (resets, resets.take(bytes)), _ => None)
+        .statefulMap(() => Resets())((resets, bytes) => (resets, resets.rewrite(bytes)), _ => None)
         .filter(_.nonEmpty)

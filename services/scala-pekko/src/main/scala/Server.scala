@@ -15,7 +15,7 @@ final class Server(gateway: Gateway)(using system: ActorSystem):
 
   /** Binds the clients' port: `/ws/stt` and `/health`. */
   def clients(): Future[Http.ServerBinding] =
-    Http().newServerAt(host, gateway.config.port).bindSync(of {
+    Http().newServerAt(host, gateway.config.port).bindSync(route {
       case "/ws/stt" => upgrade; case "/health" => _ => health
     })
 
@@ -23,7 +23,7 @@ final class Server(gateway: Gateway)(using system: ActorSystem):
   def metrics(): Future[Http.ServerBinding] =
     Http()
       .newServerAt(host, gateway.config.metricsPort)
-      .bindSync(of {
+      .bindSync(route {
         case "/healthz" => _ => text("ok\n")
         case "/readyz"  =>
           _ => if gateway.isAccepting then text("ready\n") else text("stopping\n", StatusCodes.ServiceUnavailable)
@@ -31,16 +31,16 @@ final class Server(gateway: Gateway)(using system: ActorSystem):
         case "/metrics" => _ => HttpResponse(entity = HttpEntity(Server.Prometheus, gateway.books.metrics.getBytes))
       })
 
-  private type Page = HttpRequest => HttpResponse
+  private type Handler = HttpRequest => HttpResponse
 
-  /** Serves pages by their paths. Unknown paths get 404, and methods other than GET get 405. */
-  private def of(pages: PartialFunction[String, Page])(request: HttpRequest): HttpResponse =
+  /** Calls the handler of the request's path. Unknown paths get 404, and methods other than GET get 405. */
+  private def route(routes: PartialFunction[String, Handler])(request: HttpRequest): HttpResponse =
     request.discardEntityBytes()
-    pages.lift(request.uri.path.toString) match
+    routes.lift(request.uri.path.toString) match
       case None                             => text("not found\n", StatusCodes.NotFound)
       case Some(_) if request.method != GET =>
         text("GET only\n", StatusCodes.MethodNotAllowed).withHeaders(Allow(GET))
-      case Some(page) => page(request)
+      case Some(handler) => handler(request)
 
   private def health: HttpResponse =
     HttpResponse(entity = HttpEntity(ContentTypes.`application/json`, s"""{"ok":true,"runtime":"${Main.Name}"}"""))
@@ -50,12 +50,12 @@ final class Server(gateway: Gateway)(using system: ActorSystem):
       case None =>
         text("upgrade to a WebSocket of version 13\n", StatusCodes.UpgradeRequired)
           .withHeaders(Upgrade(List(UpgradeProtocol("websocket"))))
-      case Some(asked) =>
+      case Some(webSocket) =>
         gateway.books.admit(gateway.isAccepting, gateway.config.maxConnections) match
           case Some(reason) => text(s"$reason\n", StatusCodes.ServiceUnavailable)
           case None         =>
             Frames
-              .handle(asked, Flow.fromGraph(Session(gateway)))
+              .handle(webSocket, Flow.fromGraph(Session(gateway)))
               .getOrElse(text("no frames\n", StatusCodes.InternalServerError))
 
   private def text(body: String, status: StatusCode = StatusCodes.OK): HttpResponse =

@@ -1,12 +1,12 @@
 package wsladder.gateway
 
 class BooksSuite extends munit.FunSuite:
-  test("what was entered is in both pages"):
+  test("updated counters are in /stats and in /metrics"):
     val books = Books()
     assertEquals(books.admit(isAccepting = true, limit = 1), None)
     assertEquals(books.admit(isAccepting = true, limit = 1), Some("full"))
     assertEquals(books.admit(isAccepting = false, limit = 0), Some("draining"))
-    books.enter: books =>
+    books.update: books =>
       books.received += 3
       books.dropped.add("overflow", 2)
       books.tick("flushed", 1_500_000)

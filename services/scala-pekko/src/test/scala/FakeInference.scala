@@ -25,9 +25,11 @@ object FakeInference:
     val passes = request.headers.find(_.is("x-cpu-passes")).fold(0)(_.value.toInt)
     request.entity
       .toStrict(1.second)
-      .map(audio => HttpResponse(entity = HttpEntity(ContentTypes.`application/json`, answer(audio.data.size, passes))))
+      .map(audio =>
+        HttpResponse(entity = HttpEntity(ContentTypes.`application/json`, response(audio.data.size, passes)))
+      )
 
   /** Returns the response to a request with `audioBytes` bytes of audio. */
-  def answer(audioBytes: Int, cpuPasses: Int): String =
+  def response(audioBytes: Int, cpuPasses: Int): String =
     s"""{"rms":2425.5,"zero_crossings":7,"checksum":1,"samples":${cpuPasses * audioBytes / 2},""" +
       s""""transcript":"now","audio_bytes":$audioBytes}"""

@@ -17,35 +17,35 @@ class MessagesSuite extends munit.FunSuite:
     ()
 
   /**
-   * Returns the messages in these bytes, which arrive in parts of `part` bytes. `Broken` stands for a violation that
-   * the library detects.
+   * Returns the messages in these bytes, which arrive in parts of `partBytes` bytes. `ProtocolError` stands for a
+   * violation that the library detects.
    */
-  private def received(wire: String, part: Int): List[Messages.Whole] =
+  private def received(wire: String, partBytes: Int): List[Messages.Inbound] =
     val bytes = ByteString(wire.grouped(2).map(Integer.parseInt(_, 16).toByte).toArray)
-    val source: Source[ByteString, NotUsed] = Source(bytes.grouped(part).toList)
+    val source: Source[ByteString, NotUsed] = Source(bytes.grouped(partBytes).toList)
     val messages = Messages()
     val events = Await.result(Framing.read(source).runWith(Sink.seq), 10.seconds)
     events.flatMap:
-      case Some(event) => messages.take(event)
-      case None        => Some(Messages.Broken)
+      case Some(event) => messages.add(event)
+      case None        => Some(Messages.ProtocolError)
     .toList
 
   for
     entry <- Golden.client.filter(_.wire.nonEmpty)
-    part <- List(1, 7, 100_000)
+    partBytes <- List(1, 7, 100_000)
   do
-    test(s"${entry.name}, in parts of $part bytes"):
-      val first = received(entry.wire.get, part).headOption
+    test(s"${entry.name}, in parts of $partBytes bytes"):
+      val first = received(entry.wire.get, partBytes).headOption
       entry.means match
         case "close" if entry.code.contains(1009) => assertEquals(first, Some(Messages.TooBig))
-        case "close" if entry.code.contains(1002) && entry.reason.isEmpty && !Library.takes(entry.name) =>
-          assertEquals(first, Some(Messages.Broken))
+        case "close" if entry.code.contains(1002) && entry.reason.isEmpty && !Library.accepts(entry.name) =>
+          assertEquals(first, Some(Messages.ProtocolError))
         case "pong" => assertEquals(first, Some(Messages.Ping(payload(entry.hex.get))))
-        case _      => assert(first.exists(_ != Messages.Broken), first)
+        case _      => assert(first.exists(_ != Messages.ProtocolError), first)
 
   private def payload(hex: String) =
     ByteString(hex.grouped(2).filter(_.nonEmpty).map(Integer.parseInt(_, 16).toByte).toArray)
 
-/** Messages that the library accepts although the contract refuses them; the registry declares them. */
+/** Frames that the library accepts although the contract rejects them; the registry declares these exceptions. */
 object Library:
-  def takes(name: String): Boolean = name.startsWith("length of")
+  def accepts(name: String): Boolean = name.startsWith("length of")

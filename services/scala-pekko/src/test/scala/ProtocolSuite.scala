@@ -2,16 +2,16 @@ package wsladder.gateway
 
 import wsladder.gateway.Protocol.{Covered, Failure, Kind}
 
-/** Tests of `Protocol` with the golden messages, and with input that must be refused. */
+/** Tests of `Protocol` with the golden messages. */
 class ProtocolSuite extends munit.FunSuite:
-  private def answer(body: String, frames: Int, passes: Int) = Protocol.parse(body.getBytes, 200, frames, passes)
+  private def parse(body: String, frames: Int, passes: Int) = Protocol.parse(body.getBytes, 200, frames, passes)
 
   Golden.client.filter(_.text.nonEmpty).filter(_.state == "first").foreach: entry =>
     test(s"a first message: ${entry.name}"):
       assertEquals(Protocol.isStart(entry.text.get.getBytes), entry.means == "start")
 
   Golden.inference.foreach: entry =>
-    test(s"an answer of the inference: ${entry.name}"):
+    test(s"a response of the inference: ${entry.name}"):
       val outcome = Protocol.failureOf(entry.status) match
         case Some(failure) => Left(failure)
         case None          => Protocol.parse(entry.body.getBytes, entry.status, entry.frames, entry.cpu_passes)
@@ -27,9 +27,9 @@ class ProtocolSuite extends munit.FunSuite:
   Golden.partial.foreach: entry =>
     test(s"a partial: ${entry.name}"):
       val of = entry.of
-      val Right(found) = answer(of.body, of.frames, of.cpu_passes): @unchecked
+      val Right(recognition) = parse(of.body, of.frames, of.cpu_passes): @unchecked
       val text = Protocol
-        .partial(of.oldest_frame_seq, of.frames, found, of.cpu_passes, of.model_delay_ms, of.flush_lateness_ms)
+        .partial(of.oldest_frame_seq, of.frames, recognition, of.cpu_passes, of.model_delay_ms, of.flush_lateness_ms)
         .utf8String
       assertEquals(text, entry.text)
 

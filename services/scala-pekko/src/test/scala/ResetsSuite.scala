@@ -11,18 +11,18 @@ class ResetsSuite extends munit.FunSuite:
   private def data(stream: Int) = frame(0, 1, stream, ByteString("{}"))
   private def reset(stream: Int) = frame(3, 0, stream, ByteString(0, 0, 0, 2))
 
-  /** Returns the output of `Resets` for these bytes, which arrive in parts of `part` bytes. */
-  private def rewritten(bytes: ByteString, part: Int) =
+  /** Returns the output of `Resets` for these bytes, which arrive in parts of `partBytes` bytes. */
+  private def rewritten(bytes: ByteString, partBytes: Int) =
     val resets = Resets()
-    bytes.grouped(part).map(resets.take).foldLeft(ByteString.empty)(_ ++ _)
+    bytes.grouped(partBytes).map(resets.rewrite).foldLeft(ByteString.empty)(_ ++ _)
 
-  for part <- List(1, 7, 1000) do
-    test(s"answers pass as they are, in parts of $part bytes"):
+  for partBytes <- List(1, 7, 1000) do
+    test(s"responses pass unchanged, in parts of $partBytes bytes"):
       val bytes = settings ++ headers(1) ++ data(1) ++ headers(3) ++ reset(3)
-      assertEquals(rewritten(bytes, part), bytes)
+      assertEquals(rewritten(bytes, partBytes), bytes)
 
-    test(s"a reset without an answer gets one in front, in parts of $part bytes"):
-      val found = rewritten(settings ++ reset(1) ++ headers(3) ++ data(3), part)
-      assert(found.startsWith(settings ++ ByteString(0, 0)), found)
-      assert(found.endsWith(reset(1) ++ headers(3) ++ data(3)), found)
-      assert(found.containsSlice(ByteString(1, 5, 0, 0, 0, 1, 0x8e)), found)
+    test(s"a response is inserted before a reset without one, in parts of $partBytes bytes"):
+      val output = rewritten(settings ++ reset(1) ++ headers(3) ++ data(3), partBytes)
+      assert(output.startsWith(settings ++ ByteString(0, 0)), output)
+      assert(output.endsWith(reset(1) ++ headers(3) ++ data(3)), output)
+      assert(output.containsSlice(ByteString(1, 5, 0, 0, 0, 1, 0x8e)), output)
