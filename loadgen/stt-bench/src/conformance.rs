@@ -14,7 +14,7 @@
 //! | [`scene`] | what a case gets: gateway, inference, sessions |
 //! | [`client`], [`frames`] | a WebSocket client that can break every rule |
 //! | [`payload`] | audio that carries its session and frame number, and the inference's result for it (pure) |
-//! | [`answers`] | partials and error frames (pure) |
+//! |  [`messages`]| partials and error frames (pure) |
 //! | [`readings`] | the metrics port |
 //! | [`level`], [`scope`] | how much of the contract is checked, exceptions from it, and which cases that selects |
 //! | [`family`] | signals to a gateway of several processes |
@@ -22,7 +22,6 @@
 //! | [`case`](mod@case), [`output`] | cases and their results, and how they are printed |
 //! | [`text`] | texts from the wire, shortened for results |
 
-pub mod answers;
 pub mod case;
 pub mod cases;
 pub mod client;
@@ -33,6 +32,7 @@ pub mod frames;
 pub mod gateway;
 pub mod inference;
 pub mod level;
+pub mod messages;
 pub mod output;
 pub mod payload;
 pub mod readings;

@@ -74,14 +74,14 @@ pub struct CaseResult {
 
 impl CaseResult {
     /// Creates the result from a verdict, before exceptions are applied.
-    pub fn new(case: &Case, verdict: Verdict, took: Duration) -> Self {
+    pub fn new(case: &Case, verdict: Verdict, duration: Duration) -> Self {
         let (status, reason, evidence) = match verdict {
             Ok(evidence) => (Status::Passed, None, Some(evidence)),
             Err(NotPassed::Failed(evidence)) => (Status::Failed, None, Some(evidence)),
             Err(NotPassed::Skipped(reason)) => (Status::Skipped, Some(reason), None),
         };
         let Case { name, proves, level, .. } = *case;
-        Self { name, proves, level, status, instead: None, reason, evidence, seconds: took.as_secs_f64() }
+        Self { name, proves, level, status, instead: None, reason, evidence, seconds: duration.as_secs_f64() }
     }
 
     /// Applies declared exceptions: a declared failure is excepted, and a pass despite a declaration fails.
@@ -99,8 +99,8 @@ impl CaseResult {
 /// Evidence that the exception of a passing case is not needed.
 fn needless(evidence: &Evidence) -> Evidence {
     let expected = "a failure, as there is an exception".into();
-    let seen = format!("it passes ({}): the exception isn't needed any more, remove it", evidence.seen);
-    Evidence { expected, seen }
+    let observed = format!("it passes ({}): the exception isn't needed any more, remove it", evidence.seen);
+    Evidence { expected, seen: observed }
 }
 
 #[cfg(test)]

@@ -63,8 +63,8 @@ impl Event {
             Event::Close(Some(code), reason) => format!("Close {code} \"{reason}\""),
             Event::Close(None, _) => "Close without a code".into(),
             Event::End => "the end of the connection without Close".into(),
-            Event::Broken(why) => format!("a broken connection ({why})"),
-            Event::Violation(what) => what.clone(),
+            Event::Broken(reason) => format!("a broken connection ({reason})"),
+            Event::Violation(description) => description.clone(),
         }
     }
 }
@@ -110,22 +110,22 @@ impl Client {
     /// # Errors
     /// Fails if the gateway does not upgrade the connection within 5 seconds.
     pub async fn open_unread(address: &str, tiny: bool) -> Result<Self, NotPassed> {
-        let wish = format!("{address}{PATH} upgrades to a WebSocket within {HANDSHAKE:?}");
+        let expectation = format!("{address}{PATH} upgrades to a WebSocket within {HANDSHAKE:?}");
         let opened = timeout(HANDSHAKE, upgrade(address, tiny)).await;
-        let (stream, rest) = match opened {
+        let (stream, unread_bytes) = match opened {
             Ok(Ok(opened)) => opened,
-            Ok(Err(why)) => return Err(failed(wish, why)),
-            Err(_) => return Err(failed(wish, "nothing in time")),
+            Ok(Err(reason)) => return Err(failed(expectation, reason)),
+            Err(_) => return Err(failed(expectation, "nothing in time")),
         };
         let (read, write) = stream.into_split();
         let (sender, events) = mpsc::unbounded_channel();
-        Ok(Self { write, events, reader: tokio::spawn(async {}), unread: Some((read, rest, sender)) })
+        Ok(Self { write, events, reader: tokio::spawn(async {}), unread: Some((read, unread_bytes, sender)) })
     }
 
     /// Starts to read, unless reading has started already.
     pub fn start_reading(&mut self) {
-        if let Some((read, rest, sender)) = self.unread.take() {
-            self.reader = tokio::spawn(follow(read, rest, sender));
+        if let Some((read, unread_bytes, sender)) = self.unread.take() {
+            self.reader = tokio::spawn(follow(read, unread_bytes, sender));
         }
     }
 
@@ -134,11 +134,11 @@ impl Client {
     /// # Errors
     /// Fails if the connection is broken, or if the write takes longer than 10 seconds.
     pub async fn raw(&mut self, bytes: &[u8]) -> Result<(), NotPassed> {
-        let wish = "the gateway takes what is sent";
+        let expectation = "the gateway takes what is sent";
         match timeout(WRITE, self.write.write_all(bytes)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(failed(wish, format!("writing failed: {error}"))),
-            Err(_) => Err(failed(wish, format!("it took nothing for {WRITE:?}"))),
+            Ok(Err(error)) => Err(failed(expectation, format!("writing failed: {error}"))),
+            Err(_) => Err(failed(expectation, format!("it took nothing for {WRITE:?}"))),
         }
     }
 
@@ -196,7 +196,7 @@ impl Client {
             Some(TimedEvent { event: event @ Event::Close(Some(closed), _), .. }) if closed == code => {
                 Ok(Evidence { expected, seen: event.description() })
             }
-            Some(seen) => Err(failed(expected, seen.event.description())),
+            Some(observed) => Err(failed(expected, observed.event.description())),
             None => Err(failed(expected, "nothing in time")),
         }
     }
@@ -207,27 +207,33 @@ impl Client {
     /// # Errors
     /// Fails if the Close is not answered within `within`, if the connection stays open for two seconds after it, or if
     /// a binary message, a violation or a broken connection comes instead.
-    pub async fn farewell(&mut self, within: Duration) -> Result<Evidence, NotPassed> {
+    pub async fn close_handshake(&mut self, within: Duration) -> Result<Evidence, NotPassed> {
         let expected = format!("Close is answered with Close within {within:?}, and the connection ends");
-        let begun = Instant::now();
+        let started = Instant::now();
         self.close().await?;
-        let mut answered = None;
+        let mut close_received = None;
         loop {
-            let wait = if answered.is_some() { Duration::from_secs(2) } else { within.saturating_sub(begun.elapsed()) };
-            match self.next(wait).await.map(|seen| (seen.at, seen.event)) {
-                Some((at, Event::Close(..))) => answered = Some(at.duration_since(begun)),
+            let wait = if close_received.is_some() {
+                Duration::from_secs(2)
+            } else {
+                within.saturating_sub(started.elapsed())
+            };
+            match self.next(wait).await.map(|received| (received.at, received.event)) {
+                Some((at, Event::Close(..))) => close_received = Some(at.duration_since(started)),
                 Some((_, Event::End)) => {
-                    let Some(took) = answered else { return Err(failed(expected, Event::End.description())) };
+                    let Some(duration) = close_received else { return Err(failed(expected, Event::End.description())) };
                     return Ok(Evidence {
                         expected,
-                        seen: format!("Close after {} ms, and the end", took.as_millis()),
+                        seen: format!("Close after {} ms, and the end", duration.as_millis()),
                     });
                 }
                 Some((_, event @ (Event::Broken(_) | Event::Violation(_) | Event::Binary(_)))) => {
                     return Err(failed(expected, event.description()));
                 }
                 Some((_, Event::Text(_) | Event::Ping | Event::Pong(_))) => {}
-                None if answered.is_some() => return Err(failed(expected, "Close, but the connection stayed open")),
+                None if close_received.is_some() => {
+                    return Err(failed(expected, "Close, but the connection stayed open"));
+                }
                 None => return Err(failed(expected, "no Close in time")),
             }
         }

@@ -92,9 +92,11 @@ fn named(text: &str) -> Result<(String, String), String> {
 
 /// `host:port` of an address. Fails if the address has another scheme, no port, or a path other than `/ws/stt`.
 fn host_and_port(address: &str, scheme: &str) -> anyhow::Result<String> {
-    let rest = address.strip_prefix(scheme).and_then(|rest| rest.strip_prefix("://"));
-    let rest = rest.with_context(|| format!("\"{address}\" does not begin with {scheme}://"))?;
-    let (host, path) = rest.split_once('/').map_or((rest, ""), |(host, path)| (host, path));
+    let authority_and_path =
+        address.strip_prefix(scheme).and_then(|authority_and_path| authority_and_path.strip_prefix("://"));
+    let authority_and_path =
+        authority_and_path.with_context(|| format!("\"{address}\" does not begin with {scheme}://"))?;
+    let (host, path) = authority_and_path.split_once('/').map_or((authority_and_path, ""), |(host, path)| (host, path));
     ensure!(path.is_empty() || path == "ws/stt", "\"{address}\": sessions are at /ws/stt, not at /{path}");
     let has_port = host.rsplit_once(':').is_some_and(|(name, port)| !name.is_empty() && port.parse::<u16>().is_ok());
     ensure!(has_port, "\"{address}\" has no port; write {scheme}://HOST:PORT");
@@ -206,8 +208,8 @@ async fn check(arguments: &Arguments) -> anyhow::Result<u8> {
                 print!("{}", table(&result));
                 services.push(result);
             }
-            Err(why) => {
-                eprintln!("stt-conformance: {name} can't be checked: {why}");
+            Err(reason) => {
+                eprintln!("stt-conformance: {name} can't be checked: {reason}");
                 missing += 1;
             }
         }

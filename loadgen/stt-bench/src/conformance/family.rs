@@ -18,20 +18,20 @@ const LOOKS: usize = 10;
 pub fn signal(root: u32, signal: Signal) -> Result<(), String> {
     let mut reached: Vec<u32> = Vec::new();
     for _ in 0..LOOKS {
-        let mut fresh: Vec<u32> = family(root).into_iter().filter(|pid| !reached.contains(pid)).collect();
+        let mut new_members: Vec<u32> = family(root).into_iter().filter(|pid| !reached.contains(pid)).collect();
         // The oldest process stops first and continues last, so that no process observes a stopped descendant.
         if signal != Signal::STOP {
-            fresh.reverse();
+            new_members.reverse();
         }
-        for &pid in &fresh {
+        for &pid in &new_members {
             let sent = Pid::from_raw(pid as i32).map_or(Ok(()), |pid| kill_process(pid, signal));
             sent.or_else(|error| match pid == root {
                 true => Err(format!("failed to send {signal:?} to process {pid}: {error}")),
                 false => Ok(()),
             })?;
         }
-        reached.extend(&fresh);
-        if fresh.is_empty() || signal != Signal::STOP {
+        reached.extend(&new_members);
+        if new_members.is_empty() || signal != Signal::STOP {
             break;
         }
     }
@@ -85,11 +85,11 @@ mod tests {
     fn until(pids: &[u32], wanted: char) {
         let state = |pid: &u32| {
             let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next())
+            stat.rsplit_once(')').and_then(|(_, fields)| fields.trim_start().chars().next())
         };
-        let begun = Instant::now();
+        let started = Instant::now();
         while !pids.iter().all(|pid| state(pid) == Some(wanted)) {
-            assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", pids.iter().map(state).collect::<Vec<_>>());
+            assert!(started.elapsed() < Duration::from_secs(10), "{:?}", pids.iter().map(state).collect::<Vec<_>>());
             sleep(Duration::from_millis(5));
         }
     }
@@ -98,9 +98,9 @@ mod tests {
     fn a_stopped_gateway_stands_still_with_its_workers() {
         let script = "sh -c 'sleep 60; true'; true";
         let mut shell = Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap();
-        let begun = Instant::now();
+        let started = Instant::now();
         while family(shell.id()).len() < 3 {
-            assert!(begun.elapsed() < Duration::from_secs(10));
+            assert!(started.elapsed() < Duration::from_secs(10));
             sleep(Duration::from_millis(5));
         }
         let family = family(shell.id());

@@ -29,19 +29,19 @@ pub enum NotPassed {
 ///
 /// # Errors
 /// Never: it returns a `Result` so that it can be the last expression of a case.
-pub fn passed(expected: impl Into<String>, seen: impl Into<String>) -> Verdict {
-    Ok(Evidence { expected: expected.into(), seen: seen.into() })
+pub fn passed(expected: impl Into<String>, observed: impl Into<String>) -> Verdict {
+    Ok(Evidence { expected: expected.into(), seen: observed.into() })
 }
 
 /// Creates the error of a case that failed.
-pub fn failed(expected: impl Into<String>, seen: impl Into<String>) -> NotPassed {
-    NotPassed::Failed(Evidence { expected: expected.into(), seen: seen.into() })
+pub fn failed(expected: impl Into<String>, observed: impl Into<String>) -> NotPassed {
+    NotPassed::Failed(Evidence { expected: expected.into(), seen: observed.into() })
 }
 
-/// Checks a condition.
+/// Fails with the observed value unless the condition `holds`.
 ///
 /// # Errors
 /// [`NotPassed::Failed`] with this evidence if `holds` is false.
-pub fn ensure(holds: bool, expected: impl Into<String>, seen: impl fmt::Display) -> Result<(), NotPassed> {
-    if holds { Ok(()) } else { Err(failed(expected, seen.to_string())) }
+pub fn ensure(holds: bool, expected: impl Into<String>, observed: impl fmt::Display) -> Result<(), NotPassed> {
+    if holds { Ok(()) } else { Err(failed(expected, observed.to_string())) }
 }

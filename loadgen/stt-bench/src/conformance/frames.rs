@@ -30,7 +30,7 @@ pub struct Outgoing<'a> {
     pub opcode: u8,
     /// Whether the payload is masked, as RFC 6455 requires of a client.
     pub masked: bool,
-    /// Payload before masking.
+    /// Payload of the frame, before it is masked.
     pub payload: &'a [u8],
 }
 

@@ -139,10 +139,10 @@ impl Gateway {
         };
         let started = match started {
             Ok(started) => started,
-            Err(why) => {
+            Err(reason) => {
                 // The wait for its end lets the rest of its standard error arrive.
                 let _ = child.kill().await;
-                return Err(with_last_output(why, &description));
+                return Err(with_last_output(reason, &description));
             }
         };
         // Standard output is read on, so that a full pipe does not block the gateway.
@@ -201,8 +201,8 @@ impl Process {
     }
 
     /// Appends its last lines of standard error to a reason.
-    pub fn with_last_output(&self, why: String) -> String {
-        with_last_output(why, &self.description)
+    pub fn with_last_output(&self, reason: String) -> String {
+        with_last_output(reason, &self.description)
     }
 
     /// Kills the process and all its descendants, and waits for its end. Does nothing if it has ended.
@@ -218,11 +218,11 @@ impl Process {
     }
 }
 
-fn with_last_output(why: String, description: &RecentOutput) -> String {
+fn with_last_output(reason: String, description: &RecentOutput) -> String {
     let description = description.lock().expect("no holder of this lock can panic");
     match description.is_empty() {
-        true => why,
-        false => format!("{why}; its output: {}", Vec::from_iter(description.iter().cloned()).join(" | ")),
+        true => reason,
+        false => format!("{reason}; its output: {}", Vec::from_iter(description.iter().cloned()).join(" | ")),
     }
 }
 

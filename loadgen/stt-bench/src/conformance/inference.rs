@@ -40,14 +40,14 @@ pub struct Reply {
     /// If given, the response waits until this is `true`; if its sender is dropped before, it waits forever.
     pub gate: Option<watch::Receiver<bool>>,
     /// What the response is.
-    pub answer: BatchResponse,
+    pub response: BatchResponse,
 }
 
 /// Response to a batch, correct or faulty.
 #[derive(Clone, Debug)]
 pub enum BatchResponse {
     /// 200 and the correct result.
-    Right,
+    Correct,
     /// This status, with a short text as the body.
     Status(u16),
     /// 200 and this body, unchanged.
@@ -62,18 +62,18 @@ pub enum BatchResponse {
 
 impl Reply {
     /// Creates a reply without delay.
-    pub fn now(answer: BatchResponse) -> Self {
-        Self { after: Duration::ZERO, gate: None, answer }
+    pub fn now(response: BatchResponse) -> Self {
+        Self { after: Duration::ZERO, gate: None, response }
     }
 
     /// Creates a reply with the correct result after this delay.
     pub fn late(after: Duration) -> Self {
-        Self { after, gate: None, answer: BatchResponse::Right }
+        Self { after, gate: None, response: BatchResponse::Correct }
     }
 
     /// Creates a reply with the correct result once the gate is `true`.
     pub fn gated(gate: &watch::Receiver<bool>) -> Self {
-        Self { after: Duration::ZERO, gate: Some(gate.clone()), answer: BatchResponse::Right }
+        Self { after: Duration::ZERO, gate: Some(gate.clone()), response: BatchResponse::Correct }
     }
 }
 
@@ -103,11 +103,11 @@ pub struct ReceivedRequest {
 }
 
 #[derive(Default)]
-struct Desk {
+struct SessionState {
     script: Vec<Reply>,
     /// Number of batches so far. A request that repeats a reset one is not counted again.
     batches: usize,
-    asked: Vec<ReceivedRequest>,
+    requests: Vec<ReceivedRequest>,
     in_flight: usize,
     most_in_flight: usize,
 }
@@ -115,7 +115,7 @@ struct Desk {
 /// The scripted inference: a server, with a script and a record per session.
 pub struct Inference {
     address: SocketAddr,
-    desks: Arc<Mutex<HashMap<u32, Desk>>>,
+    sessions: Arc<Mutex<HashMap<u32, SessionState>>>,
     arrivals: watch::Sender<u64>,
     accepting: Mutex<Option<JoinHandle<()>>>,
 }
@@ -137,7 +137,7 @@ impl Inference {
         let listener = TcpListener::bind(address).await?;
         let inference = Arc::new(Self {
             address: listener.local_addr()?,
-            desks: Arc::default(),
+            sessions: Arc::default(),
             arrivals: watch::Sender::new(0),
             accepting: Mutex::new(None),
         });
@@ -166,50 +166,45 @@ impl Inference {
     /// Sets the replies to the batches of a session, in order; the last one repeats. Without a script every batch gets
     /// the correct result at once.
     pub fn script(&self, session: u32, replies: Vec<Reply>) {
-        self.desks().entry(session).or_default().script = replies;
+        self.sessions().entry(session).or_default().script = replies;
     }
 
     /// Records of all requests of a session, in the order in which their bodies were complete.
-    pub fn asked(&self, session: u32) -> Vec<ReceivedRequest> {
-        self.desks().get(&session).map(|desk| desk.asked.clone()).unwrap_or_default()
+    pub fn requests(&self, session: u32) -> Vec<ReceivedRequest> {
+        self.sessions().get(&session).map(|state| state.requests.clone()).unwrap_or_default()
     }
 
     /// Largest number of requests of a session that were in flight at the same time.
     pub fn most_in_flight(&self, session: u32) -> usize {
-        self.desks().get(&session).map_or(0, |desk| desk.most_in_flight)
+        self.sessions().get(&session).map_or(0, |state| state.most_in_flight)
     }
 
     /// Waits until a session has made this number of requests, and returns their records.
     ///
     /// # Errors
     /// Fails if it has made fewer within this time.
-    pub async fn wait(
-        &self,
-        session: u32,
-        requests: usize,
-        within: Duration,
-    ) -> Result<Vec<ReceivedRequest>, NotPassed> {
+    pub async fn wait(&self, session: u32, count: usize, within: Duration) -> Result<Vec<ReceivedRequest>, NotPassed> {
         let mut arrivals = self.arrivals.subscribe();
         let enough = async {
-            while self.asked(session).len() < requests {
+            while self.requests(session).len() < count {
                 if arrivals.changed().await.is_err() {
                     return;
                 }
             }
         };
         let _ = timeout(within, enough).await;
-        let asked = self.asked(session);
-        if asked.len() >= requests {
-            return Ok(asked);
+        let requests = self.requests(session);
+        if requests.len() >= count {
+            return Ok(requests);
         }
         Err(failed(
-            format!("the gateway sends {requests} requests to the inference within {within:?}"),
-            format!("{} requests", asked.len()),
+            format!("the gateway sends {count} requests to the inference within {within:?}"),
+            format!("{} requests", requests.len()),
         ))
     }
 
-    fn desks(&self) -> MutexGuard<'_, HashMap<u32, Desk>> {
-        self.desks.lock().expect("no holder of this lock can panic")
+    fn sessions(&self) -> MutexGuard<'_, HashMap<u32, SessionState>> {
+        self.sessions.lock().expect("no holder of this lock can panic")
     }
 
     async fn serve(self: Arc<Self>, stream: TcpStream) {
@@ -218,15 +213,15 @@ impl Inference {
         let Ok(stream) = stream.into_std() else { return };
         let Ok(handle) = stream.try_clone().map(Arc::new) else { return };
         let Ok(stream) = TcpStream::from_std(stream) else { return };
-        let answer = service_fn(move |request| {
+        let response = service_fn(move |request| {
             let (inference, handle) = (self.clone(), handle.clone());
-            async move { inference.answer(request, &handle).await }
+            async move { inference.respond(request, &handle).await }
         });
         // Errors are expected: a reset by this server or by the gateway ends the connection with one.
-        let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), answer).await;
+        let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), response).await;
     }
 
-    async fn answer(
+    async fn respond(
         &self,
         request: Request<Incoming>,
         connection: &std::net::TcpStream,
@@ -247,9 +242,9 @@ impl Inference {
             return Err(Interrupted);
         };
         let body = body.to_bytes();
-        let (session, sequences, damage) = read(&body);
+        let (session, sequences, damage) = read_body(&body);
         let bytes = body.len();
-        let asked = ReceivedRequest {
+        let request = ReceivedRequest {
             arrived,
             answered: None,
             sequences,
@@ -260,7 +255,7 @@ impl Inference {
             target,
             version,
         };
-        let (ticket, reply) = self.take(session, asked);
+        let (pending, reply) = self.record(session, request);
         if let Some(mut gate) = reply.gate {
             // If the gate's sender was dropped, the request stays open.
             if gate.wait_for(|open| *open).await.is_err() {
@@ -271,11 +266,11 @@ impl Inference {
             sleep((arrived + reply.after).saturating_duration_since(Instant::now())).await;
         }
         let passes = passes.and_then(|passes| passes.parse().ok()).unwrap_or(4);
-        let right = || payload::infer(&body, passes).to_json();
-        let (status, body) = match reply.answer {
-            BatchResponse::Right => (200, right()),
+        let correct = || payload::infer(&body, passes).to_json();
+        let (status, body) = match reply.response {
+            BatchResponse::Correct => (200, correct()),
             BatchResponse::Body(body) => (200, body),
-            BatchResponse::Edited(edit) => (200, edit(&right())),
+            BatchResponse::Edited(edit) => (200, edit(&correct())),
             BatchResponse::Status(status) => (status, "as the script says".into()),
             BatchResponse::Never => match std::future::pending::<Infallible>().await {},
             BatchResponse::Reset => {
@@ -285,7 +280,7 @@ impl Inference {
                 return Err(Interrupted);
             }
         };
-        ticket.answered();
+        pending.answered();
         let mut response = Response::new(Full::new(Bytes::from(body)));
         *response.status_mut() = StatusCode::from_u16(status).expect("scripts name statuses of HTTP");
         let json = HeaderValue::from_static("application/json");
@@ -294,58 +289,58 @@ impl Inference {
     }
 
     /// Records a request and selects its reply.
-    fn take(&self, session: u32, asked: ReceivedRequest) -> (Ticket<'_>, Reply) {
-        let mut desks = self.desks();
-        let desk = desks.entry(session).or_default();
+    fn record(&self, session: u32, request: ReceivedRequest) -> (PendingRequest<'_>, Reply) {
+        let mut sessions = self.sessions();
+        let state = sessions.entry(session).or_default();
         let reply_to = |batch: usize| {
-            desk.script.get(batch).or(desk.script.last()).cloned().unwrap_or(Reply::now(BatchResponse::Right))
+            state.script.get(batch).or(state.script.last()).cloned().unwrap_or(Reply::now(BatchResponse::Correct))
         };
         // An HTTP client may repeat a request that was reset on a reused connection. The repeated request gets the same
         // reply.
-        let repeats = desk.batches > 0
-            && matches!(reply_to(desk.batches - 1).answer, BatchResponse::Reset)
-            && desk.asked.last().is_some_and(|last| last.sequences.first() == asked.sequences.first());
-        let batch = if repeats { desk.batches - 1 } else { desk.batches };
+        let repeats = state.batches > 0
+            && matches!(reply_to(state.batches - 1).response, BatchResponse::Reset)
+            && state.requests.last().is_some_and(|last| last.sequences.first() == request.sequences.first());
+        let batch = if repeats { state.batches - 1 } else { state.batches };
         let reply = reply_to(batch);
-        desk.batches = batch + 1;
-        desk.asked.push(asked);
-        desk.in_flight += 1;
-        desk.most_in_flight = desk.most_in_flight.max(desk.in_flight);
-        let ticket = Ticket { inference: self, session, index: desk.asked.len() - 1 };
-        drop(desks);
+        state.batches = batch + 1;
+        state.requests.push(request);
+        state.in_flight += 1;
+        state.most_in_flight = state.most_in_flight.max(state.in_flight);
+        let pending = PendingRequest { inference: self, session, index: state.requests.len() - 1 };
+        drop(sessions);
         self.arrivals.send_modify(|arrivals| *arrivals += 1);
-        (ticket, reply)
+        (pending, reply)
     }
 }
 
 /// A request in flight; dropping it ends its count as in flight.
-struct Ticket<'a> {
+struct PendingRequest<'a> {
     inference: &'a Inference,
     session: u32,
     index: usize,
 }
 
-impl Ticket<'_> {
+impl PendingRequest<'_> {
     /// Records that the response is about to be sent. From here on the request does not count as in flight: the gateway
     /// may act on the response before this server learns that it was written.
     fn answered(self) {
-        if let Some(desk) = self.inference.desks().get_mut(&self.session) {
-            desk.asked[self.index].answered = Some(Instant::now());
+        if let Some(state) = self.inference.sessions().get_mut(&self.session) {
+            state.requests[self.index].answered = Some(Instant::now());
         }
     }
 }
 
-impl Drop for Ticket<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
-        if let Some(desk) = self.inference.desks().get_mut(&self.session) {
-            desk.in_flight -= 1;
+        if let Some(state) = self.inference.sessions().get_mut(&self.session) {
+            state.in_flight -= 1;
         }
     }
 }
 
 /// Session of the frames in a body, their sequence numbers, and the first fault. Session 0 stands for bodies that do
 /// not begin with a marked frame.
-fn read(body: &[u8]) -> (u32, Vec<u32>, Option<String>) {
+fn read_body(body: &[u8]) -> (u32, Vec<u32>, Option<String>) {
     let Some((session, _)) = payload::mark(body) else { return (0, Vec::new(), None) };
     let (mut sequences, mut damage) = (Vec::new(), None);
     for (at, bytes) in body.chunks(FRAME_BYTES).enumerate() {
@@ -378,14 +373,14 @@ mod tests {
 
     #[test]
     fn a_body_is_read_frame_by_frame() {
-        assert_eq!(read(&payload::frames(3, 5, 7)), (3, vec![5, 6, 7], None));
-        assert_eq!(read(&payload::golden_frame()), (0, vec![], None));
+        assert_eq!(read_body(&payload::frames(3, 5, 7)), (3, vec![5, 6, 7], None));
+        assert_eq!(read_body(&payload::golden_frame()), (0, vec![], None));
         let mut mixed = payload::frames(3, 1, 1);
         mixed.extend(payload::frames(4, 1, 1));
-        assert!(read(&mixed).2.unwrap().contains("another session"));
+        assert!(read_body(&mixed).2.unwrap().contains("another session"));
         let mut changed = payload::frames(3, 1, 2);
         changed[FRAME_BYTES + 100] ^= 1;
-        let (_, sequences, damage) = read(&changed);
+        let (_, sequences, damage) = read_body(&changed);
         assert_eq!((sequences, damage.unwrap().contains("frame 1")), (vec![1], true));
     }
 }

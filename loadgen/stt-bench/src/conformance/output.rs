@@ -49,12 +49,12 @@ fn word(status: Status) -> &'static str {
 pub fn table(result: &ServiceResult) -> String {
     let width = result.cases.iter().map(|case| case.name.len()).max().unwrap_or(0);
     let mut text = format!("{} ({})\n", result.service, result.level.word());
-    let takes_everything = "a String takes everything";
+    let never_fails = "a String takes everything";
     for case in &result.cases {
         let CaseResult { name, status, proves, seconds, .. } = case;
-        writeln!(text, "  {name:width$}  {:8}  {seconds:6.2} s  {proves}", word(*status)).expect(takes_everything);
-        let mut below = |what: &str, text_of: &str| {
-            writeln!(text, "  {:width$}            {what} {}", "", excerpt(text_of)).expect(takes_everything);
+        writeln!(text, "  {name:width$}  {:8}  {seconds:6.2} s  {proves}", word(*status)).expect(never_fails);
+        let mut below = |label: &str, text_of: &str| {
+            writeln!(text, "  {:width$}            {label} {}", "", excerpt(text_of)).expect(never_fails);
         };
         if let Some(reason) = &case.reason {
             below("because", reason);
@@ -75,14 +75,14 @@ pub fn table(result: &ServiceResult) -> String {
         "{}: {passed} passed, {failed} failed, {excepted} excepted, {skipped} skipped in {:.1} s",
         result.service, result.seconds
     )
-    .expect(takes_everything);
+    .expect(never_fails);
     if result.late_ms >= LATE_MS {
         let late = result.late_ms;
         writeln!(
             text,
             "  the machine kept this program waiting for up to {late} ms: what is about time may be its doing"
         )
-        .expect(takes_everything);
+        .expect(never_fails);
     }
     text
 }
@@ -118,15 +118,15 @@ fn properties(service: &ServiceResult) -> String {
 
 fn test_case(service: &str, case: &CaseResult) -> String {
     let evidence = case.evidence.as_ref().map(|evidence| (escape(&evidence.expected), escape(&evidence.seen)));
-    let (expected, seen) = evidence.unwrap_or_default();
+    let (expected, observed) = evidence.unwrap_or_default();
     let inside = match case.status {
-        Status::Passed => format!("<system-out>expected: {expected}\nseen: {seen}</system-out>"),
+        Status::Passed => format!("<system-out>expected: {expected}\nseen: {observed}</system-out>"),
         // An excepted case does not count as a failure; its evidence is still reported.
         Status::Excepted => {
             let instead = escape(case.instead.as_deref().unwrap_or_default());
-            format!("<system-out>excepted: {instead}\nexpected: {expected}\nseen: {seen}</system-out>")
+            format!("<system-out>excepted: {instead}\nexpected: {expected}\nseen: {observed}</system-out>")
         }
-        Status::Failed => format!("<failure message=\"expected: {expected}\">seen: {seen}</failure>"),
+        Status::Failed => format!("<failure message=\"expected: {expected}\">seen: {observed}</failure>"),
         Status::Skipped => {
             format!("<skipped message=\"{}\"/>", escape(case.reason.as_deref().unwrap_or_default()))
         }

@@ -35,9 +35,9 @@ impl Readings {
     /// # Errors
     /// Fails if the request fails or takes too long. Any status is a success.
     pub async fn get(&self, path: &str) -> Result<(StatusCode, String), NotPassed> {
-        let wish = || format!("{}{path} answers", self.url);
-        let answer = self.client.get(&format!("{}{path}", self.url)).await;
-        let (status, body) = answer.map_err(|error| failed(wish(), format!("{error:?}")))?;
+        let expectation = || format!("{}{path} answers", self.url);
+        let response = self.client.get(&format!("{}{path}", self.url)).await;
+        let (status, body) = response.map_err(|error| failed(expectation(), format!("{error:?}")))?;
         Ok((status, String::from_utf8_lossy(&body).into_owned()))
     }
 
@@ -68,18 +68,18 @@ impl Readings {
     /// Fails if a reading fails, or if the condition does not hold within this time. `wish` describes the condition.
     pub async fn until(
         &self,
-        wish: &str,
+        expectation: &str,
         within: Duration,
         holds: impl Fn(&ServiceStats) -> bool,
     ) -> Result<ServiceStats, NotPassed> {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             let stats = self.stats().await?;
             if holds(&stats) {
                 return Ok(stats);
             }
-            if begun.elapsed() > within {
-                return Err(failed(format!("{wish}, within {within:?}"), description(&stats)));
+            if started.elapsed() > within {
+                return Err(failed(format!("{expectation}, within {within:?}"), description(&stats)));
             }
             sleep(POLL).await;
         }
@@ -124,10 +124,10 @@ pub fn description(stats: &ServiceStats) -> String {
 /// Sum of all samples of a metric in the Prometheus text format; none if it has no sample.
 pub fn metric(text: &str, name: &str) -> Option<f64> {
     let values = text.lines().filter_map(|line| {
-        let rest = line.strip_prefix(name)?;
-        let value = match rest.as_bytes().first()? {
-            b' ' => rest,
-            b'{' => rest.rsplit_once('}')?.1,
+        let labels_and_value = line.strip_prefix(name)?;
+        let value = match labels_and_value.as_bytes().first()? {
+            b' ' => labels_and_value,
+            b'{' => labels_and_value.rsplit_once('}')?.1,
             _ => return None,
         };
         value.split_whitespace().next()?.parse::<f64>().ok()

@@ -96,7 +96,7 @@ pub async fn run(
     inference: &Arc<Inference>,
     scope: &Scope,
 ) -> Result<ServiceResult, String> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let wanted: Vec<&Case> = scope.cases().collect();
     let gateways = open(origin, inference, &wanted).await?;
     let late_ms = Arc::new(AtomicU64::new(0));
@@ -126,7 +126,7 @@ pub async fn run(
     Ok(ServiceResult {
         service: service.into(),
         level: scope.level,
-        seconds: begun.elapsed().as_secs_f64(),
+        seconds: started.elapsed().as_secs_f64(),
         late_ms: late_ms.load(Ordering::Relaxed),
         exceptions: scope.exceptions.clone(),
         cases: results.into_iter().map(|result| result.excepted(&scope.exceptions)).collect(),
@@ -191,11 +191,11 @@ async fn perform(
     }
     let cases: Vec<_> = wanted.iter().filter(|case| case.stage == stage).collect();
     if stage.is_concurrent() {
-        return join_all(cases.into_iter().map(|case| one(case, scene.clone()))).await;
+        return join_all(cases.into_iter().map(|case| run_case(case, scene.clone()))).await;
     }
     let mut results = Vec::new();
     for case in cases {
-        results.push(one(case, scene.clone()).await);
+        results.push(run_case(case, scene.clone()).await);
     }
     results
 }
@@ -206,7 +206,7 @@ async fn first_session(scene: &Scene) {
     let session = async {
         let mut session = scene.session(Vec::new()).await?;
         session.burst(1).await?;
-        session.answer(FIRST_SESSION).await?;
+        session.next_message(FIRST_SESSION).await?;
         session.client.close().await
     };
     // Errors of this session are ignored: the cases find them.
@@ -219,12 +219,14 @@ async fn conclude(
     inference: &Arc<Inference>,
     wanted: &[&Case],
 ) -> Vec<CaseResult> {
-    let left: Vec<_> =
+    let remaining: Vec<_> =
         gateways.iter().filter(|(stage, _)| **stage != Stage::Drain).map(|(_, gateway)| gateway.clone()).collect();
-    let Some(first) = left.first().cloned().or_else(|| gateways.values().next().cloned()) else { return Vec::new() };
+    let Some(first) = remaining.first().cloned().or_else(|| gateways.values().next().cloned()) else {
+        return Vec::new();
+    };
     let mut results = Vec::new();
     for case in wanted.iter().filter(|case| case.stage == Stage::Last) {
-        results.push(one(case, scene(&first, left.clone(), inference)).await);
+        results.push(run_case(case, scene(&first, remaining.clone(), inference)).await);
     }
     results
 }
@@ -239,9 +241,9 @@ fn scene(gateway: &Arc<Gateway>, all: Vec<Arc<Gateway>>, inference: &Arc<Inferen
 
 /// Runs one case and times it. A failed case is tried again, up to its number of tries; a try that exceeds the time
 /// limit fails.
-async fn one(case: &Case, scene: Scene) -> CaseResult {
-    let begun = Instant::now();
-    let verdict = match scene.lacks(case.needs) {
+async fn run_case(case: &Case, scene: Scene) -> CaseResult {
+    let started = Instant::now();
+    let verdict = match scene.missing_need(case.needs) {
         Some(reason) => Err(NotPassed::Skipped(reason.into())),
         None => {
             let mut verdict = attempt(case, &scene).await;
@@ -254,7 +256,7 @@ async fn one(case: &Case, scene: Scene) -> CaseResult {
             verdict
         }
     };
-    CaseResult::new(case, verdict, begun.elapsed())
+    CaseResult::new(case, verdict, started.elapsed())
 }
 
 async fn attempt(case: &Case, scene: &Scene) -> Verdict {

@@ -12,11 +12,11 @@ use std::{
 use tokio::time::sleep_until;
 
 use super::{
-    answers::ServerMessage,
     client::{Client, Event},
     finding::{NotPassed, failed},
     gateway::{Gateway, Settings},
     inference::{Inference, Reply},
+    messages::ServerMessage,
     payload,
     readings::Readings,
     stage::Need,
@@ -49,7 +49,7 @@ impl Scene {
     }
 
     /// Reason why a case with these needs cannot be run here; none if all of them are met.
-    pub fn lacks(&self, needs: &[Need]) -> Option<&'static str> {
+    pub fn missing_need(&self, needs: &[Need]) -> Option<&'static str> {
         needs.iter().find_map(|need| match need {
             Need::Script if !self.gateway.scripted => {
                 Some("the gateway does not ask our scripted inference; give --inference-listen, and let it ask there")
@@ -97,7 +97,7 @@ impl Scene {
     pub async fn begin(&self, client: Client, script: Vec<Reply>) -> Result<Session, NotPassed> {
         let id = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
         self.inference.script(id, script);
-        let mut session = Session { id, client, sent: 0, began: Instant::now(), answers: Vec::new() };
+        let mut session = Session { id, client, sent: 0, began: Instant::now(), messages: Vec::new() };
         session.client.text(START).await?;
         Ok(session)
     }
@@ -119,7 +119,7 @@ pub struct Session {
     /// Time just before start was sent; cases count the session's ticks from it.
     pub began: Instant,
     /// Partials and error frames so far, in the order of arrival.
-    pub answers: Vec<ServerMessage>,
+    pub messages: Vec<ServerMessage>,
 }
 
 impl Session {
@@ -140,9 +140,9 @@ impl Session {
     /// # Errors
     /// Fails if the connection is broken, or if the gateway does not read.
     pub async fn stream(&mut self, lasting: Duration) -> Result<(), NotPassed> {
-        let begun = Instant::now();
+        let started = Instant::now();
         for due in (0..).map(|frame| FRAME * frame).take_while(|due| *due < lasting) {
-            sleep_until((begun + due).into()).await;
+            sleep_until((started + due).into()).await;
             self.burst(1).await?;
         }
         Ok(())
@@ -152,21 +152,21 @@ impl Session {
     ///
     /// # Errors
     /// Fails if another event comes, or no answer comes within this time.
-    pub async fn answer(&mut self, within: Duration) -> Result<ServerMessage, NotPassed> {
-        let begun = Instant::now();
-        let wish = || format!("a partial or an error frame within {within:?}");
+    pub async fn next_message(&mut self, within: Duration) -> Result<ServerMessage, NotPassed> {
+        let started = Instant::now();
+        let expectation = || format!("a partial or an error frame within {within:?}");
         loop {
-            let Some(seen) = self.client.next(within.saturating_sub(begun.elapsed())).await else {
-                return Err(failed(wish(), "nothing in time"));
+            let Some(observed) = self.client.next(within.saturating_sub(started.elapsed())).await else {
+                return Err(failed(expectation(), "nothing in time"));
             };
-            match seen.event {
+            match observed.event {
                 Event::Text(text) => {
-                    let answer = ServerMessage::read(seen.at, text)?;
-                    self.answers.push(answer.clone());
-                    return Ok(answer);
+                    let message = ServerMessage::read(observed.at, text)?;
+                    self.messages.push(message.clone());
+                    return Ok(message);
                 }
                 Event::Ping | Event::Pong(_) => {}
-                event => return Err(failed(wish(), event.description())),
+                event => return Err(failed(expectation(), event.description())),
             }
         }
     }
@@ -177,8 +177,8 @@ impl Session {
     /// Fails if no answer comes within `each`, or if another event comes.
     pub async fn covered(&mut self, each: Duration) -> Result<(), NotPassed> {
         let sent = u64::from(self.sent);
-        while self.answers.last().is_none_or(|answer| answer.newest() < sent) {
-            self.answer(each).await?;
+        while self.messages.last().is_none_or(|message| message.newest() < sent) {
+            self.next_message(each).await?;
         }
         Ok(())
     }
@@ -188,8 +188,8 @@ impl Session {
     /// # Errors
     /// Fails if it is a partial, or for a reason of [`Session::answer`].
     pub async fn error(&mut self, within: Duration) -> Result<ServerMessage, NotPassed> {
-        let answer = self.answer(within).await?;
-        if answer.is_partial() { Err(failed("an error frame", answer.description())) } else { Ok(answer) }
+        let message = self.next_message(within).await?;
+        if message.is_partial() { Err(failed("an error frame", message.description())) } else { Ok(message) }
     }
 
     /// Waits for the next answer, which must be a partial.
@@ -197,7 +197,7 @@ impl Session {
     /// # Errors
     /// Fails if it is an error frame, or for a reason of [`Session::answer`].
     pub async fn partial(&mut self, within: Duration) -> Result<ServerMessage, NotPassed> {
-        let answer = self.answer(within).await?;
-        if answer.is_partial() { Ok(answer) } else { Err(failed("a partial", answer.description())) }
+        let message = self.next_message(within).await?;
+        if message.is_partial() { Ok(message) } else { Err(failed("a partial", message.description())) }
     }
 }

@@ -20,8 +20,8 @@ pub struct Scope {
 impl Scope {
     /// Selected cases, in the order of the report.
     pub fn cases(&self) -> impl Iterator<Item = &'static Case> + '_ {
-        let asked = |case: &&Case| self.only.is_empty() || self.only.iter().any(|name| name == case.name);
-        CASES.iter().filter(|case| case.level <= self.level).filter(asked)
+        let is_selected = |case: &&Case| self.only.is_empty() || self.only.iter().any(|name| name == case.name);
+        CASES.iter().filter(|case| case.level <= self.level).filter(is_selected)
     }
 }
 

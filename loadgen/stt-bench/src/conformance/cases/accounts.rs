@@ -47,8 +47,8 @@ const METRICS: [&str; 24] = [
 /// Waits until the gateway has received `more` messages since the reading `before`, and returns the new reading.
 async fn received(scene: &Scene, before: &ServiceStats, more: u64) -> Result<ServiceStats, NotPassed> {
     let wanted = before.messages.received + more;
-    let wish = format!("messages.received reaches {wanted}");
-    scene.metrics()?.until(&wish, SETTLE, |stats| stats.messages.received >= wanted).await
+    let expectation = format!("messages.received reaches {wanted}");
+    scene.metrics()?.until(&expectation, SETTLE, |stats| stats.messages.received >= wanted).await
 }
 
 /// Starts a session with one frame in flight that is never answered, and `waiting` frames queued behind it. Returns
@@ -85,17 +85,18 @@ pub(super) async fn books(scene: Scene) -> Verdict {
     let _ = stranger.next(PROMPT).await;
     drop(stranger);
     let (sent, partials, errors) = {
-        let of = |session: &Session| session.answers.len() as u64;
+        let of = |session: &Session| session.messages.len() as u64;
         (of(&answered) + of(&refused), of(&answered), of(&refused))
     };
     drop((answered, refused));
-    let rest = "the sessions are gone from the books";
-    let after = metrics.until(rest, SETTLE, |stats| stats.connections.open == 0 && stats.messages.queued == 0).await?;
+    let all_closed = "the sessions are gone from the books";
+    let after =
+        metrics.until(all_closed, SETTLE, |stats| stats.connections.open == 0 && stats.messages.queued == 0).await?;
 
     let (messages, then) = (&after.messages, &before.messages);
     let inference = |stats: &ServiceStats| stats.inference.clone().unwrap_or_default();
-    let (asked, asked_before) = (inference(&after), inference(&before));
-    let grown = [
+    let (inference_after, inference_before) = (inference(&after), inference(&before));
+    let increases = [
         ("received", messages.received - then.received, 2 + 50 + 1),
         ("consumed", messages.consumed - then.consumed, 2),
         ("delivered", messages.delivered - then.delivered, 30),
@@ -103,12 +104,16 @@ pub(super) async fn books(scene: Scene) -> Verdict {
         ("dropped{protocol}", dropped(&after, "protocol") - dropped(&before, "protocol"), 1),
         ("sent", messages.sent - then.sent, sent),
         ("connections.accepted", after.connections.accepted - before.connections.accepted, 3),
-        ("inference.requests", asked.requests - asked_before.requests, sent),
-        ("inference.answered", asked.answered - asked_before.answered, partials),
-        ("inference.failed", sum(&asked.failed) - sum(&asked_before.failed), errors),
+        ("inference.requests", inference_after.requests - inference_before.requests, sent),
+        ("inference.answered", inference_after.answered - inference_before.answered, partials),
+        ("inference.failed", sum(&inference_after.failed) - sum(&inference_before.failed), errors),
     ];
-    for (what, seen, right) in grown {
-        ensure(seen == right, format!("{what} grows by {right}"), format!("by {seen}: {}", description(&after)))?;
+    for (counter, observed, expected) in increases {
+        ensure(
+            observed == expected,
+            format!("{counter} grows by {expected}"),
+            format!("by {observed}: {}", description(&after)),
+        )?;
     }
     ensure(balances(&after), "received = consumed + delivered + dropped + queued", description(&after))?;
     passed("every message of known traffic is in its place in the books, and they balance", description(&after))
@@ -125,7 +130,7 @@ pub(super) async fn books_under_load(scene: Scene) -> Verdict {
         vec![
             Reply::late(scene.settings().interval),
             Reply::now(BatchResponse::Status(503)),
-            Reply::now(BatchResponse::Right),
+            Reply::now(BatchResponse::Correct),
         ]
     };
     let lasting = scene.settings().interval * 12;
@@ -162,7 +167,7 @@ pub(super) async fn metrics(scene: Scene) -> Verdict {
     let mut failing = scene.session(vec![Reply::now(BatchResponse::Status(503))]).await?;
     failing.burst(1).await?;
     failing.covered(scene.patience()).await?;
-    failing.client.farewell(PROMPT * 3).await.map_or_else(|_| drop(failing), |_| ());
+    failing.client.close_handshake(PROMPT * 3).await.map_or_else(|_| drop(failing), |_| ());
     port.until("no session is open", SETTLE, |stats| stats.connections.open == 0).await?;
 
     for (path, right) in
@@ -184,8 +189,8 @@ pub(super) async fn metrics(scene: Scene) -> Verdict {
         ("service_inference_requests_total", inference.requests),
         ("service_inference_in_flight_per_connection_max", 1),
     ] {
-        let seen = metric(&text, name);
-        ensure(seen == Some(value as f64), format!("{name} is {value}, as in /stats"), format!("{seen:?}"))?;
+        let observed = metric(&text, name);
+        ensure(observed == Some(value as f64), format!("{name} is {value}, as in /stats"), format!("{observed:?}"))?;
     }
     passed("the paths and names of the contract, with the values of /stats", format!("{} names", METRICS.len()))
 }
@@ -209,56 +214,56 @@ pub(super) async fn close_during_inference(scene: Scene) -> Verdict {
     let mut session = stuck(&scene, 9).await?;
     // Ticks in this time find a request in flight, and must leave the queued audio where it is.
     tokio::time::sleep(scene.settings().interval * 3).await;
-    session.client.farewell(PROMPT).await?;
+    session.client.close_handshake(PROMPT).await?;
     // The second client ends its connection without a Close.
     drop(stuck(&scene, 9).await?);
-    let gone = "both connections are gone, and nothing of them is in flight or queued";
+    let settled = "both connections are gone, and nothing of them is in flight or queued";
     let in_flight = |stats: &ServiceStats| stats.inference.as_ref().map_or(0, |inference| inference.in_flight);
     let left = |stats: &ServiceStats| stats.connections.open + stats.messages.queued + in_flight(stats);
-    metrics.until(gone, SETTLE, |stats| left(stats) == 0).await?;
+    metrics.until(settled, SETTLE, |stats| left(stats) == 0).await?;
     // A gateway that cannot abort a request holds its audio until the request times out.
-    let let_go = "nothing of them is held in memory after the request's timeout";
+    let released = "nothing of them is held in memory after the request's timeout";
     let held = |stats: &ServiceStats| stats.inference.as_ref().map_or(0, |inference| inference.buffered_bytes);
-    let after = metrics.until(let_go, scene.settings().timeout + SETTLE, |stats| held(stats) == 0).await?;
+    let after = metrics.until(released, scene.settings().timeout + SETTLE, |stats| held(stats) == 0).await?;
     let of = |stats: &ServiceStats| stats.inference.as_ref().map_or(0, |inference| inference.abandoned);
     let abandoned = of(&after) - of(&before);
     ensure(abandoned == 2, "inference.abandoned grows by 2", format!("by {abandoned}"))?;
     let closed = dropped(&after, "closed") - dropped(&before, "closed");
     ensure(closed == 20, "dropped{closed} grows by 20: two frames in flight, 18 waiting", format!("by {closed}"))?;
-    passed(gone, description(&after))
+    passed(settled, description(&after))
 }
 
 /// Case `at-rest`: at the end of the run each process has no open session, nothing queued or in flight, and books that
 /// balance.
 pub(super) async fn at_rest(scene: Scene) -> Verdict {
-    let wish = "at the end: no session open, nothing queued or in flight, the books balance";
-    let mut seen = Vec::new();
+    let expectation = "at the end: no session open, nothing queued or in flight, the books balance";
+    let mut observed = Vec::new();
     for gateway in &scene.all {
         let Some(metrics) = &gateway.metrics else { continue };
         let stats = metrics
-            .until(wish, SETTLE, |stats| {
+            .until(expectation, SETTLE, |stats| {
                 let in_flight = stats.inference.as_ref().map_or(0, |inference| inference.in_flight);
                 stats.connections.open == 0 && stats.messages.queued == 0 && in_flight == 0
             })
             .await?;
-        ensure(balances(&stats), wish, description(&stats))?;
+        ensure(balances(&stats), expectation, description(&stats))?;
         let closed: u64 = stats.connections.closed.values().sum();
         ensure(closed == stats.connections.accepted, "as many connections closed as accepted", description(&stats))?;
-        seen.push(format!("{} connections, {} messages", stats.connections.accepted, stats.messages.received));
+        observed.push(format!("{} connections, {} messages", stats.connections.accepted, stats.messages.received));
     }
-    passed(wish, seen.join("; "))
+    passed(expectation, observed.join("; "))
 }
 
 /// Case `survives`: no process of the gateway has ended by itself.
 pub(super) async fn survives(scene: Scene) -> Verdict {
-    let wish = "no process of the gateway ends before it is signalled to stop";
+    let expectation = "no process of the gateway ends before it is signalled to stop";
     for gateway in &scene.all {
         let Some(process) = &gateway.process else { continue };
         if let Some(status) = process.ended(Duration::from_millis(1)).await {
-            return Err(failed(wish, process.with_last_output(format!("one ended: {status}"))));
+            return Err(failed(expectation, process.with_last_output(format!("one ended: {status}"))));
         }
     }
-    passed(wish, format!("{} processes live", scene.all.len()))
+    passed(expectation, format!("{} processes live", scene.all.len()))
 }
 
 /// Case `connections`: connections are counted when they open and when they end, also those on which no start was sent.

@@ -54,54 +54,55 @@ async fn watched(scene: &Scene, number: u32) -> Result<Session, NotPassed> {
 }
 
 /// Lower bound of the ticks that came while these requests were in flight: one for each whole interval of a request.
-fn busy_ticks(asked: &[ReceivedRequest], interval: Duration) -> u128 {
-    let took = asked.iter().filter_map(|asked| Some(asked.answered?.saturating_duration_since(asked.arrived)));
-    took.map(|took| took.as_nanos() / interval.as_nanos()).sum()
+fn busy_ticks(requests: &[ReceivedRequest], interval: Duration) -> u128 {
+    let durations =
+        requests.iter().filter_map(|request| Some(request.answered?.saturating_duration_since(request.arrived)));
+    durations.map(|duration| duration.as_nanos() / interval.as_nanos()).sum()
 }
 
 /// Case `one-in-flight`: the inference never has two requests of a connection at once, at any delay of its responses.
 pub(super) async fn one_in_flight(scene: Scene) -> Verdict {
     let interval = scene.settings().interval;
-    let (mut most, mut requests, mut least) = (0, 0, u128::MAX);
+    let (mut most, mut total, mut least) = (0, 0, u128::MAX);
     for session in join_all((0..SESSIONS).map(|number| watched(&scene, number))).await {
         let session = session?;
-        let asked = scene.inference.asked(session.id);
+        let requests = scene.inference.requests(session.id);
         most = most.max(scene.inference.most_in_flight(session.id));
-        requests += asked.len();
-        least = least.min(busy_ticks(&asked, interval));
+        total += requests.len();
+        least = least.min(busy_ticks(&requests, interval));
     }
-    let wish = format!("at most one request in flight on each of {SESSIONS} connections");
-    ensure(most == 1, &wish, format!("{most} at once"))?;
+    let expectation = format!("at most one request in flight on each of {SESSIONS} connections");
+    ensure(most == 1, &expectation, format!("{most} at once"))?;
     ensure(least > 0, "on each of them a tick while a request is in flight", "a connection without")?;
-    passed(wish, format!("one, in {requests} requests; on each connection {least} ticks came meanwhile, or more"))
+    passed(expectation, format!("one, in {total} requests; on each connection {least} ticks came meanwhile, or more"))
 }
 
 /// Case `skip-tick`: a tick that finds a request in flight leaves the audio queued. The next batch has all of it, and
 /// is sent at a tick.
 pub(super) async fn skip_tick(scene: Scene) -> Verdict {
     let session = slow(&scene, 2.25).await?;
-    let asked = scene.inference.asked(session.id);
-    let wish = "each batch begins where the one before ended";
-    ensure(asked.len() >= 3, "three requests", format!("{}", asked.len()))?;
-    for pair in asked.windows(2) {
+    let requests = scene.inference.requests(session.id);
+    let expectation = "each batch begins where the one before ended";
+    ensure(requests.len() >= 3, "three requests", format!("{}", requests.len()))?;
+    for pair in requests.windows(2) {
         let (last, first) = (pair[0].sequences.last().copied().unwrap_or(0), pair[1].sequences.first().copied());
-        ensure(first == Some(last + 1), wish, format!("frame {first:?} after frame {last}"))?;
+        ensure(first == Some(last + 1), expectation, format!("frame {first:?} after frame {last}"))?;
     }
     // A batch has the audio of nearly three intervals, including the skipped ticks; two are required.
     let interval = scene.settings().interval;
     let least = (interval.as_millis() * 2 / 20) as usize;
-    let counts: Vec<_> = asked[1..].iter().map(|asked| asked.sequences.len()).collect();
+    let counts: Vec<_> = requests[1..].iter().map(|request| request.sequences.len()).collect();
     let carries = format!("each batch after the first has at least {least} frames: those of the skipped ticks too");
     ensure(counts.iter().all(|count| *count >= least), &carries, format!("{counts:?}"))?;
     let waits: Option<Vec<Duration>> =
-        asked.windows(2).map(|pair| Some(pair[1].arrived.saturating_duration_since(pair[0].answered?))).collect();
+        requests.windows(2).map(|pair| Some(pair[1].arrived.saturating_duration_since(pair[0].answered?))).collect();
     let Some(waits) = waits else { return Err(failed("each request is awaited to its end", "one was given up")) };
     let description = format!("{:?} ms", waits.iter().map(Duration::as_millis).collect::<Vec<_>>());
     // The response comes a quarter of an interval after a tick, so the next tick is three quarters away.
     let patient = waits.iter().filter(|wait| **wait >= interval.mul_f64(0.3)).count() * 2 >= waits.len();
     ensure(patient, "the next batch waits for its tick", format!("requests {description} after the answer before"))?;
     passed(
-        format!("{wish}; it waits for its tick"),
+        format!("{expectation}; it waits for its tick"),
         format!("{counts:?} frames, {description} after the answer before"),
     )
 }

@@ -49,8 +49,8 @@ pub(super) async fn bad_control(scene: Scene) -> Verdict {
     refused(&scene, 1002, &[Outgoing::whole(opcode::PING, &long)]).await?;
     refused(&scene, 1002, &[Outgoing { last: false, ..Outgoing::whole(opcode::PING, b"part") }]).await?;
     refused(&scene, 1002, &[Outgoing::whole(opcode::CONTINUATION, b"of nothing")]).await?;
-    let wish = "Close 1002 to a ping of 126 bytes, a ping in parts and a continuation of nothing";
-    passed(wish, "Close 1002 to each")
+    let expectation = "Close 1002 to a ping of 126 bytes, a ping in parts and a continuation of nothing";
+    passed(expectation, "Close 1002 to each")
 }
 
 /// Case `oversized`: a message in one frame above the limit is refused with 1009.
@@ -63,15 +63,15 @@ pub(super) async fn oversized(scene: Scene) -> Verdict {
 pub(super) async fn oversized_fragments(scene: Scene) -> Verdict {
     let part = vec![0; TOO_LONG / 4 + 1];
     let frame = |opcode, last| Outgoing { last, ..Outgoing::whole(opcode, &part) };
-    let rest = [false, false, true].map(|last| frame(opcode::CONTINUATION, last));
-    let frames: Vec<_> = std::iter::once(frame(opcode::BINARY, false)).chain(rest).collect();
+    let continuations = [false, false, true].map(|last| frame(opcode::CONTINUATION, last));
+    let frames: Vec<_> = std::iter::once(frame(opcode::BINARY, false)).chain(continuations).collect();
     refused(&scene, 1009, &frames).await
 }
 
 /// Case `fragmentation`: a fragmented start and a fragmented frame of audio, with a ping between fragments, are
 /// accepted.
 pub(super) async fn fragmentation(scene: Scene) -> Verdict {
-    let wish = "start and a frame in parts are put together: a partial with the golden checksum";
+    let expectation = "start and a frame in parts are put together: a partial with the golden checksum";
     let mut client = scene.connect().await?;
     let (head, tail) = START.as_bytes().split_at(7);
     client.send(&Outgoing { last: false, ..Outgoing::whole(opcode::TEXT, head) }).await?;
@@ -83,27 +83,27 @@ pub(super) async fn fragmentation(scene: Scene) -> Verdict {
     client.send(&Outgoing::whole(opcode::CONTINUATION, &frame[100..])).await?;
     let checksum = format!("\"checksum\":{}", payload::infer(&frame, scene.settings().passes).checksum);
     loop {
-        match client.next(scene.settings().interval * 2 + PROMPT).await.map(|seen| seen.event) {
+        match client.next(scene.settings().interval * 2 + PROMPT).await.map(|received| received.event) {
             Some(Event::Pong(_)) => {}
-            Some(Event::Text(text)) if text.replace(' ', "").contains(&checksum) => return passed(wish, text),
-            Some(event) => return Err(failed(wish, event.description())),
-            None => return Err(failed(wish, "nothing in time")),
+            Some(Event::Text(text)) if text.replace(' ', "").contains(&checksum) => return passed(expectation, text),
+            Some(event) => return Err(failed(expectation, event.description())),
+            None => return Err(failed(expectation, "nothing in time")),
         }
     }
 }
 
 /// Sends a ping, whose pong must come within 500 ms. Returns the time that it took, in milliseconds.
 async fn ping(client: &mut crate::conformance::client::Client, payload: &[u8]) -> Result<u128, NotPassed> {
-    let wish = || format!("a ping of {} bytes is answered with its payload within 500 ms", payload.len());
-    let begun = std::time::Instant::now();
+    let expectation = || format!("a ping of {} bytes is answered with its payload within 500 ms", payload.len());
+    let started = std::time::Instant::now();
     client.send(&Outgoing::whole(opcode::PING, payload)).await?;
     loop {
-        let left = std::time::Duration::from_millis(500).saturating_sub(begun.elapsed());
-        match client.next(left).await.map(|seen| (seen.at, seen.event)) {
-            Some((at, Event::Pong(echo))) if echo == payload => return Ok(at.duration_since(begun).as_millis()),
+        let remaining = std::time::Duration::from_millis(500).saturating_sub(started.elapsed());
+        match client.next(remaining).await.map(|received| (received.at, received.event)) {
+            Some((at, Event::Pong(echo))) if echo == payload => return Ok(at.duration_since(started).as_millis()),
             Some((_, Event::Text(_) | Event::Ping)) => {}
-            Some((_, event)) => return Err(failed(wish(), event.description())),
-            None => return Err(failed(wish(), "nothing in time")),
+            Some((_, event)) => return Err(failed(expectation(), event.description())),
+            None => return Err(failed(expectation(), "nothing in time")),
         }
     }
 }
@@ -112,11 +112,14 @@ async fn ping(client: &mut crate::conformance::client::Client, payload: &[u8]) -
 /// after them.
 pub(super) async fn ping_before_start(scene: Scene) -> Verdict {
     let mut client = scene.connect().await?;
-    let took = ping(&mut client, b"early").await?;
+    let duration = ping(&mut client, b"early").await?;
     client.send(&Outgoing::whole(opcode::PONG, b"unasked")).await?;
     client.text(START).await?;
     let after = ping(&mut client, b"started").await?;
-    passed("pongs within 500 ms before start, and start is taken after them", format!("after {took} ms and {after} ms"))
+    passed(
+        "pongs within 500 ms before start, and start is taken after them",
+        format!("after {duration} ms and {after} ms"),
+    )
 }
 
 /// Case `ping-after-start`: pings in a session are answered for payloads of 0 to 125 bytes, also while audio comes.

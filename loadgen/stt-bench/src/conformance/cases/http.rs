@@ -21,21 +21,21 @@ async fn ask(
     for (name, value) in headers {
         map.insert(*name, value.parse().expect("the cases' own headers"));
     }
-    let wish = || format!("{method} {path} is answered");
-    let answer = client.request(method.clone(), &url).headers(map).send().await;
-    let answer = answer.map_err(|error| failed(wish(), format!("{error:?}")))?;
-    let status = answer.status();
-    Ok((status, answer.text().await.unwrap_or_default()))
+    let expectation = || format!("{method} {path} is answered");
+    let response = client.request(method.clone(), &url).headers(map).send().await;
+    let response = response.map_err(|error| failed(expectation(), format!("{error:?}")))?;
+    let status = response.status();
+    Ok((status, response.text().await.unwrap_or_default()))
 }
 
 /// Case `health`: `GET /health` returns `ok` and the name of the runtime.
 pub(super) async fn health(scene: Scene) -> Verdict {
-    let wish = r#"200 {"ok":true,"runtime":"<name>"}"#;
+    let expectation = r#"200 {"ok":true,"runtime":"<name>"}"#;
     let (status, text) = ask(&scene, Method::GET, "/health", &[]).await?;
     let body: Value = serde_json::from_str(&text).unwrap_or_default();
-    let right = body["ok"] == true && body["runtime"].as_str().is_some_and(|name| !name.is_empty());
-    ensure(status == StatusCode::OK && right, wish, format!("{status} {text}"))?;
-    passed(wish, text)
+    let is_correct = body["ok"] == true && body["runtime"].as_str().is_some_and(|name| !name.is_empty());
+    ensure(status == StatusCode::OK && is_correct, expectation, format!("{status} {text}"))?;
+    passed(expectation, text)
 }
 
 /// Case `unknown-path`: an unknown path returns 404.
@@ -65,12 +65,12 @@ pub(super) async fn bad_upgrade(scene: Scene) -> Verdict {
         ("sec-websocket-version", "8"),
         ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
     ];
-    let mut seen = Vec::new();
-    for (what, headers) in [("a plain GET", &[][..]), ("no key", &WITHOUT_KEY), ("version 8", &OLD)] {
+    let mut observed = Vec::new();
+    for (request, headers) in [("a plain GET", &[][..]), ("no key", &WITHOUT_KEY), ("version 8", &OLD)] {
         let (status, _) = ask(&scene, Method::GET, "/ws/stt", headers).await?;
         let refused = [StatusCode::BAD_REQUEST, StatusCode::UPGRADE_REQUIRED].contains(&status);
-        ensure(refused, format!("400 or 426 to {what}"), status)?;
-        seen.push(format!("{what}: {}", status.as_u16()));
+        ensure(refused, format!("400 or 426 to {request}"), status)?;
+        observed.push(format!("{request}: {}", status.as_u16()));
     }
-    passed("400 or 426", seen.join(", "))
+    passed("400 or 426", observed.join(", "))
 }

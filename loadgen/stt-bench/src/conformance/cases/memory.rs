@@ -7,10 +7,10 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use crate::conformance::{
-    answers::check_cover,
     client::Client,
     finding::{NotPassed, Verdict, ensure, failed, passed},
     inference::{BatchResponse, Reply},
+    messages::check_cover,
     payload::FRAME_BYTES,
     readings::description,
     scene::{FRAME, Scene, Session},
@@ -24,36 +24,37 @@ const READING: Duration = Duration::from_secs(8);
 pub(super) async fn overflow(scene: Scene) -> Verdict {
     let metrics = scene.metrics()?;
     let kept = scene.settings().buffered_frames;
-    let surplus = 2 * kept;
+    let excess = 2 * kept;
     let (open, gate) = watch::channel(false);
-    let mut session = scene.session(vec![Reply::gated(&gate), Reply::now(BatchResponse::Right)]).await?;
+    let mut session = scene.session(vec![Reply::gated(&gate), Reply::now(BatchResponse::Correct)]).await?;
     session.burst(1).await?;
     scene.inference.wait(session.id, 1, scene.patience()).await?;
     let before = metrics.stats().await?.messages.received;
-    session.burst(kept + surplus).await?;
-    let wanted = before + u64::from(kept + surplus);
-    let wish = format!("messages.received reaches {wanted}: the gateway reads on while a request is in flight");
-    metrics.until(&wish, READING, |stats| stats.messages.received >= wanted).await?;
+    session.burst(kept + excess).await?;
+    let wanted = before + u64::from(kept + excess);
+    let expectation = format!("messages.received reaches {wanted}: the gateway reads on while a request is in flight");
+    metrics.until(&expectation, READING, |stats| stats.messages.received >= wanted).await?;
     // Ticks in this time find a request in flight, and must leave the queued audio where it is.
     tokio::time::sleep(scene.settings().interval * 3).await;
     let _ = open.send(true);
     session.covered(scene.patience()).await?;
 
-    check_cover(&session.answers, session.sent)?;
-    let (first, last) = (u64::from(2_u32), u64::from(1 + surplus));
-    let wish = format!("one error frame websocket_receive/overflow for frames {first} to {last}, then a partial");
-    let errors: Vec<_> = session.answers.iter().filter(|answer| !answer.is_partial()).collect();
-    let [error] = errors[..] else { return Err(failed(wish, super::covers::description(&session.answers))) };
+    check_cover(&session.messages, session.sent)?;
+    let (first, last) = (u64::from(2_u32), u64::from(1 + excess));
+    let expectation =
+        format!("one error frame websocket_receive/overflow for frames {first} to {last}, then a partial");
+    let errors: Vec<_> = session.messages.iter().filter(|message| !message.is_partial()).collect();
+    let [error] = errors[..] else { return Err(failed(expectation, super::covers::description(&session.messages))) };
     error.check_values(&[
         ("stage", json!("websocket_receive")),
         ("kind", json!("overflow")),
         ("retryable", json!(false)),
         ("oldest_frame_seq", json!(first)),
         ("newest_frame_seq", json!(last)),
-        ("frames", json!(surplus)),
-        ("audio_bytes", json!(u64::from(surplus) * FRAME_BYTES as u64)),
+        ("frames", json!(excess)),
+        ("audio_bytes", json!(u64::from(excess) * FRAME_BYTES as u64)),
     ])?;
-    passed(wish, super::covers::description(&session.answers))
+    passed(expectation, super::covers::description(&session.messages))
 }
 
 /// Number of bytes that [`bounded_memory`] sends at least, with any settings: far more than the 3 to 14 MiB by which
@@ -68,12 +69,12 @@ const WARMING: Duration = Duration::from_secs(6);
 /// Sends as many frames as the flood if time permits, but slowly enough that all are answered. Memory that the runtime
 /// keeps after it (grown heaps, compiled code) is then no sign of an unbounded buffer.
 async fn warm(scene: &Scene, session: &mut Session, frames: u32) -> Result<(), NotPassed> {
-    let (half, begun) = (scene.settings().interval / 2, Instant::now());
-    let portion = (scene.settings().buffered_frames * 2 / 5).max(1);
-    let rounds = (frames / portion).min((WARMING.as_millis() / half.as_millis().max(1)) as u32).max(1);
+    let (half, started) = (scene.settings().interval / 2, Instant::now());
+    let frames_per_round = (scene.settings().buffered_frames * 2 / 5).max(1);
+    let rounds = (frames / frames_per_round).min((WARMING.as_millis() / half.as_millis().max(1)) as u32).max(1);
     for round in 0..rounds {
-        tokio::time::sleep_until((begun + half * round).into()).await;
-        session.burst(portion).await?;
+        tokio::time::sleep_until((started + half * round).into()).await;
+        session.burst(frames_per_round).await?;
     }
     session.covered(scene.patience()).await
 }
@@ -81,7 +82,7 @@ async fn warm(scene: &Scene, session: &mut Session, frames: u32) -> Result<(), N
 /// Puts one frame of a warmed-up session in flight that is never answered.
 async fn stuck(scene: &Scene, session: &mut Session) -> Result<(), NotPassed> {
     scene.inference.script(session.id, vec![Reply::now(BatchResponse::Never)]);
-    let before = scene.inference.asked(session.id).len();
+    let before = scene.inference.requests(session.id).len();
     session.burst(1).await?;
     scene.inference.wait(session.id, before + 1, scene.patience()).await.map(drop)
 }
@@ -106,8 +107,8 @@ pub(super) async fn bounded_memory(scene: Scene) -> Verdict {
             try_join_all(open.iter_mut().map(|session| session.burst(half))).await?;
             tokio::time::sleep(pause).await;
         }
-        let wish = format!("messages.received reaches {wanted}");
-        metrics.until(&wish, READING * 2, |stats| stats.messages.received >= wanted).await
+        let expectation = format!("messages.received reaches {wanted}");
+        metrics.until(&expectation, READING * 2, |stats| stats.messages.received >= wanted).await
     };
     let mut most = 0;
     let watch = async {
@@ -125,21 +126,21 @@ pub(super) async fn bounded_memory(scene: Scene) -> Verdict {
     let sent = sessions * u64::from(frames) * FRAME_BYTES as u64;
     // One frame is in flight, and up to `MAX_BUFFERED_FRAMES` wait. A second batch in flight would exceed this limit.
     let limit = sessions * (u64::from(scene.settings().buffered_frames) * 3 / 2 + 1) * FRAME_BYTES as u64;
-    let wish = format!("service_buffered_bytes stays at or below {limit} while {sent} bytes come");
-    ensure(most > 0 && most <= limit, &wish, format!("{most} bytes at the most"))?;
-    let grown = metrics.metric("service_process_resident_bytes").await?.unwrap_or(0.0) - resident;
+    let expectation = format!("service_buffered_bytes stays at or below {limit} while {sent} bytes come");
+    ensure(most > 0 && most <= limit, &expectation, format!("{most} bytes at the most"))?;
+    let growth = metrics.metric("service_process_resident_bytes").await?.unwrap_or(0.0) - resident;
     ensure(
-        grown < sent as f64,
+        growth < sent as f64,
         format!("the process grows by less than the {sent} bytes"),
-        format!("by {grown} bytes"),
+        format!("by {growth} bytes"),
     )?;
-    passed(wish, format!("{most} bytes at the most; the process grew by {:.1} MiB", grown / f64::from(1 << 20)))
+    passed(expectation, format!("{most} bytes at the most; the process grew by {:.1} MiB", growth / f64::from(1 << 20)))
 }
 
 /// Case `slow-consumer`: a client that does not read is closed, and another session is not disturbed.
 pub(super) async fn slow_consumer(scene: Scene) -> Verdict {
-    fn long(right: &str) -> String {
-        let mut value: serde_json::Value = serde_json::from_str(right).expect("our own answer");
+    fn long(correct: &str) -> String {
+        let mut value: serde_json::Value = serde_json::from_str(correct).expect("our own answer");
         value["transcript"] = json!("word ".repeat(3 << 10));
         value.to_string()
     }
@@ -152,12 +153,12 @@ pub(super) async fn slow_consumer(scene: Scene) -> Verdict {
     let deaf = Client::open_unread(&scene.gateway.address, true).await?;
     let mut deaf = scene.begin(deaf, vec![Reply::now(BatchResponse::Edited(long))]).await?;
     let mut healthy = scene.session(Vec::new()).await?;
-    let wish = format!("a client that does not read is closed as slow_consumer within {LASTING:?}");
-    let begun = Instant::now();
+    let expectation = format!("a client that does not read is closed as slow_consumer within {LASTING:?}");
+    let started = Instant::now();
     let mut sending = true;
     let mut closed = false;
     for due in (0..).map(|frame| FRAME * frame).take_while(|due| *due < LASTING) {
-        tokio::time::sleep_until((begun + due).into()).await;
+        tokio::time::sleep_until((started + due).into()).await;
         healthy.burst(1).await?;
         sending = sending && deaf.burst(1).await.is_ok();
         if due.as_millis() % 200 == 0 {
@@ -167,19 +168,19 @@ pub(super) async fn slow_consumer(scene: Scene) -> Verdict {
             break;
         }
     }
-    let took = begun.elapsed();
-    ensure(closed, &wish, description(&metrics.stats().await?))?;
+    let duration = started.elapsed();
+    ensure(closed, &expectation, description(&metrics.stats().await?))?;
     healthy.covered(scene.patience()).await?;
-    check_cover(&healthy.answers, healthy.sent)?;
-    let times: Vec<_> = healthy.answers.iter().map(|answer| answer.at).collect();
+    check_cover(&healthy.messages, healthy.sent)?;
+    let times: Vec<_> = healthy.messages.iter().map(|message| message.at).collect();
     let longest = times.windows(2).map(|pair| pair[1].duration_since(pair[0])).max().unwrap_or_default();
     let undisturbed = "meanwhile another session's partials are never more than three seconds apart";
     ensure(longest <= Duration::from_secs(3), undisturbed, format!("{} ms", longest.as_millis()))?;
     passed(
-        wish,
+        expectation,
         format!(
             "after {:.1} s; the other session's partials: {} ms apart at the most",
-            took.as_secs_f64(),
+            duration.as_secs_f64(),
             longest.as_millis()
         ),
     )

@@ -29,12 +29,12 @@ fn milliseconds(duration: Duration) -> f64 {
 /// Lateness of each request in milliseconds, relative to `began` plus a whole number of intervals. The first request is
 /// assigned to the nearest tick, and the others are counted from there. A request less than half an interval after the
 /// previous one is not a tick and is skipped.
-fn lateness(asked: &[ReceivedRequest], began: Instant, interval: Duration) -> Vec<f64> {
+fn lateness(requests: &[ReceivedRequest], began: Instant, interval: Duration) -> Vec<f64> {
     let interval = milliseconds(interval);
     let mut lateness = Vec::new();
     let (mut ticks, mut before) = (0.0, None::<f64>);
-    for asked in asked {
-        let at = milliseconds(asked.arrived.saturating_duration_since(began));
+    for request in requests {
+        let at = milliseconds(request.arrived.saturating_duration_since(began));
         ticks += match before {
             None => (at / interval).round(),
             Some(before) if at - before < interval / 2.0 => continue,
@@ -55,14 +55,14 @@ pub(super) async fn schedule(scene: Scene) -> Verdict {
     let interval = scene.settings().interval;
     let mut session = scene.session(vec![Reply::late(ANSWER)]).await?;
     session.stream(interval * TICKS).await?;
-    let asked = scene.inference.asked(session.id);
-    ensure(asked.len() > 2 * AMONG, format!("about {TICKS} requests"), asked.len())?;
-    let lateness = lateness(&asked, session.began, interval);
+    let requests = scene.inference.requests(session.id);
+    ensure(requests.len() > 2 * AMONG, format!("about {TICKS} requests"), requests.len())?;
+    let lateness = lateness(&requests, session.began, interval);
     let moved = least(&lateness[lateness.len() - AMONG..]) - least(&lateness[..AMONG]);
-    let wish = format!("over {TICKS} ticks the schedule moves by at most {DRIFT_MS} ms");
-    let seen = format!("{moved:.1} ms over {} ticks", asked.len());
-    ensure(moved.abs() <= DRIFT_MS, &wish, &seen)?;
-    passed(wish, seen)
+    let expectation = format!("over {TICKS} ticks the schedule moves by at most {DRIFT_MS} ms");
+    let observed = format!("{moved:.1} ms over {} ticks", requests.len());
+    ensure(moved.abs() <= DRIFT_MS, &expectation, &observed)?;
+    passed(expectation, observed)
 }
 
 /// Case `first-tick`: the schedule begins with start, not with the connection.
@@ -72,14 +72,15 @@ pub(super) async fn first_tick(scene: Scene) -> Verdict {
     sleep(interval.mul_f64(0.6)).await;
     let mut session = scene.begin(client, Vec::new()).await?;
     session.stream(interval * 9).await?;
-    let asked = scene.inference.asked(session.id);
-    ensure(asked.len() >= AMONG / 2, "requests enough to tell", asked.len())?;
-    let early = least(&lateness(&asked, session.began, interval));
-    let wish = "ticks are whole intervals after start, 40 ms late at most when the machine is idle, and never early";
-    let first = milliseconds(asked[0].arrived.saturating_duration_since(session.began));
-    let seen = format!("the first request {first:.1} ms after start, the most punctual {early:.1} ms late");
-    ensure((-3.0..=40.0).contains(&early) && first >= milliseconds(interval) - 3.0, wish, &seen)?;
-    passed(wish, seen)
+    let requests = scene.inference.requests(session.id);
+    ensure(requests.len() >= AMONG / 2, "requests enough to tell", requests.len())?;
+    let early = least(&lateness(&requests, session.began, interval));
+    let expectation =
+        "ticks are whole intervals after start, 40 ms late at most when the machine is idle, and never early";
+    let first = milliseconds(requests[0].arrived.saturating_duration_since(session.began));
+    let observed = format!("the first request {first:.1} ms after start, the most punctual {early:.1} ms late");
+    ensure((-3.0..=40.0).contains(&early) && first >= milliseconds(interval) - 3.0, expectation, &observed)?;
+    passed(expectation, observed)
 }
 
 /// Case `stall`: a stopped and continued gateway reports the lateness once. Later ticks are punctual, on the same
@@ -90,8 +91,8 @@ pub(super) async fn stall(scene: Scene) -> Verdict {
     let mut session = scene.session(Vec::new()).await?;
     session.stream(interval * 6).await?;
     let process = scene.gateway.process.as_ref().ok_or_else(|| NotPassed::Skipped("the process is not ours".into()))?;
-    let signal = |signal| process.signal_all(signal).map_err(|why| failed("the process takes signals", why));
-    let before = scene.inference.asked(session.id).len();
+    let signal = |signal| process.signal_all(signal).map_err(|reason| failed("the process takes signals", reason));
+    let before = scene.inference.requests(session.id).len();
     signal(Signal::STOP)?;
     let stopped = Instant::now();
     sleep(frozen).await;
@@ -100,33 +101,41 @@ pub(super) async fn stall(scene: Scene) -> Verdict {
     session.stream(interval * 9).await?;
     session.covered(scene.patience()).await?;
 
-    let reported = |answer: &crate::conformance::answers::ServerMessage| answer.milliseconds("flush_lateness_ms");
-    let (calm, after): (Vec<_>, Vec<_>) = session.answers.iter().partition(|answer| answer.at < stopped);
-    let description = |answers: &[&crate::conformance::answers::ServerMessage]| {
-        answers.iter().map(|answer| format!("{:.1}", reported(answer))).collect::<Vec<_>>().join(", ")
+    let reported = |message: &crate::conformance::messages::ServerMessage| message.milliseconds("flush_lateness_ms");
+    let (calm, after): (Vec<_>, Vec<_>) = session.messages.iter().partition(|message| message.at < stopped);
+    let description = |messages: &[&crate::conformance::messages::ServerMessage]| {
+        messages.iter().map(|message| format!("{:.1}", reported(message))).collect::<Vec<_>>().join(", ")
     };
-    let seen = format!("flush_lateness_ms before: {}; after: {}", description(&calm), description(&after));
-    ensure(session.answers.iter().all(|answer| reported(answer) >= 0.0), "flush_lateness_ms is never negative", &seen)?;
-    ensure(calm.len() >= 3 && after.len() >= 4, "answers before and after the stall", &seen)?;
+    let observed = format!("flush_lateness_ms before: {}; after: {}", description(&calm), description(&after));
+    ensure(
+        session.messages.iter().all(|message| reported(message) >= 0.0),
+        "flush_lateness_ms is never negative",
+        &observed,
+    )?;
+    ensure(calm.len() >= 3 && after.len() >= 4, "answers before and after the stall", &observed)?;
     let shown = milliseconds(frozen.saturating_sub(interval)) * 0.8;
-    let wish =
+    let expectation =
         format!("the tick that was due during a stall of {} ms reports it: {shown:.0} ms at least", frozen.as_millis());
-    ensure(after[..2].iter().any(|answer| reported(answer) >= shown), wish, &seen)?;
-    let later: Vec<f64> = after[2..].iter().map(|answer| reported(answer)).collect();
-    ensure(least(&later) <= 60.0, "from the third answer after it on, lateness is small again: 60 ms at most", &seen)?;
+    ensure(after[..2].iter().any(|message| reported(message) >= shown), expectation, &observed)?;
+    let later: Vec<f64> = after[2..].iter().map(|message| reported(message)).collect();
+    ensure(
+        least(&later) <= 60.0,
+        "from the third answer after it on, lateness is small again: 60 ms at most",
+        &observed,
+    )?;
 
-    let lateness = lateness(&scene.inference.asked(session.id), session.began, interval);
+    let lateness = lateness(&scene.inference.requests(session.id), session.began, interval);
     let moved = least(&lateness[before + 2..]) - least(&lateness[1..before]);
-    let wish = "the schedule is the same before and after the stall, within 30 ms";
-    ensure(moved.abs() <= 30.0, wish, format!("it moved by {moved:.1} ms"))?;
-    passed("a stall shows in the lateness of its tick, which is small again after it; the schedule stays", seen)
+    let expectation = "the schedule is the same before and after the stall, within 30 ms";
+    ensure(moved.abs() <= 30.0, expectation, format!("it moved by {moved:.1} ms"))?;
+    passed("a stall shows in the lateness of its tick, which is small again after it; the schedule stays", observed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn asked(at: Instant) -> ReceivedRequest {
+    fn request_at(at: Instant) -> ReceivedRequest {
         ReceivedRequest {
             arrived: at,
             answered: None,
@@ -144,8 +153,8 @@ mod tests {
     fn lateness_grows_with_a_drifting_timer_and_not_with_a_late_tick() {
         let (began, interval) = (Instant::now(), Duration::from_millis(200));
         let late = |times: &[u64]| {
-            let asked: Vec<_> = times.iter().map(|ms| asked(began + Duration::from_millis(*ms))).collect();
-            lateness(&asked, began, interval).iter().map(|ms| ms.round() as i64).collect::<Vec<_>>()
+            let requests: Vec<_> = times.iter().map(|ms| request_at(began + Duration::from_millis(*ms))).collect();
+            lateness(&requests, began, interval).iter().map(|ms| ms.round() as i64).collect::<Vec<_>>()
         };
         assert_eq!(late(&[200, 400, 650, 800, 1200]), [0, 0, 50, 0, 0]);
         assert_eq!(late(&[200, 205, 400]), [0, 0]);

@@ -3,25 +3,25 @@
 use serde_json::json;
 
 use crate::conformance::{
-    answers::PARTIAL_KEYS,
     client::Event,
     finding::{Verdict, ensure, failed, passed},
+    messages::PARTIAL_KEYS,
     payload::golden_frame,
     scene::{PROMPT, START, Scene},
 };
 
 /// Case `ready`: a connection is upgraded, and a Close before start is a normal end.
 pub(super) async fn ready(scene: Scene) -> Verdict {
-    scene.connect().await?.farewell(PROMPT).await
+    scene.connect().await?.close_handshake(PROMPT).await
 }
 
 /// Case `partial`: the golden frame gives a partial with exactly the contract's keys and the golden values.
 pub(super) async fn partial(scene: Scene) -> Verdict {
     let mut session = scene.session(Vec::new()).await?;
     session.client.binary(&golden_frame()).await?;
-    let answer = session.partial(scene.settings().interval * 2 + PROMPT).await?;
-    answer.check_keys(&PARTIAL_KEYS)?;
-    answer.check_integers(&[
+    let message = session.partial(scene.settings().interval * 2 + PROMPT).await?;
+    message.check_keys(&PARTIAL_KEYS)?;
+    message.check_integers(&[
         "oldest_frame_seq",
         "newest_frame_seq",
         "frames",
@@ -33,8 +33,8 @@ pub(super) async fn partial(scene: Scene) -> Verdict {
         "model_delay_ms",
         "inflight_model_jobs",
     ])?;
-    answer.check_times(&["rms", "flush_lateness_ms"])?;
-    answer.check_values(&[
+    message.check_times(&["rms", "flush_lateness_ms"])?;
+    message.check_values(&[
         ("oldest_frame_seq", json!(1)),
         ("newest_frame_seq", json!(1)),
         ("frames", json!(1)),
@@ -45,23 +45,23 @@ pub(super) async fn partial(scene: Scene) -> Verdict {
         ("audio_bytes", json!(640)),
         ("inflight_model_jobs", json!(0)),
     ])?;
-    let rms = answer.milliseconds("rms");
+    let rms = message.milliseconds("rms");
     ensure((rms - 2_425.502_319_108_353_3).abs() <= 1e-6, "rms is 2425.5023191083533 ± 1e-6", rms)?;
-    passed("the 14 keys with the golden values of frame 1 of session 0", answer.text)
+    passed("the 14 keys with the golden values of frame 1 of session 0", message.text)
 }
 
 /// Sends each text as the first message of its own connection; each must be refused with 1002.
 async fn refused_first(scene: &Scene, texts: &[&str]) -> Verdict {
-    let mut seen = Vec::new();
+    let mut observed = Vec::new();
     for text in texts {
         let mut client = scene.connect().await?;
         client.text(text).await?;
         match client.refused(1002, PROMPT).await {
-            Ok(evidence) => seen.push(evidence.seen),
+            Ok(evidence) => observed.push(evidence.seen),
             Err(not_passed) => return Err(about(not_passed, text)),
         }
     }
-    passed(format!("Close 1002 to each of {}", texts.join(", ")), seen.join(", "))
+    passed(format!("Close 1002 to each of {}", texts.join(", ")), observed.join(", "))
 }
 
 /// Adds what was sent to the evidence of a failure.
@@ -95,11 +95,11 @@ pub(super) async fn spaced_start(scene: Scene) -> Verdict {
     let mut client = scene.connect().await?;
     client.text(" {\r\n\t\"type\" : \"start\" } \n").await?;
     client.binary(&golden_frame()).await?;
-    let wish = "a start with white space is taken: a partial follows";
-    match client.next(scene.settings().interval * 2 + PROMPT).await.map(|seen| seen.event) {
-        Some(Event::Text(text)) if text.contains("partial") => passed(wish, "a partial"),
-        Some(event) => Err(failed(wish, event.description())),
-        None => Err(failed(wish, "nothing in time")),
+    let expectation = "a start with white space is taken: a partial follows";
+    match client.next(scene.settings().interval * 2 + PROMPT).await.map(|received| received.event) {
+        Some(Event::Text(text)) if text.contains("partial") => passed(expectation, "a partial"),
+        Some(event) => Err(failed(expectation, event.description())),
+        None => Err(failed(expectation, "nothing in time")),
     }
 }
 
@@ -112,15 +112,15 @@ pub(super) async fn text_after_start(scene: Scene) -> Verdict {
 
 /// Case `invalid-frame`: audio of another length than 640 bytes is refused with 1003.
 pub(super) async fn invalid_frame(scene: Scene) -> Verdict {
-    let mut seen = Vec::new();
+    let mut observed = Vec::new();
     const LENGTHS: [usize; 5] = [10, 0, 639, 641, 1280];
     for length in LENGTHS {
         let mut session = scene.session(Vec::new()).await?;
         session.client.binary(&vec![1; length]).await?;
         match session.client.refused(1003, PROMPT).await {
-            Ok(evidence) => seen.push(evidence.seen),
+            Ok(evidence) => observed.push(evidence.seen),
             Err(not_passed) => return Err(about(not_passed, &format!("{length} bytes"))),
         }
     }
-    passed(format!("Close 1003 to each of {LENGTHS:?} bytes"), seen.join(", "))
+    passed(format!("Close 1003 to each of {LENGTHS:?} bytes"), observed.join(", "))
 }

@@ -90,12 +90,12 @@ impl ServerMessage {
     /// # Errors
     /// Fails if the text is not a JSON object whose `type` is `partial` or `error`.
     pub fn read(at: Instant, text: String) -> Result<Self, NotPassed> {
-        let wish = "a partial or an error frame: a JSON object with \"type\"";
-        let Ok(Members(members)) = serde_json::from_str(&text) else { return Err(failed(wish, excerpt(&text))) };
-        let answer = Self { at, text, members };
-        match answer.word("type") {
-            "partial" | "error" => Ok(answer),
-            _ => Err(failed(wish, excerpt(&answer.text))),
+        let expectation = "a partial or an error frame: a JSON object with \"type\"";
+        let Ok(Members(members)) = serde_json::from_str(&text) else { return Err(failed(expectation, excerpt(&text))) };
+        let message = Self { at, text, members };
+        match message.word("type") {
+            "partial" | "error" => Ok(message),
+            _ => Err(failed(expectation, excerpt(&message.text))),
         }
     }
 
@@ -148,13 +148,13 @@ impl ServerMessage {
     /// # Errors
     /// Fails if a key is missing, surplus, repeated or out of order.
     pub fn check_keys(&self, keys: &[&str]) -> Result<(), NotPassed> {
-        let seen: Vec<&str> = self.members.iter().map(|(name, _)| name.as_str()).collect();
-        let wish = format!("exactly the {} keys of the contract, in its order", keys.len());
-        let missing: Vec<_> = keys.iter().filter(|key| !seen.contains(key)).collect();
-        ensure(missing.is_empty(), &wish, format!("missing: {missing:?}"))?;
-        let surplus: Vec<_> = seen.iter().filter(|key| !keys.contains(key)).collect();
-        ensure(surplus.is_empty(), &wish, format!("not in the contract: {surplus:?}"))?;
-        ensure(seen == keys, &wish, format!("{seen:?}"))
+        let observed: Vec<&str> = self.members.iter().map(|(name, _)| name.as_str()).collect();
+        let expectation = format!("exactly the {} keys of the contract, in its order", keys.len());
+        let missing: Vec<_> = keys.iter().filter(|key| !observed.contains(key)).collect();
+        ensure(missing.is_empty(), &expectation, format!("missing: {missing:?}"))?;
+        let unexpected: Vec<_> = observed.iter().filter(|key| !keys.contains(key)).collect();
+        ensure(unexpected.is_empty(), &expectation, format!("not in the contract: {unexpected:?}"))?;
+        ensure(observed == keys, &expectation, format!("{observed:?}"))
     }
 
     /// Checks that the values of these keys are integers of at least 0, written without a decimal point.
@@ -176,8 +176,8 @@ impl ServerMessage {
     pub fn check_times(&self, keys: &[&str]) -> Result<(), NotPassed> {
         for key in keys {
             let value = self.get(key).unwrap_or(&Value::Null);
-            let good = value.as_f64().is_some_and(|number| number.is_finite() && number >= 0.0);
-            ensure(good, format!("{key} is a number of at least 0"), value)?;
+            let is_valid = value.as_f64().is_some_and(|number| number.is_finite() && number >= 0.0);
+            ensure(is_valid, format!("{key} is a number of at least 0"), value)?;
         }
         Ok(())
     }
@@ -188,8 +188,8 @@ impl ServerMessage {
     /// Fails for the first key with another value, or that is missing (unless null is expected).
     pub fn check_values(&self, values: &[(&str, Value)]) -> Result<(), NotPassed> {
         for (key, value) in values {
-            let seen = self.get(key).unwrap_or(&Value::Null);
-            ensure(seen == value, format!("{key} is {value}"), format!("{seen} in {}", excerpt(&self.text)))?;
+            let observed = self.get(key).unwrap_or(&Value::Null);
+            ensure(observed == value, format!("{key} is {value}"), format!("{observed} in {}", excerpt(&self.text)))?;
         }
         Ok(())
     }
@@ -199,38 +199,38 @@ impl ServerMessage {
 ///
 /// # Errors
 /// Fails with the first gap or overlap, or if frames at the end are not covered.
-pub fn check_cover(answers: &[ServerMessage], sent: u32) -> Result<(), NotPassed> {
-    let wish = format!("frames 1 to {sent} are covered exactly once, in their order");
+pub fn check_cover(messages: &[ServerMessage], sent: u32) -> Result<(), NotPassed> {
+    let expectation = format!("frames 1 to {sent} are covered exactly once, in their order");
     let mut next = 1;
-    for answer in answers {
-        let (oldest, newest) = (answer.oldest(), answer.newest());
-        let seen = match oldest {
+    for message in messages {
+        let (oldest, newest) = (message.oldest(), message.newest());
+        let observed = match oldest {
             _ if oldest > next => {
-                format!("frames {next} to {} are never covered ({})", oldest - 1, answer.description())
+                format!("frames {next} to {} are never covered ({})", oldest - 1, message.description())
             }
-            _ if oldest < next => format!("{} comes when frame {next} is next", answer.description()),
-            _ if newest < oldest => answer.description(),
+            _ if oldest < next => format!("{} comes when frame {next} is next", message.description()),
+            _ if newest < oldest => message.description(),
             _ => {
                 next = newest + 1;
                 continue;
             }
         };
-        return Err(failed(wish, seen));
+        return Err(failed(expectation, observed));
     }
-    ensure(next == u64::from(sent) + 1, wish, format!("covered up to frame {}", next - 1))
+    ensure(next == u64::from(sent) + 1, expectation, format!("covered up to frame {}", next - 1))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn answer(text: &str) -> ServerMessage {
+    fn message(text: &str) -> ServerMessage {
         ServerMessage::read(Instant::now(), text.to_owned()).unwrap()
     }
 
     fn cover(covers: &[(u32, u32)], sent: u32) -> Result<(), NotPassed> {
         let partial = |&(oldest, newest): &(u32, u32)| {
-            answer(&format!(r#"{{"type":"partial","oldest_frame_seq":{oldest},"newest_frame_seq":{newest}}}"#))
+            message(&format!(r#"{{"type":"partial","oldest_frame_seq":{oldest},"newest_frame_seq":{newest}}}"#))
         };
         check_cover(&covers.iter().map(partial).collect::<Vec<_>>(), sent)
     }
@@ -247,12 +247,12 @@ mod tests {
 
     #[test]
     fn keys_are_checked_in_their_order() {
-        let seen = answer(r#"{"type":"partial","a":1,"b":1.0}"#);
-        assert_eq!(seen.check_keys(&["type", "a", "b"]), Ok(()));
-        assert!(seen.check_keys(&["type", "b", "a"]).is_err());
-        assert!(seen.check_keys(&["type", "a"]).is_err());
-        assert!(seen.check_keys(&["type", "a", "b", "c"]).is_err());
-        assert_eq!((seen.check_integers(&["a"]), seen.check_integers(&["b"]).is_err()), (Ok(()), true));
-        assert!(answer(r#"{"type":"error","type":"error"}"#).check_keys(&["type"]).is_err());
+        let observed = message(r#"{"type":"partial","a":1,"b":1.0}"#);
+        assert_eq!(observed.check_keys(&["type", "a", "b"]), Ok(()));
+        assert!(observed.check_keys(&["type", "b", "a"]).is_err());
+        assert!(observed.check_keys(&["type", "a"]).is_err());
+        assert!(observed.check_keys(&["type", "a", "b", "c"]).is_err());
+        assert_eq!((observed.check_integers(&["a"]), observed.check_integers(&["b"]).is_err()), (Ok(()), true));
+        assert!(message(r#"{"type":"error","type":"error"}"#).check_keys(&["type"]).is_err());
     }
 }
