@@ -28,6 +28,6 @@ fuzz_target!(|text: &[u8]| {
     let mut coverage = Coverage { to: COVERED };
     let covered = coverage.take(oldest, newest, SENT);
     assert!((COVERED..=SENT).contains(&coverage.to));
-    assert_eq!(coverage.to - COVERED, covered.gap + covered.fresh);
-    assert_eq!(covered.fresh + covered.again + covered.beyond, (newest - oldest).saturating_add(1));
+    assert_eq!(coverage.to - COVERED, covered.gap + covered.newly_covered);
+    assert_eq!(covered.newly_covered + covered.again + covered.beyond, (newest - oldest).saturating_add(1));
 });

@@ -116,10 +116,10 @@ pub(crate) fn as_key(word: &str) -> &str {
     if !word.is_empty() && word.len() <= LONGEST_KIND && word.bytes().all(plain) { word } else { "other" }
 }
 
-/// Adds `theirs` to `mine`, reason by reason.
-pub(crate) fn add(mine: &mut BTreeMap<String, u64>, theirs: &BTreeMap<String, u64>) {
-    for (reason, count) in theirs {
-        *mine.entry(reason.clone()).or_default() += count;
+/// Adds `added` to `sum`, reason by reason.
+pub(crate) fn add(sum: &mut BTreeMap<String, u64>, added: &BTreeMap<String, u64>) {
+    for (reason, count) in added {
+        *sum.entry(reason.clone()).or_default() += count;
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Parser;
 
 use crate::{
-    load_thread::Patience,
+    load_thread::SessionTimeouts,
     protocol::PATH,
     trial::{LEGAL_PASSES, Settings},
 };
@@ -123,7 +123,7 @@ impl Cli {
             return Err(format!("--workers {} is more than --sessions {sessions}", self.workers));
         }
         if let Some(path) = &self.samples_out
-            && !["csv", "zst"].iter().any(|ending| path.extension().is_some_and(|found| found == *ending))
+            && !["csv", "zst"].iter().any(|ending| path.extension().is_some_and(|extension| extension == *ending))
         {
             return Err(format!("--samples-out {} ends in neither .csv nor .csv.zst", path.display()));
         }
@@ -134,7 +134,7 @@ impl Cli {
     pub fn settings(&self) -> Settings {
         let ns = |ms: u64| ms.saturating_mul(1_000_000);
         Settings {
-            patience: Patience {
+            timeouts: SessionTimeouts {
                 connect_ns: ns(self.connect_timeout_ms),
                 send_ns: ns(self.send_timeout_ms),
                 close_ns: ns(self.close_grace_ms),
@@ -152,8 +152,9 @@ impl Cli {
 /// URL.
 pub fn address(url: &str) -> Result<String, String> {
     let wanted = || format!("--url {url:?} is not of the form ws://host:port{PATH}");
-    let rest = url.strip_prefix("ws://").ok_or_else(wanted)?;
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let authority_and_path = url.strip_prefix("ws://").ok_or_else(wanted)?;
+    let (authority, path) =
+        authority_and_path.split_at(authority_and_path.find('/').unwrap_or(authority_and_path.len()));
     if authority.is_empty() || !(path == PATH || path.trim_matches('/').is_empty()) {
         return Err(wanted());
     }

@@ -14,7 +14,7 @@
 //! | [`scene`] | what a case gets: gateway, inference, sessions |
 //! | [`client`], [`frames`] | a WebSocket client that can break every rule |
 //! | [`payload`] | audio that carries its session and frame number, and the inference's result for it (pure) |
-//! |  [`messages`]| partials and error frames (pure) |
+//! | [`messages`] | partials and error frames (pure) |
 //! | [`readings`] | the metrics port |
 //! | [`level`], [`scope`] | how much of the contract is checked, exceptions from it, and which cases that selects |
 //! | [`family`] | signals to a gateway of several processes |

@@ -1,6 +1,6 @@
 //! What the sessions of one load thread share: buffers, counters, histograms and expected answers.
 
-mod answers;
+mod partials;
 
 use std::{os::fd::OwnedFd, sync::Arc};
 
@@ -13,9 +13,9 @@ use loadgen_core::{
 };
 
 use crate::{
-    answers::Aside,
     audio::Audio,
     books::{self, Attempts, Moving, Tally},
+    deferred::Deferred,
     error_samples::ErrorSamples,
     expected::Expected,
     metrics::Metric,
@@ -38,7 +38,7 @@ pub(crate) struct Context {
     pub(crate) attempts: Attempts,
     pub(crate) tally: Tally,
     /// Answers of the window that take long to judge, until the load is over.
-    pub(crate) aside: Aside,
+    pub(crate) deferred: Deferred,
     pub(crate) failures: Failures,
     pub(crate) errors: ErrorSamples,
     /// From the start of an attempt until the gateway accepted the upgrade, in nanoseconds.
@@ -56,7 +56,7 @@ pub(crate) struct LoadState {
     pub(crate) phases: Phases,
     pub(crate) recorder: Recorder<Metric>,
     /// Values of answers that were judged after the load.
-    pub(crate) recorded_aside: Option<Recorded<Metric>>,
+    pub(crate) recorded_deferred: Option<Recorded<Metric>>,
     /// Where raw rows go; absent when none are requested.
     pub(crate) rows: Option<Feed>,
 }
@@ -79,7 +79,7 @@ impl Context {
             read_buffer: vec![0; READ_BUFFER],
             attempts: Attempts::default(),
             tally: Tally::default(),
-            aside: Aside::default(),
+            deferred: Deferred::default(),
             failures: Failures::default(),
             errors: ErrorSamples::default(),
             handshakes: Values::new(),

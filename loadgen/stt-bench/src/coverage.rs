@@ -10,7 +10,7 @@ pub struct Covered {
     /// Frames of it that were never sent.
     pub beyond: u64,
     /// Frames of it that are answered for the first time.
-    pub fresh: u64,
+    pub newly_covered: u64,
 }
 
 impl Covered {
@@ -39,9 +39,9 @@ impl Coverage {
         let newest = newest - beyond;
         let again = self.to.min(newest).saturating_sub(oldest - 1);
         let gap = (oldest - 1).min(sent).saturating_sub(self.to);
-        let fresh = newest.saturating_sub(self.to.max(oldest - 1));
+        let newly_covered = newest.saturating_sub(self.to.max(oldest - 1));
         self.to = self.to.max(newest.min(sent)).max(self.to + gap);
-        Covered { gap, again, beyond, fresh }
+        Covered { gap, again, beyond, newly_covered }
     }
 }
 
@@ -59,12 +59,12 @@ mod tests {
 
     #[test]
     fn an_answer_that_follows_covers_its_frames() {
-        assert_eq!(take(50, 51, 100, 120), (Covered { fresh: 50, ..Default::default() }, 100));
+        assert_eq!(take(50, 51, 100, 120), (Covered { newly_covered: 50, ..Default::default() }, 100));
     }
 
     #[test]
     fn a_gap_is_lost_once() {
-        assert_eq!(take(50, 53, 100, 120), (Covered { gap: 2, fresh: 48, ..Default::default() }, 100));
+        assert_eq!(take(50, 53, 100, 120), (Covered { gap: 2, newly_covered: 48, ..Default::default() }, 100));
         assert_eq!(take(100, 51, 52, 120), (Covered { again: 2, ..Default::default() }, 100));
     }
 
@@ -77,18 +77,18 @@ mod tests {
 
     #[test]
     fn frames_that_were_never_sent_cover_nothing() {
-        assert_eq!(take(50, 51, 70, 60), (Covered { beyond: 10, fresh: 10, ..Default::default() }, 60));
+        assert_eq!(take(50, 51, 70, 60), (Covered { beyond: 10, newly_covered: 10, ..Default::default() }, 60));
         assert_eq!(take(50, 80, 90, 60), (Covered { gap: 10, beyond: 11, ..Default::default() }, 60));
     }
 
     proptest! {
         /// Compares with a model that marks each frame separately.
         #[test]
-        fn counts_are_those_of_frames_counted_one_by_one(sent in 0..60_u64, answers in prop::collection::vec((1..80_u64, 0..40_u64), 0..12)) {
+        fn counts_are_those_of_frames_counted_one_by_one(sent in 0..60_u64, partials in prop::collection::vec((1..80_u64, 0..40_u64), 0..12)) {
             let mut coverage = Coverage::default();
             let mut settled = [false; 61];
             let mut totals = Covered::default();
-            for (oldest, more) in answers {
+            for (oldest, more) in partials {
                 let newest = oldest + more;
                 let covered = coverage.take(oldest, newest, sent);
                 let mut plain = Covered::default();
@@ -101,14 +101,14 @@ mod tests {
                     } else if std::mem::replace(&mut settled[seq as usize], true) {
                         plain.again += 1;
                     } else {
-                        plain.fresh += 1;
+                        plain.newly_covered += 1;
                     }
                 }
                 prop_assert_eq!(covered, plain);
-                totals.fresh += covered.fresh;
+                totals.newly_covered += covered.newly_covered;
                 totals.gap += covered.gap;
             }
-            prop_assert_eq!(totals.fresh + totals.gap, coverage.to);
+            prop_assert_eq!(totals.newly_covered + totals.gap, coverage.to);
         }
     }
 }

@@ -19,11 +19,11 @@ impl ErrorSamples {
         if self.0.len() == KEPT {
             return;
         }
-        let cut = |text: &str| text.chars().take(KEPT_CHARACTERS).collect();
+        let shorten = |text: &str| text.chars().take(KEPT_CHARACTERS).collect();
         self.add(ErrorSample {
-            stage: cut(&error.stage),
-            kind: cut(&error.kind),
-            message: cut(&error.message),
+            stage: shorten(&error.stage),
+            kind: shorten(&error.kind),
+            message: shorten(&error.message),
             inference_status: error.inference_status,
             retryable: error.retryable,
         });

@@ -24,7 +24,7 @@ use self::rows::Rows;
 use crate::{
     cli::{Cli, address},
     counters::difference,
-    summary::{Aside, Circumstances, Request, Summary, objectives},
+    summary::{Request, RunContext, Summary, Supplement, objectives},
     trial::{PROGRAM, WORKLOAD},
 };
 
@@ -54,10 +54,10 @@ pub fn run(cli: &Cli) -> anyhow::Result<bool> {
     let mut measured = ByHand::new(client, worker_program(cli)?)?.trial(&plan).map_err(description)?;
     drop(progress);
     // Taken out before the trial is judged: missing rows are the generator's failure, not the gateway's.
-    let aside = aside(&mut measured, cli, rows);
+    let supplement = supplement(&mut measured, cli, rows);
     let judged = measured.judge()?;
-    let (asked, circumstances) = (asked(cli, url, sessions), circumstances(&measured, cli.seed));
-    let summary = Summary::new(asked, circumstances, judged, &measured.trial.objectives, aside);
+    let (request, run_context) = (request(cli, url, sessions), run_context(&measured, cli.seed));
+    let summary = Summary::new(request, run_context, judged, &measured.trial.objectives, supplement);
     println!("{}", serde_json::to_string_pretty(&summary).context("failed to write the summary")?);
     for problem in summary.problems() {
         eprintln!("{problem}");
@@ -88,24 +88,24 @@ fn worker_program(cli: &Cli) -> anyhow::Result<WorkerProgram> {
 }
 
 /// What the summary shows beside the judged trial. Takes lost rows out of the workers' failures.
-fn aside(measured: &mut Measured, cli: &Cli, mut rows: Option<Rows>) -> Aside {
+fn supplement(measured: &mut Measured, cli: &Cli, mut rows: Option<Rows>) -> Supplement {
     let readings = &measured.service.readings;
     let read = cli.metrics.as_ref().and_then(|_| readings.before.as_ref().zip(readings.after.as_ref()));
     let service = read.map(|(before, after)| difference(&before.stats, after.stats.clone()));
-    let mut aside = Aside { service, ..Aside::default() };
+    let mut supplement = Supplement { service, ..Supplement::default() };
     for upload in &mut measured.uploads {
-        upload.result.error_samples.drain(..).for_each(|sample| aside.errors.add(sample));
+        upload.result.error_samples.drain(..).for_each(|sample| supplement.errors.add(sample));
         if let Some(rows) = &mut rows {
-            aside.problems.extend(rows.write(&mut upload.result, upload.samples.as_deref()));
+            supplement.problems.extend(rows.write(&mut upload.result, upload.samples.as_deref()));
         }
-        aside.conformance = aside.conformance.or_else(|| upload.result.conformance.clone());
+        supplement.conformance = supplement.conformance.or_else(|| upload.result.conformance.clone());
     }
-    aside
+    supplement
 }
 
-fn circumstances(measured: &Measured, seed: u64) -> Circumstances {
+fn run_context(measured: &Measured, seed: u64) -> RunContext {
     let trial = &measured.trial;
-    Circumstances {
+    RunContext {
         program: PROGRAM,
         started_at_unix_ns: trial.started_at_unix_ns,
         workers: trial.workers,
@@ -115,7 +115,7 @@ fn circumstances(measured: &Measured, seed: u64) -> Circumstances {
     }
 }
 
-fn asked(cli: &Cli, url: &str, sessions: u32) -> Request {
+fn request(cli: &Cli, url: &str, sessions: u32) -> Request {
     Request {
         url: url.to_owned(),
         service_name: cli.service_name.clone(),

@@ -14,13 +14,12 @@
 //! | [`audio`], [`expected`] | the audio that is sent, and the inference result that it must produce; pure |
 //! | [`protocol`] | parses the gateways' messages; pure |
 //! | [`coverage`], `verify` | whether every frame is answered exactly once, and correctly; pure |
-//! | `answers`, `context` | answers that are not judged yet; what a thread's sessions share, and the judgement |
+//! | `deferred`, `context` | partials that are not judged yet; what a thread's sessions share, and the judgement |
 //! | [`samples`] | raw rows, one for each partial |
 //! | `outcome`, [`summary`] | a worker's result; the summary of a run by hand |
 //!
 //! [`inferbench`] measures inference without a gateway; [`conformance`] checks gateways against their contract.
 
-mod answers;
 mod books;
 pub mod cli;
 pub mod conformance;
@@ -28,6 +27,7 @@ mod context;
 pub mod coordinated;
 mod counters;
 pub mod coverage;
+mod deferred;
 pub mod error_samples;
 pub mod hand;
 pub mod inferbench;
@@ -43,5 +43,5 @@ pub mod summary;
 pub mod trial;
 mod verify;
 
-pub use load_thread::Patience;
+pub use load_thread::SessionTimeouts;
 pub use stt_audio::{audio, expected};

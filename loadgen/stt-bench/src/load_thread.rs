@@ -22,20 +22,20 @@ use crate::{
 /// Shortest sleep while frames come due, in nanoseconds: waking costs as much as sending a frame.
 pub(crate) const TICK_NS: u64 = 250_000;
 /// Most frames that are sent after one reading of the clock, before the thread reads again.
-const FRAMES_PER_LOOK: usize = 16;
+const FRAMES_PER_CHECK: usize = 16;
 /// Most events taken from the kernel at once.
 const EVENTS: usize = 256;
 /// Interval at which the thread checks for sessions that are at rest, closed or timed out while no frame is due, in
 /// nanoseconds.
-const LOOK_NS: u64 = 5_000_000;
+const CHECK_INTERVAL_NS: u64 = 5_000_000;
 /// Laps of the ring between two searches for blocked sockets: half a second.
-const LAPS_PER_SEARCH: u64 = 25;
+const LAPS_PER_TIMEOUT_CHECK: u64 = 25;
 /// How long a gateway may take to end the stream after both sides have sent Close.
 const LINGER_NS: u64 = 500_000_000;
 
 /// Timeouts of a session, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct SessionTimeouts {
     /// From the start of a connection attempt until the gateway accepts the upgrade.
     pub connect_ns: u64,
     /// How long a socket may accept no bytes.
@@ -73,7 +73,7 @@ pub(crate) struct LoadThread {
     pub(crate) cx: Context,
     sessions: Vec<Session>,
     sources: Sources,
-    patience: Patience,
+    timeouts: SessionTimeouts,
     random: u64,
     ring: Vec<Spot>,
     skew_ns: i64,
@@ -89,8 +89,8 @@ pub(crate) fn epoll_set() -> Result<OwnedFd, Error> {
 }
 
 impl LoadThread {
-    pub(crate) fn new(cx: Context, sources: Sources, patience: Patience, seed: u64) -> Self {
-        Self { cx, sessions: Vec::new(), sources, patience, random: seed, ring: Vec::new(), skew_ns: 0 }
+    pub(crate) fn new(cx: Context, sources: Sources, timeouts: SessionTimeouts, seed: u64) -> Self {
+        Self { cx, sessions: Vec::new(), sources, timeouts, random: seed, ring: Vec::new(), skew_ns: 0 }
     }
 
     /// Opens `wanted` sessions: keeps those that are at rest, closes surplus ones, and attempts the missing ones, at
@@ -120,7 +120,7 @@ impl LoadThread {
                 return Ok(());
             }
             let now = monotonic_ns();
-            self.turn(now, now + 10 * LOOK_NS)?;
+            self.handle_events(now, now + 10 * CHECK_INTERVAL_NS)?;
             self.give_up_old_attempts(&attempted, &mut oldest);
         }
     }
@@ -131,7 +131,7 @@ impl LoadThread {
         while let Some(slot) = attempted.get(*oldest) {
             let session = &mut self.sessions[*slot as usize];
             if session.stage < Stage::Open {
-                if now < session.attempted_ns + self.patience.connect_ns {
+                if now < session.attempted_ns + self.timeouts.connect_ns {
                     return;
                 }
                 session.give_up(&mut self.cx, "connect_timeout");
@@ -158,9 +158,9 @@ impl LoadThread {
         rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).map_err(kernel("set the timer slack"))?;
         let phases = load.phases;
         self.cx.load = Some(load);
-        self.lay_out(&start, phases.start_ns);
+        self.schedule_sessions(&start, phases.start_ns);
         while monotonic_ns() < phases.start_ns {
-            self.turn(monotonic_ns(), phases.start_ns)?;
+            self.handle_events(monotonic_ns(), phases.start_ns)?;
         }
         self.skew_ns = monotonic_ns() as i64 - phases.start_ns as i64;
         self.pace(phases)?;
@@ -169,15 +169,18 @@ impl LoadThread {
     }
 
     /// Gives every open session its place in the ring.
-    fn lay_out(&mut self, start: &Start, start_ns: u64) {
+    fn schedule_sessions(&mut self, start: &Start, start_ns: u64) {
         self.ring.clear();
         for (slot, session) in self.sessions.iter_mut().enumerate().filter(|(_, session)| session.stage == Stage::Open)
         {
-            let place = start.of(slot as u32);
-            session.assign(place.index, start_ns + place.first_lap * FRAME_NS + u64::from(place.phase_ns));
+            let start_of_session = start.of(slot as u32);
+            session.assign(
+                start_of_session.index,
+                start_ns + start_of_session.first_lap * FRAME_NS + u64::from(start_of_session.phase_ns),
+            );
             self.ring.push(Spot {
-                phase_ns: place.phase_ns,
-                first_lap: u32::try_from(place.first_lap).unwrap_or(u32::MAX),
+                phase_ns: start_of_session.phase_ns,
+                first_lap: u32::try_from(start_of_session.first_lap).unwrap_or(u32::MAX),
                 slot: slot as u32,
             });
         }
@@ -198,7 +201,7 @@ impl LoadThread {
             let mut sent = 0;
             let next_due_ns = loop {
                 let due = cursor.due_ns(&self.ring, phases.start_ns).min(phases.window_end_ns);
-                if due > now || due == phases.window_end_ns || sent == FRAMES_PER_LOOK {
+                if due > now || due == phases.window_end_ns || sent == FRAMES_PER_CHECK {
                     break due;
                 }
                 if let Some(session) = cursor.session(&mut self.ring, &mut self.sessions) {
@@ -211,7 +214,7 @@ impl LoadThread {
                 return Ok(());
             }
             let wake_ns = if next_due_ns <= now { now } else { next_due_ns.max(now + TICK_NS) };
-            self.turn(now, wake_ns.min(phases.window_end_ns.max(now)))?;
+            self.handle_events(now, wake_ns.min(phases.window_end_ns.max(now)))?;
         }
     }
 
@@ -232,14 +235,14 @@ impl LoadThread {
 
     #[inline]
     fn advance(&mut self, cursor: &mut Cursor, now_ns: u64) {
-        if cursor.advance(&self.ring) && cursor.lap.is_multiple_of(LAPS_PER_SEARCH) {
-            self.look_for_timeouts(now_ns);
+        if cursor.advance(&self.ring) && cursor.lap.is_multiple_of(LAPS_PER_TIMEOUT_CHECK) {
+            self.check_timeouts(now_ns);
         }
     }
 
-    fn look_for_timeouts(&mut self, now_ns: u64) {
+    fn check_timeouts(&mut self, now_ns: u64) {
         for session in &mut self.sessions {
-            session.look_for_timeout(&mut self.cx, now_ns, self.patience.send_ns);
+            session.check_timeout(&mut self.cx, now_ns, self.timeouts.send_ns);
         }
     }
 
@@ -251,8 +254,8 @@ impl LoadThread {
             if now >= deadline_ns || !self.sessions.iter().any(waiting) {
                 return Ok(());
             }
-            self.look_for_timeouts(now);
-            self.turn_until(now + LOOK_NS)?;
+            self.check_timeouts(now);
+            self.handle_events_until(now + CHECK_INTERVAL_NS)?;
         }
     }
 
@@ -263,7 +266,7 @@ impl LoadThread {
                 session.close(&mut self.cx);
             }
         }
-        let deadline = monotonic_ns() + self.patience.close_ns;
+        let deadline = monotonic_ns() + self.timeouts.close_ns;
         let mut answered_ns = None;
         loop {
             let now = monotonic_ns();
@@ -276,29 +279,29 @@ impl LoadThread {
             } else if now >= deadline {
                 break;
             }
-            self.turn_until(now + LOOK_NS)?;
+            self.handle_events_until(now + CHECK_INTERVAL_NS)?;
         }
         for session in self.sessions.iter_mut().filter(|session| session.stage > Stage::Open) {
             session.give_up(&mut self.cx, "close_timeout");
         }
-        self.cx.judge_rest();
+        self.cx.judge_deferred();
         Ok(())
     }
 
     /// Handles events until a moment. Callers that look at every session use it, so that they don't do so at every
     /// event.
-    fn turn_until(&mut self, until_ns: u64) -> Result<(), Error> {
+    fn handle_events_until(&mut self, until_ns: u64) -> Result<(), Error> {
         loop {
             let now = monotonic_ns();
             if now >= until_ns {
                 return Ok(());
             }
-            self.turn(now, until_ns)?;
+            self.handle_events(now, until_ns)?;
         }
     }
 
     /// Waits for events, at most until a moment, and handles them.
-    fn turn(&mut self, now_ns: u64, until_ns: u64) -> Result<(), Error> {
+    fn handle_events(&mut self, now_ns: u64, until_ns: u64) -> Result<(), Error> {
         let wait_ns = until_ns.saturating_sub(now_ns);
         let timeout = Timespec { tv_sec: (wait_ns / 1_000_000_000) as i64, tv_nsec: (wait_ns % 1_000_000_000) as i64 };
         let mut room = [MaybeUninit::<epoll::Event>::uninit(); EVENTS];
@@ -319,12 +322,12 @@ impl LoadThread {
         let mut books = Vec::new();
         for session in &mut self.sessions {
             books.extend(session.settle(&mut self.cx));
-            session.forget_trial();
+            session.reset_trial();
         }
-        let LoadState { phases, recorder, recorded_aside, rows } = self.cx.load.take()?;
+        let LoadState { phases, recorder, recorded_deferred, rows } = self.cx.load.take()?;
         drop(rows);
         let mut recorded = recorder.finish();
-        recorded_aside.into_iter().for_each(|aside| recorded.add(aside));
+        recorded_deferred.into_iter().for_each(|aside| recorded.add(aside));
         let tally = std::mem::take(&mut self.cx.tally);
         let attempts = std::mem::take(&mut self.cx.attempts);
         Some(ThreadResult {

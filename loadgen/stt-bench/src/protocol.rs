@@ -310,7 +310,7 @@ mod tests {
         }
 
         #[test]
-        fn any_true_partial_comes_back_as_it_was(oldest in 1..u64::MAX / 2, frames in 1..5000_u64, rms in 0.0..32768.0_f64) {
+        fn any_valid_partial_is_parsed_unchanged(oldest in 1..u64::MAX / 2, frames in 1..5000_u64, rms in 0.0..32768.0_f64) {
             let newest = oldest + frames - 1;
             let mut message = partial();
             message["oldest_frame_seq"] = json!(oldest);

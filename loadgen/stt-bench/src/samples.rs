@@ -61,11 +61,11 @@ impl Feed {
     pub(crate) fn push(&mut self, row: Row) {
         self.rows.push(row);
         if self.rows.len() == BATCH {
-            self.hand_over();
+            self.send_batch();
         }
     }
 
-    fn hand_over(&mut self) {
+    fn send_batch(&mut self) {
         let rows = std::mem::replace(&mut self.rows, Vec::with_capacity(BATCH));
         if let Err(TrySendError::Full(rows) | TrySendError::Disconnected(rows)) = self.batches.try_send(rows) {
             self.overflow.fetch_add(rows.len() as u64, Ordering::Relaxed);
@@ -76,7 +76,7 @@ impl Feed {
 impl Drop for Feed {
     fn drop(&mut self) {
         if !self.rows.is_empty() {
-            self.hand_over();
+            self.send_batch();
         }
     }
 }
@@ -170,7 +170,7 @@ fn write_row(out: &mut dyn Write, index: u64, row: &Row) -> io::Result<()> {
     writeln!(
         out,
         "{index},{session},{oldest},{newest},{frames},{},{audio_bytes},{:.3},{:.3},{lateness_ms:.3},{:.3}",
-        quoted(&row.transcript),
+        csv_field(&row.transcript),
         ms(row.newest_ns),
         ms(row.oldest_ns),
         ms(row.received_ns),
@@ -178,7 +178,7 @@ fn write_row(out: &mut dyn Write, index: u64, row: &Row) -> io::Result<()> {
 }
 
 /// A field of CSV that may contain any text (RFC 4180).
-fn quoted(text: &str) -> Cow<'_, str> {
+fn csv_field(text: &str) -> Cow<'_, str> {
     if text.contains([',', '"', '\n', '\r']) {
         Cow::Owned(format!("\"{}\"", text.replace('"', "\"\"")))
     } else {
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn texts_that_would_break_a_line_are_quoted() {
-        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
-        assert_eq!(quoted("now"), "now");
+        assert_eq!(csv_field("a,\"b\""), "\"a,\"\"b\"\"\"");
+        assert_eq!(csv_field("now"), "now");
     }
 }

@@ -168,7 +168,7 @@ impl Session {
     }
 
     /// Resets the counts of a trial after they were reported.
-    pub(crate) fn forget_trial(&mut self) {
+    pub(crate) fn reset_trial(&mut self) {
         self.pace.base = self.due;
         (self.unnumbered, self.replies) = (0, 0);
     }
@@ -213,33 +213,33 @@ impl Session {
     }
 
     /// Ends the session without waiting for the gateway; a failure only if the gateway still owed something.
-    pub(crate) fn give_up(&mut self, cx: &mut Context, why: &str) {
+    pub(crate) fn give_up(&mut self, cx: &mut Context, reason: &str) {
         match self.stage {
             Stage::Closed => self.end(cx, ""),
             Stage::Ended => {}
-            _ => self.end(cx, why),
+            _ => self.end(cx, reason),
         }
     }
 
     #[cold]
-    fn end(&mut self, cx: &mut Context, why: &str) {
+    fn end(&mut self, cx: &mut Context, reason: &str) {
         let now = monotonic_ns();
         match self.stage {
             Stage::Ended => return,
             Stage::Connecting | Stage::Upgrading => {
                 cx.attempts.in_flight -= 1;
-                *cx.attempts.failed.entry(why.to_owned()).or_default() += 1;
-                cx.fail(&format!("session/{why}"), now);
+                *cx.attempts.failed.entry(reason.to_owned()).or_default() += 1;
+                cx.fail(&format!("session/{reason}"), now);
             }
             Stage::Open => {
                 self.ended_early = true;
                 cx.alive -= 1;
-                *cx.attempts.closed_early.entry(why.to_owned()).or_default() += 1;
-                let ended_by_gateway = why == "eof" || why.starts_with("close_");
-                cx.fail(&format!("session/{}", if ended_by_gateway { "closed" } else { why }), now);
+                *cx.attempts.closed_early.entry(reason.to_owned()).or_default() += 1;
+                let ended_by_gateway = reason == "eof" || reason.starts_with("close_");
+                cx.fail(&format!("session/{}", if ended_by_gateway { "closed" } else { reason }), now);
             }
             // The end of the stream is accepted in place of a Close frame.
-            Stage::Closing if why != "eof" => cx.fail(&format!("session/{why}"), now),
+            Stage::Closing if reason != "eof" => cx.fail(&format!("session/{reason}"), now),
             Stage::Closing | Stage::Closed => {}
         }
         self.stage = Stage::Ended;
@@ -250,7 +250,7 @@ impl Session {
     }
 
     /// Ends a session whose socket has accepted no bytes for longer than `send_timeout_ns`.
-    pub(crate) fn look_for_timeout(&mut self, cx: &mut Context, now_ns: u64, send_timeout_ns: u64) {
+    pub(crate) fn check_timeout(&mut self, cx: &mut Context, now_ns: u64, send_timeout_ns: u64) {
         if self.blocked_since_ns != 0 && self.socket.is_some() && now_ns > self.blocked_since_ns + send_timeout_ns {
             self.end(cx, "send_timeout");
         }
@@ -286,8 +286,8 @@ impl Session {
 
 /// (from + 1) + … + to, modulo 2^64.
 fn sum_of_range(from: u64, to: u64) -> u64 {
-    let triangle = |n: u64| u128::from(n) * (u128::from(n) + 1) / 2;
-    (triangle(to) - triangle(from)) as u64
+    let sum_to = |n: u64| u128::from(n) * (u128::from(n) + 1) / 2;
+    (sum_to(to) - sum_to(from)) as u64
 }
 
 #[cfg(test)]

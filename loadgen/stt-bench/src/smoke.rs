@@ -78,7 +78,7 @@ pub(crate) fn check(
     let mut smoke = Smoke::default();
     match Peer::connect(target, upgrade, Instant::now() + connect_timeout, random) {
         Ok(peer) => {
-            if let Err(finding) = talk(peer, expected, audio, &mut smoke) {
+            if let Err(finding) = exchange_one_frame(peer, expected, audio, &mut smoke) {
                 smoke.findings.push(finding);
             }
         }
@@ -87,7 +87,7 @@ pub(crate) fn check(
     smoke
 }
 
-fn talk(mut peer: Peer, expected: &mut Expected, audio: &Audio, smoke: &mut Smoke) -> Result<(), String> {
+fn exchange_one_frame(mut peer: Peer, expected: &mut Expected, audio: &Audio, smoke: &mut Smoke) -> Result<(), String> {
     let mut bytes = Vec::new();
     frame::append(&mut bytes, Opcode::Text, protocol::START, *b"mask");
     frame::append(&mut bytes, Opcode::Binary, audio.frame(0, 1), *b"MASK");
@@ -95,16 +95,17 @@ fn talk(mut peer: Peer, expected: &mut Expected, audio: &Audio, smoke: &mut Smok
     let book = smoke.book.insert(WorkerBook::default());
     peer.send(&bytes, deadline).map_err(|error| format!("sending the first frame: {error}"))?;
     book.unnumbered = MESSAGES;
-    let answer = message(&mut peer, deadline)
+    let message = next_message(&mut peer, deadline)
         .map_err(|description| format!("waiting 3 s for the partial of one frame: {description}"))?;
-    let (outcome, finding) = judge(&answer, expected);
+    let (outcome, finding) = judge(&message, expected);
     smoke.outcome = outcome;
     smoke.findings.extend(finding);
     let mut close = Vec::new();
     frame::append(&mut close, Opcode::Close, &NORMAL, *b"Mask");
     let deadline = Instant::now() + PARTIAL_TIMEOUT;
     peer.send(&close, deadline).map_err(|error| format!("sending Close: {error}"))?;
-    goodbye(&mut peer, deadline).map_err(|description| format!("waiting 3 s for an answer to Close: {description}"))
+    wait_for_close(&mut peer, deadline)
+        .map_err(|description| format!("waiting 3 s for an answer to Close: {description}"))
 }
 
 /// The frame's outcome, and what is wrong with the answer.
@@ -118,8 +119,8 @@ fn judge(text: &[u8], expected: &mut Expected) -> (Option<FrameOutcome>, Option<
             (Some(FrameOutcome::FrameResult), Some(description))
         }
         Ok(Message::Partial(partial)) => {
-            let answer = expected.answer(phase(0, 1), 1).expect("one frame has an answer");
-            let fault = wrong(&partial, &answer, expected.passes());
+            let result = expected.answer(phase(0, 1), 1).expect("one frame has an answer");
+            let fault = wrong(&partial, &result, expected.passes());
             (Some(FrameOutcome::FrameResult), fault.map(|fault| format!("the partial of one frame is wrong: {fault}")))
         }
         Ok(Message::Error(error)) => {
@@ -132,7 +133,7 @@ fn judge(text: &[u8], expected: &mut Expected) -> (Option<FrameOutcome>, Option<
 }
 
 /// The next text message; any other frame but Ping and Pong is a finding.
-fn message(peer: &mut Peer, deadline: Instant) -> Result<Vec<u8>, String> {
+fn next_message(peer: &mut Peer, deadline: Instant) -> Result<Vec<u8>, String> {
     match next(peer, deadline).map_err(|silence| silence.to_string())? {
         ReceivedFrame { opcode: Opcode::Text, payload, .. } => Ok(payload),
         ReceivedFrame { opcode, payload, .. } => {
@@ -142,7 +143,7 @@ fn message(peer: &mut Peer, deadline: Instant) -> Result<Vec<u8>, String> {
 }
 
 /// Waits for the gateway's Close or the end of the stream.
-fn goodbye(peer: &mut Peer, deadline: Instant) -> Result<(), String> {
+fn wait_for_close(peer: &mut Peer, deadline: Instant) -> Result<(), String> {
     match next(peer, deadline) {
         Ok(ReceivedFrame { opcode: Opcode::Close, .. }) | Err(Silence::Ended) => Ok(()),
         Ok(ReceivedFrame { opcode, .. }) => Err(format!("{opcode:?} came")),

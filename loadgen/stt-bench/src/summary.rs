@@ -48,9 +48,9 @@ pub struct Request {
     pub session_start_spread_ms: f64,
 }
 
-/// The rest of the command line, and the machine.
+/// How and where the run took place: program, start, workers, seed, machine and command.
 #[derive(Clone, Debug, Serialize)]
-pub struct Circumstances {
+pub struct RunContext {
     /// Name and version of the program that measured.
     pub program: &'static str,
     /// Start of the load, in nanoseconds since the Unix epoch.
@@ -69,7 +69,7 @@ pub struct Circumstances {
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     #[serde(flatten)]
-    asked: Request,
+    request: Request,
     /// Partials that covered frames in the window.
     partials: u64,
     /// Failures of sessions, in the window and outside of it.
@@ -107,7 +107,7 @@ pub struct Summary {
     service: Option<ServiceStats>,
     workers_evidence: Vec<WorkerEvidence>,
     #[serde(flatten)]
-    circumstances: Circumstances,
+    run_context: RunContext,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -153,7 +153,7 @@ impl Latency {
 
 /// What the summary shows beside the judged trial.
 #[derive(Clone, Debug, Default)]
-pub struct Aside {
+pub struct Supplement {
     /// Findings of the protocol check; absent when it was skipped.
     pub conformance: Option<Conformance>,
     /// A sample of the error frames.
@@ -167,32 +167,32 @@ pub struct Aside {
 impl Summary {
     /// Builds the summary from the judged trial. It has a verdict even when the trial is invalid.
     pub fn new(
-        asked: Request,
-        circumstances: Circumstances,
+        request: Request,
+        run_context: RunContext,
         judged: Judged,
         objectives: &[Objective],
-        aside: Aside,
+        supplement: Supplement,
     ) -> Self {
         let Judged { result, merged } = &judged;
         let latency = |name: &str| Latency::of(merged.histograms.get(name));
         let failures = &result.failures;
-        let whole = |kind: &str| {
+        let total = |kind: &str| {
             [&failures.window, &failures.outside].iter().filter_map(|counts| counts.get(kind)).sum::<u64>()
         };
         let error_counts = error_counts(failures);
-        let mut problems = problems(&asked, &judged);
-        problems.extend(aside.problems);
+        let mut problems = problems(&request, &judged);
+        problems.extend(supplement.problems);
         Self {
             partials: merged.window.replies,
             protocol_errors: count(failures, |stage| stage == "session"),
             inference_errors: error_counts.iter().map(|counted| counted.count).sum(),
             inference_error_counts: error_counts,
-            inference_error_samples: aside.errors.0,
+            inference_error_samples: supplement.errors.0,
             timeouts: Timeouts {
-                connect: whole("session/connect_timeout"),
-                send: whole("session/send_timeout"),
-                close: whole("session/close_timeout"),
-                session: whole("coverage/uncovered"),
+                connect: total("session/connect_timeout"),
+                send: total("session/send_timeout"),
+                close: total("session/close_timeout"),
+                session: total("coverage/uncovered"),
             },
             newest_frame_to_partial_latency: latency("newest_ns"),
             oldest_frame_to_partial_latency: latency("oldest_ns"),
@@ -202,17 +202,17 @@ impl Summary {
             send_delay: latency("delay_ns"),
             handshake: latency("handshake_ns"),
             generator_cpu_microseconds_per_frame: result.figures.worker_cpu_seconds_per_million,
-            conformance: aside.conformance,
+            conformance: supplement.conformance,
             problems,
             verdict: Verdict::of(&judged, objectives),
-            service: aside.service,
+            service: supplement.service,
             window: merged.window,
             failures: judged.result.failures,
             connections: judged.result.connections,
             frames: judged.result.messages,
             workers_evidence: judged.result.workers,
-            asked,
-            circumstances,
+            request,
+            run_context,
         }
     }
 
@@ -229,8 +229,8 @@ impl Summary {
 
 fn count(failures: &Failures, stage: impl Fn(&str) -> bool) -> u64 {
     let of = |counts: &BTreeMap<String, u64>| {
-        let mine = |kind: &str| stage(kind.split_once('/').map_or(kind, |(stage, _)| stage));
-        counts.iter().filter(|(kind, _)| mine(kind)).map(|(_, count)| count).sum::<u64>()
+        let is_of_stage = |kind: &str| stage(kind.split_once('/').map_or(kind, |(stage, _)| stage));
+        counts.iter().filter(|(kind, _)| is_of_stage(kind)).map(|(_, count)| count).sum::<u64>()
     };
     of(&failures.window) + of(&failures.outside)
 }
@@ -249,7 +249,7 @@ fn error_counts(failures: &Failures) -> Vec<ErrorCount> {
 }
 
 /// Failures and outcomes that a clean run doesn't have, then the judge's reasons.
-fn problems(asked: &Request, judged: &Judged) -> Vec<String> {
+fn problems(request: &Request, judged: &Judged) -> Vec<String> {
     let Judged { result, merged } = judged;
     let mut problems = Vec::new();
     for (counts, place) in
@@ -270,7 +270,7 @@ fn problems(asked: &Request, judged: &Judged) -> Vec<String> {
         }
     }
     if merged.window.replies == 0 {
-        problems.push(format!("no partial arrived in the window of {} s", asked.measure_secs));
+        problems.push(format!("no partial arrived in the window of {} s", request.measure_secs));
     }
     if let Validity::Invalid { reasons } = &result.validity {
         // A short run may be clean although it has too few samples for a percentile; that fails the verdict.
@@ -297,7 +297,7 @@ mod tests {
             files.uploads[0].histograms.insert(bench_format::Name::from_static(name), recorder.encode());
         }
         change(&mut files);
-        let asked = Request {
+        let request = Request {
             url: String::new(),
             service_name: None,
             samples_file: None,
@@ -314,11 +314,11 @@ mod tests {
             "a plan's trial has to carry its objectives"
         );
         assert_eq!(Verdict::of(&judged, &objectives()).verdict, "fail");
-        super::problems(&asked, &judged)
+        super::problems(&request, &judged)
     }
 
     #[test]
-    fn a_short_run_is_clean_and_no_pass() {
+    fn a_short_run_is_clean_and_does_not_pass() {
         assert_eq!(problems(|_| ()), Vec::<String>::new());
     }
 

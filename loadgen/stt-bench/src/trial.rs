@@ -31,7 +31,7 @@ use crate::{
     context::{Context, LoadState},
     error_samples::ErrorSamples,
     expected::Expected,
-    load_thread::{LoadThread, Patience, ThreadResult, epoll_set},
+    load_thread::{LoadThread, SessionTimeouts, ThreadResult, epoll_set},
     metrics::recorder,
     outcome, protocol,
     samples::Feed,
@@ -62,7 +62,7 @@ const COMMON_BATCHES: [u64; 5] = [50, 49, 51, 48, 52];
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// The timeouts of sessions.
-    pub patience: Patience,
+    pub timeouts: SessionTimeouts,
     /// Passes over the audio that gateways request from inference; their partials report the number.
     pub cpu_passes: u32,
     /// Whether worker 0 checks the protocol before and after each trial.
@@ -71,8 +71,8 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        let patience = Patience { connect_ns: 5_000_000_000, send_ns: 5_000_000_000, close_ns: 5_000_000_000 };
-        Self { patience, cpu_passes: 4, conformance: true }
+        let timeouts = SessionTimeouts { connect_ns: 5_000_000_000, send_ns: 5_000_000_000, close_ns: 5_000_000_000 };
+        Self { timeouts, cpu_passes: 4, conformance: true }
     }
 }
 
@@ -89,11 +89,11 @@ pub struct Worker {
     settings: Settings,
     audio: Arc<Audio>,
     expected: Expected,
-    fleet: Option<Fleet>,
+    pool: Option<ThreadPool>,
 }
 
 /// The load threads, with their sessions, between trials; in a trial each runs on a thread of its own.
-struct Fleet {
+struct ThreadPool {
     run: String,
     address: String,
     upgrade: UpgradeRequest,
@@ -106,7 +106,7 @@ impl Worker {
     /// Creates a worker without connections.
     pub fn new(settings: Settings) -> Self {
         let expected = Expected::new(settings.cpu_passes);
-        Self { settings, audio: Arc::new(Audio::new()), expected, fleet: None }
+        Self { settings, audio: Arc::new(Audio::new()), expected, pool: None }
     }
 
     /// Carries out an assignment. `feed` creates the sender into which a load thread puts its rows, or returns `None`
@@ -124,26 +124,26 @@ impl Worker {
         check(assignment)?;
         self.expect(assignment)?;
         let before = Baseline::read();
-        let mut fleet = self.fleet_for(assignment, before.cpu_limit)?;
+        let mut pool = self.pool_for(assignment, before.cpu_limit)?;
         let checks = self.settings.conformance && assignment.protocol_check && assignment.worker == 0;
-        let smoke_before = checks.then(|| self.check_protocol(&mut fleet));
+        let smoke_before = checks.then(|| self.check_protocol(&mut pool));
         let opening_from_ns = monotonic_ns();
-        let ready = self.prepare(&mut fleet, assignment);
+        let ready = self.prepare(&mut pool, assignment);
         let opening_ns = Some(monotonic_ns() - opening_from_ns);
-        let start = match ready.and_then(|problem| gate.ready(fleet.alive(), problem)) {
+        let start = match ready.and_then(|problem| gate.ready(pool.alive(), problem)) {
             Ok(start) => start,
             Err(error) => {
                 // The connections are at rest, but the caller that ended the trial may not be: keep none of them.
-                fleet.close_all()?;
+                pool.close_all()?;
                 return Err(error);
             }
         };
         let phases = before.phases(assignment, start);
-        let congestion_control = fleet.threads.iter().find_map(LoadThread::congestion_control);
-        let (from, to, ended_ns) = fleet.work(assignment, phases, gate, &before, &feed)?;
-        let smoke_after = checks.then(|| self.check_protocol(&mut fleet));
-        fleet.end_trial(assignment.keep_connections)?;
-        let mut done = fleet.report()?;
+        let congestion_control = pool.threads.iter().find_map(LoadThread::congestion_control);
+        let (from, to, ended_ns) = pool.work(assignment, phases, gate, &before, &feed)?;
+        let smoke_after = checks.then(|| self.check_protocol(&mut pool));
+        pool.end_trial(assignment.keep_connections)?;
+        let mut done = pool.report()?;
         done.window_ended(ended_ns);
         let evidence = WorkerEvidence {
             program: PROGRAM.to_owned(),
@@ -160,7 +160,7 @@ impl Worker {
             smoke::enter(&mut result, earlier, later);
         }
         if assignment.keep_connections {
-            self.fleet = Some(fleet);
+            self.pool = Some(pool);
         }
         Ok(Done { result, errors })
     }
@@ -170,7 +170,7 @@ impl Worker {
     /// # Errors
     /// When waiting for events fails.
     pub fn close(&mut self) -> Result<(), Error> {
-        self.fleet.take().map_or(Ok(()), |mut fleet| fleet.close_all())
+        self.pool.take().map_or(Ok(()), |mut pool| pool.close_all())
     }
 
     /// Sets the number of passes that answers must report: the gateway's CPU_PASSES if the assignment has it, else the
@@ -186,8 +186,8 @@ impl Worker {
         Ok(())
     }
 
-    fn fleet_for(&mut self, assignment: &Assignment, cpu_limit: f64) -> Result<Fleet, Error> {
-        match self.fleet.take() {
+    fn pool_for(&mut self, assignment: &Assignment, cpu_limit: f64) -> Result<ThreadPool, Error> {
+        match self.pool.take() {
             Some(kept) if (&kept.run, &kept.address) == (&assignment.run, &assignment.address) => return Ok(kept),
             Some(mut other) => other.close_all()?,
             None => {}
@@ -206,41 +206,34 @@ impl Worker {
                     Expected::new(self.expected.passes()),
                     seed,
                 );
-                Ok(LoadThread::new(cx, sources.clone(), self.settings.patience, seed.rotate_left(17)))
+                Ok(LoadThread::new(cx, sources.clone(), self.settings.timeouts, seed.rotate_left(17)))
             })
             .collect::<Result<_, Error>>()?;
         let Assignment { run, address, .. } = assignment.clone();
-        Ok(Fleet { run, address, upgrade, sources, threads, random })
+        Ok(ThreadPool { run, address, upgrade, sources, threads, random })
     }
 
-    fn check_protocol(&mut self, fleet: &mut Fleet) -> Smoke {
-        let patience = Duration::from_nanos(self.settings.patience.connect_ns);
-        smoke::check(
-            fleet.sources.target(),
-            &fleet.upgrade,
-            &mut self.expected,
-            &self.audio,
-            patience,
-            &mut fleet.random,
-        )
+    fn check_protocol(&mut self, pool: &mut ThreadPool) -> Smoke {
+        let timeouts = Duration::from_nanos(self.settings.timeouts.connect_ns);
+        smoke::check(pool.sources.target(), &pool.upgrade, &mut self.expected, &self.audio, timeouts, &mut pool.random)
     }
 
     /// Opens connections and computes the usual answers; returns a reason when no session opened.
-    fn prepare(&mut self, fleet: &mut Fleet, assignment: &Assignment) -> Result<Option<String>, Error> {
-        fleet.open(assignment)?;
+    fn prepare(&mut self, pool: &mut ThreadPool, assignment: &Assignment) -> Result<Option<String>, Error> {
+        pool.open(assignment)?;
         let Assignment { first_connection, connections, .. } = *assignment;
         if self.expected.prepare_sessions(u64::from(first_connection), u64::from(connections), &COMMON_BATCHES) {
-            fleet.threads.iter_mut().for_each(|thread| thread.cx.expected = self.expected.clone());
+            pool.threads.iter_mut().for_each(|thread| thread.cx.expected = self.expected.clone());
         }
         let late_after_ns = assignment.late_after_ns.unwrap_or(u64::MAX);
-        fleet.threads.iter_mut().for_each(|thread| thread.cx.late_after_ns = late_after_ns);
-        if fleet.alive() > 0 || connections == 0 {
+        pool.threads.iter_mut().for_each(|thread| thread.cx.late_after_ns = late_after_ns);
+        if pool.alive() > 0 || connections == 0 {
             return Ok(None);
         }
         let mut failed = BTreeMap::new();
-        fleet.threads.iter().for_each(|thread| crate::books::add(&mut failed, &thread.cx.attempts.failed));
+        pool.threads.iter().for_each(|thread| crate::books::add(&mut failed, &thread.cx.attempts.failed));
         let reasons = loadgen_core::trial::description(&failed);
-        let nothing = Error::NothingOpen { requested: connections, address: fleet.sources.target(), reasons };
+        let nothing = Error::NothingOpen { requested: connections, address: pool.sources.target(), reasons };
         Ok(Some(nothing.to_string()))
     }
 }
@@ -267,7 +260,7 @@ fn check(assignment: &Assignment) -> Result<(), Error> {
     }
 }
 
-impl Fleet {
+impl ThreadPool {
     fn alive(&self) -> u32 {
         self.threads.iter().map(LoadThread::alive).sum()
     }
@@ -326,7 +319,7 @@ impl Fleet {
                 .map(|(index, thread)| {
                     let first = assignment.first_connection + part(assignment.connections, index as u32, count);
                     let start = Start { first: u64::from(first), of, ramp_ns, seed: assignment.seed };
-                    let load = LoadState { phases, recorder: recorder(&phases), recorded_aside: None, rows: feed() };
+                    let load = LoadState { phases, recorder: recorder(&phases), recorded_deferred: None, rows: feed() };
                     let over = over.clone();
                     scope.spawn(move || {
                         thread.work(load, start, || {

@@ -121,7 +121,7 @@ fn a_wrong_checksum_is_a_wrong_answer_for_its_frames_alone() {
 }
 
 #[test]
-fn answers_that_are_judged_after_the_load_keep_their_place_in_time() {
+fn partials_that_are_judged_after_the_load_keep_their_time() {
     let gateway = Gateway::start(Flaw::None);
     // No warm-up, in which batches of five frames could become known.
     let assignment = Assignment { warmup_ns: 0, window_ns: 2 * SECOND_NS, ..assignment(&gateway) };
@@ -145,7 +145,7 @@ fn an_error_frame_drops_its_frames_by_its_kind() {
 }
 
 #[test]
-fn an_answer_to_frames_that_were_never_sent_is_none() {
+fn a_partial_for_frames_that_were_never_sent_covers_nothing() {
     let result = against(Flaw::Overreaches);
     let mut failures = failures(&result);
     // Frames that were sent meanwhile count as answered by the excess; their own answer is then the second.

@@ -43,38 +43,38 @@ fn assignment(gateway: &Gateway, workload: &str, sessions: u32) -> Assignment {
     Assignment { run: "a run".into(), trial, keep_connections: true, samples: true, ..alone }
 }
 
-async fn next(State(seen): State<Shared>) -> Json<Next> {
-    let mut seen = seen.lock().unwrap();
-    if seen.trials.is_empty() { Json(Next::Finished) } else { Json(Next::Trial(seen.trials.remove(0))) }
+async fn next(State(observed): State<Shared>) -> Json<Next> {
+    let mut observed = observed.lock().unwrap();
+    if observed.trials.is_empty() { Json(Next::Finished) } else { Json(Next::Trial(observed.trials.remove(0))) }
 }
 
-async fn ready(State(seen): State<Shared>, Json(ready): Json<Ready>) -> Json<Release> {
+async fn ready(State(observed): State<Shared>, Json(ready): Json<Ready>) -> Json<Release> {
     let problem = ready.problem.clone();
-    seen.lock().unwrap().ready.push(ready);
+    observed.lock().unwrap().ready.push(ready);
     Json(match problem {
         Some(reason) => Release::Abandoned { reason },
         None => Release::Start { start_at_unix_ns: now_ns() + 50_000_000 },
     })
 }
 
-async fn samples(State(seen): State<Shared>, Query(of): Query<HashMap<String, String>>, rows: Bytes) -> StatusCode {
-    seen.lock().unwrap().samples.push((of, rows));
+async fn samples(State(observed): State<Shared>, Query(of): Query<HashMap<String, String>>, rows: Bytes) -> StatusCode {
+    observed.lock().unwrap().samples.push((of, rows));
     StatusCode::NO_CONTENT
 }
 
-async fn result(State(seen): State<Shared>, Json(result): Json<WorkerResult>) -> StatusCode {
-    seen.lock().unwrap().results.push(result);
+async fn result(State(observed): State<Shared>, Json(result): Json<WorkerResult>) -> StatusCode {
+    observed.lock().unwrap().results.push(result);
     StatusCode::NO_CONTENT
 }
 
-async fn register(State(seen): State<Shared>, Json(registration): Json<Registration>) -> StatusCode {
-    seen.lock().unwrap().registrations.push(registration);
+async fn register(State(observed): State<Shared>, Json(registration): Json<Registration>) -> StatusCode {
+    observed.lock().unwrap().registrations.push(registration);
     StatusCode::NO_CONTENT
 }
 
 fn coordinator(trials: Vec<Assignment>) -> (String, Shared, tokio::runtime::Runtime) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let seen = Arc::new(Mutex::new(Observed { trials, ..Observed::default() }));
+    let observed = Arc::new(Mutex::new(Observed { trials, ..Observed::default() }));
     let app = Router::new()
         .route("/v1/workers", post(register))
         .route("/v1/workers/0/next", get(next))
@@ -82,11 +82,11 @@ fn coordinator(trials: Vec<Assignment>) -> (String, Shared, tokio::runtime::Runt
         .route("/v1/workers/0/samples", put(samples))
         .route("/v1/workers/0/result", put(result))
         .route("/v1/clock", get(async || Json(Clock { unix_ns: now_ns() })))
-        .with_state(Arc::clone(&seen));
+        .with_state(Arc::clone(&observed));
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     runtime.spawn(async move { axum::serve(listener, app).await.unwrap() });
-    (url, seen, runtime)
+    (url, observed, runtime)
 }
 
 fn work(url: &str) -> Option<i32> {
@@ -98,28 +98,28 @@ fn work(url: &str) -> Option<i32> {
 fn a_worker_carries_out_trials_on_kept_connections_until_the_run_is_over() {
     let gateway = Gateway::start(Flaw::None);
     let trials = [2, 4, 3].map(|sessions| assignment(&gateway, "sessions", sessions));
-    let (url, seen, _runtime) = coordinator(trials.to_vec());
+    let (url, observed, _runtime) = coordinator(trials.to_vec());
     assert_eq!(work(&url), Some(0));
-    let seen = seen.lock().unwrap();
-    assert_eq!(seen.registrations[0].workloads.keys().collect::<Vec<_>>(), ["sessions"]);
-    assert_eq!(seen.ready.iter().map(|ready| ready.open).collect::<Vec<_>>(), [2, 4, 3]);
+    let observed = observed.lock().unwrap();
+    assert_eq!(observed.registrations[0].workloads.keys().collect::<Vec<_>>(), ["sessions"]);
+    assert_eq!(observed.ready.iter().map(|ready| ready.open).collect::<Vec<_>>(), [2, 4, 3]);
     // Connections that had to be opened; those of the protocol checks are counted apart.
-    assert_eq!(seen.results.iter().map(|result| result.connections.open).collect::<Vec<_>>(), [2, 2, 0]);
-    let checked = seen.results.iter().map(|result| result.conformance.as_ref().map(|check| check.opened));
+    assert_eq!(observed.results.iter().map(|result| result.connections.open).collect::<Vec<_>>(), [2, 2, 0]);
+    let checked = observed.results.iter().map(|result| result.conformance.as_ref().map(|check| check.opened));
     assert_eq!(checked.collect::<Vec<_>>(), [Some(2); 3]);
-    for (result, sessions) in seen.results.iter().zip([2, 4, 3]) {
+    for (result, sessions) in observed.results.iter().zip([2, 4, 3]) {
         assert_eq!(result.witness, Witness::Reply);
         assert_eq!((result.messages.delivered, result.messages.lost), (result.messages.due, 0));
         assert_eq!(result.window.due, sessions * 20);
-        assert_eq!(result.conformance.as_ref().map(|found| found.before.len() + found.after.len()), Some(0));
+        assert_eq!(result.conformance.as_ref().map(|check| check.before.len() + check.after.len()), Some(0));
     }
-    for ((of, rows), result) in seen.samples.iter().zip(&seen.results) {
+    for ((of, rows), result) in observed.samples.iter().zip(&observed.results) {
         let named = [of["run"].clone(), of["trial"].clone(), of["attempt"].clone()];
         assert_eq!(named, [result.run.clone(), result.trial.to_string(), "1".into()]);
         let text = String::from_utf8(zstd::decode_all(&rows[..]).unwrap()).unwrap();
         assert_eq!(text.lines().count() as u64, result.window.replies + 1);
     }
-    assert_eq!(seen.samples.len(), 3);
+    assert_eq!(observed.samples.len(), 3);
 }
 
 #[test]
@@ -131,13 +131,17 @@ fn a_worker_expects_the_passes_of_its_assignment_or_its_own() {
         ..assignment(&gateway, "sessions", 2)
     };
     let unset = Assignment { settings: Default::default(), ..reported("") };
-    let (url, seen, _runtime) = coordinator(vec![reported("2"), unset, reported("2"), reported("many")]);
+    let (url, observed, _runtime) = coordinator(vec![reported("2"), unset, reported("2"), reported("many")]);
     assert_eq!(work(&url), Some(0));
-    let seen = seen.lock().unwrap();
-    let clean: Vec<bool> = seen.results.iter().map(|result| result.failures == Default::default()).collect();
+    let observed = observed.lock().unwrap();
+    let clean: Vec<bool> = observed.results.iter().map(|result| result.failures == Default::default()).collect();
     assert_eq!(clean, [true, false, true]);
-    assert!(seen.results[1].failures.window.contains_key("content/cpu_passes"), "{:?}", seen.results[1].failures);
-    let problem = seen.ready[3].problem.as_ref().unwrap();
+    assert!(
+        observed.results[1].failures.window.contains_key("content/cpu_passes"),
+        "{:?}",
+        observed.results[1].failures
+    );
+    let problem = observed.ready[3].problem.as_ref().unwrap();
     assert!(problem.contains("the service's CPU_PASSES is \"many\", and a worker can verify 1 to 64"), "{problem}");
 }
 
@@ -145,9 +149,9 @@ fn a_worker_expects_the_passes_of_its_assignment_or_its_own() {
 fn a_trial_that_makes_no_sense_is_reported_at_the_barrier_and_the_worker_goes_on() {
     let gateway = Gateway::start(Flaw::None);
     let trials = vec![assignment(&gateway, "throughput", 1), assignment(&gateway, "sessions", 1)];
-    let (url, seen, _runtime) = coordinator(trials);
+    let (url, observed, _runtime) = coordinator(trials);
     assert_eq!(work(&url), Some(0));
-    let seen = seen.lock().unwrap();
-    assert!(seen.ready[0].problem.as_ref().unwrap().contains("throughput"));
-    assert_eq!(seen.results.len(), 1);
+    let observed = observed.lock().unwrap();
+    assert!(observed.ready[0].problem.as_ref().unwrap().contains("throughput"));
+    assert_eq!(observed.results.len(), 1);
 }

@@ -92,7 +92,7 @@ fn each_failure_is_counted_under_what_failed() {
 }
 
 #[test]
-fn a_service_that_is_not_there_is_named() {
+fn an_unreachable_service_is_named() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("there are ports");
     let address = free.local_addr().expect("it is bound").to_string();
     drop(free);

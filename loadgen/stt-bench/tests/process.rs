@@ -120,7 +120,7 @@ fn a_gateway_that_goes_away_in_the_window_leaves_a_summary_of_what_was() {
 }
 
 #[test]
-fn a_generator_that_stood_still_past_its_drain_sends_no_more_and_counts_what_was_due() {
+fn a_generator_that_was_stopped_beyond_its_drain_sends_no_more_and_counts_what_was_due() {
     let gateway = Gateway::start(Flaw::None);
     let url = gateway.url();
     let arguments = format!("--url {url} --sessions 3 --warmup-secs 0 --measure-secs 0.6 --session-grace-secs 0.2");

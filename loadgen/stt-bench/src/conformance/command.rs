@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_tells_each_case_s_level() {
+    fn the_list_has_each_cases_level() {
         let list = list();
         assert!(list.contains("unmasked                strict  a frame"), "{list}");
         assert!(list.contains("batches                 core    the inference"), "{list}");

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_gateway_stands_still_with_its_workers() {
+    fn a_stopped_gateway_stops_with_its_workers() {
         let script = "sh -c 'sleep 60; true'; true";
         let mut shell = Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap();
         let started = Instant::now();

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_golden_vectors_come_out() {
+    fn the_golden_vectors_are_reproduced() {
         assert_eq!(golden_frame(), generated(0, 1));
         let many: Vec<u8> = (1..=50).flat_map(|sequence| generated(0, sequence)).collect();
         for (audio, passes, expected) in [

@@ -19,7 +19,7 @@ use hyper::{
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::{net::TcpStream, time::timeout};
 
-use super::{Options, answer::Right};
+use super::{Options, response::ExpectedResponse};
 
 /// Interval of HTTP/2 pings, which detect a dead connection.
 const PING_INTERVAL: Duration = Duration::from_secs(15);
@@ -46,7 +46,7 @@ pub(crate) struct Client {
     address: String,
     /// The request that each one is a clone of.
     request: Request<Full<Bytes>>,
-    right: Right,
+    right: ExpectedResponse,
     timeout: Duration,
     connect_timeout: Duration,
     connections: Connections,
@@ -73,7 +73,7 @@ impl Client {
         Self {
             address: host_and_port(&options.url),
             request: request(options, body),
-            right: Right::new(options.payload_frames, options.cpu_passes),
+            right: ExpectedResponse::new(options.payload_frames, options.cpu_passes),
             timeout: options.timeout(),
             connect_timeout: options.connect_timeout(),
             connections,

@@ -14,8 +14,9 @@ use anyhow::Context;
 use hdrhistogram::Histogram;
 
 use super::{
-    ErrorCounts, Mode, Options, Report, answer,
+    ErrorCounts, Mode, Options, Report,
     client::{Client, Failure},
+    response,
 };
 
 /// Most distinct error messages that the report quotes.
@@ -25,7 +26,7 @@ const LONGEST_NS: u64 = 60_000_000_000;
 
 /// Sends requests as the options say, waits for every response, and reports.
 pub async fn run(options: Options) -> anyhow::Result<Report> {
-    let body = answer::payload(options.payload_frames);
+    let body = response::payload(options.payload_frames);
     let payload_bytes = body.len();
     let client = Arc::new(Client::new(&options, body.into()));
     let books = Arc::new(Mutex::new(Books::new()?));

@@ -10,10 +10,10 @@ use rustix::io::Errno;
 
 use super::{Session, Stage};
 use crate::{
-    answers::{FrameResult, Times},
     books::as_key,
     context::Context,
     coverage::Covered,
+    deferred::{FrameResult, Times},
     protocol::{self, ErrorFrame, Message, Partial},
 };
 
@@ -128,24 +128,24 @@ impl Session {
         let exists = newest <= self.sent;
         let times = self.times(oldest, newest);
         let covered = self.cover(cx, oldest, newest, now_ns);
-        if covered.fresh > 0 {
+        if covered.newly_covered > 0 {
             self.replies += 1;
             cx.moved(now_ns, |moving| {
                 moving.replies += 1;
-                moving.answered += covered.fresh;
+                moving.answered += covered.newly_covered;
             });
         }
         let answer = FrameResult {
             session: self.index,
-            fresh: covered.fresh,
-            late: self.late_frames(cx, newest - covered.fresh, newest, now_ns),
+            newly_covered: covered.newly_covered,
+            late: self.late_frames(cx, newest - covered.newly_covered, newest, now_ns),
             times: times.filter(|_| covered.again == 0),
             at_ns: now_ns,
         };
         if exists {
             cx.judge_or_defer(partial, answer);
         } else {
-            cx.tally.wrong += covered.fresh;
+            cx.tally.wrong += covered.newly_covered;
         }
     }
 
@@ -154,8 +154,8 @@ impl Session {
         let kind = as_key(&error.kind);
         cx.fail(&format!("{}/{kind}", as_key(&error.stage)), now_ns);
         cx.errors.keep(error);
-        if covered.fresh > 0 {
-            *cx.tally.dropped.entry(kind.to_owned()).or_default() += covered.fresh;
+        if covered.newly_covered > 0 {
+            *cx.tally.dropped.entry(kind.to_owned()).or_default() += covered.newly_covered;
         }
     }
 

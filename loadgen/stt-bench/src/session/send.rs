@@ -78,14 +78,14 @@ impl Session {
         (0..frames).for_each(|_| self.on_sent(cx, now_ns));
         let all = cx.batch.bytes().len();
         if written < all {
-            let (from, to, what) = if written < head {
+            let (from, to, out_is) = if written < head {
                 (0, head, Out::Start)
             } else {
                 let from = head + frames * WIRE_BYTES;
                 (from, (from + WIRE_BYTES).min(all), Out::Frame)
             };
             self.out.extend_from_slice(&cx.batch.bytes()[from..to]);
-            (self.out_at, self.out_is) = (written - from, what);
+            (self.out_at, self.out_is) = (written - from, out_is);
             self.blocked(cx, now_ns);
         }
     }

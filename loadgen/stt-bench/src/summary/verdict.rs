@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_no_pass() {
+    fn a_run_without_measurements_does_not_pass() {
         let mut files = sessions();
         files.uploads.clear();
         assert_eq!(Verdict::of(&files.judge().unwrap(), &objectives()).verdict, "fail");

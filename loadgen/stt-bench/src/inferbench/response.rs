@@ -25,38 +25,38 @@ struct Written {
 
 /// The only correct response of a run.
 #[derive(Debug)]
-pub(crate) struct Right {
-    answer: InferenceResult,
+pub(crate) struct ExpectedResponse {
+    result: InferenceResult,
     /// The response as compact JSON in the order of [`Written`]: equal bytes need no parsing.
     json: Vec<u8>,
 }
 
-impl Right {
+impl ExpectedResponse {
     /// The response for a number of frames and passes.
     pub(crate) fn new(frames: u64, passes: u32) -> Self {
-        let answer = Expected::new(passes).answer(phase(SESSION, 1), frames);
-        let answer = answer.expect("requests have a frame at least and 3200 at most");
-        let InferenceResult { rms, zero_crossings, checksum, samples, audio_bytes } = answer;
-        let transcript = answer.transcript().to_owned();
+        let result = Expected::new(passes).answer(phase(SESSION, 1), frames);
+        let result = result.expect("requests have a frame at least and 3200 at most");
+        let InferenceResult { rms, zero_crossings, checksum, samples, audio_bytes } = result;
+        let transcript = result.transcript().to_owned();
         let written = Written { rms, zero_crossings, checksum, samples, transcript, audio_bytes };
         let json = serde_json::to_vec(&written).expect("an answer is plain numbers and a word");
-        Self { answer, json }
+        Self { result, json }
     }
 
     /// Checks a response; the error quotes what was found and what was expected.
-    pub(crate) fn check(&self, found: &[u8]) -> Result<(), String> {
-        if found == self.json {
+    pub(crate) fn check(&self, received: &[u8]) -> Result<(), String> {
+        if received == self.json {
             return Ok(());
         }
-        let quoted = || String::from_utf8_lossy(&found[..found.len().min(200)]).into_owned();
+        let excerpt = || String::from_utf8_lossy(&received[..received.len().min(200)]).into_owned();
         let written: Written =
-            serde_json::from_slice(found).map_err(|error| format!("not an answer: {error}: {}", quoted()))?;
+            serde_json::from_slice(received).map_err(|error| format!("not an answer: {error}: {}", excerpt()))?;
         let Written { rms, zero_crossings, checksum, samples, transcript, audio_bytes } = written;
         // The service may have rounded its root mean square, so `has_rms` compares that.
-        let exact = InferenceResult { rms: self.answer.rms, zero_crossings, checksum, samples, audio_bytes };
-        match exact == self.answer && self.answer.has_rms(rms) && transcript == self.answer.transcript() {
+        let exact = InferenceResult { rms: self.result.rms, zero_crossings, checksum, samples, audio_bytes };
+        match exact == self.result && self.result.has_rms(rms) && transcript == self.result.transcript() {
             true => Ok(()),
-            false => Err(format!("wrong answer {}, expected {}", quoted(), String::from_utf8_lossy(&self.json))),
+            false => Err(format!("wrong answer {}, expected {}", excerpt(), String::from_utf8_lossy(&self.json))),
         }
     }
 }
@@ -79,8 +79,8 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_may_be_spaced_and_ordered_in_any_way_but_not_wrong() {
-        let expected = Right::new(1, 4);
+    fn a_response_may_have_any_spacing_and_key_order_but_no_wrong_value() {
+        let expected = ExpectedResponse::new(1, 4);
         let right = r#"{"audio_bytes": 640, "rms": 2425.50231910836, "zero_crossings": 7, "checksum": 1745339397,
             "samples": 1280, "transcript": "now"}"#;
         assert_eq!(expected.check(right.as_bytes()), Ok(()));

@@ -16,7 +16,7 @@ pub(crate) struct FrameResult {
     /// Index of the session among those of all workers.
     pub(crate) session: u64,
     /// Frames that it answers for the first time.
-    pub(crate) fresh: u64,
+    pub(crate) newly_covered: u64,
     /// Of those, frames that were answered later than the objective allows.
     pub(crate) late: u64,
     /// Absent when some of its frames had been answered before, or were not sent.
@@ -36,20 +36,20 @@ pub(crate) struct Times {
 
 /// Answers that are not judged yet, in the order in which they arrived.
 #[derive(Debug, Default)]
-pub(crate) struct Aside {
-    pub(crate) answers: Vec<(Partial<'static>, FrameResult)>,
+pub(crate) struct Deferred {
+    pub(crate) partials: Vec<(Partial<'static>, FrameResult)>,
     /// Checksum steps that judging them takes.
     steps: u64,
 }
 
-impl Aside {
+impl Deferred {
     /// Defers an answer; returns false, and keeps nothing, when the limit of steps is reached.
-    pub(crate) fn take(&mut self, partial: &Partial<'_>, answered: FrameResult, steps: u64) -> bool {
-        let room = self.steps.saturating_add(steps) <= MOST_STEPS;
-        if room {
+    pub(crate) fn add(&mut self, partial: &Partial<'_>, answered: FrameResult, steps: u64) -> bool {
+        let has_room = self.steps.saturating_add(steps) <= MOST_STEPS;
+        if has_room {
             self.steps += steps;
-            self.answers.push((partial.clone().into_owned(), answered));
+            self.partials.push((partial.clone().into_owned(), answered));
         }
-        room
+        has_room
     }
 }

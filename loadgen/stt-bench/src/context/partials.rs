@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use super::{Context, LoadState};
 use crate::{
-    answers::{Aside, FrameResult, Times},
     audio::{FRAME_SAMPLES, phase},
+    deferred::{Deferred, FrameResult, Times},
     expected::WORDS,
     metrics::{Metric, recorder},
     protocol::Partial,
@@ -22,7 +22,7 @@ impl Context {
         let measuring = || self.load.as_ref().is_some_and(|load| load.phases.in_window(answered.at_ns));
         if !known && measuring() {
             let steps = frames.saturating_mul(FRAME_SAMPLES).saturating_mul(u64::from(self.expected.passes()));
-            if self.aside.take(partial, answered, steps) {
+            if self.deferred.add(partial, answered, steps) {
                 return;
             }
         }
@@ -30,32 +30,32 @@ impl Context {
     }
 
     /// Judges the deferred answers. Their values enter the recorder's intervals by when the answers arrived.
-    pub(crate) fn judge_rest(&mut self) {
-        let Aside { answers, .. } = std::mem::take(&mut self.aside);
-        let Some(load) = self.load.as_mut().filter(|_| !answers.is_empty()) else { return };
+    pub(crate) fn judge_deferred(&mut self) {
+        let Deferred { partials, .. } = std::mem::take(&mut self.deferred);
+        let Some(load) = self.load.as_mut().filter(|_| !partials.is_empty()) else { return };
         // A recorder takes values in the order of time, and this one is already at the end of the window.
         let first = std::mem::replace(&mut load.recorder, recorder(&load.phases));
-        for (partial, answered) in &answers {
+        for (partial, answered) in &partials {
             self.judge(partial, answered);
         }
         if let Some(load) = &mut self.load {
-            load.recorded_aside = Some(std::mem::replace(&mut load.recorder, first).finish());
+            load.recorded_deferred = Some(std::mem::replace(&mut load.recorder, first).finish());
         }
     }
 
     fn judge(&mut self, partial: &Partial<'_>, answered: &FrameResult) {
-        let FrameResult { session, fresh, late, times, at_ns } = *answered;
+        let FrameResult { session, newly_covered, late, times, at_ns } = *answered;
         let frames = partial.newest_frame_seq - partial.oldest_frame_seq + 1;
         let answer = self.expected.answer(phase(session, partial.oldest_frame_seq), frames);
         let fault = answer.and_then(|answer| wrong(partial, &answer, self.expected.passes()));
         if let Some(fault) = fault {
             self.fail(fault, at_ns);
-            self.tally.wrong += fresh;
+            self.tally.wrong += newly_covered;
             return;
         }
         self.tally.late += late;
-        self.tally.delivered += fresh - late;
-        if let (Some(times), Some(load), 1..) = (times, &mut self.load, fresh) {
+        self.tally.delivered += newly_covered - late;
+        if let (Some(times), Some(load), 1..) = (times, &mut self.load, newly_covered) {
             load.measure(partial, session, &times, at_ns);
         }
     }
