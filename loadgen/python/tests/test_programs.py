@@ -124,10 +124,10 @@ def test_mistakes_name_where_to_look(
     monkeypatch.setenv("WSE_BENCH_SECRET", "another-secret-of-at-least-32-bytes")
     refused = bench("single_client", *found)
     assert refused.returncode == 1
-    hint = "lets nobody in: closed 4401; is it started, and is WSE_BENCH_SECRET or WSE_BENCH_TOKEN its own?"
+    hint = "refuses connections: closed 4401; is it started, and is WSE_BENCH_SECRET or WSE_BENCH_TOKEN its own?"
     assert hint in refused.stderr
     absent = bench("multiprocess", "--port", "1")
-    assert (absent.returncode, "lets nobody in: econnrefused" in absent.stderr) == (1, True)
+    assert (absent.returncode, "refuses connections: econnrefused" in absent.stderr) == (1, True)
     misspelt = bench("brutal", "--tests", "fanout")
     assert misspelt.returncode == 2
     assert "there is no test 'fanout'; known are connection-storm" in misspelt.stderr

@@ -19,9 +19,9 @@ from .service import Service, ServiceError
 from .tables import as_json, table
 
 
-def main(profile: str, description: str, words: Sequence[str]) -> int:
+def main(profile: str, description: str, arguments: Sequence[str]) -> int:
     """Runs a profile's tests and returns the exit code."""
-    options = parse(profile, description, words)
+    options = parse(profile, description, arguments)
     raise_open_files()
     try:
         judge = find_judge()
@@ -32,7 +32,7 @@ def main(profile: str, description: str, words: Sequence[str]) -> int:
     except ConnectError as error:
         where = f"{options.host}:{options.port}"
         hint = "is it started, and is WSE_BENCH_SECRET or WSE_BENCH_TOKEN its own?"
-        print(f"error: the service at {where} lets nobody in: {error}; {hint}", file=sys.stderr)
+        print(f"error: the service at {where} refuses connections: {error}; {hint}", file=sys.stderr)
         return 1
     bench = _equip(options, judge)
     found: list[tuple[Ladder, list[Outcome]]] = []
@@ -79,5 +79,5 @@ def service_name(name: str) -> str:
     return name
 
 
-def _note(words: str) -> None:
-    print(f"note: {words}", file=sys.stderr)
+def _note(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr)

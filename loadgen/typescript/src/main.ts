@@ -91,7 +91,7 @@ async function checkConnectivity(options: Options): Promise<void> {
     await (await connect(target, 0, undefined, ignore)).close();
   } catch (error) {
     throw new Error(
-      `the service at ${target.address} lets nobody in: ${words(error)}; is it started, and is WSE_BENCH_SECRET its own?`,
+      `the service at ${target.address} refuses connections: ${words(error)}; is it started, and is WSE_BENCH_SECRET its own?`,
     );
   }
 }

@@ -132,9 +132,9 @@ test("a service with the wrong secret, or none at all, is an error that says wha
   process.env.WSE_BENCH_SECRET = "another-secret-of-at-least-32-bytes";
   const refused = await bench(...found, "--test", "throughput").finally(() => delete process.env.WSE_BENCH_SECRET);
   assert.equal(refused.status, 1);
-  assert.match(refused.err, /lets nobody in: closed 4401; is it started, and is WSE_BENCH_SECRET its own\?/);
+  assert.match(refused.err, /refuses connections: closed 4401; is it started, and is WSE_BENCH_SECRET its own\?/);
   const absent = await bench("--port", "1", "--test", "throughput");
-  assert.deepEqual([absent.status, /lets nobody in: econnrefused/.test(absent.err)], [1, true]);
+  assert.deepEqual([absent.status, /refuses connections: econnrefused/.test(absent.err)], [1, true]);
   const misspelt = await bench("--tiers", "100,x");
   assert.deepEqual([misspelt.status, /whole number from 1/.test(misspelt.err)], [2, true]);
 });

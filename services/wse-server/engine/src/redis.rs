@@ -98,7 +98,7 @@ impl Default for RedisTiming {
 
 impl RedisTiming {
     /// How long a publication waits for a connection.
-    fn maximal_wait(&self) -> Duration {
+    fn connection_wait(&self) -> Duration {
         self.attempts.iter().sum()
     }
 }
@@ -136,8 +136,9 @@ struct Inner {
     interest: Interest,
     queries: mpsc::UnboundedSender<Query>,
     received: Mutex<inbox::Books>,
-    /// Whether the publishing connection is open, and whether the subscribing one is (below).
+    /// Whether the publishing connection is open.
     publishes: AtomicBool,
+    /// Whether the subscribing connection is open.
     receives: AtomicBool,
     reconnects: AtomicU64,
     errors: AtomicU64,
@@ -239,7 +240,7 @@ impl Redis {
         let (reply, replied) = sync_channel(1);
         let query = Query::Replay(topic.into(), limit, reply);
         self.inner.queries.send(query).map_err(|_| RedisError::Stopped)?;
-        match replied.recv_timeout(self.inner.maximal_wait()) {
+        match replied.recv_timeout(self.inner.reply_wait()) {
             Ok(replayed) => replayed.map_err(RedisError::Replay),
             Err(_) => Err(RedisError::Replay("no reply in time".into())),
         }
@@ -262,7 +263,7 @@ impl Redis {
 
 impl Inner {
     /// How long a thread waits for a reply, including the replies to commands before its own.
-    fn maximal_wait(&self) -> Duration {
+    fn reply_wait(&self) -> Duration {
         self.times.connect + 2 * self.times.reply
     }
 }
@@ -281,7 +282,7 @@ impl Carrier for Inner {
     fn audience(&self, topic: &str) -> usize {
         let (reply, replied) = sync_channel(1);
         match self.queries.send(Query::Audience(topic.into(), reply)) {
-            Ok(()) => replied.recv_timeout(self.maximal_wait()).unwrap_or(0),
+            Ok(()) => replied.recv_timeout(self.reply_wait()).unwrap_or(0),
             Err(_) => 0,
         }
     }

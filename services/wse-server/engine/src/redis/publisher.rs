@@ -111,7 +111,7 @@ async fn connect(
     lost: Option<Problem>,
 ) -> Option<Connection> {
     let mut stopped = inner.stop.subscribe();
-    let mut check = interval(inner.times.maximal_wait() / CHECKS_PER_TIMEOUT);
+    let mut check = interval(inner.times.connection_wait() / CHECKS_PER_TIMEOUT);
     let mut dialing = pin!(async {
         if let Some(problem) = lost {
             dialer.failed(&problem).await;
@@ -121,7 +121,7 @@ async fn connect(
     loop {
         select! {
             connection = &mut dialing => return Some(connection),
-            _ = check.tick() => inner.outbox.give_up_old(Instant::now(), lost_at, inner.times.maximal_wait()),
+            _ = check.tick() => inner.outbox.give_up_old(Instant::now(), lost_at, inner.times.connection_wait()),
             _ = stopped.wait_for(|is_stopped| *is_stopped) => return None,
             Some(query) = queries.recv() => match query {
                 // Sending fails if the thread that asked no longer waits.
