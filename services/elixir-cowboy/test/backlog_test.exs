@@ -20,7 +20,7 @@ defmodule ElixirCowboy.BacklogTest do
     assert backlog.count == 0
   end
 
-  test "covers go on where the last batch ended" do
+  test "a span starts after the last batch" do
     {0, backlog} = push(%Backlog{}, [1], 1, 10)
     {_, _, backlog} = Backlog.take(backlog)
     {0, backlog} = push(backlog, [2, 3], 2, 10)
@@ -38,7 +38,7 @@ defmodule ElixirCowboy.BacklogTest do
     assert numbers(body) == [5, 6, 7, 8]
   end
 
-  test "whatever comes and goes, covers are contiguous and every frame is covered once" do
+  test "with random input, spans are contiguous and cover every frame once" do
     for seed <- 1..100 do
       :rand.seed(:exsss, seed)
       limit = Enum.random(1..12)

@@ -9,7 +9,7 @@ defmodule ElixirCowboy.BooksTest do
     :ok
   end
 
-  test "an entry changes several numbers at once" do
+  test "an update changes several counters at once" do
     Books.add([{:received, 3}, {:waiting, 2}, {{:dropped, :overflow}, 1}])
     counts = Books.read()
     assert {counts.received, counts.waiting, counts[{:dropped, :overflow}]} == {3, 2, 1}
@@ -22,7 +22,7 @@ defmodule ElixirCowboy.BooksTest do
     assert {counts.waiting, counts.in_flight, counts.requests, counts.in_flight_per_connection_max} == {0, 4, 2, 1}
   end
 
-  test "lateness falls into the first bucket that holds it" do
+  test "lateness is counted in the first bucket whose bound it doesn't exceed" do
     assert Books.lateness_bucket(0) == {:lateness, 0}
     assert Books.lateness_bucket(500_000) == {:lateness, 0}
     assert Books.lateness_bucket(500_001) == {:lateness, 1}

@@ -17,11 +17,11 @@ defmodule ElixirCowboy.ConfigTest do
     assert {:ok, %Config{flush_interval_ms: 200, port: 0}} = Config.parse(arguments, environment)
   end
 
-  test "an empty variable is one that is not set" do
+  test "an empty variable counts as not set" do
     assert {:ok, %Config{port: 3000}} = Config.parse([], %{"PORT" => ""})
   end
 
-  test "a value that makes no sense is refused by its name" do
+  test "an invalid flag value is rejected with the name of the flag" do
     for {flag, value} <- [
           {"--port", "65536"},
           {"--host", "localhost"},
@@ -40,17 +40,17 @@ defmodule ElixirCowboy.ConfigTest do
     end
   end
 
-  test "a variable is refused by the name of the variable" do
+  test "an invalid variable is rejected with the name of the variable" do
     assert {:error, message} = Config.parse([], %{"CPU_PASSES" => "x"})
     assert message =~ "CPU_PASSES"
   end
 
-  test "a flag that is not there, or has no value, is refused" do
+  test "an unknown flag and a flag without a value are rejected" do
     assert {:error, _} = Config.parse(["--prot", "1"], %{})
     assert {:error, _} = Config.parse(["--port"], %{})
   end
 
-  test "the inference is a host and a port" do
+  test "the inference URL must have a host and a port" do
     for {url, host, port} <- [
           {"http://127.0.0.1:9000", ~c"127.0.0.1", 9000},
           {"http://inference-sim:80/", ~c"inference-sim", 80},
@@ -64,7 +64,7 @@ defmodule ElixirCowboy.ConfigTest do
     end
   end
 
-  test "the version and the list of flags are asked for without a start" do
+  test "--version and --help don't start the gateway" do
     assert Config.parse(["--version"], %{}) == :version
     assert Config.parse(["--help"], %{}) == :help
     assert Config.usage() =~ "--max-buffered-frames 1..100000"

@@ -3,17 +3,17 @@ defmodule ElixirCowboy.ProtocolTest do
 
   alias ElixirCowboy.{Golden, Protocol}
 
-  test "golden first messages are the start or not" do
+  test "golden first messages are recognized" do
     for %{"state" => "first", "text" => text} = message <- Golden.messages("client") do
       assert Protocol.start?(text) == (message["means"] == "start"), message["name"]
     end
   end
 
-  test "text that is no UTF-8 is no start" do
+  test "text that is not UTF-8 is no start message" do
     refute Protocol.start?("{\"type\":\"\xFFstart\"}")
   end
 
-  test "golden answers of the inference mean what they should" do
+  test "golden inference responses are parsed" do
     for %{"status" => status, "body" => body, "frames" => frames} = message <- Golden.messages("inference") do
       case Protocol.answer(status, body, frames, message["cpu_passes"]) do
         {:ok, _} ->
@@ -30,7 +30,7 @@ defmodule ElixirCowboy.ProtocolTest do
     end
   end
 
-  test "golden partials are the same bytes" do
+  test "partials equal the golden bytes" do
     for %{"of" => of, "text" => text} = message <- Golden.messages("partial") do
       {:ok, answer} = Protocol.answer(200, of["body"], of["frames"], of["cpu_passes"])
       config = %{cpu_passes: of["cpu_passes"], model_delay_ms: of["model_delay_ms"]}
@@ -47,7 +47,7 @@ defmodule ElixirCowboy.ProtocolTest do
     end
   end
 
-  test "golden errors are the same bytes" do
+  test "errors equal the golden bytes" do
     for %{"of" => of, "text" => text} = message <- Golden.messages("error") do
       failure = %{kind: String.to_existing_atom(of["kind"]), status: of["inference_status"], message: of["message"]}
       error = Protocol.error(span(of["oldest_frame_seq"], of["frames"]), failure, wait(of))
@@ -55,7 +55,7 @@ defmodule ElixirCowboy.ProtocolTest do
     end
   end
 
-  test "bytes that are no answer are an error and never an exception" do
+  test "an invalid response is an error and never an exception" do
     body = ~s({"rms":1.5,"zero_crossings":7,"checksum":1,"samples":1280,"transcript":"now","audio_bytes":640})
     assert {:ok, _} = Protocol.answer(200, body, 1, 4)
 

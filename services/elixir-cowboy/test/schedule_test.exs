@@ -52,7 +52,7 @@ defmodule ElixirCowboy.ScheduleTest do
     assert {{:tick, 0}, _} = Schedule.look(schedule, 500 * @ms)
   end
 
-  test "a tick that passed while a look in between was late is run" do
+  test "a tick that became due during a late look is run" do
     schedule = Schedule.new(0, 0, 1000 * @ms)
     assert Schedule.due(schedule) < 1000 * @ms
     assert {{:tick, 5_000_000}, schedule} = Schedule.look(schedule, 1005 * @ms)

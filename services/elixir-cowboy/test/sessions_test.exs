@@ -18,14 +18,14 @@ defmodule ElixirCowboy.SessionsTest do
     on_exit(fn -> Elixir.Application.stop(:elixir_cowboy) end)
   end
 
-  test "golden messages of clients mean what they should" do
+  test "golden client messages are handled" do
     for message <- Golden.messages("client") do
       {message["name"], Task.async(fn -> expect(message) end)}
     end
     |> Enum.each(fn {name, task} -> assert {name, Task.yield(task, @patience_ms)} == {name, {:ok, :ok}} end)
   end
 
-  test "what is no upgrade of version 13 gets 426, another method 405, another path 404" do
+  test "a request that is not an upgrade of version 13 gets 426, another method 405, another path 404" do
     for {request, status} <- [
           {"GET /ws/stt HTTP/1.1\r\nhost: a\r\n\r\n", "426"},
           {String.replace(handshake(), "version: 13", "version: 12"), "426"},

@@ -6,7 +6,7 @@ defmodule ElixirCowboy.Backlog do
   Frames stay in the binaries that Cowboy unmasked until they become the body of a request; they are not copied.
   """
 
-  # reads: newest first, each {when, how many, frames newest first}; covered: the last frame that a message covers or a batch took
+  # reads: newest first, each {time, number of frames, frames newest first}; covered: the last frame that was taken or reported
   defstruct reads: [], count: 0, covered: 0, dropped: nil
 
   @typedoc "A run of consecutive frames, and when the first and the last of them were read."
@@ -37,7 +37,7 @@ defmodule ElixirCowboy.Backlog do
   @spec take(t()) :: {binary(), span(), t()}
   def take(%__MODULE__{reads: [{newest_at, _, _} | _] = reads, count: count, covered: covered, dropped: nil}) do
     {oldest_at, frames} =
-      Enum.reduce(reads, {newest_at, []}, fn {at, _, frames}, {_, behind} -> {at, :lists.reverse(frames, behind)} end)
+      Enum.reduce(reads, {newest_at, []}, fn {at, _, frames}, {_, later} -> {at, :lists.reverse(frames, later)} end)
 
     {IO.iodata_to_binary(frames), span(covered, count, oldest_at, newest_at), %__MODULE__{covered: covered + count}}
   end

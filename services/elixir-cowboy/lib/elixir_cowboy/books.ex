@@ -1,7 +1,7 @@
 defmodule ElixirCowboy.Books do
   @moduledoc """
-  The gateway's counters, in one row of an ETS table. An update changes several counters atomically, so each reading
-  is consistent. Sessions make one update per read of their socket, not one per frame.
+  The gateway's counters, in one row of an ETS table. An update changes several counters atomically, so each read is
+  consistent. Sessions make one update per read of their socket, not one per frame.
   """
 
   @lateness_bounds [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5]
@@ -45,8 +45,8 @@ defmodule ElixirCowboy.Books do
 
   @doc "Adds to several counters atomically; amounts may be negative."
   @spec add([{field(), integer()}]) :: :ok
-  def add(entry) do
-    :ets.update_counter(__MODULE__, :books, for({field, count} <- entry, do: {position(field), count}))
+  def add(changes) do
+    :ets.update_counter(__MODULE__, :books, for({field, count} <- changes, do: {position(field), count}))
     :ok
   end
 

@@ -58,12 +58,12 @@ defmodule ElixirCowboy.Gateway do
 
   @doc "Notifies all sessions to end and waits for them, at most this number of milliseconds."
   @spec drain(pos_integer()) :: :ok
-  def drain(patience_ms) do
+  def drain(timeout_ms) do
     :persistent_term.put({__MODULE__, :draining}, true)
     sessions = for {pid} <- :ets.tab2list(@sessions), do: pid
     monitors = Map.new(sessions, &{Process.monitor(&1), &1})
     Enum.each(sessions, &send(&1, :drain))
-    await(monitors, System.monotonic_time(:millisecond) + patience_ms)
+    await(monitors, System.monotonic_time(:millisecond) + timeout_ms)
   end
 
   defp await(monitors, _deadline) when monitors == %{}, do: :ok

@@ -10,7 +10,7 @@ defmodule ElixirCowboy.Inference do
 
   use GenServer
 
-  alias ElixirCowboy.{Config, Link}
+  alias ElixirCowboy.{Config, Http2Connection}
 
   # Time limit for connecting. It counts towards the request's own time limit, which is checked when connecting ends.
   @connect_timeout_ms 1_000
@@ -60,8 +60,8 @@ defmodule ElixirCowboy.Inference do
 
   defp name(number), do: :"#{__MODULE__}.#{number}"
 
-  # links: all connections by their sockets; current: the one for new requests; places: where each request is
-  defstruct [:config, :current, links: %{}, places: %{}]
+  # connections: all connections by their sockets; current: the one for new requests; sockets: that of each request
+  defstruct [:config, :current, connections: %{}, sockets: %{}]
 
   @impl true
   def init(config) do
@@ -77,45 +77,49 @@ defmodule ElixirCowboy.Inference do
   def handle_cast({:request, request}, state), do: {:noreply, begin(state, request)}
 
   def handle_cast({:cancel, ref}, state) do
-    case Map.pop(state.places, ref) do
+    case Map.pop(state.sockets, ref) do
       {nil, _} ->
         {:noreply, state}
 
-      {socket, places} ->
-        state = %{state | places: places}
-        {:noreply, apply_link(state, socket, &Link.cancel(&1, ref))}
+      {socket, sockets} ->
+        state = %{state | sockets: sockets}
+        {:noreply, apply_connection(state, socket, &Http2Connection.cancel(&1, ref))}
     end
   end
 
   @impl true
-  def handle_info({:tcp, socket, data}, state), do: {:noreply, apply_link(state, socket, &Link.data(&1, data))}
+  def handle_info({:tcp, socket, data}, state),
+    do: {:noreply, apply_connection(state, socket, &Http2Connection.data(&1, data))}
 
   def handle_info({:tcp_passive, socket}, state) do
     :inet.setopts(socket, active: 100)
     {:noreply, state}
   end
 
-  def handle_info({:tcp_closed, socket}, state), do: {:noreply, lose(state, socket, "the connection was closed")}
+  def handle_info({:tcp_closed, socket}, state),
+    do: {:noreply, handle_close(state, socket, "the connection was closed")}
 
   def handle_info({:tcp_error, socket, reason}, state) do
-    {:noreply, lose(state, socket, "the connection failed: #{inspect(reason)}")}
+    {:noreply, handle_close(state, socket, "the connection failed: #{inspect(reason)}")}
   end
 
-  def handle_info({:forget, socket, stream}, state), do: {:noreply, apply_link(state, socket, &Link.forget(&1, stream))}
+  def handle_info({:forget, socket, stream}, state),
+    do: {:noreply, apply_connection(state, socket, &Http2Connection.forget(&1, stream))}
+
   def handle_info(_message, state), do: {:noreply, state}
 
   defp begin(state, request) do
     cond do
       # The session has reported the timeout, or is about to.
       now() >= request.deadline -> state
-      state.current -> place(state, request)
+      state.current -> assign(state, request)
       true -> connect(state, request)
     end
   end
 
-  defp place(state, request) do
-    state = %{state | places: Map.put(state.places, request.ref, state.current)}
-    apply_link(state, state.current, &Link.request(&1, request))
+  defp assign(state, request) do
+    state = %{state | sockets: Map.put(state.sockets, request.ref, state.current)}
+    apply_connection(state, state.current, &Http2Connection.request(&1, request))
   end
 
   defp connect(state, request) do
@@ -136,9 +140,9 @@ defmodule ElixirCowboy.Inference do
 
     case :gen_tcp.connect(host, port, family ++ options, timeout) do
       {:ok, socket} ->
-        {link, actions} = Link.new(socket, state.config)
-        state = %{state | current: socket, links: Map.put(state.links, socket, link)}
-        state |> act(socket, actions) |> place(request)
+        {connection, actions} = Http2Connection.new(socket, state.config)
+        state = %{state | current: socket, connections: Map.put(state.connections, socket, connection)}
+        state |> execute(socket, actions) |> assign(request)
 
       {:error, reason} ->
         fail(state, request, :connection_reset, "failed to connect to the inference: #{:inet.format_error(reason)}")
@@ -146,18 +150,18 @@ defmodule ElixirCowboy.Inference do
   end
 
   # Runs an operation of one connection and executes the resulting actions.
-  defp apply_link(state, socket, operation) do
-    case state.links do
-      %{^socket => link} ->
-        {link, actions} = operation.(link)
-        act(%{state | links: Map.put(state.links, socket, link)}, socket, actions)
+  defp apply_connection(state, socket, operation) do
+    case state.connections do
+      %{^socket => connection} ->
+        {connection, actions} = operation.(connection)
+        execute(%{state | connections: Map.put(state.connections, socket, connection)}, socket, actions)
 
       _ ->
         state
     end
   end
 
-  defp act(state, socket, actions), do: Enum.reduce(actions, state, &action(&1, &2, socket))
+  defp execute(state, socket, actions), do: Enum.reduce(actions, state, &action(&1, &2, socket))
 
   defp action({:send, data}, state, socket) do
     # On failure the socket's own message follows and ends the connection.
@@ -167,13 +171,13 @@ defmodule ElixirCowboy.Inference do
 
   defp action({:answer, request, status, body}, state, _socket) do
     send(request.from, {:answer, request.ref, status, body})
-    %{state | places: Map.delete(state.places, request.ref)}
+    %{state | sockets: Map.delete(state.sockets, request.ref)}
   end
 
   defp action({:fail, request, kind, message}, state, _socket), do: fail(state, request, kind, message)
 
-  defp action({:again, request}, state, _socket) do
-    begin(%{state | places: Map.delete(state.places, request.ref)}, %{request | retried: true})
+  defp action({:retry, request}, state, _socket) do
+    begin(%{state | sockets: Map.delete(state.sockets, request.ref)}, %{request | retried: true})
   end
 
   # Sends no more requests on this connection, which is closed after its last one.
@@ -182,7 +186,7 @@ defmodule ElixirCowboy.Inference do
 
   defp action({:close, kind, message}, state, socket) do
     :gen_tcp.close(socket)
-    lose(state, socket, kind, message)
+    handle_close(state, socket, kind, message)
   end
 
   defp action({:forget_later, stream}, state, socket) do
@@ -190,20 +194,20 @@ defmodule ElixirCowboy.Inference do
     state
   end
 
-  defp lose(state, socket, kind \\ :connection_reset, message) do
-    case Map.pop(state.links, socket) do
+  defp handle_close(state, socket, kind \\ :connection_reset, message) do
+    case Map.pop(state.connections, socket) do
       {nil, _} ->
         state
 
-      {link, links} ->
-        state = %{state | links: links, current: if(state.current == socket, do: nil, else: state.current)}
-        act(state, socket, Link.lost(link, kind, message))
+      {connection, connections} ->
+        state = %{state | connections: connections, current: if(state.current == socket, do: nil, else: state.current)}
+        execute(state, socket, Http2Connection.closed(connection, kind, message))
     end
   end
 
   defp fail(state, request, kind, message) do
     send(request.from, {:failed, request.ref, kind, message})
-    %{state | places: Map.delete(state.places, request.ref)}
+    %{state | sockets: Map.delete(state.sockets, request.ref)}
   end
 
   defp now, do: System.monotonic_time(:millisecond)

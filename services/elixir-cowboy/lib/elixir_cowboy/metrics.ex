@@ -13,16 +13,16 @@ defmodule ElixirCowboy.Metrics do
   @impl true
   def init(request, page) do
     Process.flag(:priority, :high)
-    {status, type, body} = answer(:cowboy_req.method(request), page)
+    {status, type, body} = respond(:cowboy_req.method(request), page)
     {:ok, :cowboy_req.reply(status, %{"content-type" => type}, body, request), page}
   end
 
-  defp answer(method, _page) when method not in ["GET", "HEAD"], do: {405, "text/plain", "GET only\n"}
-  defp answer(_method, :healthz), do: {200, "text/plain", "ok\n"}
-  defp answer(_method, :stats), do: {200, "application/json", JSON.encode_to_iodata!(stats(Books.read()))}
-  defp answer(_method, :metrics), do: {200, "text/plain; version=0.0.4", exposition(Books.read(), resident_bytes())}
+  defp respond(method, _page) when method not in ["GET", "HEAD"], do: {405, "text/plain", "GET only\n"}
+  defp respond(_method, :healthz), do: {200, "text/plain", "ok\n"}
+  defp respond(_method, :stats), do: {200, "application/json", JSON.encode_to_iodata!(stats(Books.read()))}
+  defp respond(_method, :metrics), do: {200, "text/plain; version=0.0.4", exposition(Books.read(), resident_bytes())}
 
-  defp answer(_method, :readyz) do
+  defp respond(_method, :readyz) do
     if Gateway.draining?(), do: {503, "text/plain", "stopping\n"}, else: {200, "text/plain", "ready\n"}
   end
 
@@ -36,14 +36,14 @@ defmodule ElixirCowboy.Metrics do
       connections: %{
         accepted: counts.accepted,
         open: counts.open,
-        closed: happened(counts, :closed),
-        rejected: happened(counts, :rejected)
+        closed: nonzero(counts, :closed),
+        rejected: nonzero(counts, :rejected)
       },
       messages: %{
         received: counts.received,
         consumed: counts.consumed,
         delivered: counts.delivered,
-        dropped: happened(counts, :dropped),
+        dropped: nonzero(counts, :dropped),
         queued: counts.waiting + counts.in_flight,
         malformed: 0,
         sent: counts.sent,
@@ -53,7 +53,7 @@ defmodule ElixirCowboy.Metrics do
       inference: %{
         requests: counts.requests,
         answered: counts.answered,
-        failed: happened(counts, :failed),
+        failed: nonzero(counts, :failed),
         abandoned: counts.abandoned,
         in_flight: counts.requests_in_flight,
         ticks_skipped: counts.skipped,
@@ -101,7 +101,7 @@ defmodule ElixirCowboy.Metrics do
   defp ticks(counts), do: [flushed: counts.flushed, skipped: counts.skipped, empty: counts.empty]
   defp each(counts, field), do: for(reason <- Books.reasons(field), do: {reason, Map.fetch!(counts, {field, reason})})
 
-  defp happened(counts, field),
+  defp nonzero(counts, field),
     do: for({reason, count} when count > 0 <- each(counts, field), into: %{}, do: {reason, count})
 
   defp counter(name, help, value), do: [head(name, help, "counter"), "#{name} #{value}\n"]

@@ -14,7 +14,7 @@ defmodule ElixirCowboy.Session do
 
   require ElixirCowboy.Protocol
 
-  alias ElixirCowboy.{Backlog, Books, Farewell, Gateway, Inference, Protocol, Schedule}
+  alias ElixirCowboy.{Backlog, Books, Gateway, Inference, Protocol, Schedule, SessionSocket}
 
   # Time that a tick waits for the read of its socket.
   @read_ms 5
@@ -24,8 +24,9 @@ defmodule ElixirCowboy.Session do
   @drain_ms 2_900
   @frame Protocol.frame_bytes()
 
-  # active: the socket tells of the next bytes; tick: one that waits for the read; flight: the one request
-  defstruct [:config, :socket, :client, :schedule, :flight, :tick, :ending] ++
+  # active: the socket sends a message for the next bytes; tick: a tick that waits for the read; pending: the request in
+  # flight
+  defstruct [:config, :socket, :client, :schedule, :pending, :tick, :close_reason] ++
               [backlog: %Backlog{}, active: true, draining: false, traffic: nil]
 
   @impl true
@@ -67,8 +68,8 @@ defmodule ElixirCowboy.Session do
     Process.flag(:min_heap_size, 610)
     Books.add(accepted: 1, open: 1)
     Gateway.register()
-    socket = Farewell.socket()
-    traffic = Farewell.traffic(socket)
+    socket = SessionSocket.socket()
+    traffic = SessionSocket.traffic(socket)
     {[], {:opening, %__MODULE__{config: config, socket: socket, client: Inference.pick(config), traffic: traffic}}}
   end
 
@@ -85,24 +86,24 @@ defmodule ElixirCowboy.Session do
   def websocket_handle({:text, text}, {:opening, session}) do
     if Protocol.start?(text),
       do: {[], {[], start(session)}},
-      else: violate(1002, "first message must be start", :opening, session)
+      else: close_on_violation(1002, "first message must be start", :opening, session)
   end
 
   def websocket_handle({:binary, _}, {:opening, session}),
-    do: violate(1002, "first message must be start", :opening, session)
+    do: close_on_violation(1002, "first message must be start", :opening, session)
 
   def websocket_handle({:binary, _}, {frames, session}),
-    do: violate(1003, "expected 640 byte PCM frame", frames, session)
+    do: close_on_violation(1003, "expected 640 byte PCM frame", frames, session)
 
   def websocket_handle({:text, _}, {frames, session}),
-    do: violate(1002, "expected binary PCM frames after start", frames, session)
+    do: close_on_violation(1002, "expected binary PCM frames after start", frames, session)
 
   # Cowboy has replied to pings already.
   def websocket_handle(_ping_or_pong, state), do: {[], state}
 
   @impl true
   def websocket_info(:read, {frames, session}) when is_list(frames) do
-    session = settle(frames, session)
+    session = count_read(frames, session)
     more = length(frames) >= @full_read and not session.draining
     {commands, session} = if session.tick, do: flush(session), else: {[], session}
     if more, do: {[{:active, true} | commands], {[], %{session | active: true}}}, else: {commands, {[], session}}
@@ -111,24 +112,27 @@ defmodule ElixirCowboy.Session do
   def websocket_info(:look, {frames, %{draining: false} = session}), do: look(frames, session)
 
   def websocket_info({:timeout, timer, :flush}, {frames, %{tick: %{timer: timer}} = session}) do
-    {commands, session} = flush(settle(frames, session))
+    {commands, session} = flush(count_read(frames, session))
     {commands, {[], session}}
   end
 
-  def websocket_info({:answer, ref, status, body}, {frames, %{flight: %{ref: ref} = flight} = session}) do
-    case Protocol.answer(status, body, flight.span.frames, session.config.cpu_passes) do
-      {:ok, answer} -> land(frames, session, Protocol.partial(flight.span, answer, session.config, flight.lateness))
-      {:error, failure} -> crash(frames, session, failure)
+  def websocket_info({:answer, ref, status, body}, {frames, %{pending: %{ref: ref} = pending} = session}) do
+    case Protocol.answer(status, body, pending.span.frames, session.config.cpu_passes) do
+      {:ok, answer} ->
+        complete_request(frames, session, Protocol.partial(pending.span, answer, session.config, pending.lateness))
+
+      {:error, failure} ->
+        fail_request(frames, session, failure)
     end
   end
 
-  def websocket_info({:failed, ref, kind, message}, {frames, %{flight: %{ref: ref}} = session}),
-    do: crash(frames, session, %{kind: kind, status: nil, message: message})
+  def websocket_info({:failed, ref, kind, message}, {frames, %{pending: %{ref: ref}} = session}),
+    do: fail_request(frames, session, %{kind: kind, status: nil, message: message})
 
-  def websocket_info({:timeout, timer, :inference}, {frames, %{flight: %{timer: timer} = flight} = session}) do
-    Inference.cancel(session.client, flight.ref)
+  def websocket_info({:timeout, timer, :inference}, {frames, %{pending: %{timer: timer} = pending} = session}) do
+    Inference.cancel(session.client, pending.ref)
     message = "no answer within #{session.config.inference_timeout_ms} ms"
-    crash(frames, session, %{kind: :timeout, status: nil, message: message})
+    fail_request(frames, session, %{kind: :timeout, status: nil, message: message})
   end
 
   def websocket_info(:drain, {:opening, session}), do: close(1001, "going away", :shutdown, :opening, session)
@@ -147,33 +151,33 @@ defmodule ElixirCowboy.Session do
   def terminate(_reason, _request, :refused), do: :ok
 
   def terminate(reason, _request, {frames, %__MODULE__{} = session}) do
-    session = if is_list(frames), do: settle(frames, session), else: session
+    session = if is_list(frames), do: count_read(frames, session), else: session
     Gateway.unregister()
-    account(session.ending || ending(reason), count_traffic(session))
-    if session.flight, do: Inference.cancel(session.client, session.flight.ref)
-    Farewell.run(session.socket, reason)
+    record_end(session.close_reason || close_reason(reason), count_traffic(session))
+    if session.pending, do: Inference.cancel(session.client, session.pending.ref)
+    SessionSocket.run(session.socket, reason)
   end
 
   # Called before the upgrade: Cowboy ends the process of the request, which is not a session.
   def terminate(_reason, _request, _config), do: :ok
 
-  defp ending(:remote), do: :client
-  defp ending({:remote, _, _}), do: :client
-  defp ending({:error, :closed}), do: :eof
-  defp ending({:error, :badframe}), do: :protocol
-  defp ending({:error, :badsize}), do: :too_big
-  defp ending(_reason), do: :error
+  defp close_reason(:remote), do: :client
+  defp close_reason({:remote, _, _}), do: :client
+  defp close_reason({:error, :closed}), do: :eof
+  defp close_reason({:error, :badframe}), do: :protocol
+  defp close_reason({:error, :badsize}), do: :too_big
+  defp close_reason(_reason), do: :error
 
   defp start(%{config: config} = session) do
     Books.add(received: 1, consumed: 1)
     now = now()
     jitter = config.flush_phase_jitter_ms * 1_000_000
     offset = if jitter > 0, do: :rand.uniform(jitter + 1) - 1, else: 0
-    alarm(%{session | schedule: Schedule.new(now, offset, config.flush_interval_ms * 1_000_000)})
+    schedule_visit(%{session | schedule: Schedule.new(now, offset, config.flush_interval_ms * 1_000_000)})
   end
 
   # The session's only timer, apart from that of its request.
-  defp alarm(%{schedule: schedule} = session) do
+  defp schedule_visit(%{schedule: schedule} = session) do
     # Rounds up to the next millisecond, so that a tick is never early.
     milliseconds = -Integer.floor_div(-Schedule.due(schedule), 1_000_000)
     :erlang.send_after(milliseconds, self(), :look, abs: true)
@@ -182,7 +186,7 @@ defmodule ElixirCowboy.Session do
 
   defp look(frames, session) do
     {tick, schedule} = Schedule.look(session.schedule, now())
-    session = alarm(%{session | schedule: schedule})
+    session = schedule_visit(%{session | schedule: schedule})
 
     case tick do
       :no_tick -> {[active: true], {frames, %{session | active: true}}}
@@ -194,11 +198,11 @@ defmodule ElixirCowboy.Session do
     session = count_traffic(session)
 
     cond do
-      Farewell.stalled?(session.traffic, now()) ->
+      SessionSocket.stalled?(session.traffic, now()) ->
         close(1013, "slow consumer", :slow_consumer, frames, session)
 
-      session.flight ->
-        book_tick(:skipped, lateness)
+      session.pending ->
+        count_tick(:skipped, lateness)
         {[active: true], {frames, %{session | active: true}}}
 
       true ->
@@ -219,10 +223,10 @@ defmodule ElixirCowboy.Session do
   end
 
   # Counts what was read, and drops the oldest frames if too many wait.
-  defp settle([], session), do: session
-  defp settle(:opening, session), do: session
+  defp count_read([], session), do: session
+  defp count_read(:opening, session), do: session
 
-  defp settle(frames, %{config: config} = session) do
+  defp count_read(frames, %{config: config} = session) do
     count = length(frames)
     {excess, backlog} = Backlog.push(session.backlog, frames, count, now(), config.max_buffered_frames)
     entry = [received: count, waiting: count - excess]
@@ -231,14 +235,14 @@ defmodule ElixirCowboy.Session do
   end
 
   # Handles a tick without a request in flight, after the socket was read.
-  defp flush(%{tick: %{lateness: lateness, at: at} = tick, flight: nil} = session) do
+  defp flush(%{tick: %{lateness: lateness, at: at} = tick, pending: nil} = session) do
     if tick.timer, do: cancel(tick.timer)
     {dropped, backlog} = Backlog.take_dropped(session.backlog)
     {commands, session} = report_overflow(dropped, lateness, %{session | backlog: backlog, tick: nil})
 
     cond do
       backlog.count > 0 ->
-        unless session.draining, do: book_tick(:flushed, lateness)
+        unless session.draining, do: count_tick(:flushed, lateness)
         {commands, send_batch(session, lateness, at)}
 
       session.draining ->
@@ -246,7 +250,7 @@ defmodule ElixirCowboy.Session do
         {commands ++ closing, session}
 
       true ->
-        book_tick(:empty, lateness)
+        count_tick(:empty, lateness)
         {commands, session}
     end
   end
@@ -260,7 +264,7 @@ defmodule ElixirCowboy.Session do
     timeout = div(at, 1_000_000) + config.inference_timeout_ms
     ref = Inference.request(session.client, body, timeout)
     timer = :erlang.start_timer(timeout, self(), :inference, abs: true)
-    %{session | backlog: backlog, flight: %{ref: ref, span: span, lateness: lateness, at: at, timer: timer}}
+    %{session | backlog: backlog, pending: %{ref: ref, span: span, lateness: lateness, at: at, timer: timer}}
   end
 
   defp report_overflow(nil, _lateness, session), do: {[], session}
@@ -269,48 +273,50 @@ defmodule ElixirCowboy.Session do
     message = "#{config.max_buffered_frames} frames waited: the oldest #{span.frames} were dropped"
     failure = %{kind: :overflow, status: nil, message: message}
     Books.add(sent: 1)
-    {[{:text, Protocol.error(span, failure, wait(span, session, lateness, nil))}], session}
+    {[{:text, Protocol.error(span, failure, error_context(span, session, lateness, nil))}], session}
   end
 
   # Handles a failed request: its frames get an error.
-  defp crash(frames, %{flight: flight} = session, failure) do
-    frames_in_flight = flight.span.frames
+  defp fail_request(frames, %{pending: pending} = session, failure) do
+    frame_count = pending.span.frames
     %{kind: kind} = failure
     # The waiting frames include those of the current read.
-    session = settle(frames, session)
-    text = Protocol.error(flight.span, failure, wait(flight.span, session, flight.lateness, now() - flight.at))
+    session = count_read(frames, session)
+
+    text =
+      Protocol.error(pending.span, failure, error_context(pending.span, session, pending.lateness, now() - pending.at))
 
     Books.add([
-      {{:dropped, kind}, frames_in_flight},
+      {{:dropped, kind}, frame_count},
       {{:failed, kind}, 1},
-      {:in_flight, -frames_in_flight},
+      {:in_flight, -frame_count},
       {:requests_in_flight, -1},
       {:sent, 1}
     ])
 
-    after_flight(if(is_list(frames), do: [], else: frames), session, text)
+    after_request(if(is_list(frames), do: [], else: frames), session, text)
   end
 
   # Handles the response to the request in flight.
-  defp land(frames, %{flight: flight} = session, text) do
-    count = flight.span.frames
+  defp complete_request(frames, %{pending: pending} = session, text) do
+    count = pending.span.frames
     Books.add(delivered: count, answered: 1, in_flight: -count, requests_in_flight: -1, sent: 1)
-    after_flight(frames, session, text)
+    after_request(frames, session, text)
   end
 
-  defp after_flight(frames, session, text) do
-    cancel(session.flight.timer)
-    session = %{session | flight: nil}
+  defp after_request(frames, session, text) do
+    cancel(session.pending.timer)
+    session = %{session | pending: nil}
 
     if session.draining and session.tick == nil do
-      {commands, session} = flush(%{settle(frames, session) | tick: %{lateness: 0, at: now(), timer: nil}})
+      {commands, session} = flush(%{count_read(frames, session) | tick: %{lateness: 0, at: now(), timer: nil}})
       {[{:text, text} | commands], {[], session}}
     else
       {[text: text], {frames, session}}
     end
   end
 
-  defp wait(span, session, lateness, elapsed) do
+  defp error_context(span, session, lateness, elapsed) do
     now = now()
 
     %{
@@ -322,35 +328,36 @@ defmodule ElixirCowboy.Session do
     }
   end
 
-  defp violate(code, reason, frames, session) do
-    session = settle(frames, session)
+  defp close_on_violation(code, reason, frames, session) do
+    session = count_read(frames, session)
     Books.add([{:received, 1}, {{:dropped, :protocol}, 1}])
     close(code, reason, :protocol, if(is_list(frames), do: [], else: frames), session)
   end
 
-  defp close(code, reason, ending, frames, session) do
-    {[{:close, code, reason}], {frames, %{session | ending: ending}}}
+  defp close(code, reason, close_reason, frames, session) do
+    {[{:close, code, reason}], {frames, %{session | close_reason: close_reason}}}
   end
 
-  defp going_away(session), do: {[{:close, 1001, "going away"}], %{session | ending: :shutdown}}
+  defp going_away(session), do: {[{:close, 1001, "going away"}], %{session | close_reason: :shutdown}}
 
-  defp book_tick(outcome, lateness) do
+  defp count_tick(outcome, lateness) do
     Books.add([{outcome, 1}, {Books.lateness_bucket(lateness), 1}, {:lateness_ns, lateness}])
   end
 
   defp count_traffic(session) do
-    {received, sent, traffic} = Farewell.count(session.socket, session.traffic, now())
+    {received, sent, traffic} = SessionSocket.count(session.socket, session.traffic, now())
     if received + sent > 0, do: Books.add(bytes_received: received, bytes_sent: sent)
     %{session | traffic: traffic}
   end
 
   # Moves the session's frames and its connection to their final counters.
-  defp account(ending, %{backlog: backlog, flight: flight}) do
-    waiting = [waiting: -backlog.count, open: -1] ++ [{{:dropped, :closed}, backlog.count}, {{:closed, ending}, 1}]
+  defp record_end(close_reason, %{backlog: backlog, pending: pending}) do
+    waiting =
+      [waiting: -backlog.count, open: -1] ++ [{{:dropped, :closed}, backlog.count}, {{:closed, close_reason}, 1}]
 
     abandoned =
-      if flight do
-        frames = flight.span.frames
+      if pending do
+        frames = pending.span.frames
         [{:in_flight, -frames}, {:requests_in_flight, -1}, {:abandoned, 1}, {{:dropped, :closed}, frames}]
       else
         []

@@ -1,4 +1,4 @@
-defmodule ElixirCowboy.Farewell do
+defmodule ElixirCowboy.SessionSocket do
   @moduledoc """
   Functions on a session's socket that Cowboy doesn't offer: how many bytes a client hasn't read, and a close
   without a reset.
@@ -7,11 +7,11 @@ defmodule ElixirCowboy.Farewell do
   process.
   """
 
-  # Maximum of unread bytes, and the time limit without progress; both from the contract.
+  # Maximum of bytes that the client hasn't read, and the time limit without progress; both from the contract.
   @unread_bytes 65_536
-  @patience 10_000_000_000
+  @stall_timeout_ns 10_000_000_000
   # Time limit for the close handshake.
-  @farewell_ms 1_000
+  @linger_ms 1_000
 
   @typedoc "Bytes received and sent so far, bytes that wait, and the time of the last progress."
   @type traffic :: {non_neg_integer(), non_neg_integer(), non_neg_integer(), integer()}
@@ -34,9 +34,9 @@ defmodule ElixirCowboy.Farewell do
   @spec count(port(), traffic(), integer()) :: {non_neg_integer(), non_neg_integer(), traffic()}
   def count(socket, {received, sent, waited, progress}, now) do
     case :inet.getstat(socket, [:recv_oct, :send_oct, :send_pend]) do
-      {:ok, [recv_oct: in_all, send_oct: out_all, send_pend: waiting]} ->
-        progress = if waiting == 0 or out_all - waiting > sent - waited, do: now, else: progress
-        {in_all - received, out_all - sent, {in_all, out_all, waiting, progress}}
+      {:ok, [recv_oct: total_received, send_oct: total_sent, send_pend: waiting]} ->
+        progress = if waiting == 0 or total_sent - waiting > sent - waited, do: now, else: progress
+        {total_received - received, total_sent - sent, {total_received, total_sent, waiting, progress}}
 
       # The socket is closed.
       {:error, _} ->
@@ -46,7 +46,7 @@ defmodule ElixirCowboy.Farewell do
 
   @doc "Returns whether the client is a slow consumer."
   @spec stalled?(traffic(), integer()) :: boolean()
-  def stalled?({_, _, waiting, progress}, now), do: waiting > @unread_bytes or now - progress > @patience
+  def stalled?({_, _, waiting, progress}, now), do: waiting > @unread_bytes or now - progress > @stall_timeout_ns
 
   @doc """
   Closes a connection whose Close frame was sent: shuts down the sending side after the waiting bytes, and discards
@@ -59,14 +59,14 @@ defmodule ElixirCowboy.Farewell do
   def run(socket, _reason) do
     :inet.setopts(socket, active: false)
     _ = :gen_tcp.shutdown(socket, :write)
-    discard(socket, System.monotonic_time(:millisecond) + @farewell_ms)
+    discard(socket, System.monotonic_time(:millisecond) + @linger_ms)
     release(socket)
   end
 
   defp discard(socket, deadline) do
-    left = deadline - System.monotonic_time(:millisecond)
+    remaining = deadline - System.monotonic_time(:millisecond)
 
-    case left > 0 and :gen_tcp.recv(socket, 0, left) do
+    case remaining > 0 and :gen_tcp.recv(socket, 0, remaining) do
       {:ok, _} -> discard(socket, deadline)
       _ -> :ok
     end
