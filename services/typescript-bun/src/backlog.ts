@@ -23,18 +23,18 @@ export class BatchPool {
     return this.#spare.pop() ?? Buffer.allocUnsafeSlow(this.frames * FRAME_BYTES);
   }
 
-  /** Takes back the memory of a batch, or a view of a part of it. The caller must not use it any more. */
-  give(audio: Buffer): void {
+  /** Returns the memory of a batch, or a view of a part of it, to the pool. The caller must not use it any more. */
+  release(audio: Buffer): void {
     if (audio.buffer.byteLength !== this.frames * FRAME_BYTES || this.#spare.length >= MAX_SPARE) return;
     this.#spare.push(Buffer.from(audio.buffer));
   }
 }
 
-/** Frames that left the backlog, and when they were read. */
-export interface Taken {
+/** Frames that were removed from the backlog, and when they were read. */
+export interface TakenFrames {
   span: Span;
-  oldestRead: number;
-  newestRead: number;
+  oldestReadAt: number;
+  newestReadAt: number;
 }
 
 export class Backlog {
@@ -47,16 +47,16 @@ export class Backlog {
   /** Index of the oldest frame in the ring. */
   #head = 0;
   /** Number of frames in the ring. */
-  #held = 0;
+  #count = 0;
   /** Number of frames that were appended and dropped again since the last `admit`. */
-  #evicted = 0;
+  #dropped = 0;
   /** Sequence number of the last frame that was taken or dropped. */
-  #left = 0;
+  #lastRemoved = 0;
   /** Sequence number of the last frame that was admitted. */
-  #came = 0;
+  #lastAdmitted = 0;
   /** Read times of groups of frames: each of those after the previous mark, up to `newest`. */
-  readonly #marks: { newest: number; at: number }[] = [];
-  #overflow: Taken | undefined;
+  readonly #marks: { newest: number; readAt: number }[] = [];
+  #overflow: TakenFrames | undefined;
 
   /** Creates a backlog in which at most `max` frames wait. */
   constructor(pool: BatchPool, max: number) {
@@ -66,17 +66,17 @@ export class Backlog {
 
   /** Copies a frame of {@link FRAME_BYTES} into the ring. */
   append(frame: Uint8Array): void {
-    if (this.#held === this.#capacity) this.#makeRoom();
-    const place = (this.#head + this.#held) % this.#capacity;
-    this.#buffer?.set(frame, place * FRAME_BYTES);
-    this.#held += 1;
+    if (this.#count === this.#capacity) this.#makeRoom();
+    const index = (this.#head + this.#count) % this.#capacity;
+    this.#buffer?.set(frame, index * FRAME_BYTES);
+    this.#count += 1;
   }
 
   #makeRoom(): void {
-    if (this.#held >= this.#max) {
+    if (this.#count >= this.#max) {
       this.#head = (this.#head + 1) % this.#capacity;
-      this.#held -= 1;
-      this.#evicted += 1;
+      this.#count -= 1;
+      this.#dropped += 1;
     } else if (this.#buffer) {
       const audio = this.#contiguous(this.#buffer);
       this.#capacity = Math.min(this.#capacity * 2, this.#max);
@@ -90,64 +90,64 @@ export class Backlog {
   }
 
   /** Admits all frames since the last call as read at `now`. Returns how many arrived and how many were dropped. */
-  admit(now: number): { arrived: number; dropped: number } {
-    const dropped = this.#evicted;
-    const arrived = this.#left + this.#held + dropped - this.#came;
-    if (arrived > 0) {
-      this.#came += arrived;
-      this.#marks.push({ newest: this.#came, at: now });
+  admit(now: number): { received: number; dropped: number } {
+    const dropped = this.#dropped;
+    const received = this.#lastRemoved + this.#count + dropped - this.#lastAdmitted;
+    if (received > 0) {
+      this.#lastAdmitted += received;
+      this.#marks.push({ newest: this.#lastAdmitted, readAt: now });
     }
     if (dropped > 0) {
-      this.#evicted = 0;
-      const { span, oldestRead, newestRead } = this.#leave(dropped);
+      this.#dropped = 0;
+      const { span, oldestReadAt, newestReadAt } = this.#remove(dropped);
       const earlier = this.#overflow;
       // An overflow is reported before the next batch is taken, so the later frames directly follow the earlier ones.
       this.#overflow = earlier
-        ? { ...earlier, span: { ...earlier.span, frames: earlier.span.frames + dropped }, newestRead }
-        : { span, oldestRead, newestRead };
+        ? { ...earlier, span: { ...earlier.span, frames: earlier.span.frames + dropped }, newestReadAt }
+        : { span, oldestReadAt, newestReadAt };
     }
-    return { arrived, dropped };
+    return { received, dropped };
   }
 
   /** Number of frames that wait. */
   get waiting(): number {
-    return this.#held;
+    return this.#count;
   }
 
   /** Takes all waiting frames. At least one must wait, and all must be admitted. */
-  take(): Taken & { audio: Buffer } {
+  take(): TakenFrames & { audio: Buffer } {
     const buffer = this.#buffer as Buffer;
     const audio = this.#contiguous(buffer);
-    const taken = this.#leave(this.#held);
+    const taken = this.#remove(this.#count);
     this.#buffer = undefined;
-    this.#capacity = this.#head = this.#held = 0;
+    this.#capacity = this.#head = this.#count = 0;
     return { audio, ...taken };
   }
 
   /** Takes the record of frames that were dropped since the last call. */
-  takeOverflow(): Taken | undefined {
+  takeOverflow(): TakenFrames | undefined {
     const overflow = this.#overflow;
     this.#overflow = undefined;
     return overflow;
   }
 
   #contiguous(buffer: Buffer): Buffer {
-    const end = this.#head + this.#held;
+    const end = this.#head + this.#count;
     const start = buffer.subarray(this.#head * FRAME_BYTES, Math.min(end, this.#capacity) * FRAME_BYTES);
     if (end <= this.#capacity) return start;
     return Buffer.concat([start, buffer.subarray(0, (end - this.#capacity) * FRAME_BYTES)]);
   }
 
   /** Removes the oldest frames: at least one, and no more than were admitted. */
-  #leave(frames: number): Taken {
-    const span = { oldest: this.#left + 1, frames };
-    this.#left += frames;
+  #remove(frames: number): TakenFrames {
+    const span = { oldest: this.#lastRemoved + 1, frames };
+    this.#lastRemoved += frames;
     const marks = this.#marks;
-    const oldestRead = marks[0]?.at ?? Number.NaN;
-    let passed = marks.findIndex((mark) => mark.newest >= this.#left);
-    const last = marks[passed];
-    if (last?.newest === this.#left) passed += 1;
-    marks.splice(0, passed);
-    return { span, oldestRead, newestRead: last?.at ?? Number.NaN };
+    const oldestReadAt = marks[0]?.readAt ?? Number.NaN;
+    let removed = marks.findIndex((mark) => mark.newest >= this.#lastRemoved);
+    const last = marks[removed];
+    if (last?.newest === this.#lastRemoved) removed += 1;
+    marks.splice(0, removed);
+    return { span, oldestReadAt, newestReadAt: last?.readAt ?? Number.NaN };
   }
 }

@@ -3,7 +3,7 @@
  * sessions' thread works.
  *
  * The version is odd during a write. A reader that finds it odd, or changed at the end, reads again (a seqlock): each
- * reading is consistent, and the writer never waits.
+ * snapshot is consistent, and the writer never waits.
  */
 
 import { FRAME_BYTES, REQUEST_FAILURES } from './protocol.ts';
@@ -23,42 +23,42 @@ export type DropReason = (typeof DROPPED)[number];
 /** Labels of each family, in the order of their counters. */
 export const LABELS = { dropped: DROPPED, closed: CLOSED, rejected: REJECTED, failed: REQUEST_FAILURES, ticks: TICKS };
 
-let size = 0;
-const one = (): number => size++;
-const each = <Label extends string>(labels: readonly Label[]) =>
-  Object.fromEntries(labels.map((label) => [label, one()])) as Record<Label, number>;
+let counterCount = 0;
+const nextIndex = (): number => counterCount++;
+const indexes = <Label extends string>(labels: readonly Label[]) =>
+  Object.fromEntries(labels.map((label) => [label, nextIndex()])) as Record<Label, number>;
 
 /** Index of each counter. */
 export const AT = Object.freeze({
   /** 1 while connections are accepted, else 0. */
-  accepting: one(),
+  accepting: nextIndex(),
   /** Start messages, audio frames, and complete messages that were refused. */
-  received: one(),
-  consumed: one(),
-  delivered: one(),
-  dropped: each(DROPPED),
+  received: nextIndex(),
+  consumed: nextIndex(),
+  delivered: nextIndex(),
+  dropped: indexes(DROPPED),
   /** Frames that wait for their session's next tick. */
-  waiting: one(),
+  waiting: nextIndex(),
   /** Frames of requests in flight. */
-  inFlight: one(),
-  sent: one(),
-  bytesReceived: one(),
-  bytesSent: one(),
-  accepted: one(),
-  open: one(),
-  closed: each(CLOSED),
-  rejected: each(REJECTED),
-  requests: one(),
-  answered: one(),
-  failed: each(REQUEST_FAILURES),
-  abandoned: one(),
-  requestsInFlight: one(),
+  inFlight: nextIndex(),
+  sent: nextIndex(),
+  bytesReceived: nextIndex(),
+  bytesSent: nextIndex(),
+  accepted: nextIndex(),
+  open: nextIndex(),
+  closed: indexes(CLOSED),
+  rejected: indexes(REJECTED),
+  requests: nextIndex(),
+  answered: nextIndex(),
+  failed: indexes(REQUEST_FAILURES),
+  abandoned: nextIndex(),
+  requestsInFlight: nextIndex(),
   /** Largest number of requests ever in flight for one connection. The contract allows 1. */
-  inFlightPerConnectionMax: one(),
-  ticks: each(TICKS),
+  inFlightPerConnectionMax: nextIndex(),
+  ticks: indexes(TICKS),
   /** Ticks per bucket, not cumulative: one bucket per bound, and one beyond the last. */
-  lateness: [...LATENESS_BOUNDS, Number.POSITIVE_INFINITY].map(one),
-  latenessSeconds: one(),
+  lateness: [...LATENESS_BOUNDS, Number.POSITIVE_INFINITY].map(nextIndex),
+  latenessSeconds: nextIndex(),
 });
 
 /** Size of the version, which precedes the counters, in bytes. */
@@ -66,7 +66,7 @@ const VERSION_BYTES = 8;
 
 export class Books {
   /** Memory to share with the reader. */
-  memory = new SharedArrayBuffer(VERSION_BYTES + size * Float64Array.BYTES_PER_ELEMENT);
+  memory = new SharedArrayBuffer(VERSION_BYTES + counterCount * Float64Array.BYTES_PER_ELEMENT);
   #version = new Int32Array(this.memory, 0, 1);
   #counts = new Float64Array(this.memory, VERSION_BYTES);
 
@@ -75,7 +75,7 @@ export class Books {
   }
 
   /** Changes counters. All changes of one call become visible at once. */
-  enter(change: (counts: Float64Array) => void): void {
+  update(change: (counts: Float64Array) => void): void {
     Atomics.add(this.#version, 0, 1);
     try {
       change(this.#counts);
@@ -118,14 +118,14 @@ export function read(memory: SharedArrayBuffer): Float64Array {
   }
 }
 
-/** Returns the sum of the readings of several processes. */
-export function sum(readings: ArrayLike<number>[]): Float64Array {
-  const total = new Float64Array(size);
-  for (const reading of readings) {
-    for (let at = 0; at < size; at++) add(total, at, reading[at]);
+/** Returns the sum of the snapshots of several processes. */
+export function sum(snapshots: ArrayLike<number>[]): Float64Array {
+  const total = new Float64Array(counterCount);
+  for (const snapshot of snapshots) {
+    for (let at = 0; at < counterCount; at++) add(total, at, snapshot[at]);
   }
-  const most = readings.map((reading) => reading[AT.inFlightPerConnectionMax] ?? 0);
-  total[AT.inFlightPerConnectionMax] = Math.max(0, ...most);
+  const largest = snapshots.map((snapshot) => snapshot[AT.inFlightPerConnectionMax] ?? 0);
+  total[AT.inFlightPerConnectionMax] = Math.max(0, ...largest);
   return total;
 }
 

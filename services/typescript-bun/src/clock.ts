@@ -53,15 +53,15 @@ export class Clock {
 
   #push(entry: Entry): void {
     const heap = this.#heap;
-    let place = heap.length;
-    while (place > 0) {
-      const above = (place - 1) >> 1;
-      const parent = heap[above];
+    let index = heap.length;
+    while (index > 0) {
+      const parentIndex = (index - 1) >> 1;
+      const parent = heap[parentIndex];
       if (!parent || parent.due <= entry.due) break;
-      heap[place] = parent;
-      place = above;
+      heap[index] = parent;
+      index = parentIndex;
     }
-    heap[place] = entry;
+    heap[index] = entry;
   }
 
   /** Removes the first entry. */
@@ -70,18 +70,18 @@ export class Clock {
     const last = heap.pop();
     const size = heap.length;
     if (!last || size === 0) return;
-    let place = 0;
-    for (let below = 1; below < size; below = 2 * place + 1) {
-      const right = heap[below + 1];
-      let child = heap[below] as Entry;
+    let index = 0;
+    for (let childIndex = 1; childIndex < size; childIndex = 2 * index + 1) {
+      const right = heap[childIndex + 1];
+      let child = heap[childIndex] as Entry;
       if (right && right.due < child.due) {
         child = right;
-        below += 1;
+        childIndex += 1;
       }
       if (last.due <= child.due) break;
-      heap[place] = child;
-      place = below;
+      heap[index] = child;
+      index = childIndex;
     }
-    heap[place] = last;
+    heap[index] = last;
   }
 }

@@ -4,12 +4,12 @@ import http2 from 'node:http2';
 import net from 'node:net';
 
 import type { Config } from './config.ts';
-import { AnswerError, parseRecognition, type Recognition, type RequestFailure } from './protocol.ts';
+import { parseRecognition, type Recognition, type RequestFailure, ResponseError } from './protocol.ts';
 
 /** Time limit for opening a connection, and for the reply to a PING, in milliseconds. */
-const PATIENCE_MS = 1000;
+const CONNECTION_TIMEOUT_MS = 1000;
 /** Largest response body that is read. A regular one has a few hundred bytes. */
-const MAX_ANSWER_BYTES = 64 * 1024;
+const MAX_RESPONSE_BYTES = 64 * 1024;
 /** `maxSessionMemory` in MB. The default of 10 is reached by the batches of 300 sessions that flush at once. */
 const MAX_SESSION_MEMORY_MB = 1024;
 
@@ -22,17 +22,17 @@ export class Inference {
   readonly #config: Settings;
   readonly #connections: Connection[];
   /** Number of requests so far; they take the connections in turn. */
-  #turn = 0;
+  #next = 0;
 
   constructor(config: Settings) {
     this.#config = config;
     this.#connections = Array.from({ length: config.inferenceHttpClients }, () => new Connection(config.inference));
   }
 
-  /** Sends a batch. `done` is called once, asynchronously, unless the request is abandoned. */
-  recognise(audio: Buffer, frames: number, done: (outcome: Outcome) => void): InferenceRequest {
-    this.#turn = (this.#turn + 1) % this.#connections.length;
-    return new InferenceRequest(this.#config, this.#connections[this.#turn] as Connection, audio, frames, done);
+  /** Sends a batch. `onOutcome` is called once, asynchronously, unless the request is abandoned. */
+  recognise(audio: Buffer, frames: number, onOutcome: (outcome: Outcome) => void): InferenceRequest {
+    this.#next = (this.#next + 1) % this.#connections.length;
+    return new InferenceRequest(this.#config, this.#connections[this.#next] as Connection, audio, frames, onOutcome);
   }
 
   /** Closes all connections, and with them the requests in flight. */
@@ -45,7 +45,7 @@ export class Inference {
 class Connection {
   readonly #address: { host: string; port: number };
   #session: http2.ClientHttp2Session | undefined;
-  #isProbed = false;
+  #isPinging = false;
 
   constructor(address: { host: string; port: number }) {
     this.#address = address;
@@ -62,7 +62,7 @@ class Connection {
       maxSessionMemory: MAX_SESSION_MEMORY_MB,
       settings: { enablePush: false },
     });
-    const timer = setTimeout(() => session.destroy(), PATIENCE_MS);
+    const timer = setTimeout(() => session.destroy(), CONNECTION_TIMEOUT_MS);
     session.once('connect', () => clearTimeout(timer)).once('close', () => clearTimeout(timer));
     // Each request gets the error through its own stream.
     session.on('error', () => {});
@@ -72,12 +72,12 @@ class Connection {
   /** Sends a PING after a request timed out, and closes the connection if there is no reply. */
   probe(): void {
     const session = this.#session;
-    if (!session || session.connecting || session.destroyed || this.#isProbed) return;
-    this.#isProbed = true;
-    const timer = setTimeout(() => session.destroy(new Error('the connection answers nothing')), PATIENCE_MS);
+    if (!session || session.connecting || session.destroyed || this.#isPinging) return;
+    this.#isPinging = true;
+    const timer = setTimeout(() => session.destroy(new Error('the connection answers nothing')), CONNECTION_TIMEOUT_MS);
     const settle = () => {
       clearTimeout(timer);
-      this.#isProbed = false;
+      this.#isPinging = false;
     };
     session.once('close', settle);
     session.ping(() => {
@@ -98,21 +98,27 @@ export class InferenceRequest {
   readonly #audio: Buffer;
   readonly #frames: number;
   readonly #timer: ReturnType<typeof setTimeout>;
-  #done: ((outcome: Outcome) => void) | undefined;
+  #onOutcome: ((outcome: Outcome) => void) | undefined;
   #stream: http2.ClientHttp2Stream | undefined;
   /** Whether the request may be sent once more on a new connection if this one turns out to be closed. */
-  #mayReplace = true;
+  #mayRetry = true;
   #status = 0;
   readonly #body: Buffer[] = [];
   #bodyBytes = 0;
   #error: (Error & { code?: string }) | undefined;
 
-  constructor(config: Settings, connection: Connection, audio: Buffer, frames: number, done: (o: Outcome) => void) {
+  constructor(
+    config: Settings,
+    connection: Connection,
+    audio: Buffer,
+    frames: number,
+    onOutcome: (o: Outcome) => void,
+  ) {
     this.#config = config;
     this.#connection = connection;
     this.#audio = audio;
     this.#frames = frames;
-    this.#done = done;
+    this.#onOutcome = onOutcome;
     this.#timer = setTimeout(() => this.#timeOut(), config.inferenceTimeoutMs);
     this.#send();
   }
@@ -120,7 +126,7 @@ export class InferenceRequest {
   #send(): void {
     const session = this.#connection.session();
     // A connection that is opened for this request can't have been closed by the inference for being idle.
-    if (session.connecting) this.#mayReplace = false;
+    if (session.connecting) this.#mayRetry = false;
     try {
       const stream = session.request(
         {
@@ -133,7 +139,7 @@ export class InferenceRequest {
         { endStream: false },
       );
       this.#stream = stream;
-      this.#listen(stream, session);
+      this.#setListeners(stream, session);
       stream.end(this.#audio);
     } catch (error) {
       this.#error = error instanceof Error ? error : new Error(String(error));
@@ -141,25 +147,25 @@ export class InferenceRequest {
     }
   }
 
-  #listen(stream: http2.ClientHttp2Stream, session: http2.ClientHttp2Session): void {
+  #setListeners(stream: http2.ClientHttp2Stream, session: http2.ClientHttp2Session): void {
     stream.on('response', (headers) => {
       this.#status = Number(headers[':status']);
     });
     stream.on('data', (chunk: Buffer) => {
       this.#bodyBytes += chunk.length;
-      if (this.#bodyBytes <= MAX_ANSWER_BYTES) this.#body.push(chunk);
+      if (this.#bodyBytes <= MAX_RESPONSE_BYTES) this.#body.push(chunk);
     });
     stream.on('error', (error) => {
       this.#error = error;
     });
     stream.on('end', () => {
-      if (this.#status > 0 && !stream.aborted && !stream.rstCode) this.#settle(this.#answer());
+      if (this.#status > 0 && !stream.aborted && !stream.rstCode) this.#settle(this.#outcome());
     });
     stream.on('close', () => {
-      if (!this.#done) return;
+      if (!this.#onOutcome) return;
       const isClosed = session.destroyed || session.closed;
-      if (isClosed && this.#mayReplace && this.#status === 0 && isGone(this.#error)) {
-        this.#mayReplace = false;
+      if (isClosed && this.#mayRetry && this.#status === 0 && isConnectionFailure(this.#error)) {
+        this.#mayRetry = false;
         this.#error = undefined;
         this.#send();
       } else {
@@ -168,7 +174,7 @@ export class InferenceRequest {
     });
   }
 
-  /** Cancels the request; `done` is not called. */
+  /** Cancels the request; `onOutcome` is not called. */
   abandon(): void {
     this.#release();
     this.#stream?.close(http2.constants.NGHTTP2_CANCEL);
@@ -187,51 +193,51 @@ export class InferenceRequest {
 
   #fail(): void {
     const error = this.#error;
-    const [kind, message]: [RequestFailure['kind'], string] = isForeign(error)
+    const [kind, message]: [RequestFailure['kind'], string] = isHttp2Violation(error)
       ? ['parse_error', "the inference doesn't speak HTTP/2"]
       : ['connection_reset', 'the connection to the inference failed'];
     this.#settle({ failure: { kind, status: null, message: error ? `${message}: ${error.message}` : message } });
   }
 
   #settle(outcome: Outcome): void {
-    const done = this.#done;
+    const onOutcome = this.#onOutcome;
     this.#release();
     // The response arrived before all audio was sent, or there is no response.
     if (this.#stream && !this.#stream.writableFinished) this.#stream.close(http2.constants.NGHTTP2_CANCEL);
-    done?.(outcome);
+    onOutcome?.(outcome);
   }
 
   #release(): void {
-    this.#done = undefined;
+    this.#onOutcome = undefined;
     clearTimeout(this.#timer);
   }
 
-  #answer(): Outcome {
+  #outcome(): Outcome {
     const status = this.#status;
     if (status < 200 || status > 299) {
       const kind = status === 429 ? 'http_429' : 'http_5xx';
       return { failure: { kind, status, message: `the inference answered ${status}` } };
     }
     try {
-      if (this.#bodyBytes > MAX_ANSWER_BYTES) {
-        throw new AnswerError(`the inference's answer is longer than ${MAX_ANSWER_BYTES} bytes`);
+      if (this.#bodyBytes > MAX_RESPONSE_BYTES) {
+        throw new ResponseError(`the inference's answer is longer than ${MAX_RESPONSE_BYTES} bytes`);
       }
       const body = this.#body.length === 1 ? this.#body[0] : undefined;
       const recognition = parseRecognition(body ?? Buffer.concat(this.#body), this.#frames, this.#config.cpuPasses);
       return { recognition };
     } catch (error) {
-      if (!(error instanceof AnswerError)) throw error;
+      if (!(error instanceof ResponseError)) throw error;
       return { failure: { kind: 'parse_error', status, message: error.message } };
     }
   }
 }
 
 /** Whether the peer violated HTTP/2. All other errors are failures of the connection. */
-function isForeign(error: (Error & { code?: string }) | undefined): boolean {
+function isHttp2Violation(error: (Error & { code?: string }) | undefined): boolean {
   return error?.code === 'ERR_HTTP2_ERROR';
 }
 
 /** Whether the connection was closed by the peer or the network, not by this gateway. */
-function isGone(error: (Error & { code?: string }) | undefined): boolean {
-  return !error || (error.code !== undefined && !isForeign(error));
+function isConnectionFailure(error: (Error & { code?: string }) | undefined): boolean {
+  return !error || (error.code !== undefined && !isHttp2Violation(error));
 }

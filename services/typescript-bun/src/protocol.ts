@@ -34,7 +34,7 @@ export interface Failure {
 /** Why a request failed. */
 export type RequestFailure = Failure & { kind: (typeof REQUEST_FAILURES)[number] };
 
-/** A run of consecutive frames, which one message covers. */
+/** A sequence of consecutive frames, which one message covers. */
 export interface Span {
   /** Sequence number of the first frame. */
   oldest: number;
@@ -43,7 +43,7 @@ export interface Span {
 }
 
 /** An invalid response of the inference; the message says why. */
-export class AnswerError extends Error {}
+export class ResponseError extends Error {}
 
 const STRING = '"(?:[^"\\\\\\u0000-\\u001f]|\\\\(?:["\\\\/bfnrt]|u[\\da-fA-F]{4}))*"';
 const NUMBER = '-?(?:0|[1-9]\\d*)(?:\\.\\d+)?(?:[eE][+-]?\\d+)?';
@@ -63,12 +63,12 @@ export function flatObject(text: string): Record<string, string> | undefined {
   MEMBER.lastIndex = open[0].length;
   for (;;) {
     const position = MEMBER.lastIndex;
-    const [whole, name, value, next] = MEMBER.exec(text) ?? [];
-    if (whole === undefined || name === undefined || value === undefined) return undefined;
+    const [matched, name, value, next] = MEMBER.exec(text) ?? [];
+    if (matched === undefined || name === undefined || value === undefined) return undefined;
     const key: string = JSON.parse(name);
     if (key in members) return undefined;
     members[key] = value;
-    if (next === '}') return CLOSED.test(text.slice(position + whole.length)) ? members : undefined;
+    if (next === '}') return CLOSED.test(text.slice(position + matched.length)) ? members : undefined;
   }
 }
 
@@ -105,17 +105,19 @@ const Recognition = v.strictObject({
 
 export type Recognition = v.InferOutput<typeof Recognition>;
 
-/** Parses the response to a batch of `frames` frames. Throws an {@link AnswerError} if it is invalid. */
+/** Parses the response to a batch of `frames` frames. Throws an {@link ResponseError} if it is invalid. */
 export function parseRecognition(body: Uint8Array, frames: number, cpuPasses: number): Recognition {
   const parsed = v.safeParse(Recognition, flatObject(decode(body)), { abortEarly: true });
   if (!parsed.success) {
     const [issue] = parsed.issues;
-    throw new AnswerError(`the inference's answer can't be read: ${v.getDotPath(issue) ?? 'object'}: ${issue.message}`);
+    throw new ResponseError(
+      `the inference's answer can't be read: ${v.getDotPath(issue) ?? 'object'}: ${issue.message}`,
+    );
   }
-  const answer = parsed.output;
-  expectCount('samples', answer.samples, cpuPasses * FRAME_SAMPLES * frames);
-  expectCount('audio_bytes', answer.audio_bytes, frames * FRAME_BYTES);
-  return answer;
+  const recognition = parsed.output;
+  expectCount('samples', recognition.samples, cpuPasses * FRAME_SAMPLES * frames);
+  expectCount('audio_bytes', recognition.audio_bytes, frames * FRAME_BYTES);
+  return recognition;
 }
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
@@ -124,38 +126,38 @@ function decode(body: Uint8Array): string {
   try {
     return utf8.decode(body);
   } catch {
-    throw new AnswerError("the inference's answer is no UTF-8");
+    throw new ResponseError("the inference's answer is no UTF-8");
   }
 }
 
 function expectCount(key: string, value: string, expected: number): void {
-  if (Number(value) !== expected) throw new AnswerError(`the inference's ${key} is ${value} instead of ${expected}`);
+  if (Number(value) !== expected) throw new ResponseError(`the inference's ${key} is ${value} instead of ${expected}`);
 }
 
-/** Settings that every partial echoes. */
-export interface Echo {
+/** Settings that every partial repeats. */
+export interface EchoedSettings {
   cpuPasses: number;
   modelDelayMs: number;
 }
 
 /** Returns the partial that covers `span`, as JSON. */
-export function partial(span: Span, answer: Recognition, echo: Echo, flushLatenessMs: number): string {
+export function partial(span: Span, recognition: Recognition, echo: EchoedSettings, flushLatenessMs: number): string {
   return (
     `{"type":"partial","oldest_frame_seq":${span.oldest},"newest_frame_seq":${newest(span)},"frames":${span.frames}` +
-    `,"rms":${answer.rms},"zero_crossings":${answer.zero_crossings},"checksum":${answer.checksum}` +
-    `,"samples":${answer.samples},"transcript":${JSON.stringify(answer.transcript)},"audio_bytes":${answer.audio_bytes}` +
+    `,"rms":${recognition.rms},"zero_crossings":${recognition.zero_crossings},"checksum":${recognition.checksum}` +
+    `,"samples":${recognition.samples},"transcript":${JSON.stringify(recognition.transcript)},"audio_bytes":${recognition.audio_bytes}` +
     `,"cpu_passes":${echo.cpuPasses},"model_delay_ms":${echo.modelDelayMs}` +
     `,"flush_lateness_ms":${fractional(flushLatenessMs)},"inflight_model_jobs":0}`
   );
 }
 
 /** Times and buffer state that an error message reports. */
-export interface Wait {
+export interface ErrorContext {
   /** Time since the first frame was read. */
   oldestAgeMs: number;
   /** Time since the last frame was read. */
   newestAgeMs: number;
-  /** Time from the moment the tick was due until it ran. */
+  /** Time from when the tick was due until it ran. */
   flushLatenessMs: number;
   /** Time since the request began; null if there was no request. */
   inferenceElapsedMs: number | null;
@@ -164,16 +166,16 @@ export interface Wait {
 }
 
 /** Returns the error that covers `span`, as JSON. */
-export function error(span: Span, failure: Failure, wait: Wait): string {
-  const { inferenceElapsedMs: elapsed } = wait;
+export function error(span: Span, failure: Failure, context: ErrorContext): string {
+  const { inferenceElapsedMs: elapsed } = context;
   return (
     `{"type":"error","stage":"${stage(failure.kind)}","kind":"${failure.kind}"` +
     `,"message":${JSON.stringify(failure.message)},"oldest_frame_seq":${span.oldest}` +
     `,"newest_frame_seq":${newest(span)},"frames":${span.frames},"audio_bytes":${span.frames * FRAME_BYTES}` +
-    `,"oldest_age_ms":${fractional(wait.oldestAgeMs)},"newest_age_ms":${fractional(wait.newestAgeMs)}` +
-    `,"flush_lateness_ms":${fractional(wait.flushLatenessMs)}` +
+    `,"oldest_age_ms":${fractional(context.oldestAgeMs)},"newest_age_ms":${fractional(context.newestAgeMs)}` +
+    `,"flush_lateness_ms":${fractional(context.flushLatenessMs)}` +
     `,"inference_elapsed_ms":${elapsed === null ? 'null' : fractional(elapsed)}` +
-    `,"inflight_gateway_batches":${elapsed === null ? 0 : 1},"gateway_buffer_frames":${wait.bufferedFrames}` +
+    `,"inflight_gateway_batches":${elapsed === null ? 0 : 1},"gateway_buffer_frames":${context.bufferedFrames}` +
     `,"inference_status":${failure.status},"retryable":${isRetryable(failure)}}`
   );
 }

@@ -12,7 +12,7 @@ import { type Gateway, Session, type Socket } from './session.ts';
 /** Time limit for the sessions' last batches when the gateway stops, in milliseconds. */
 const DRAIN_MS = 2700;
 /** Time limit for the close handshakes after that, in milliseconds. */
-const FAREWELL_MS = 1100;
+const CLOSE_TIMEOUT_MS = 1100;
 
 export class Server {
   readonly books = new Books();
@@ -72,11 +72,11 @@ export class Server {
     const { headers } = request;
     const isWebSocket = headers.get('upgrade')?.toLowerCase() === 'websocket';
     if (!isWebSocket || headers.get('sec-websocket-version') !== '13') {
-      const wanted = { upgrade: 'websocket', 'sec-websocket-version': '13' };
-      return this.#reject('handshake', 'this is a WebSocket of version 13', { status: 426, headers: wanted });
+      const expectedHeaders = { upgrade: 'websocket', 'sec-websocket-version': '13' };
+      return this.#reject('handshake', 'this is a WebSocket of version 13', { status: 426, headers: expectedHeaders });
     }
-    const full = this.#isFull();
-    if (full) return this.#reject(full, full, { status: 503 });
+    const refusalReason = this.#isFull();
+    if (refusalReason) return this.#reject(refusalReason, refusalReason, { status: 503 });
     if (server.upgrade(request, { data: new Session(this.#gateway) })) return undefined;
     return this.#reject('handshake', 'this is no handshake', { status: 400 });
   }
@@ -88,13 +88,13 @@ export class Server {
   }
 
   #reject(reason: RejectReason, message: string, init: ResponseInit): Response {
-    this.books.enter((counts) => add(counts, AT.rejected[reason]));
+    this.books.update((counts) => add(counts, AT.rejected[reason]));
     return new Response(`${message}\n`, init);
   }
 
   /** Refuses new connections and drains the sessions. Resolves when all have ended. */
   async drain(): Promise<void> {
-    this.books.enter((counts) => {
+    this.books.update((counts) => {
       counts[AT.accepting] = 0;
     });
     // The promise of `stop` is ignored, because it waits for all connections, including idle ones.
@@ -102,7 +102,7 @@ export class Server {
     for (const socket of this.#sockets) socket.data.drain();
     if (!(await this.#isEmptyWithin(DRAIN_MS))) {
       for (const socket of this.#sockets) socket.data.shutDown();
-      if (!(await this.#isEmptyWithin(FAREWELL_MS)))
+      if (!(await this.#isEmptyWithin(CLOSE_TIMEOUT_MS)))
         console.error(`${this.#sockets.size} sessions did not end in time`);
     }
     this.#gateway.inference.close();

@@ -2,7 +2,7 @@
 
 import type { ServerWebSocket } from 'bun';
 
-import { Backlog, type BatchPool, type Taken } from './backlog.ts';
+import { Backlog, type BatchPool, type TakenFrames } from './backlog.ts';
 import { AT, add, addLateness, type Books, type CloseReason } from './books.ts';
 import type { Clock, Visited } from './clock.ts';
 import type { Config } from './config.ts';
@@ -12,11 +12,11 @@ import { FRAME_BYTES } from './protocol.ts';
 import { Schedule } from './schedule.ts';
 
 /** Bytes that may wait for a client, from the contract. */
-const MAX_UNREAD_BYTES = 64 * 1024;
+const MAX_UNSENT_BYTES = 64 * 1024;
 /** Time without progress after which a client counts as slow, in milliseconds; from the contract. */
-const PATIENCE_MS = 10_000;
+const STALL_TIMEOUT_MS = 10_000;
 /** Time limit for the close handshake, in milliseconds. */
-const FAREWELL_MS = 1000;
+const CLOSE_TIMEOUT_MS = 1000;
 /** Size of the masking key in a client's frame, in bytes. */
 const MASK_BYTES = 4;
 
@@ -32,11 +32,11 @@ export interface Gateway {
 export type Socket = ServerWebSocket<Session>;
 
 /** The request in flight, and the frames that it carries. */
-interface Flight {
+interface PendingRequest {
   request: InferenceRequest;
   audio: Buffer;
-  taken: Taken;
-  began: number;
+  taken: TakenFrames;
+  sentAt: number;
   latenessMs: number;
 }
 
@@ -47,7 +47,7 @@ export class Session implements Visited {
   /** Undefined before the start message. */
   #schedule: Schedule | undefined;
   /** The request in flight. A single field enforces the contract's rule of one request. */
-  #flight: Flight | undefined;
+  #pending: PendingRequest | undefined;
   #isDraining = false;
   #hasEnded = false;
   /** Bytes that waited at the last check, and the time of the last progress; undefined while nothing waits. */
@@ -61,7 +61,7 @@ export class Session implements Visited {
   /** Called when the upgrade is complete. */
   open(socket: Socket): void {
     this.#socket = socket;
-    this.#gateway.books.enter((counts) => {
+    this.#gateway.books.update((counts) => {
       add(counts, AT.accepted);
       add(counts, AT.open);
     });
@@ -71,24 +71,24 @@ export class Session implements Visited {
     if (this.#hasEnded || this.#isDraining) return;
     if (!this.#schedule) {
       if (typeof message === 'string' && protocol.isStart(message)) this.#start(message.length);
-      else this.#refuse(1002, 'first message must be start');
+      else this.#reject(1002, 'first message must be start');
     } else if (typeof message === 'string') {
-      this.#refuse(1002, 'expected binary PCM frames after start');
+      this.#reject(1002, 'expected binary PCM frames after start');
     } else if (message.length === FRAME_BYTES) {
-      this.#frame(message);
+      this.#receiveFrame(message);
     } else {
-      this.#refuse(1003, 'expected 640 byte PCM frame');
+      this.#reject(1003, 'expected 640 byte PCM frame');
     }
   }
 
-  #frame(frame: Buffer): void {
+  #receiveFrame(frame: Buffer): void {
     this.#backlog.append(frame);
     const { dropped } = this.#backlog.admit(performance.now());
-    this.#gateway.books.enter((counts) => {
+    this.#gateway.books.update((counts) => {
       add(counts, AT.received);
       add(counts, AT.waiting, 1 - dropped);
       if (dropped > 0) add(counts, AT.dropped.overflow, dropped);
-      add(counts, AT.bytesReceived, onWire(FRAME_BYTES) + MASK_BYTES);
+      add(counts, AT.bytesReceived, wireBytes(FRAME_BYTES) + MASK_BYTES);
     });
   }
 
@@ -96,16 +96,16 @@ export class Session implements Visited {
     const { config, books, clock } = this.#gateway;
     const first = performance.now() + Math.random() * config.flushPhaseJitterMs + config.flushIntervalMs;
     this.#schedule = new Schedule(first, config.flushIntervalMs);
-    books.enter((counts) => {
+    books.update((counts) => {
       add(counts, AT.received);
       add(counts, AT.consumed);
-      add(counts, AT.bytesReceived, onWire(bytes) + MASK_BYTES);
+      add(counts, AT.bytesReceived, wireBytes(bytes) + MASK_BYTES);
     });
     clock.add(first, this);
   }
 
-  #refuse(code: number, reason: string): void {
-    this.#gateway.books.enter((counts) => {
+  #reject(code: number, reason: string): void {
+    this.#gateway.books.update((counts) => {
       add(counts, AT.received);
       add(counts, AT.dropped.protocol);
     });
@@ -114,11 +114,11 @@ export class Session implements Visited {
 
   /** Counts a ping, to which the library has replied. */
   ping(payload: Buffer): void {
-    this.#gateway.books.enter((counts) => {
-      add(counts, AT.bytesReceived, onWire(payload.length) + MASK_BYTES);
-      add(counts, AT.bytesSent, onWire(payload.length));
+    this.#gateway.books.update((counts) => {
+      add(counts, AT.bytesReceived, wireBytes(payload.length) + MASK_BYTES);
+      add(counts, AT.bytesSent, wireBytes(payload.length));
     });
-    this.#checkUnread();
+    this.#checkUnsent();
   }
 
   /** Runs the tick that is due. Returns when the next one is due, or `undefined` once the session has ended. */
@@ -126,17 +126,17 @@ export class Session implements Visited {
     if (this.#hasEnded || this.#isDraining || !this.#schedule) return undefined;
     const latenessMs = this.#schedule.tick(now);
     if (latenessMs !== undefined) this.#tick(latenessMs);
-    if (this.#isStalled(now)) this.#giveUp();
+    if (this.#isStalled(now)) this.#closeSlowConsumer();
     return this.#hasEnded ? undefined : this.#schedule.due;
   }
 
   #tick(latenessMs: number): void {
-    const found = this.#flight ? 'skipped' : this.#backlog.waiting > 0 ? 'flushed' : 'empty';
-    this.#gateway.books.enter((counts) => {
+    const outcome = this.#pending ? 'skipped' : this.#backlog.waiting > 0 ? 'flushed' : 'empty';
+    this.#gateway.books.update((counts) => {
       addLateness(counts, latenessMs);
-      add(counts, AT.ticks[found]);
+      add(counts, AT.ticks[outcome]);
     });
-    if (!this.#flight) this.#flush(latenessMs);
+    if (!this.#pending) this.#flush(latenessMs);
   }
 
   /** Reports dropped frames, if any, and sends all waiting audio as one request, if any. */
@@ -150,51 +150,56 @@ export class Session implements Visited {
     if (this.#hasEnded || this.#backlog.waiting === 0) return;
     const { audio, ...taken } = this.#backlog.take();
     const { frames } = taken.span;
-    books.enter((counts) => {
+    books.update((counts) => {
       add(counts, AT.waiting, -frames);
       add(counts, AT.inFlight, frames);
       add(counts, AT.requests);
       add(counts, AT.requestsInFlight);
       counts[AT.inFlightPerConnectionMax] = 1;
     });
-    const request = inference.recognise(audio, frames, (outcome) => this.#land(outcome));
-    this.#flight = { request, audio, taken, began: performance.now(), latenessMs };
+    const request = inference.recognise(audio, frames, (outcome) => this.#complete(outcome));
+    this.#pending = { request, audio, taken, sentAt: performance.now(), latenessMs };
   }
 
-  #land(outcome: Outcome): void {
+  #complete(outcome: Outcome): void {
     const { books, config, pool } = this.#gateway;
-    const flight = this.#leaveFlight();
-    if (!flight) return;
-    const { span } = flight.taken;
+    const pending = this.#takePending();
+    if (!pending) return;
+    const { span } = pending.taken;
     const { failure } = outcome;
-    books.enter((counts) => {
+    books.update((counts) => {
       add(counts, failure ? AT.failed[failure.kind] : AT.answered);
       add(counts, failure ? AT.dropped[failure.kind] : AT.delivered, span.frames);
       add(counts, AT.inFlight, -span.frames);
       add(counts, AT.requestsInFlight, -1);
     });
     if (failure) {
-      this.#report(flight.taken, failure, flight.latenessMs, performance.now() - flight.began);
+      this.#report(pending.taken, failure, pending.latenessMs, performance.now() - pending.sentAt);
     } else {
-      if (flight.request.isSent) pool.give(flight.audio);
-      this.#say(protocol.partial(span, outcome.recognition, config, flight.latenessMs));
+      if (pending.request.isSent) pool.release(pending.audio);
+      this.#send(protocol.partial(span, outcome.recognition, config, pending.latenessMs));
     }
     if (this.#isDraining) this.#continueDrain();
   }
 
-  #leaveFlight(): Flight | undefined {
-    const flight = this.#flight;
-    this.#flight = undefined;
-    return flight;
+  #takePending(): PendingRequest | undefined {
+    const pending = this.#pending;
+    this.#pending = undefined;
+    return pending;
   }
 
   /** Sends the client the error message that covers `taken`. */
-  #report(taken: Taken, failure: protocol.Failure, flushLatenessMs: number, inferenceElapsedMs: number | null): void {
+  #report(
+    taken: TakenFrames,
+    failure: protocol.Failure,
+    flushLatenessMs: number,
+    inferenceElapsedMs: number | null,
+  ): void {
     const now = performance.now();
-    this.#say(
+    this.#send(
       protocol.error(taken.span, failure, {
-        oldestAgeMs: now - taken.oldestRead,
-        newestAgeMs: now - taken.newestRead,
+        oldestAgeMs: now - taken.oldestReadAt,
+        newestAgeMs: now - taken.newestReadAt,
         flushLatenessMs,
         inferenceElapsedMs,
         bufferedFrames: this.#backlog.waiting,
@@ -202,21 +207,21 @@ export class Session implements Visited {
     );
   }
 
-  #say(text: string): void {
+  #send(text: string): void {
     if (this.#hasEnded) return;
     this.#socket?.sendText(text);
-    this.#gateway.books.enter((counts) => {
+    this.#gateway.books.update((counts) => {
       add(counts, AT.sent);
-      add(counts, AT.bytesSent, onWire(Buffer.byteLength(text)));
+      add(counts, AT.bytesSent, wireBytes(Buffer.byteLength(text)));
     });
-    this.#checkUnread();
+    this.#checkUnsent();
   }
 
-  #checkUnread(): void {
-    if ((this.#socket?.getBufferedAmount() ?? 0) > MAX_UNREAD_BYTES) this.#giveUp();
+  #checkUnsent(): void {
+    if ((this.#socket?.getBufferedAmount() ?? 0) > MAX_UNSENT_BYTES) this.#closeSlowConsumer();
   }
 
-  /** Whether bytes wait and the client has read none for {@link PATIENCE_MS}. */
+  /** Whether bytes wait and the client has read none for {@link STALL_TIMEOUT_MS}. */
   #isStalled(now: number): boolean {
     const waiting = this.#socket?.getBufferedAmount() ?? 0;
     if (waiting === 0) {
@@ -226,11 +231,11 @@ export class Session implements Visited {
     // New messages only increase the amount; a decrease means that the client has read.
     if (!this.#stall || waiting < this.#stall.waiting) this.#stall = { waiting, since: now };
     this.#stall.waiting = waiting;
-    return now - this.#stall.since >= PATIENCE_MS;
+    return now - this.#stall.since >= STALL_TIMEOUT_MS;
   }
 
   /** Closes the connection of a client that doesn't read. */
-  #giveUp(): void {
+  #closeSlowConsumer(): void {
     this.#close(1013, 'client does not read', 'slow_consumer');
   }
 
@@ -242,22 +247,22 @@ export class Session implements Visited {
   }
 
   #continueDrain(): void {
-    if (!this.#hasEnded && !this.#flight) this.#flush(0);
-    if (!this.#flight) this.shutDown();
+    if (!this.#hasEnded && !this.#pending) this.#flush(0);
+    if (!this.#pending) this.shutDown();
   }
 
-  /** Closes the connection with 1001, even if audio or a request is left. */
+  /** Closes the connection with 1001, even if audio waits or a request is in flight. */
   shutDown(): void {
     this.#close(1001, 'gateway stops', 'shutdown');
   }
 
-  #close(code: number, reason: string, why: CloseReason): void {
+  #close(code: number, reason: string, label: CloseReason): void {
     if (this.#hasEnded) return;
     const socket = this.#socket;
-    this.#end(why);
+    this.#end(label);
     socket?.close(code, reason);
     // A client that doesn't read doesn't complete the close handshake either.
-    setTimeout(() => socket?.terminate(), FAREWELL_MS).unref();
+    setTimeout(() => socket?.terminate(), CLOSE_TIMEOUT_MS).unref();
   }
 
   /** Called when the connection is closed. The library's code shows which side closed it. */
@@ -272,15 +277,15 @@ export class Session implements Visited {
     if (this.#hasEnded) return;
     this.#hasEnded = true;
     const { waiting } = this.#backlog;
-    const flight = this.#leaveFlight();
-    flight?.request.abandon();
-    const inFlight = flight?.taken.span.frames ?? 0;
-    this.#gateway.books.enter((counts) => {
+    const pending = this.#takePending();
+    pending?.request.abandon();
+    const inFlight = pending?.taken.span.frames ?? 0;
+    this.#gateway.books.update((counts) => {
       add(counts, AT.waiting, -waiting);
       add(counts, AT.inFlight, -inFlight);
       add(counts, AT.dropped.closed, waiting + inFlight);
-      add(counts, AT.requestsInFlight, flight ? -1 : 0);
-      add(counts, AT.abandoned, flight ? 1 : 0);
+      add(counts, AT.requestsInFlight, pending ? -1 : 0);
+      add(counts, AT.abandoned, pending ? 1 : 0);
       add(counts, AT.open, -1);
       add(counts, AT.closed[reason]);
     });
@@ -289,6 +294,6 @@ export class Session implements Visited {
 }
 
 /** Size of an unmasked frame on the wire, in bytes. */
-function onWire(payload: number): number {
+function wireBytes(payload: number): number {
   return payload + (payload < 126 ? 2 : payload < 65_536 ? 4 : 10);
 }

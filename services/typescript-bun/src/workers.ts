@@ -92,8 +92,8 @@ function fork(port: number, limit: number) {
 export function shares({ workerThreads, maxConnections }: Pick<Config, 'workerThreads' | 'maxConnections'>): number[] {
   if (maxConnections === 0) return new Array(workerThreads).fill(0);
   const processes = Math.min(workerThreads, maxConnections);
-  const least = Math.floor(maxConnections / processes);
-  return Array.from({ length: processes }, (_, index) => least + (index < maxConnections % processes ? 1 : 0));
+  const smallestShare = Math.floor(maxConnections / processes);
+  return Array.from({ length: processes }, (_, index) => smallestShare + (index < maxConnections % processes ? 1 : 0));
 }
 
 async function readAll(host: string, ports: number[], isStopping: boolean): Promise<Reading> {

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { Clock } from '../src/clock.ts';
 import { Schedule } from '../src/schedule.ts';
 
-test('a tick runs once and says how late it was', () => {
+test('a tick runs once and returns its lateness', () => {
   const schedule = new Schedule(1000, 100);
   assert.equal(schedule.tick(999), undefined);
   assert.equal(schedule.tick(1003), 3);
@@ -12,14 +12,14 @@ test('a tick runs once and says how late it was', () => {
   assert.equal(schedule.tick(1100), 0);
 });
 
-test('missed ticks are not made up for and lateness starts over', () => {
+test('missed ticks are skipped and lateness starts over', () => {
   const schedule = new Schedule(1000, 1000);
   assert.equal(schedule.tick(4400), 3400);
   assert.equal(schedule.tick(4999), undefined);
   assert.equal(schedule.tick(5002), 2);
 });
 
-test('the clock visits in the order of due times, and again when that is asked for', async () => {
+test('the clock visits in the order of due times, and again at the returned time', async () => {
   const clock = new Clock();
   const seen: number[] = [];
   const start = performance.now();

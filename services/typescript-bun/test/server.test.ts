@@ -69,7 +69,7 @@ function event<Name extends keyof Events>(ws: WebSocket, name: Name): Promise<Ev
   });
 }
 
-test('frames come back as a partial that covers them', async () => {
+test('frames are answered by a partial that covers them', async () => {
   const { url, stats } = await gateway(right);
   const ws = await started(url);
   for (let count = 0; count < 3; count++) ws.send(Buffer.alloc(640));
@@ -80,7 +80,7 @@ test('frames come back as a partial that covers them', async () => {
   assert.deepEqual([messages.received, messages.consumed, messages.delivered, messages.sent], [4, 1, 3, 1]);
 });
 
-test('an inference that refuses becomes an error frame, and the session goes on', async () => {
+test('a failed request is answered by an error, and the session continues', async () => {
   let requests = 0;
   const { url } = await gateway((stream, bytes) => {
     requests += 1;
@@ -94,7 +94,7 @@ test('an inference that refuses becomes an error frame, and the session goes on'
   assert.equal(JSON.parse((await event(ws, 'message')).data).oldest_frame_seq, 2);
 });
 
-test('a client that leaves during inference leaves nothing behind', async () => {
+test('a client that leaves during a request abandons the request and its frames', async () => {
   const asked = Promise.withResolvers<void>();
   const { url, stats } = await gateway(() => asked.resolve());
   const ws = await started(url);
@@ -107,7 +107,7 @@ test('a client that leaves during inference leaves nothing behind', async () => 
   assert.deepEqual([messages.queued, messages.dropped, inference.abandoned], [0, { closed: 1 }, 1]);
 });
 
-test('a gateway that stops answers what it holds and says goodbye', async () => {
+test('a stopped gateway answers waiting audio and sends a Close frame', async () => {
   const { server, url, stats } = await gateway(right, { FLUSH_INTERVAL_MS: '60000' });
   const ws = await started(url);
   ws.send(Buffer.alloc(640));
