@@ -9,7 +9,7 @@ use std::{
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{config::Config, inference::Inference, metrics::Books, protocol::Echo, schedule::Schedule};
+use crate::{config::Config, inference::Inference, metrics::Books, protocol::EchoedSettings, schedule::Schedule};
 
 /// Duration of one audio frame, in milliseconds.
 const FRAME_MS: u64 = 20;
@@ -21,7 +21,7 @@ pub(crate) struct Gateway {
     /// HTTP clients of the inference; each session takes one.
     pub(crate) inference: Inference,
     /// Settings that every partial echoes.
-    pub(crate) echo: Echo,
+    pub(crate) echo: EchoedSettings,
     /// Frames that may wait in one session, besides the batch in flight.
     pub(crate) max_buffered_frames: u64,
     flush_interval: Duration,
@@ -42,7 +42,7 @@ impl Gateway {
         Ok(Self {
             books,
             inference: Inference::new(config)?,
-            echo: Echo { cpu_passes: config.cpu_passes, model_delay_ms: config.model_delay_ms },
+            echo: EchoedSettings { cpu_passes: config.cpu_passes, model_delay_ms: config.model_delay_ms },
             max_buffered_frames: config.max_buffered_frames.into(),
             flush_interval: Duration::from_millis(config.flush_interval_ms),
             flush_phase_jitter: Duration::from_millis(config.flush_phase_jitter_ms),
@@ -70,8 +70,8 @@ impl Gateway {
     /// Counts a new connection as accepted and open. The error is the reason (`draining` or `full`) for which it is
     /// refused, and is counted, too.
     pub(crate) fn admit(&self) -> Result<(), &'static str> {
-        self.books.with(|counts| {
-            let refused = if !self.books.is_accepting() {
+        self.books.update(|counts| {
+            let reason = if !self.books.is_accepting() {
                 "draining"
             } else if self.max_connections > 0 && counts.open >= self.max_connections {
                 "full"
@@ -80,8 +80,8 @@ impl Gateway {
                 counts.open += 1;
                 return Ok(());
             };
-            *counts.rejected.entry(refused).or_default() += 1;
-            Err(refused)
+            *counts.rejected.entry(reason).or_default() += 1;
+            Err(reason)
         })
     }
 }

@@ -1,19 +1,23 @@
-//! The inbox: parses a client's WebSocket frames, checks the contract's rules, and collects the audio of the next
-//! batch, all in one buffer.
+//! The inbox: parses a client's WebSocket frames ([`frame`]), checks messages against the contract, and collects the
+//! audio of the next batch, all in one buffer.
 //!
 //! The buffer holds, in this order: audio that waits, the fragments of an incomplete message, and bytes that are not
 //! parsed yet. A frame's payload is moved down to the end of the preceding section and unmasked there. A batch is
 //! therefore contiguous when its tick comes, and is passed on without a copy. The module does no I/O and reads no
 //! clock.
 
+mod frame;
+
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::protocol::{Close, FRAME_BYTES, MAX_MESSAGE_BYTES, is_start};
+pub(crate) use self::frame::Violation;
+use self::frame::{Content, Control, Header, Incomplete, Kind, close_reply, unmask};
+use crate::protocol::{Close, FRAME_BYTES, is_start};
 
 /// Size of one audio frame on the wire: header, masking key and payload, in bytes.
 const WIRE_FRAME_BYTES: usize = 8 + FRAME_BYTES;
 
-/// What the inbox has parsed.
+/// A message or control frame that the inbox has parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     /// The start message; it comes first and once.
@@ -26,38 +30,6 @@ pub(crate) enum Event {
     Close(Close),
 }
 
-/// A violation of the WebSocket protocol or of the contract, which ends the session.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Violation {
-    /// The Close frame to send.
-    pub(crate) close: Close,
-    /// Whether a complete data message was refused, which the books count as a message.
-    pub(crate) whole_message: bool,
-}
-
-impl Violation {
-    const fn frame(reason: &'static str) -> Self {
-        Self { close: Close::new(1002, reason), whole_message: false }
-    }
-
-    const fn message(code: u16, reason: &'static str) -> Self {
-        Self { close: Close::new(code, reason), whole_message: true }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Content {
-    Text,
-    Binary,
-}
-
-/// A fragmented data message of which the last fragment is missing.
-#[derive(Clone, Copy, Debug)]
-struct Incomplete {
-    content: Content,
-    length: usize,
-}
-
 /// The bytes that a client has sent and the gateway has not passed on yet.
 #[derive(Debug)]
 pub(crate) struct Inbox {
@@ -67,7 +39,7 @@ pub(crate) struct Inbox {
     incomplete: Option<Incomplete>,
     /// Offset of the first byte that is not parsed yet.
     unparsed: usize,
-    started: bool,
+    is_started: bool,
     /// Capacity reserved at the start of a batch, in bytes.
     batch_bytes: usize,
 }
@@ -80,7 +52,7 @@ impl Inbox {
             audio: 0,
             incomplete: None,
             unparsed: 0,
-            started: false,
+            is_started: false,
             batch_bytes: batch_frames * FRAME_BYTES + 2 * WIRE_FRAME_BYTES,
         }
     }
@@ -88,7 +60,7 @@ impl Inbox {
     /// Appends bytes that were read from the socket.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         // Reserves the space of the whole batch at its start, so that it is not reallocated while it grows.
-        if self.buffer.is_empty() && self.started {
+        if self.buffer.is_empty() && self.is_started {
             self.buffer.reserve(self.batch_bytes.max(bytes.len()));
         }
         self.buffer.extend_from_slice(bytes);
@@ -133,10 +105,10 @@ impl Inbox {
                 match control {
                     Control::Ping => return Ok(Some(Event::Ping(payload.to_vec()))),
                     Control::Pong => continue,
-                    Control::Close => return answer(payload).map(|close| Some(Event::Close(close))),
+                    Control::Close => return close_reply(payload).map(|close| Some(Event::Close(close))),
                 }
             }
-            if let Some(event) = self.data(&header, start)? {
+            if let Some(event) = self.data_frame(&header, start)? {
                 return Ok(Some(event));
             }
         }
@@ -146,7 +118,7 @@ impl Inbox {
 
     /// Moves the data frame's payload from `start` behind the audio and unmasks it. Returns the event if the frame
     /// completes a message.
-    fn data(&mut self, header: &Header, start: usize) -> Result<Option<Event>, Violation> {
+    fn data_frame(&mut self, header: &Header, start: usize) -> Result<Option<Event>, Violation> {
         let before = self.incomplete.map_or(0, |incomplete| incomplete.length);
         let target = self.audio + before;
         // The target is always below the source, because the header alone has six bytes.
@@ -158,19 +130,19 @@ impl Inbox {
             (_, Some(incomplete)) => incomplete.content,
             (_, None) => return Err(Violation::frame("continuation of nothing")),
         };
-        if !header.last {
+        if !header.is_last {
             self.incomplete = Some(Incomplete { content, length });
             return Ok(None);
         }
         self.incomplete = None;
-        self.message(content, length).map(Some)
+        self.complete_message(content, length).map(Some)
     }
 
     /// Checks the complete message that lies behind the audio against the contract.
-    fn message(&mut self, content: Content, length: usize) -> Result<Event, Violation> {
-        match (self.started, content) {
+    fn complete_message(&mut self, content: Content, length: usize) -> Result<Event, Violation> {
+        match (self.is_started, content) {
             (false, Content::Text) if is_start(&self.buffer[self.audio..self.audio + length]) => {
-                self.started = true;
+                self.is_started = true;
                 Ok(Event::Start)
             }
             (false, _) => Err(Violation::message(1002, "first message must be start")),
@@ -191,114 +163,6 @@ impl Inbox {
             self.buffer.truncate(end + self.buffer.len() - self.unparsed);
             self.unparsed = end;
         }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Data(Content),
-    Continuation,
-    Control(Control),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Control {
-    Close,
-    Ping,
-    Pong,
-}
-
-/// A frame's header, including the masking key.
-#[derive(Clone, Copy, Debug)]
-struct Header {
-    kind: Kind,
-    last: bool,
-    mask: [u8; 4],
-    /// Size of the header itself, in bytes.
-    bytes: usize,
-    /// Size of the payload, in bytes.
-    length: usize,
-}
-
-impl Header {
-    /// Parses the header at the front of `wire`; `None` if it is incomplete. Violations are reported as early as the
-    /// bytes show them.
-    fn parse(wire: &[u8], incomplete: Option<Incomplete>) -> Result<Option<Self>, Violation> {
-        let &[first, second, ..] = wire else { return Ok(None) };
-        let (last, masked) = (first & 0x80 != 0, second & 0x80 != 0);
-        if first & 0x70 != 0 {
-            return Err(Violation::frame("reserved bit"));
-        }
-        if !masked {
-            return Err(Violation::frame("frame without a mask"));
-        }
-        let kind = match first & 0x0f {
-            0 => Kind::Continuation,
-            1 => Kind::Data(Content::Text),
-            2 => Kind::Data(Content::Binary),
-            8 => Kind::Control(Control::Close),
-            9 => Kind::Control(Control::Ping),
-            10 => Kind::Control(Control::Pong),
-            _ => return Err(Violation::frame("unknown opcode")),
-        };
-        match (kind, incomplete) {
-            (Kind::Control(_), _) if !last => return Err(Violation::frame("control frame in fragments")),
-            (Kind::Control(_), _) if second & 0x7f > 125 => return Err(Violation::frame("control frame too long")),
-            (Kind::Continuation, None) => return Err(Violation::frame("continuation of nothing")),
-            (Kind::Data(_), Some(_)) => return Err(Violation::frame("message within a message")),
-            _ => {}
-        }
-        let Some((length, extended)) = payload_length(second & 0x7f, &wire[2..])? else { return Ok(None) };
-        let before = incomplete.map_or(0, |incomplete| incomplete.length);
-        if !matches!(kind, Kind::Control(_)) && length > (MAX_MESSAGE_BYTES - before) as u64 {
-            return Err(Violation { close: Close::new(1009, "message beyond 64 KiB"), whole_message: false });
-        }
-        let Some(&mask) = wire[2 + extended..].first_chunk() else { return Ok(None) };
-        // The cast is lossless: `length` is at most `MAX_MESSAGE_BYTES`.
-        Ok(Some(Self { kind, last, mask, bytes: 6 + extended, length: length as usize }))
-    }
-}
-
-/// Returns the payload's length, and the number of bytes that the extended length field takes.
-fn payload_length(short: u8, rest: &[u8]) -> Result<Option<(u64, usize)>, Violation> {
-    const NOT_MINIMAL: Violation = Violation::frame("length not minimal");
-    match short {
-        126 => match rest.first_chunk().map(|bytes| u16::from_be_bytes(*bytes)) {
-            Some(..=125) => Err(NOT_MINIMAL),
-            length => Ok(length.map(|length| (length.into(), 2))),
-        },
-        127 => match rest.first_chunk().map(|bytes| u64::from_be_bytes(*bytes)) {
-            Some(..=0xffff) => Err(NOT_MINIMAL),
-            length => Ok(length.map(|length| (length, 8))),
-        },
-        length => Ok(Some((length.into(), 0))),
-    }
-}
-
-/// Returns the reply to a Close frame, which has the same code.
-fn answer(payload: &[u8]) -> Result<Close, Violation> {
-    match payload {
-        [] => Ok(Close { code: None, reason: "" }),
-        [_] => Err(Violation::frame("close frame of one byte")),
-        &[high, low, ref reason @ ..] => match u16::from_be_bytes([high, low]) {
-            code @ (1000..=1003 | 1007..=1014 | 3000..=4999) if std::str::from_utf8(reason).is_ok() => {
-                Ok(Close::new(code, ""))
-            }
-            _ => Err(Violation::frame("close frame with a code or reason that must not be sent")),
-        },
-    }
-}
-
-/// Unmasks eight bytes at a time, which the compiler vectorises.
-fn unmask(payload: &mut [u8], mask: [u8; 4]) {
-    let [a, b, c, d] = mask;
-    let wide = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
-    let (chunks, rest) = payload.as_chunks_mut::<8>();
-    for chunk in chunks {
-        *chunk = (u64::from_ne_bytes(*chunk) ^ wide).to_ne_bytes();
-    }
-    for (byte, mask) in rest.iter_mut().zip(mask.into_iter().cycle()) {
-        *byte ^= mask;
     }
 }
 
@@ -343,37 +207,41 @@ mod tests {
     }
 
     #[test]
-    fn audio_is_whole_however_the_bytes_arrive() {
+    fn audio_is_complete_for_any_size_of_reads() {
         let wire = session();
         for step in [1, 2, 7, 640, 648, 1000, wire.len()] {
             let mut inbox = Inbox::new(2);
-            let mut seen = vec![];
+            let mut parsed = vec![];
             for part in wire.chunks(step) {
                 inbox.push(part);
-                seen.extend(events(&mut inbox));
+                parsed.extend(events(&mut inbox));
             }
             let ping = Event::Ping(b"hi".to_vec());
-            assert_eq!(seen, [Event::Start, Event::Frame, ping, Event::Frame, Event::Frame], "{step} bytes at a time");
+            assert_eq!(
+                parsed,
+                [Event::Start, Event::Frame, ping, Event::Frame, Event::Frame],
+                "{step} bytes at a time"
+            );
             assert_eq!(inbox.take(), [audio(1), audio(2), audio(3)].concat(), "{step} bytes at a time");
         }
     }
 
     #[test]
-    fn taking_and_dropping_leave_what_is_not_whole() {
+    fn taking_and_dropping_keep_an_incomplete_frame() {
         let mut inbox = Inbox::new(2);
         let wire = session();
-        let (most, rest) = wire.split_at(wire.len() - 300);
-        inbox.push(most);
+        let (first, second) = wire.split_at(wire.len() - 300);
+        inbox.push(first);
         events(&mut inbox);
         inbox.drop_oldest(1);
         assert_eq!((inbox.frames(), inbox.take()), (1, audio(2).to_vec().into()));
-        inbox.push(rest);
+        inbox.push(second);
         assert_eq!(events(&mut inbox), [Event::Frame]);
         assert_eq!(inbox.take(), audio(3).to_vec());
     }
 
     #[test]
-    fn a_message_may_have_64_kib_and_not_a_byte_more() {
+    fn a_message_longer_than_64_kib_is_refused() {
         let mut inbox = Inbox::new(2);
         inbox.push(&frame(0x81, br#"{"type":"start"}"#));
         inbox.push(&frame(0x02, &[0; 0xfff0]));
@@ -384,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_close_is_answered_with_its_code_if_that_may_be_sent() {
+    fn a_close_frame_is_answered_with_its_code_if_that_is_valid() {
         for (payload, code) in [
             (&b""[..], None),
             (b"\x03\xe8bye", Some(1000)),
@@ -394,12 +262,12 @@ mod tests {
         ] {
             let mut inbox = Inbox::new(2);
             inbox.push(&frame(0x88, payload));
-            let answered = match inbox.next() {
+            let reply = match inbox.next() {
                 Ok(Some(Event::Close(close))) => close,
                 Err(violation) => violation.close,
-                other => panic!("{other:?}"),
+                event => panic!("{event:?}"),
             };
-            assert_eq!(answered.code, code, "{payload:?}");
+            assert_eq!(reply.code, code, "{payload:?}");
         }
     }
 }

@@ -24,12 +24,12 @@ use crate::{
 
 /// Time limit for opening a connection to the inference.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time of silence after which a connection is checked with an HTTP/2 PING, whether it is in use or not.
+/// Time without inbound frames after which a connection is checked with an HTTP/2 PING, whether it is in use or not.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Time limit for the reply to that PING; after it, the connection is closed.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Largest response body that is read. A regular one has a few hundred bytes.
-const MAX_ANSWER_BYTES: usize = 64 << 10;
+const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
 /// All HTTP clients of the inference, with the settings of their requests.
 pub(crate) struct Inference {
@@ -41,9 +41,9 @@ pub(crate) struct Inference {
     cpu_passes: u32,
 }
 
-/// One session's handle: the HTTP client that the session uses, and its request settings.
+/// The connection that a session uses: its HTTP client and the settings of requests.
 #[derive(Clone)]
-pub(crate) struct Lane {
+pub(crate) struct Connection {
     client: Client,
     url: Url,
     timeout: Duration,
@@ -83,10 +83,10 @@ impl Inference {
         })
     }
 
-    /// Returns the handle for the next session.
-    pub(crate) fn lane(&self) -> Lane {
+    /// Returns the connection for the next session.
+    pub(crate) fn assign_connection(&self) -> Connection {
         let turn = self.sessions.fetch_add(1, Ordering::Relaxed) % self.clients.len();
-        Lane {
+        Connection {
             client: self.clients[turn].clone(),
             url: self.url.clone(),
             timeout: self.timeout,
@@ -95,18 +95,18 @@ impl Inference {
     }
 }
 
-impl Lane {
+impl Connection {
     /// Sends `audio`, the frames of `span`, as one request and parses the response. The configured timeout starts now
     /// and covers both.
     pub(crate) async fn recognise(self, span: Span, audio: Bytes) -> Result<Recognition, Failure> {
-        let answer = timeout(self.timeout, self.ask(span, audio)).await;
-        answer.unwrap_or_else(|_| {
+        let response = timeout(self.timeout, self.send(span, audio)).await;
+        response.unwrap_or_else(|_| {
             let message = format!("no answer within {} ms", self.timeout.as_millis());
             Err(Failure { kind: Kind::Timeout, status: None, message })
         })
     }
 
-    async fn ask(&self, span: Span, audio: Bytes) -> Result<Recognition, Failure> {
+    async fn send(&self, span: Span, audio: Bytes) -> Result<Recognition, Failure> {
         let response = self.client.post(self.url.clone()).body(audio).send().await.map_err(|error| failure(&error))?;
         let status = response.status();
         if !status.is_success() {
@@ -114,19 +114,19 @@ impl Lane {
             let message = format!("the inference answered {}", status.as_u16());
             return Err(Failure { kind, status: Some(status.as_u16()), message });
         }
-        let no_answer = |message| Failure { kind: Kind::ParseError, status: Some(status.as_u16()), message };
+        let parse_error = |message| Failure { kind: Kind::ParseError, status: Some(status.as_u16()), message };
         let Some(body) = body(response).await.map_err(|error| failure(&error))? else {
-            return Err(no_answer(format!("the inference's answer is longer than {MAX_ANSWER_BYTES} bytes")));
+            return Err(parse_error(format!("the inference's answer is longer than {MAX_RESPONSE_BYTES} bytes")));
         };
-        Recognition::parse(&body, span, self.cpu_passes).map_err(no_answer)
+        Recognition::parse(&body, span, self.cpu_passes).map_err(parse_error)
     }
 }
 
-/// Reads the whole body; `None` if it is longer than [`MAX_ANSWER_BYTES`].
+/// Reads the whole body; `None` if it is longer than [`MAX_RESPONSE_BYTES`].
 async fn body(mut response: Response) -> Result<Option<BytesMut>, reqwest::Error> {
     let mut body = BytesMut::new();
     while let Some(chunk) = response.chunk().await? {
-        if body.len() + chunk.len() > MAX_ANSWER_BYTES {
+        if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
             return Ok(None);
         }
         body.extend_from_slice(&chunk);
@@ -142,9 +142,9 @@ fn failure(error: &reqwest::Error) -> Failure {
         causes.push(cause);
         next = cause.source();
     }
-    let no_http = causes.iter().filter_map(|cause| cause.downcast_ref::<h2::Error>()).any(h2::Error::is_library);
+    let violates_http2 = causes.iter().filter_map(|cause| cause.downcast_ref::<h2::Error>()).any(h2::Error::is_library);
     let root = causes.last().expect("the error itself is one of them");
-    let (kind, message) = match no_http {
+    let (kind, message) = match violates_http2 {
         true => (Kind::ParseError, format!("the inference doesn't speak HTTP/2: {root}")),
         false => (Kind::ConnectionReset, format!("the connection to the inference failed: {root}")),
     };

@@ -3,13 +3,13 @@
 //! `main` reads the settings (`config`), starts the runtime and prints the ready line. `server` accepts connections,
 //! answers HTTP requests and upgrades; `gateway` holds what all sessions share. `session` serves one client: `socket`
 //! reads its bytes, `inbox` parses them into audio, `backlog` keeps sequence numbers and times, `schedule` computes
-//! when ticks are due, `session::flight` sends the audio through `inference`, `protocol` writes the messages, `outbox`
-//! holds those that are not written yet, and `end` maps the end to a close code. `metrics` keeps the books and serves
+//! when ticks are due, `session::request` sends the audio through `inference`, `protocol` writes the messages, `outbox`
+//! holds those that are not written yet, and `close_reason` maps the end of a session to a close code. `metrics` keeps the books and serves
 //! them.
 
 mod backlog;
+mod close_reason;
 mod config;
-mod end;
 mod gateway;
 mod inbox;
 mod inference;

@@ -1,6 +1,6 @@
 //! The books (counters of all sessions), and the metrics port: `/healthz`, `/readyz`, `/stats`, `/metrics`.
 //!
-//! The counters are one struct behind one lock, so that every reading is consistent. A session takes the lock once per
+//! The counters are one struct behind one lock, so that every copy is consistent. A session takes the lock once per
 //! read and counts all frames of that read together. The port has its own thread and runtime, so that it responds while
 //! all other threads are busy.
 
@@ -82,7 +82,7 @@ pub(crate) struct Counts {
     pub(crate) lateness: Lateness,
 }
 
-/// Histogram of the time from the moment a tick was due until it ran.
+/// Histogram of the time from when a tick was due until it ran.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lateness {
     /// Ticks per bucket, not cumulative: one bucket per bound of [`LATENESS_BOUNDS`], and one beyond the last.
@@ -118,40 +118,40 @@ impl Counts {
 /// The counters, shared by all sessions and the metrics port.
 pub(crate) struct Books {
     counts: Mutex<Counts>,
-    began: Instant,
-    accepting: AtomicBool,
+    started_at: Instant,
+    is_accepting: AtomicBool,
 }
 
 impl Books {
     /// Creates the books with all counters at zero; uptime counts from here.
     pub(crate) fn new() -> Self {
-        Self { counts: Mutex::default(), began: Instant::now(), accepting: AtomicBool::new(true) }
+        Self { counts: Mutex::default(), started_at: Instant::now(), is_accepting: AtomicBool::new(true) }
     }
 
-    /// Reads or changes the counters under the lock.
-    pub(crate) fn with<T>(&self, entry: impl FnOnce(&mut Counts) -> T) -> T {
+    /// Calls `change` with the counters, under the lock.
+    pub(crate) fn update<T>(&self, change: impl FnOnce(&mut Counts) -> T) -> T {
         // Additions don't panic halfway, so the counters behind a poisoned lock are still consistent.
-        entry(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Whether new connections are accepted.
     pub(crate) fn is_accepting(&self) -> bool {
-        self.accepting.load(Ordering::Acquire)
+        self.is_accepting.load(Ordering::Acquire)
     }
 
     /// Refuses new connections from now on; `/readyz` returns 503.
     pub(crate) fn stop_accepting(&self) {
-        self.accepting.store(false, Ordering::Release);
+        self.is_accepting.store(false, Ordering::Release);
     }
 
     /// The body of `/stats`.
     fn stats(&self) -> ServiceStats {
-        self.stats_of(&self.with(|counts| counts.clone()))
+        self.stats_of(&self.update(|counts| counts.clone()))
     }
 
     /// The body of `/metrics`, in Prometheus' text format.
     fn prometheus(&self) -> String {
-        let counts = self.with(|counts| counts.clone());
+        let counts = self.update(|counts| counts.clone());
         // All kinds appear from the start, so that `rate()` has a first sample of each.
         let kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Overflow);
         let failed: Vec<_> = kinds.map(Kind::name).collect();
@@ -171,7 +171,7 @@ impl Books {
         ServiceStats {
             service: "rust-axum".into(),
             version: env!("CARGO_PKG_VERSION").into(),
-            uptime_seconds: self.began.elapsed().as_secs_f64(),
+            uptime_seconds: self.started_at.elapsed().as_secs_f64(),
             connections: ConnectionStats {
                 accepted: counts.accepted,
                 open: counts.open,

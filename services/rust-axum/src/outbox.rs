@@ -9,7 +9,7 @@ use crate::protocol::{Opcode, put_frame};
 /// Bytes that may wait for a client, from the contract.
 const MAX_BYTES: usize = 64 << 10;
 /// Time without progress after which a client counts as slow, from the contract.
-const PATIENCE: Duration = Duration::from_secs(10);
+const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Encoded frames that wait to be written to one client.
 #[derive(Debug, Default)]
@@ -18,19 +18,19 @@ pub(crate) struct Outbox {
     /// Number of bytes at the front of `bytes` that are written.
     written: usize,
     /// Time of the last progress; `None` while nothing waits.
-    since: Option<Instant>,
-    full: bool,
+    last_progress: Option<Instant>,
+    is_full: bool,
 }
 
 impl Outbox {
     /// Appends a frame. If more than [`MAX_BYTES`] would wait, the frame is discarded and [`Self::is_full`] becomes
     /// true, which ends the session.
-    pub(crate) fn put(&mut self, opcode: Opcode, payload: &[u8], now: Instant) {
+    pub(crate) fn push(&mut self, opcode: Opcode, payload: &[u8], now: Instant) {
         if self.bytes().len() + payload.len() > MAX_BYTES {
-            self.full = true;
+            self.is_full = true;
             return;
         }
-        self.since.get_or_insert(now);
+        self.last_progress.get_or_insert(now);
         put_frame(&mut self.bytes, opcode, payload);
     }
 
@@ -42,9 +42,9 @@ impl Outbox {
     /// Records that the first `written` of these bytes were written at `now`.
     pub(crate) fn advance(&mut self, written: usize, now: Instant) {
         self.written += written;
-        self.since = Some(now);
+        self.last_progress = Some(now);
         if self.is_empty() {
-            *self = Self { full: self.full, ..Self::default() };
+            *self = Self { is_full: self.is_full, ..Self::default() };
         }
     }
 
@@ -62,11 +62,11 @@ impl Outbox {
 
     /// Whether a frame was discarded because too many bytes waited.
     pub(crate) fn is_full(&self) -> bool {
-        self.full
+        self.is_full
     }
 
-    /// Whether bytes wait and the client has taken none for [`PATIENCE`].
+    /// Whether bytes wait and the client has taken none for [`STALL_TIMEOUT`].
     pub(crate) fn is_stalled(&self, now: Instant) -> bool {
-        self.since.is_some_and(|since| now.saturating_duration_since(since) >= PATIENCE)
+        self.last_progress.is_some_and(|last_progress| now.saturating_duration_since(last_progress) >= STALL_TIMEOUT)
     }
 }

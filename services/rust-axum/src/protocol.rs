@@ -125,26 +125,26 @@ impl Recognition {
         if !body.trim_ascii_start().starts_with(b"{") {
             return Err("the inference's answer is no JSON object".into());
         }
-        let answer: Self =
+        let recognition: Self =
             serde_json::from_slice(body).map_err(|error| format!("the inference's answer can't be read: {error}"))?;
         let samples = u64::from(cpu_passes) * FRAME_SAMPLES * span.frames;
-        if answer.samples != samples {
-            return Err(format!("the inference's answer has {} samples instead of {samples}", answer.samples));
+        if recognition.samples != samples {
+            return Err(format!("the inference's answer has {} samples instead of {samples}", recognition.samples));
         }
-        if answer.audio_bytes != span.audio_bytes() {
-            let (has, wanted) = (answer.audio_bytes, span.audio_bytes());
-            return Err(format!("the inference's answer has {has} bytes of audio instead of {wanted}"));
+        if recognition.audio_bytes != span.audio_bytes() {
+            let (has, expected) = (recognition.audio_bytes, span.audio_bytes());
+            return Err(format!("the inference's answer has {has} bytes of audio instead of {expected}"));
         }
-        if answer.transcript.is_empty() {
+        if recognition.transcript.is_empty() {
             return Err("the inference's answer has an empty transcript".into());
         }
-        Ok(answer)
+        Ok(recognition)
     }
 }
 
-/// Settings that every partial echoes.
+/// Settings that every partial repeats.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Echo {
+pub(crate) struct EchoedSettings {
     /// Passes that the inference makes over each batch.
     pub(crate) cpu_passes: u32,
     /// Model delay in milliseconds; it is reported only.
@@ -152,7 +152,12 @@ pub(crate) struct Echo {
 }
 
 /// Formats the partial that covers `span` as JSON.
-pub(crate) fn partial(span: Span, answer: &Recognition, echo: Echo, flush_lateness: Duration) -> Vec<u8> {
+pub(crate) fn partial(
+    span: Span,
+    recognition: &Recognition,
+    echo: EchoedSettings,
+    flush_lateness: Duration,
+) -> Vec<u8> {
     #[derive(Serialize)]
     struct Partial<'a> {
         r#type: &'static str,
@@ -175,12 +180,12 @@ pub(crate) fn partial(span: Span, answer: &Recognition, echo: Echo, flush_latene
         oldest_frame_seq: span.oldest,
         newest_frame_seq: span.newest(),
         frames: span.frames,
-        rms: answer.rms,
-        zero_crossings: answer.zero_crossings,
-        checksum: answer.checksum,
-        samples: answer.samples,
-        transcript: &answer.transcript,
-        audio_bytes: answer.audio_bytes,
+        rms: recognition.rms,
+        zero_crossings: recognition.zero_crossings,
+        checksum: recognition.checksum,
+        samples: recognition.samples,
+        transcript: &recognition.transcript,
+        audio_bytes: recognition.audio_bytes,
         cpu_passes: echo.cpu_passes,
         model_delay_ms: echo.model_delay_ms,
         flush_lateness_ms: milliseconds(flush_lateness),
@@ -252,12 +257,12 @@ pub(crate) struct Failure {
 
 /// Times and buffer state that an error message reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Wait {
+pub(crate) struct ErrorContext {
     /// Time since the first frame was read from the socket.
     pub(crate) oldest_age: Duration,
     /// Time since the last frame was read from the socket.
     pub(crate) newest_age: Duration,
-    /// Time from the moment the tick was due until it ran.
+    /// Time from when the tick was due until it ran.
     pub(crate) flush_lateness: Duration,
     /// Time since the request was sent; `None` for an overflow, which has no request.
     pub(crate) inference_elapsed: Option<Duration>,
@@ -266,7 +271,7 @@ pub(crate) struct Wait {
 }
 
 /// Formats the error that covers `span` as JSON.
-pub(crate) fn error(span: Span, failure: &Failure, wait: Wait) -> Vec<u8> {
+pub(crate) fn error(span: Span, failure: &Failure, context: ErrorContext) -> Vec<u8> {
     #[derive(Serialize)]
     struct Error<'a> {
         r#type: &'static str,
@@ -295,12 +300,12 @@ pub(crate) fn error(span: Span, failure: &Failure, wait: Wait) -> Vec<u8> {
         newest_frame_seq: span.newest(),
         frames: span.frames,
         audio_bytes: span.audio_bytes(),
-        oldest_age_ms: milliseconds(wait.oldest_age),
-        newest_age_ms: milliseconds(wait.newest_age),
-        flush_lateness_ms: milliseconds(wait.flush_lateness),
-        inference_elapsed_ms: wait.inference_elapsed.map(milliseconds),
-        inflight_gateway_batches: wait.inference_elapsed.is_some().into(),
-        gateway_buffer_frames: wait.buffered_frames,
+        oldest_age_ms: milliseconds(context.oldest_age),
+        newest_age_ms: milliseconds(context.newest_age),
+        flush_lateness_ms: milliseconds(context.flush_lateness),
+        inference_elapsed_ms: context.inference_elapsed.map(milliseconds),
+        inflight_gateway_batches: context.inference_elapsed.is_some().into(),
+        gateway_buffer_frames: context.buffered_frames,
         inference_status: failure.status,
         retryable: failure.kind.is_retryable(failure.status),
     })
@@ -335,32 +340,34 @@ mod tests {
     }
 
     #[test]
-    fn the_inference_is_understood_as_the_golden_messages_say() {
+    fn golden_inference_responses_are_parsed() {
         for entry in golden("inference").iter().filter(|entry| number(&entry["status"]) < 300) {
             let span = Span { oldest: 1, frames: number(&entry["frames"]) };
             let body = entry["body"].as_str().unwrap();
-            let answer = Recognition::parse(body.as_bytes(), span, number(&entry["cpu_passes"]) as u32);
-            assert_eq!(answer.is_ok(), entry["means"] == "partial", "{}: {answer:?}", entry["name"]);
-            assert!(answer.is_ok() || entry["kind"] == Kind::ParseError.name(), "{}", entry["name"]);
+            let recognition = Recognition::parse(body.as_bytes(), span, number(&entry["cpu_passes"]) as u32);
+            assert_eq!(recognition.is_ok(), entry["means"] == "partial", "{}: {recognition:?}", entry["name"]);
+            assert!(recognition.is_ok() || entry["kind"] == Kind::ParseError.name(), "{}", entry["name"]);
         }
     }
 
     #[test]
-    fn partials_are_the_golden_ones_byte_for_byte() {
+    fn partials_equal_the_golden_bytes() {
         for entry in golden("partial") {
             let of = &entry["of"];
             let span = Span { oldest: number(&of["oldest_frame_seq"]), frames: number(&of["frames"]) };
-            let echo =
-                Echo { cpu_passes: number(&of["cpu_passes"]) as u32, model_delay_ms: number(&of["model_delay_ms"]) };
+            let echo = EchoedSettings {
+                cpu_passes: number(&of["cpu_passes"]) as u32,
+                model_delay_ms: number(&of["model_delay_ms"]),
+            };
             let body = of["body"].as_str().unwrap().as_bytes();
-            let answer = Recognition::parse(body, span, echo.cpu_passes).unwrap();
-            let text = partial(span, &answer, echo, duration(&of["flush_lateness_ms"]));
+            let recognition = Recognition::parse(body, span, echo.cpu_passes).unwrap();
+            let text = partial(span, &recognition, echo, duration(&of["flush_lateness_ms"]));
             assert_eq!(String::from_utf8(text).unwrap(), entry["text"], "{}", entry["name"]);
         }
     }
 
     #[test]
-    fn errors_are_the_golden_ones_byte_for_byte() {
+    fn errors_equal_the_golden_bytes() {
         for entry in golden("error") {
             let of = &entry["of"];
             let kind = Kind::ALL.into_iter().find(|kind| of["kind"] == kind.name()).unwrap();
@@ -369,7 +376,7 @@ mod tests {
                 status: of["inference_status"].as_u64().map(|status| status as u16),
                 message: of["message"].as_str().unwrap().into(),
             };
-            let wait = Wait {
+            let context = ErrorContext {
                 oldest_age: duration(&of["oldest_age_ms"]),
                 newest_age: duration(&of["newest_age_ms"]),
                 flush_lateness: duration(&of["flush_lateness_ms"]),
@@ -377,7 +384,7 @@ mod tests {
                 buffered_frames: number(&of["gateway_buffer_frames"]),
             };
             let span = Span { oldest: number(&of["oldest_frame_seq"]), frames: number(&of["frames"]) };
-            let text = error(span, &failure, wait);
+            let text = error(span, &failure, context);
             assert_eq!(String::from_utf8(text).unwrap(), entry["text"], "{}", entry["name"]);
         }
     }

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 /// Longest time between two visits of a socket. The contract allows 500 ms for the reply to a ping; half of it leaves a
 /// margin.
-pub(crate) const PAUSE: Duration = Duration::from_millis(250);
+pub(crate) const MAX_PAUSE: Duration = Duration::from_millis(250);
 
 /// Ticks at multiples of an interval after a first one. The schedule is absolute: it doesn't drift, and lateness
 /// doesn't accumulate.
@@ -24,11 +24,11 @@ impl Schedule {
     }
 
     /// When the session must be visited next: at the tick, or a whole number of pauses before it.
-    pub(crate) fn wake(&self, now: Instant) -> Instant {
-        let until = self.due.saturating_duration_since(now);
+    pub(crate) fn next_visit(&self, now: Instant) -> Instant {
+        let until_tick = self.due.saturating_duration_since(now);
         // Pauses that still fit in before the tick, without the one that would begin now.
-        let pauses = until.as_nanos().saturating_sub(1) / PAUSE.as_nanos();
-        self.due - PAUSE * u32::try_from(pauses).expect("an interval is no longer than minutes")
+        let pauses = until_tick.as_nanos().saturating_sub(1) / MAX_PAUSE.as_nanos();
+        self.due - MAX_PAUSE * u32::try_from(pauses).expect("an interval is no longer than minutes")
     }
 
     /// Returns the lateness of the tick that is due at `now`, or `None` if no tick is due. The next tick is the first
@@ -53,24 +53,24 @@ mod tests {
     }
 
     #[test]
-    fn the_socket_is_looked_at_every_pause_and_at_the_tick() {
+    fn the_socket_is_visited_after_each_pause_and_at_the_tick() {
         let now = Instant::now();
         let schedule = Schedule::new(now + INTERVAL, INTERVAL);
-        let mut looks = vec![];
+        let mut visits = vec![];
         let mut at = now;
         for _ in 0..4 {
-            at = schedule.wake(at);
-            looks.push((at - now).as_millis());
+            at = schedule.next_visit(at);
+            visits.push((at - now).as_millis());
         }
-        assert_eq!(looks, [250, 500, 750, 1000]);
+        assert_eq!(visits, [250, 500, 750, 1000]);
     }
 
     #[test]
-    fn a_first_tick_that_is_further_off_is_waited_for_with_the_same_pauses() {
+    fn a_first_tick_after_a_longer_time_has_the_same_pauses() {
         let now = Instant::now();
         let schedule = Schedule::new(now + milliseconds(1_730), INTERVAL);
-        assert_eq!(schedule.wake(now) - now, milliseconds(230));
-        assert_eq!(schedule.wake(now + milliseconds(1_500)) - now, milliseconds(1_730));
+        assert_eq!(schedule.next_visit(now) - now, milliseconds(230));
+        assert_eq!(schedule.next_visit(now + milliseconds(1_500)) - now, milliseconds(1_730));
     }
 
     #[test]
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn missed_ticks_are_not_made_up_for_and_lateness_starts_over() {
+    fn missed_ticks_are_skipped_and_lateness_starts_over() {
         let now = Instant::now();
         let mut schedule = Schedule::new(now, INTERVAL);
         assert_eq!(schedule.tick(now + milliseconds(3_400)), Some(milliseconds(3_400)));

@@ -33,11 +33,11 @@ use crate::{gateway::Gateway, session::Session};
 /// Listen backlog. Thousands of clients may connect at once.
 const BACKLOG: u32 = 8192;
 /// Time limit for receiving the head of a request.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest head of a request, in bytes.
-const HEAD_BYTES: usize = 16 << 10;
+const MAX_HEADER_BYTES: usize = 16 << 10;
 /// Pause after `accept` fails, for example because no file descriptor is left; prevents a busy loop.
-const PAUSE: Duration = Duration::from_millis(20);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// Time limit for all sessions to end after a stop.
 const DRAIN: Duration = Duration::from_secs(4);
 
@@ -70,7 +70,7 @@ pub(crate) fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
 /// Accepts connections in an endless loop and serves each in its own task.
 async fn accept(listener: TcpListener, service: TowerToHyperService<Router>) {
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES);
+    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(MAX_HEADER_BYTES);
     loop {
         match listener.accept().await {
             Ok((socket, _)) => {
@@ -83,7 +83,7 @@ async fn accept(listener: TcpListener, service: TowerToHyperService<Router>) {
             }
             Err(error) => {
                 eprintln!("failed to accept a connection: {error}");
-                sleep(PAUSE).await;
+                sleep(ACCEPT_PAUSE).await;
             }
         }
     }
@@ -109,7 +109,7 @@ async fn upgrade(State(gateway): State<Arc<Gateway>>, mut request: Request) -> R
     let accept = match check(request.headers()) {
         Ok(accept) => accept,
         Err(response) => {
-            gateway.books.with(|counts| *counts.rejected.entry("handshake").or_default() += 1);
+            gateway.books.update(|counts| *counts.rejected.entry("handshake").or_default() += 1);
             return *response;
         }
     };
@@ -120,7 +120,7 @@ async fn upgrade(State(gateway): State<Arc<Gateway>>, mut request: Request) -> R
     if let Err(reason) = gateway.admit() {
         return (StatusCode::SERVICE_UNAVAILABLE, reason).into_response();
     }
-    gateway.sessions.spawn(begin(gateway.clone(), upgrade));
+    gateway.sessions.spawn(run_session(gateway.clone(), upgrade));
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     response.headers_mut().extend([
@@ -132,13 +132,13 @@ async fn upgrade(State(gateway): State<Arc<Gateway>>, mut request: Request) -> R
 }
 
 /// Runs the session once the response to the upgrade request is written.
-async fn begin(gateway: Arc<Gateway>, upgrade: OnUpgrade) {
+async fn run_session(gateway: Arc<Gateway>, upgrade: OnUpgrade) {
     let stop = gateway.stop.clone();
     let parts = upgrade.await.ok().and_then(|upgraded| upgraded.downcast::<TokioIo<TcpStream>>().ok());
     match parts {
         Some(parts) => Session::run(gateway, parts.io.into_inner(), &parts.read_buf, stop).await,
         // The client disconnected before the upgrade was complete.
-        None => gateway.books.with(|counts| {
+        None => gateway.books.update(|counts| {
             counts.open -= 1;
             *counts.closed.entry("eof").or_default() += 1;
         }),
@@ -176,7 +176,7 @@ fn accept_value(key: &[u8]) -> HeaderValue {
 /// Whether the header's comma-separated list contains `token`, in any case.
 fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case(token))
+    values.flat_map(|value| value.split(',')).any(|element| element.trim().eq_ignore_ascii_case(token))
 }
 
 fn refuse(status: StatusCode, message: &'static str) -> Response {
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_of_the_rfc_is_accepted_as_in_the_rfc() {
+    fn the_accept_value_equals_the_example_of_the_rfc() {
         assert_eq!(accept_value(b"dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::{inbox::Violation, protocol::Close};
 
-/// The cause of a session's end.
+/// Why a session ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum CloseReason {
     /// The client sent a Close frame; the reply to it.
     Client(Close),
     /// The client violated the WebSocket protocol or the contract.
@@ -19,9 +19,9 @@ pub(crate) enum End {
     Error,
 }
 
-impl End {
-    /// The label under which the books count this end.
-    pub(crate) fn reason(&self) -> &'static str {
+impl CloseReason {
+    /// The label under which the books count this reason.
+    pub(crate) fn label(&self) -> &'static str {
         match self {
             Self::Client(_) => "client",
             Self::Violation(violation) if violation.close.code == Some(1009) => "too_big",
@@ -33,7 +33,7 @@ impl End {
         }
     }
 
-    /// The Close frame that the gateway sends; `None` if the connection is broken.
+    /// The Close frame that the gateway sends; `None` if the stream ended or failed.
     pub(crate) fn close(&self) -> Option<Close> {
         match self {
             Self::Client(close) => Some(close.clone()),

@@ -1,7 +1,7 @@
 //! The request in flight: sends a session's audio to the inference, and the result or the failure to the client.
 
 use std::{
-    future::{Future, pending},
+    future::{self, Future},
     pin::Pin,
     time::Duration,
 };
@@ -11,23 +11,23 @@ use tokio::time::Instant;
 use super::Session;
 use crate::{
     backlog::TakenFrames,
-    protocol::{self, Failure, Kind, Opcode, Recognition, Wait},
+    protocol::{self, ErrorContext, Failure, Kind, Opcode, Recognition},
 };
 
 /// The request in flight, and the frames that it carries.
-pub(super) struct Flight {
+pub(super) struct PendingRequest {
     pub(super) taken: TakenFrames,
-    began: Instant,
+    started_at: Instant,
     flush_lateness: Duration,
-    answer: Pin<Box<dyn Future<Output = Result<Recognition, Failure>> + Send>>,
+    response: Pin<Box<dyn Future<Output = Result<Recognition, Failure>> + Send>>,
 }
 
 impl Session {
     /// Sends the client an error for frames that were dropped, if there are any.
     pub(super) fn report_overflow(&mut self, flush_lateness: Duration) {
         let Some(dropped) = self.backlog.take_overflow() else { return };
-        let (most, frames) = (self.gateway.max_buffered_frames, dropped.span.frames);
-        let message = format!("{most} frames waited: the oldest {frames} were dropped");
+        let (limit, frames) = (self.gateway.max_buffered_frames, dropped.span.frames);
+        let message = format!("{limit} frames waited: the oldest {frames} were dropped");
         let failure = Failure { kind: Kind::Overflow, status: None, message };
         self.report(dropped, &failure, flush_lateness, None);
     }
@@ -39,28 +39,28 @@ impl Session {
             return;
         }
         let audio = self.inbox.take();
-        let taken = self.backlog.leave(frames);
-        let answer = Box::pin(self.lane.clone().recognise(taken.span, audio));
-        let flight = Flight { taken, began: Instant::now(), flush_lateness, answer };
-        let before = self.flight.replace(flight);
-        self.gateway.books.with(|counts| {
+        let taken = self.backlog.remove(frames);
+        let response = Box::pin(self.connection.clone().recognise(taken.span, audio));
+        let pending = PendingRequest { taken, started_at: Instant::now(), flush_lateness, response };
+        let previous = self.pending.replace(pending);
+        self.gateway.books.update(|counts| {
             counts.waiting -= frames;
             counts.in_flight += frames;
             counts.requests += 1;
             counts.requests_in_flight += 1;
             counts.in_flight_per_connection_max =
-                counts.in_flight_per_connection_max.max(1 + before.iter().count() as u64);
+                counts.in_flight_per_connection_max.max(1 + previous.iter().count() as u64);
         });
     }
 
     /// Handles the result of the request in flight: counts it and sends the partial or the error.
-    pub(super) fn land(&mut self, answer: Result<Recognition, Failure>) {
-        let flight = self.flight.take().expect("only a request in flight can end");
-        let frames = flight.taken.span.frames;
-        self.gateway.books.with(|counts| {
+    pub(super) fn complete(&mut self, response: Result<Recognition, Failure>) {
+        let pending = self.pending.take().expect("only a request in flight can end");
+        let frames = pending.taken.span.frames;
+        self.gateway.books.update(|counts| {
             counts.in_flight -= frames;
             counts.requests_in_flight -= 1;
-            match &answer {
+            match &response {
                 Ok(_) => {
                     counts.answered += 1;
                     counts.delivered += frames;
@@ -71,12 +71,12 @@ impl Session {
                 }
             }
         });
-        match answer {
-            Ok(answer) => {
-                self.send(&protocol::partial(flight.taken.span, &answer, self.gateway.echo, flight.flush_lateness));
+        match response {
+            Ok(response) => {
+                self.send(&protocol::partial(pending.taken.span, &response, self.gateway.echo, pending.flush_lateness));
             }
             Err(failure) => {
-                self.report(flight.taken, &failure, flight.flush_lateness, Some(flight.began.elapsed()));
+                self.report(pending.taken, &failure, pending.flush_lateness, Some(pending.started_at.elapsed()));
             }
         }
     }
@@ -84,26 +84,26 @@ impl Session {
     /// Sends the client the error message that covers `taken`.
     fn report(&mut self, taken: TakenFrames, failure: &Failure, flush_lateness: Duration, elapsed: Option<Duration>) {
         let now = Instant::now();
-        let wait = Wait {
-            oldest_age: now.saturating_duration_since(taken.oldest_read),
-            newest_age: now.saturating_duration_since(taken.newest_read),
+        let context = ErrorContext {
+            oldest_age: now.saturating_duration_since(taken.oldest_read_at),
+            newest_age: now.saturating_duration_since(taken.newest_read_at),
             flush_lateness,
             inference_elapsed: elapsed,
             buffered_frames: self.inbox.frames(),
         };
-        self.send(&protocol::error(taken.span, failure, wait));
+        self.send(&protocol::error(taken.span, failure, context));
     }
 
     fn send(&mut self, text: &[u8]) {
-        self.outbox.put(Opcode::Text, text, Instant::now());
-        self.gateway.books.with(|counts| counts.sent += 1);
+        self.outbox.push(Opcode::Text, text, Instant::now());
+        self.gateway.books.update(|counts| counts.sent += 1);
     }
 }
 
 /// Waits for the response to the request in flight; never completes if there is none.
-pub(super) async fn answer(flight: &mut Option<Flight>) -> Result<Recognition, Failure> {
-    match flight {
-        Some(flight) => flight.answer.as_mut().await,
-        None => pending().await,
+pub(super) async fn response(pending: &mut Option<PendingRequest>) -> Result<Recognition, Failure> {
+    match pending {
+        Some(pending) => pending.response.as_mut().await,
+        None => future::pending().await,
     }
 }
