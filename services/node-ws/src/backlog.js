@@ -26,23 +26,23 @@ export class BatchPool {
   }
 
   /**
-   * Takes back the memory of a batch. The caller must not use it any more.
+   * Returns the memory of a batch to the pool. The caller must not use it any more.
    *
    * @param {Buffer} audio the whole buffer or a part of it
    */
-  give(audio) {
+  release(audio) {
     if (audio.buffer.byteLength !== this.frames * FRAME_BYTES || this.#spare.length >= MAX_SPARE) return;
     this.#spare.push(Buffer.from(audio.buffer));
   }
 }
 
 /**
- * Frames that left the backlog, and when they were read.
+ * Frames that were removed from the backlog, and when they were read.
  *
- * @typedef {object} Taken
+ * @typedef {object} TakenFrames
  * @property {import('./protocol.js').Span} span
- * @property {number} oldestRead
- * @property {number} newestRead
+ * @property {number} oldestReadAt
+ * @property {number} newestReadAt
  */
 
 export class Backlog {
@@ -55,16 +55,16 @@ export class Backlog {
   /** Index of the oldest frame in the ring. */
   #head = 0;
   /** Number of frames in the ring. */
-  #held = 0;
+  #count = 0;
   /** Number of frames that were appended and dropped again since the last `admit`. */
-  #evicted = 0;
+  #dropped = 0;
   /** Sequence number of the last frame that was taken or dropped. */
-  #left = 0;
+  #lastRemoved = 0;
   /** Sequence number of the last frame that was admitted. */
-  #came = 0;
-  /** Read times of groups of frames: those after the previous mark, up to `newest`. @type {{newest: number, at: number}[]} */
+  #lastAdmitted = 0;
+  /** Read times of groups of frames: those after the previous mark, up to `newest`. @type {{newest: number, readAt: number}[]} */
   #marks = [];
-  /** @type {Taken | undefined} */
+  /** @type {TakenFrames | undefined} */
   #overflow;
 
   /**
@@ -82,17 +82,17 @@ export class Backlog {
    * @param {Uint8Array} frame
    */
   append(frame) {
-    if (this.#held === this.#capacity) this.#makeRoom();
-    const place = (this.#head + this.#held) % this.#capacity;
-    /** @type {Buffer} */ (this.#buffer).set(frame, place * FRAME_BYTES);
-    this.#held += 1;
+    if (this.#count === this.#capacity) this.#makeRoom();
+    const index = (this.#head + this.#count) % this.#capacity;
+    /** @type {Buffer} */ (this.#buffer).set(frame, index * FRAME_BYTES);
+    this.#count += 1;
   }
 
   #makeRoom() {
-    if (this.#held >= this.#max) {
+    if (this.#count >= this.#max) {
       this.#head = (this.#head + 1) % this.#capacity;
-      this.#held -= 1;
-      this.#evicted += 1;
+      this.#count -= 1;
+      this.#dropped += 1;
     } else if (this.#buffer) {
       const audio = this.#contiguous(this.#buffer);
       this.#capacity = Math.min(this.#capacity * 2, this.#max);
@@ -109,39 +109,39 @@ export class Backlog {
    * Admits all frames since the last call as read at `now`.
    *
    * @param {number} now
-   * @returns {{arrived: number, dropped: number}} frames that arrived, and frames that were dropped
+   * @returns {{received: number, dropped: number}} frames since the last call, and frames that were dropped
    */
   admit(now) {
-    const dropped = this.#evicted;
-    const arrived = this.#left + this.#held + dropped - this.#came;
-    if (arrived > 0) {
-      this.#came += arrived;
-      this.#marks.push({ newest: this.#came, at: now });
+    const dropped = this.#dropped;
+    const received = this.#lastRemoved + this.#count + dropped - this.#lastAdmitted;
+    if (received > 0) {
+      this.#lastAdmitted += received;
+      this.#marks.push({ newest: this.#lastAdmitted, readAt: now });
     }
     if (dropped > 0) {
-      this.#evicted = 0;
-      const { span, oldestRead, newestRead } = this.#leave(dropped);
+      this.#dropped = 0;
+      const { span, oldestReadAt, newestReadAt } = this.#remove(dropped);
       const earlier = this.#overflow;
       // An overflow is reported before the next batch is taken, so the later frames directly follow the earlier ones.
       this.#overflow = earlier
-        ? { ...earlier, span: { ...earlier.span, frames: earlier.span.frames + dropped }, newestRead }
-        : { span, oldestRead, newestRead };
+        ? { ...earlier, span: { ...earlier.span, frames: earlier.span.frames + dropped }, newestReadAt }
+        : { span, oldestReadAt, newestReadAt };
     }
-    return { arrived, dropped };
+    return { received, dropped };
   }
 
   /** Number of frames that wait. */
   get waiting() {
-    return this.#held;
+    return this.#count;
   }
 
   /** Takes all waiting frames. At least one must wait, and all must be admitted. */
   take() {
     const buffer = /** @type {Buffer} */ (this.#buffer);
     const audio = this.#contiguous(buffer);
-    const taken = this.#leave(this.#held);
+    const taken = this.#remove(this.#count);
     this.#buffer = undefined;
-    this.#capacity = this.#head = this.#held = 0;
+    this.#capacity = this.#head = this.#count = 0;
     return { audio, ...taken };
   }
 
@@ -154,7 +154,7 @@ export class Backlog {
 
   /** @param {Buffer} buffer */
   #contiguous(buffer) {
-    const end = this.#head + this.#held;
+    const end = this.#head + this.#count;
     const start = buffer.subarray(this.#head * FRAME_BYTES, Math.min(end, this.#capacity) * FRAME_BYTES);
     if (end <= this.#capacity) return start;
     return Buffer.concat([start, buffer.subarray(0, (end - this.#capacity) * FRAME_BYTES)]);
@@ -164,17 +164,17 @@ export class Backlog {
    * Removes the oldest frames.
    *
    * @param {number} frames at least one, and no more than were admitted
-   * @returns {Taken}
+   * @returns {TakenFrames}
    */
-  #leave(frames) {
-    const span = { oldest: this.#left + 1, frames };
-    this.#left += frames;
+  #remove(frames) {
+    const span = { oldest: this.#lastRemoved + 1, frames };
+    this.#lastRemoved += frames;
     const marks = this.#marks;
-    const oldestRead = marks[0]?.at ?? Number.NaN;
-    let passed = marks.findIndex((mark) => mark.newest >= this.#left);
-    const last = marks[passed];
-    if (last?.newest === this.#left) passed += 1;
-    marks.splice(0, passed);
-    return { span, oldestRead, newestRead: last?.at ?? Number.NaN };
+    const oldestReadAt = marks[0]?.readAt ?? Number.NaN;
+    let removed = marks.findIndex((mark) => mark.newest >= this.#lastRemoved);
+    const last = marks[removed];
+    if (last?.newest === this.#lastRemoved) removed += 1;
+    marks.splice(0, removed);
+    return { span, oldestReadAt, newestReadAt: last?.readAt ?? Number.NaN };
   }
 }

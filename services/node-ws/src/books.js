@@ -3,7 +3,7 @@
  * sessions' thread works.
  *
  * The version is odd during a write. A reader that finds it odd, or changed at the end, reads again (a seqlock): each
- * reading is consistent, and the writer never waits.
+ * snapshot is consistent, and the writer never waits.
  */
 
 import { FRAME_BYTES, REQUEST_FAILURES } from './protocol.js';
@@ -23,42 +23,42 @@ const TICKS = /** @type {const} */ (['flushed', 'skipped', 'empty']);
 /** Labels of each family, in the order of their counters. */
 export const LABELS = { dropped: DROPPED, closed: CLOSED, rejected: REJECTED, failed: REQUEST_FAILURES, ticks: TICKS };
 
-let size = 0;
-const one = () => size++;
+let counterCount = 0;
+const nextIndex = () => counterCount++;
 /** @type {<Label extends string>(labels: readonly Label[]) => Record<Label, number>} */
-const each = (labels) => /** @type {any} */ (Object.fromEntries(labels.map((label) => [label, one()])));
+const indexes = (labels) => /** @type {any} */ (Object.fromEntries(labels.map((label) => [label, nextIndex()])));
 
 /** Index of each counter. */
 export const AT = Object.freeze({
   /** 1 while connections are accepted, else 0. */
-  accepting: one(),
+  accepting: nextIndex(),
   /** Start messages, audio frames, and complete messages that were refused. */
-  received: one(),
-  consumed: one(),
-  delivered: one(),
-  dropped: each(DROPPED),
+  received: nextIndex(),
+  consumed: nextIndex(),
+  delivered: nextIndex(),
+  dropped: indexes(DROPPED),
   /** Frames that wait for their session's next tick. */
-  waiting: one(),
+  waiting: nextIndex(),
   /** Frames of requests in flight. */
-  inFlight: one(),
-  sent: one(),
-  bytesReceived: one(),
-  bytesSent: one(),
-  accepted: one(),
-  open: one(),
-  closed: each(CLOSED),
-  rejected: each(REJECTED),
-  requests: one(),
-  answered: one(),
-  failed: each(REQUEST_FAILURES),
-  abandoned: one(),
-  requestsInFlight: one(),
+  inFlight: nextIndex(),
+  sent: nextIndex(),
+  bytesReceived: nextIndex(),
+  bytesSent: nextIndex(),
+  accepted: nextIndex(),
+  open: nextIndex(),
+  closed: indexes(CLOSED),
+  rejected: indexes(REJECTED),
+  requests: nextIndex(),
+  answered: nextIndex(),
+  failed: indexes(REQUEST_FAILURES),
+  abandoned: nextIndex(),
+  requestsInFlight: nextIndex(),
   /** Largest number of requests ever in flight for one connection. The contract allows 1. */
-  inFlightPerConnectionMax: one(),
-  ticks: each(TICKS),
+  inFlightPerConnectionMax: nextIndex(),
+  ticks: indexes(TICKS),
   /** Ticks per bucket, not cumulative: one bucket per bound, and one beyond the last. */
-  lateness: [...LATENESS_BOUNDS, Number.POSITIVE_INFINITY].map(one),
-  latenessSeconds: one(),
+  lateness: [...LATENESS_BOUNDS, Number.POSITIVE_INFINITY].map(nextIndex),
+  latenessSeconds: nextIndex(),
 });
 
 /** Size of the version, which precedes the counters, in bytes. */
@@ -66,7 +66,7 @@ const VERSION_BYTES = 8;
 
 export class Books {
   /** Memory to share with the reader. */
-  memory = new SharedArrayBuffer(VERSION_BYTES + size * Float64Array.BYTES_PER_ELEMENT);
+  memory = new SharedArrayBuffer(VERSION_BYTES + counterCount * Float64Array.BYTES_PER_ELEMENT);
   #version = new Int32Array(this.memory, 0, 1);
   #counts = new Float64Array(this.memory, VERSION_BYTES);
 
@@ -79,7 +79,7 @@ export class Books {
    *
    * @param {(counts: Float64Array) => void} change
    */
-  enter(change) {
+  update(change) {
     Atomics.add(this.#version, 0, 1);
     try {
       change(this.#counts);
@@ -143,17 +143,17 @@ export function read(memory) {
 }
 
 /**
- * Returns the sum of the readings of several processes.
+ * Returns the sum of the snapshots of several processes.
  *
- * @param {ArrayLike<number>[]} readings
+ * @param {ArrayLike<number>[]} snapshots
  */
-export function sum(readings) {
-  const total = new Float64Array(size);
-  for (const reading of readings) {
-    for (let at = 0; at < size; at++) add(total, at, reading[at]);
+export function sum(snapshots) {
+  const total = new Float64Array(counterCount);
+  for (const snapshot of snapshots) {
+    for (let at = 0; at < counterCount; at++) add(total, at, snapshot[at]);
   }
-  const most = readings.map((reading) => reading[AT.inFlightPerConnectionMax] ?? 0);
-  total[AT.inFlightPerConnectionMax] = Math.max(0, ...most);
+  const largest = snapshots.map((snapshot) => snapshot[AT.inFlightPerConnectionMax] ?? 0);
+  total[AT.inFlightPerConnectionMax] = Math.max(0, ...largest);
   return total;
 }
 

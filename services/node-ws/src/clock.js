@@ -81,15 +81,15 @@ export class Clock {
   /** @param {Entry} entry */
   #push(entry) {
     const heap = this.#heap;
-    let place = heap.length;
-    while (place > 0) {
-      const above = (place - 1) >> 1;
-      const parent = /** @type {Entry} */ (heap[above]);
+    let index = heap.length;
+    while (index > 0) {
+      const parentIndex = (index - 1) >> 1;
+      const parent = /** @type {Entry} */ (heap[parentIndex]);
       if (parent.due <= entry.due) break;
-      heap[place] = parent;
-      place = above;
+      heap[index] = parent;
+      index = parentIndex;
     }
-    heap[place] = entry;
+    heap[index] = entry;
   }
 
   /** Removes the first entry. */
@@ -98,18 +98,18 @@ export class Clock {
     const last = /** @type {Entry} */ (heap.pop());
     const size = heap.length;
     if (size === 0) return;
-    let place = 0;
-    for (let below = 1; below < size; below = 2 * place + 1) {
-      const right = heap[below + 1];
-      let child = /** @type {Entry} */ (heap[below]);
+    let index = 0;
+    for (let childIndex = 1; childIndex < size; childIndex = 2 * index + 1) {
+      const right = heap[childIndex + 1];
+      let child = /** @type {Entry} */ (heap[childIndex]);
       if (right && right.due < child.due) {
         child = right;
-        below += 1;
+        childIndex += 1;
       }
       if (last.due <= child.due) break;
-      heap[place] = child;
-      place = below;
+      heap[index] = child;
+      index = childIndex;
     }
-    heap[place] = last;
+    heap[index] = last;
   }
 }

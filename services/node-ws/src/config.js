@@ -68,14 +68,14 @@ export function parseConfig(args, environment) {
   if (flags.get('version')) return 'version';
   if (flags.get('help')) return 'help';
   /** @type {(flag: string, fallback: string) => [name: string, value: string]} */
-  const setting = (flag, fallback) => {
+  const setting = (flag, defaultValue) => {
     const variable = flag.toUpperCase().replaceAll('-', '_');
-    const given = flags.get(flag);
-    return typeof given === 'string' ? [`--${flag}`, given] : [variable, environment[variable] ?? fallback];
+    const flagValue = flags.get(flag);
+    return typeof flagValue === 'string' ? [`--${flag}`, flagValue] : [variable, environment[variable] ?? defaultValue];
   };
-  const numbers = Object.entries(NUMBERS).map(([key, [flag, fallback, least, most]]) => {
-    const [name, value] = setting(flag, String(fallback));
-    return [key, wholeNumber(name, value, least, most)];
+  const numbers = Object.entries(NUMBERS).map(([key, [flag, defaultValue, min, max]]) => {
+    const [name, value] = setting(flag, String(defaultValue));
+    return [key, wholeNumber(name, value, min, max)];
   });
   const config = /** @type {Record<keyof typeof NUMBERS, number>} */ (Object.fromEntries(numbers));
   return {
@@ -91,20 +91,20 @@ export function parseConfig(args, environment) {
  * @returns {Map<string, unknown>}
  */
 function parseFlags(args) {
-  const texts = FLAGS.map((flag) => [flag, { type: /** @type {const} */ ('string') }]);
+  const options = FLAGS.map((flag) => [flag, { type: /** @type {const} */ ('string') }]);
   const switches = ['version', 'help'].map((flag) => [flag, { type: /** @type {const} */ ('boolean') }]);
   try {
-    return new Map(Object.entries(parseArgs({ args, options: Object.fromEntries([...texts, ...switches]) }).values));
+    return new Map(Object.entries(parseArgs({ args, options: Object.fromEntries([...options, ...switches]) }).values));
   } catch (error) {
     throw new ConfigError(error instanceof Error ? error.message : String(error));
   }
 }
 
-/** @type {(name: string, value: string, least: number, most: number) => number} */
-function wholeNumber(name, value, least, most) {
+/** @type {(name: string, value: string, min: number, max: number) => number} */
+function wholeNumber(name, value, min, max) {
   const number = /^\d{1,16}$/.test(value) ? Number(value) : Number.NaN;
-  if (number >= least && number <= most) return number;
-  throw new ConfigError(`${name} is "${value}"; it must be a whole number from ${least} to ${most}`);
+  if (number >= min && number <= max) return number;
+  throw new ConfigError(`${name} is "${value}"; it must be a whole number from ${min} to ${max}`);
 }
 
 /** @type {(name: string, value: string) => string} */

@@ -5,14 +5,14 @@
 import http2 from 'node:http2';
 import net from 'node:net';
 
-import { AnswerError, parseRecognition } from './protocol.js';
+import { parseRecognition, ResponseError } from './protocol.js';
 
 const { HTTP2_HEADER_METHOD, HTTP2_HEADER_PATH, HTTP2_HEADER_STATUS, NGHTTP2_CANCEL } = http2.constants;
 
 /** Time limit for opening a connection, and for the reply to a PING, in milliseconds. */
-const PATIENCE_MS = 1000;
+const CONNECTION_TIMEOUT_MS = 1000;
 /** Largest response body that is read. A regular one has a few hundred bytes. */
-const MAX_ANSWER_BYTES = 64 * 1024;
+const MAX_RESPONSE_BYTES = 64 * 1024;
 /** `maxSessionMemory` in MB. Node's 10 are reached by the batches of 300 sessions that flush at once. */
 const MAX_SESSION_MEMORY_MB = 1024;
 
@@ -29,7 +29,7 @@ export class Inference {
   #config;
   #connections;
   /** Number of requests so far; they take the connections in turn. */
-  #turn = 0;
+  #next = 0;
 
   /** @param {Pick<Config, 'inference' | 'inferenceHttpClients' | 'inferenceTimeoutMs' | 'cpuPasses'>} config */
   constructor(config) {
@@ -42,12 +42,12 @@ export class Inference {
    *
    * @param {Buffer} audio owned by the request until it has ended
    * @param {number} frames
-   * @param {(outcome: Outcome) => void} done called once, asynchronously, unless the request is abandoned
+   * @param {(outcome: Outcome) => void} onOutcome called once, asynchronously, unless the request is abandoned
    */
-  recognise(audio, frames, done) {
-    this.#turn = (this.#turn + 1) % this.#connections.length;
-    const connection = /** @type {Connection} */ (this.#connections[this.#turn]);
-    return new Request(this.#config, connection, audio, frames, done);
+  recognise(audio, frames, onOutcome) {
+    this.#next = (this.#next + 1) % this.#connections.length;
+    const connection = /** @type {Connection} */ (this.#connections[this.#next]);
+    return new Request(this.#config, connection, audio, frames, onOutcome);
   }
 
   /** Closes all connections, and with them the requests in flight. */
@@ -61,7 +61,7 @@ class Connection {
   #address;
   /** @type {http2.ClientHttp2Session | undefined} */
   #session;
-  #isProbed = false;
+  #isPinging = false;
 
   /** @param {{host: string, port: number}} address */
   constructor(address) {
@@ -88,12 +88,12 @@ class Connection {
   /** Sends a PING after a request timed out, and closes the connection if there is no reply. */
   probe() {
     const session = this.#session;
-    if (!session || session.connecting || session.destroyed || this.#isProbed) return;
-    this.#isProbed = true;
-    const timer = setTimeout(() => session.destroy(new Error('the connection answers nothing')), PATIENCE_MS);
+    if (!session || session.connecting || session.destroyed || this.#isPinging) return;
+    this.#isPinging = true;
+    const timer = setTimeout(() => session.destroy(new Error('the connection answers nothing')), CONNECTION_TIMEOUT_MS);
     const settle = () => {
       clearTimeout(timer);
-      this.#isProbed = false;
+      this.#isPinging = false;
     };
     session.once('close', settle);
     session.ping(() => {
@@ -110,7 +110,10 @@ class Connection {
 /** @type {(address: {host: string, port: number}) => net.Socket} */
 function connect(address) {
   const socket = net.connect({ ...address, noDelay: true });
-  const timer = setTimeout(() => socket.destroy(new Error(`not connected within ${PATIENCE_MS} ms`)), PATIENCE_MS);
+  const timer = setTimeout(
+    () => socket.destroy(new Error(`not connected within ${CONNECTION_TIMEOUT_MS} ms`)),
+    CONNECTION_TIMEOUT_MS,
+  );
   socket.once('connect', () => clearTimeout(timer)).once('close', () => clearTimeout(timer));
   return socket;
 }
@@ -122,12 +125,12 @@ export class Request {
   #audio;
   #frames;
   /** @type {((outcome: Outcome) => void) | undefined} */
-  #done;
+  #onOutcome;
   #timer;
   /** @type {http2.ClientHttp2Stream | undefined} */
   #stream;
   /** Whether the request may be sent once more on a new connection if this one turns out to be closed. */
-  #mayReplace = true;
+  #mayRetry = true;
   #status = 0;
   /** @type {Buffer[]} */
   #body = [];
@@ -140,14 +143,14 @@ export class Request {
    * @param {Connection} connection
    * @param {Buffer} audio
    * @param {number} frames
-   * @param {(outcome: Outcome) => void} done
+   * @param {(outcome: Outcome) => void} onOutcome
    */
-  constructor(config, connection, audio, frames, done) {
+  constructor(config, connection, audio, frames, onOutcome) {
     this.#config = config;
     this.#connection = connection;
     this.#audio = audio;
     this.#frames = frames;
-    this.#done = done;
+    this.#onOutcome = onOutcome;
     this.#timer = setTimeout(() => this.#timeOut(), config.inferenceTimeoutMs);
     this.#send();
   }
@@ -155,7 +158,7 @@ export class Request {
   #send() {
     const session = this.#connection.session();
     // A connection that is opened for this request can't have been closed by the inference for being idle.
-    if (session.connecting) this.#mayReplace = false;
+    if (session.connecting) this.#mayRetry = false;
     try {
       const stream = session.request(
         {
@@ -168,7 +171,7 @@ export class Request {
         { endStream: false },
       );
       this.#stream = stream;
-      this.#listen(stream, session);
+      this.#setListeners(stream, session);
       stream.end(this.#audio);
     } catch (error) {
       this.#error = error instanceof Error ? error : new Error(String(error));
@@ -180,25 +183,25 @@ export class Request {
    * @param {http2.ClientHttp2Stream} stream
    * @param {http2.ClientHttp2Session} session
    */
-  #listen(stream, session) {
+  #setListeners(stream, session) {
     stream.on('response', (headers) => {
       this.#status = Number(headers[HTTP2_HEADER_STATUS]);
     });
     stream.on('data', (/** @type {Buffer} */ chunk) => {
       this.#bodyBytes += chunk.length;
-      if (this.#bodyBytes <= MAX_ANSWER_BYTES) this.#body.push(chunk);
+      if (this.#bodyBytes <= MAX_RESPONSE_BYTES) this.#body.push(chunk);
     });
     stream.on('error', (error) => {
       this.#error = error;
     });
     stream.on('end', () => {
-      if (this.#status > 0 && !stream.aborted && stream.rstCode === 0) this.#settle(this.#answer());
+      if (this.#status > 0 && !stream.aborted && stream.rstCode === 0) this.#settle(this.#outcome());
     });
     stream.on('close', () => {
-      if (!this.#done) return;
+      if (!this.#onOutcome) return;
       const isClosed = session.destroyed || session.closed;
-      if (isClosed && this.#mayReplace && this.#status === 0 && isGone(this.#error)) {
-        this.#mayReplace = false;
+      if (isClosed && this.#mayRetry && this.#status === 0 && isConnectionFailure(this.#error)) {
+        this.#mayRetry = false;
         this.#error = undefined;
         this.#send();
       } else {
@@ -207,7 +210,7 @@ export class Request {
     });
   }
 
-  /** Cancels the request; `done` is not called. */
+  /** Cancels the request; `onOutcome` is not called. */
   abandon() {
     this.#release();
     this.#stream?.close(NGHTTP2_CANCEL);
@@ -226,7 +229,7 @@ export class Request {
 
   #fail() {
     const error = this.#error;
-    const [kind, message] = isForeign(error)
+    const [kind, message] = isHttp2Violation(error)
       ? [/** @type {const} */ ('parse_error'), "the inference doesn't speak HTTP/2"]
       : [/** @type {const} */ ('connection_reset'), 'the connection to the inference failed'];
     const failure = { kind, status: null, message: error ? `${message}: ${error.message}` : message };
@@ -235,34 +238,34 @@ export class Request {
 
   /** @param {Outcome} outcome */
   #settle(outcome) {
-    const done = this.#done;
+    const onOutcome = this.#onOutcome;
     this.#release();
     // The response arrived before all audio was sent, or there is no response.
     if (this.#stream && !this.#stream.writableFinished) this.#stream.close(NGHTTP2_CANCEL);
-    done?.(outcome);
+    onOutcome?.(outcome);
   }
 
   #release() {
-    this.#done = undefined;
+    this.#onOutcome = undefined;
     clearTimeout(this.#timer);
   }
 
   /** @returns {Outcome} */
-  #answer() {
+  #outcome() {
     const status = this.#status;
     if (status < 200 || status > 299) {
       const kind = status === 429 ? 'http_429' : 'http_5xx';
       return { failure: { kind, status, message: `the inference answered ${status}` } };
     }
     try {
-      if (this.#bodyBytes > MAX_ANSWER_BYTES) {
-        throw new AnswerError(`the inference's answer is longer than ${MAX_ANSWER_BYTES} bytes`);
+      if (this.#bodyBytes > MAX_RESPONSE_BYTES) {
+        throw new ResponseError(`the inference's answer is longer than ${MAX_RESPONSE_BYTES} bytes`);
       }
       const body = this.#body.length === 1 ? this.#body[0] : undefined;
       const recognition = parseRecognition(body ?? Buffer.concat(this.#body), this.#frames, this.#config.cpuPasses);
       return { recognition };
     } catch (error) {
-      if (!(error instanceof AnswerError)) throw error;
+      if (!(error instanceof ResponseError)) throw error;
       return { failure: { kind: 'parse_error', status, message: error.message } };
     }
   }
@@ -273,7 +276,7 @@ export class Request {
  *
  * @param {(Error & {code?: string}) | undefined} error
  */
-function isForeign(error) {
+function isHttp2Violation(error) {
   return error?.code === 'ERR_HTTP2_ERROR';
 }
 
@@ -282,6 +285,6 @@ function isForeign(error) {
  *
  * @param {(Error & {code?: string}) | undefined} error
  */
-function isGone(error) {
-  return !error || (error.code !== undefined && !isForeign(error));
+function isConnectionFailure(error) {
+  return !error || (error.code !== undefined && !isHttp2Violation(error));
 }

@@ -44,12 +44,12 @@ export function metricsServer(reading) {
   return createServer(async (request, response) => {
     const path = request.url?.split('?')[0];
     try {
-      const answer = path === '/healthz' ? PLAIN_OK : show(path, await reading());
-      response.writeHead(answer.status, {
-        'content-type': answer.type,
-        'content-length': Buffer.byteLength(answer.body),
+      const page = path === '/healthz' ? PLAIN_OK : show(path, await reading());
+      response.writeHead(page.status, {
+        'content-type': page.type,
+        'content-length': Buffer.byteLength(page.body),
       });
-      response.end(answer.body);
+      response.end(page.body);
     } catch (error) {
       response.writeHead(503).end(`${error}\n`);
     }

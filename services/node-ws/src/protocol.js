@@ -36,7 +36,7 @@ export const REQUEST_FAILURES = /** @type {const} */ ([
  */
 
 /**
- * A run of consecutive frames, which one message covers.
+ * A sequence of consecutive frames, which one message covers.
  *
  * @typedef {object} Span
  * @property {number} oldest sequence number of the first frame
@@ -56,7 +56,7 @@ export const REQUEST_FAILURES = /** @type {const} */ ([
  */
 
 /** An invalid response of the inference; the message says why. */
-export class AnswerError extends Error {}
+export class ResponseError extends Error {}
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 const STRING = '"(?:[^"\\\\\\u0000-\\u001f]|\\\\(?:["\\\\/bfnrt]|u[\\da-fA-F]{4}))*"';
@@ -88,12 +88,12 @@ export function flatObject(bytes) {
   MEMBER.lastIndex = open[0].length;
   for (;;) {
     const position = MEMBER.lastIndex;
-    const [whole, name, value, next] = MEMBER.exec(text) ?? [];
-    if (whole === undefined || name === undefined || value === undefined) return undefined;
+    const [matched, name, value, next] = MEMBER.exec(text) ?? [];
+    if (matched === undefined || name === undefined || value === undefined) return undefined;
     const key = JSON.parse(name);
     if (members.has(key)) return undefined;
     members.set(key, value);
-    if (next === '}') return CLOSED.test(text.slice(position + whole.length)) ? members : undefined;
+    if (next === '}') return CLOSED.test(text.slice(position + matched.length)) ? members : undefined;
   }
 }
 
@@ -115,60 +115,60 @@ export function isStart(bytes) {
  * @param {number} frames
  * @param {number} cpuPasses
  * @returns {Recognition}
- * @throws {AnswerError}
+ * @throws {ResponseError}
  */
 export function parseRecognition(body, frames, cpuPasses) {
   const members = flatObject(body);
-  if (members?.size !== 6) throw new AnswerError("the inference's answer is no object of six members");
+  if (members?.size !== 6) throw new ResponseError("the inference's answer is no object of six members");
   const rms = member(members, 'rms');
   if (rms.startsWith('"') || !Number.isFinite(Number(rms))) {
-    throw new AnswerError(`the inference's rms is ${rms}, and no number`);
+    throw new ResponseError(`the inference's rms is ${rms}, and no number`);
   }
   const zeroCrossings = natural(members, 'zero_crossings');
   const checksum = natural(members, 'checksum');
-  if (Number(checksum) > 0xffff_ffff) throw new AnswerError(`the inference's checksum is ${checksum}: over 32 bits`);
+  if (Number(checksum) > 0xffff_ffff) throw new ResponseError(`the inference's checksum is ${checksum}: over 32 bits`);
   const samples = natural(members, 'samples');
   expectCount('samples', samples, cpuPasses * FRAME_SAMPLES * frames);
   const audioBytes = natural(members, 'audio_bytes');
   expectCount('audio_bytes', audioBytes, frames * FRAME_BYTES);
   const transcript = member(members, 'transcript');
-  if (!transcript.startsWith('"')) throw new AnswerError(`the inference's transcript is ${transcript}, and no text`);
-  if (transcript === '""') throw new AnswerError("the inference's transcript is empty");
+  if (!transcript.startsWith('"')) throw new ResponseError(`the inference's transcript is ${transcript}, and no text`);
+  if (transcript === '""') throw new ResponseError("the inference's transcript is empty");
   return { rms, zeroCrossings, checksum, samples, transcript: JSON.parse(transcript), audioBytes };
 }
 
 /** @type {(members: Map<string, string>, key: string) => string} */
 function member(members, key) {
   const value = members.get(key);
-  if (value === undefined) throw new AnswerError(`the inference's answer has no ${key}`);
+  if (value === undefined) throw new ResponseError(`the inference's answer has no ${key}`);
   return value;
 }
 
 /** @type {(members: Map<string, string>, key: string) => string} */
 function natural(members, key) {
   const value = member(members, key);
-  if (!NATURAL.test(value)) throw new AnswerError(`the inference's ${key} is ${value}, and no whole number`);
+  if (!NATURAL.test(value)) throw new ResponseError(`the inference's ${key} is ${value}, and no whole number`);
   return value;
 }
 
 /** @type {(key: string, value: string, expected: number) => void} */
 function expectCount(key, value, expected) {
-  if (Number(value) !== expected) throw new AnswerError(`the inference's ${key} is ${value} instead of ${expected}`);
+  if (Number(value) !== expected) throw new ResponseError(`the inference's ${key} is ${value} instead of ${expected}`);
 }
 
 /**
  * Returns the partial that covers `span`, as JSON.
  *
  * @param {Span} span
- * @param {Recognition} answer
+ * @param {Recognition} recognition
  * @param {{cpuPasses: number, modelDelayMs: number}} echo settings that every partial repeats
  * @param {number} flushLatenessMs
  */
-export function partial(span, answer, echo, flushLatenessMs) {
+export function partial(span, recognition, echo, flushLatenessMs) {
   return (
     `{"type":"partial","oldest_frame_seq":${span.oldest},"newest_frame_seq":${newest(span)},"frames":${span.frames}` +
-    `,"rms":${answer.rms},"zero_crossings":${answer.zeroCrossings},"checksum":${answer.checksum}` +
-    `,"samples":${answer.samples},"transcript":${JSON.stringify(answer.transcript)},"audio_bytes":${answer.audioBytes}` +
+    `,"rms":${recognition.rms},"zero_crossings":${recognition.zeroCrossings},"checksum":${recognition.checksum}` +
+    `,"samples":${recognition.samples},"transcript":${JSON.stringify(recognition.transcript)},"audio_bytes":${recognition.audioBytes}` +
     `,"cpu_passes":${echo.cpuPasses},"model_delay_ms":${echo.modelDelayMs}` +
     `,"flush_lateness_ms":${fractional(flushLatenessMs)},"inflight_model_jobs":0}`
   );
@@ -177,10 +177,10 @@ export function partial(span, answer, echo, flushLatenessMs) {
 /**
  * Times and buffer state that an error message reports.
  *
- * @typedef {object} Wait
+ * @typedef {object} ErrorContext
  * @property {number} oldestAgeMs time since the first frame was read
  * @property {number} newestAgeMs time since the last frame was read
- * @property {number} flushLatenessMs time from the moment the tick was due until it ran
+ * @property {number} flushLatenessMs time from when the tick was due until it ran
  * @property {number | null} inferenceElapsedMs time since the request began; null if there was no request
  * @property {number} bufferedFrames frames of the session that wait now
  */
@@ -190,18 +190,18 @@ export function partial(span, answer, echo, flushLatenessMs) {
  *
  * @param {Span} span
  * @param {Failure} failure
- * @param {Wait} wait
+ * @param {ErrorContext} context
  */
-export function error(span, failure, wait) {
-  const { inferenceElapsedMs: elapsed } = wait;
+export function error(span, failure, context) {
+  const { inferenceElapsedMs: elapsed } = context;
   return (
     `{"type":"error","stage":"${stage(failure.kind)}","kind":"${failure.kind}"` +
     `,"message":${JSON.stringify(failure.message)},"oldest_frame_seq":${span.oldest}` +
     `,"newest_frame_seq":${newest(span)},"frames":${span.frames},"audio_bytes":${span.frames * FRAME_BYTES}` +
-    `,"oldest_age_ms":${fractional(wait.oldestAgeMs)},"newest_age_ms":${fractional(wait.newestAgeMs)}` +
-    `,"flush_lateness_ms":${fractional(wait.flushLatenessMs)}` +
+    `,"oldest_age_ms":${fractional(context.oldestAgeMs)},"newest_age_ms":${fractional(context.newestAgeMs)}` +
+    `,"flush_lateness_ms":${fractional(context.flushLatenessMs)}` +
     `,"inference_elapsed_ms":${elapsed === null ? 'null' : fractional(elapsed)}` +
-    `,"inflight_gateway_batches":${elapsed === null ? 0 : 1},"gateway_buffer_frames":${wait.bufferedFrames}` +
+    `,"inflight_gateway_batches":${elapsed === null ? 0 : 1},"gateway_buffer_frames":${context.bufferedFrames}` +
     `,"inference_status":${failure.status},"retryable":${isRetryable(failure)}}`
   );
 }

@@ -1,7 +1,7 @@
 /** When a session's flush ticks are due, and when its socket is read in between. No I/O; callers pass the time. */
 
 /** Longest time between two reads of a socket, in milliseconds. The contract allows 500 for the reply to a ping. */
-const LONGEST_PAUSE_MS = 450;
+const MAX_PAUSE_MS = 450;
 
 /** Ticks at multiples of an interval after a first one. Absolute: no drift, and lateness doesn't accumulate. */
 export class Schedule {
@@ -18,7 +18,7 @@ export class Schedule {
   constructor(first, interval) {
     this.#due = first;
     this.#interval = interval;
-    this.#pause = interval / Math.ceil(interval / LONGEST_PAUSE_MS);
+    this.#pause = interval / Math.ceil(interval / MAX_PAUSE_MS);
   }
 
   /**
@@ -26,7 +26,7 @@ export class Schedule {
    *
    * @param {number} now
    */
-  visit(now) {
+  nextVisit(now) {
     const pauses = Math.ceil((this.#due - now) / this.#pause) - 1;
     return pauses > 0 ? this.#due - pauses * this.#pause : this.#due;
   }

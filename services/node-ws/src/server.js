@@ -15,9 +15,9 @@ import { Session } from './session.js';
 /** Listen backlog. Thousands of clients may connect at once. */
 const BACKLOG = 8192;
 /** Time limit for receiving the head of a request, in milliseconds. */
-const HEAD_TIMEOUT_MS = 10_000;
+const HEADERS_TIMEOUT_MS = 10_000;
 /** Time limit for a client's reply to a Close frame, in milliseconds. */
-const FAREWELL_MS = 1000;
+const CLOSE_TIMEOUT_MS = 1000;
 /** Time limit for the sessions' last batches when the gateway stops, without the close handshake, in milliseconds. */
 const DRAIN_MS = 2700;
 /**
@@ -35,7 +35,7 @@ const WEB_SOCKETS = {
   maxPendingAutoPongs: 0,
   // The session refuses a first message that is not UTF-8 like every other invalid one.
   skipUTF8Validation: true,
-  closeTimeout: FAREWELL_MS,
+  closeTimeout: CLOSE_TIMEOUT_MS,
   /** @returns {false} */
   handleProtocols: () => false,
 };
@@ -66,13 +66,13 @@ export class Server {
     this.#http = http.createServer(
       {
         connectionsCheckingInterval: 1000,
-        headersTimeout: HEAD_TIMEOUT_MS,
+        headersTimeout: HEADERS_TIMEOUT_MS,
         highWaterMark: READ_AHEAD_BYTES,
         keepAlive: true,
         noDelay: true,
-        requestTimeout: HEAD_TIMEOUT_MS,
+        requestTimeout: HEADERS_TIMEOUT_MS,
       },
-      (request, response) => answer(request, response),
+      (request, response) => respond(request, response),
     );
     this.#http.on('upgrade', (request, socket, head) => this.#upgrade(request, socket, head));
     this.#webSockets.on('wsClientError', (error, socket) => {
@@ -104,10 +104,10 @@ export class Server {
       refuse(socket, refusal);
       return;
     }
-    const full = this.#isFull();
-    if (full) {
-      this.#reject(full);
-      refuse(socket, { status: 503, message: full });
+    const refusalReason = this.#isFull();
+    if (refusalReason) {
+      this.#reject(refusalReason);
+      refuse(socket, { status: 503, message: refusalReason });
       return;
     }
     this.#webSockets.handleUpgrade(request, socket, head, (ws) => {
@@ -125,19 +125,19 @@ export class Server {
 
   /** @param {import('./books.js').RejectReason} reason */
   #reject(reason) {
-    this.books.enter((counts) => add(counts, AT.rejected[reason]));
+    this.books.update((counts) => add(counts, AT.rejected[reason]));
   }
 
   /** Refuses new connections and drains the sessions. Resolves when all have ended. */
   async drain() {
-    this.books.enter((counts) => {
+    this.books.update((counts) => {
       counts[AT.accepting] = 0;
     });
     this.#http.close();
     for (const session of this.#sessions.values()) session.drain();
     if (!(await this.#isEmptyWithin(DRAIN_MS))) {
       for (const session of this.#sessions.values()) session.shutDown();
-      if (!(await this.#isEmptyWithin(FAREWELL_MS))) {
+      if (!(await this.#isEmptyWithin(CLOSE_TIMEOUT_MS))) {
         console.error(`${this.#sessions.size} sessions did not end in time`);
       }
     }
@@ -150,12 +150,12 @@ export class Server {
   #isEmptyWithin(milliseconds) {
     const deadline = performance.now() + milliseconds;
     return new Promise((resolve) => {
-      const look = () => {
+      const poll = () => {
         if (this.#sessions.size === 0) resolve(true);
         else if (performance.now() >= deadline) resolve(false);
-        else setTimeout(look, 5);
+        else setTimeout(poll, 5);
       };
-      look();
+      poll();
     });
   }
 }
@@ -199,7 +199,7 @@ function upgradeRequired() {
  * @param {http.IncomingMessage} request
  * @param {http.ServerResponse} response
  */
-function answer(request, response) {
+function respond(request, response) {
   const refusal = route(request) ?? (request.url?.startsWith('/ws/stt') ? upgradeRequired() : undefined);
   if (refusal) response.writeHead(refusal.status, refusal.headers).end(`${refusal.message}\n`);
   else response.writeHead(200, { 'content-type': 'application/json' }).end(HEALTH);

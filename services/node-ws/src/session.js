@@ -1,9 +1,9 @@
 /**
  * One session, from the upgrade to the last byte. All of it runs on one thread.
  *
- * Until the start message has arrived, the socket is read as data arrives. From then on it is paused, and read when
- * the clock visits the session: at its tick and a few times in between. The kernel buffers bytes in the meantime, and
- * one read returns many frames.
+ * Until the start message has arrived, the socket is read as data arrives. From then on it is paused, and read only
+ * when the clock visits the session: at its tick and a few times in between. The kernel buffers bytes in the meantime,
+ * and one read returns many frames.
  */
 
 import { Backlog } from './backlog.js';
@@ -13,9 +13,9 @@ import { FRAME_BYTES } from './protocol.js';
 import { Schedule } from './schedule.js';
 
 /** Bytes that may wait for a client, from the contract. */
-const MAX_UNREAD_BYTES = 64 * 1024;
+const MAX_UNSENT_BYTES = 64 * 1024;
 /** Time without progress after which a client counts as slow, in milliseconds; from the contract. */
-const PATIENCE_MS = 10_000;
+const STALL_TIMEOUT_MS = 10_000;
 
 /**
  * State that all sessions share.
@@ -28,17 +28,17 @@ const PATIENCE_MS = 10_000;
  * @property {import('./backlog.js').BatchPool} pool
  */
 
-/** @typedef {import('./backlog.js').Taken} Taken */
+/** @typedef {import('./backlog.js').TakenFrames} TakenFrames */
 /** @typedef {import('./books.js').CloseReason} CloseReason */
 
 /**
  * The request in flight, and the frames that it carries.
  *
- * @typedef {object} Flight
+ * @typedef {object} PendingRequest
  * @property {import('./inference.js').Request} request
  * @property {Buffer} audio
- * @property {Taken} taken
- * @property {number} began
+ * @property {TakenFrames} taken the frames that the request carries
+ * @property {number} sentAt time at which the request was sent, in milliseconds
  * @property {number} latenessMs
  */
 
@@ -50,8 +50,8 @@ export class Session {
   #backlog;
   /** Undefined before the start message. @type {Schedule | undefined} */
   #schedule;
-  /** The request in flight; a single field enforces the contract's rule of one request. @type {Flight | undefined} */
-  #flight;
+  /** The request in flight; a single field enforces the contract's rule of one request. @type {PendingRequest | undefined} */
+  #pending;
   #isDraining = false;
   #hasEnded = false;
   #bytesRead;
@@ -59,7 +59,7 @@ export class Session {
   /**
    * Bytes that had been sent at the last progress, and its time; undefined while nothing waits.
    *
-   * @type {{left: number, since: number} | undefined}
+   * @type {{sent: number, since: number} | undefined}
    */
   #stall;
 
@@ -76,12 +76,12 @@ export class Session {
     this.#backlog = new Backlog(gateway.pool, gateway.config.maxBufferedFrames);
     this.#bytesRead = socket.bytesRead - early;
     this.#bytesWritten = socket.bytesWritten;
-    gateway.books.enter((counts) => {
+    gateway.books.update((counts) => {
       add(counts, AT.accepted);
       add(counts, AT.open);
     });
-    ws.on('message', (data, isBinary) => this.#message(/** @type {Buffer} */ (data), isBinary));
-    ws.on('ping', () => this.#checkUnread());
+    ws.on('message', (data, isBinary) => this.#onMessage(/** @type {Buffer} */ (data), isBinary));
+    ws.on('ping', () => this.#checkUnsent());
     ws.on('error', (error) => {
       const isTooBig = 'code' in error && error.code === 'WS_ERR_UNSUPPORTED_MESSAGE_LENGTH';
       this.#end(isTooBig ? 'too_big' : 'protocol');
@@ -93,17 +93,17 @@ export class Session {
    * @param {Buffer} data
    * @param {boolean} isBinary
    */
-  #message(data, isBinary) {
+  #onMessage(data, isBinary) {
     if (this.#hasEnded || this.#isDraining) return;
     if (!this.#schedule) {
       if (!isBinary && protocol.isStart(data)) this.#start();
-      else this.#refuse(1002, 'first message must be start');
+      else this.#reject(1002, 'first message must be start');
     } else if (!isBinary) {
-      this.#refuse(1002, 'expected binary PCM frames after start');
+      this.#reject(1002, 'expected binary PCM frames after start');
     } else if (data.length === FRAME_BYTES) {
       this.#backlog.append(data);
     } else {
-      this.#refuse(1003, 'expected 640 byte PCM frame');
+      this.#reject(1003, 'expected 640 byte PCM frame');
     }
   }
 
@@ -112,7 +112,7 @@ export class Session {
     const now = performance.now();
     const first = now + Math.random() * config.flushPhaseJitterMs + config.flushIntervalMs;
     this.#schedule = new Schedule(first, config.flushIntervalMs);
-    books.enter((counts) => {
+    books.update((counts) => {
       add(counts, AT.received);
       add(counts, AT.consumed);
     });
@@ -121,8 +121,8 @@ export class Session {
   }
 
   /** @type {(code: number, reason: string) => void} */
-  #refuse(code, reason) {
-    this.#gateway.books.enter((counts) => {
+  #reject(code, reason) {
+    this.#gateway.books.update((counts) => {
       add(counts, AT.received);
       add(counts, AT.dropped.protocol);
     });
@@ -142,7 +142,7 @@ export class Session {
    */
   visit(now) {
     if (this.#hasEnded || this.#isDraining || !this.#schedule) return undefined;
-    this.#admit(now);
+    this.#countRead(now);
     if (this.#ws.readyState !== this.#ws.OPEN) {
       // A violation would have ended the session already, so the client has closed.
       this.#end('client');
@@ -150,10 +150,10 @@ export class Session {
     }
     const latenessMs = this.#schedule.tick(now);
     if (latenessMs !== undefined) this.#tick(latenessMs);
-    if (this.#isStalled(now)) this.#giveUp();
+    if (this.#isStalled(now)) this.#closeSlowConsumer();
     if (this.#hasEnded) return undefined;
     this.#ws.pause();
-    return this.#schedule.visit(now);
+    return this.#schedule.nextVisit(now);
   }
 
   /**
@@ -161,16 +161,16 @@ export class Session {
    *
    * @param {number} now
    */
-  #admit(now) {
-    const { arrived, dropped } = this.#backlog.admit(now);
+  #countRead(now) {
+    const { received, dropped } = this.#backlog.admit(now);
     const { bytesRead, bytesWritten } = this.#socket;
     const readBytes = bytesRead - this.#bytesRead;
     const writtenBytes = bytesWritten - this.#bytesWritten;
     this.#bytesRead = bytesRead;
     this.#bytesWritten = bytesWritten;
-    this.#gateway.books.enter((counts) => {
-      add(counts, AT.received, arrived);
-      add(counts, AT.waiting, arrived - dropped);
+    this.#gateway.books.update((counts) => {
+      add(counts, AT.received, received);
+      add(counts, AT.waiting, received - dropped);
       add(counts, AT.dropped.overflow, dropped);
       add(counts, AT.bytesReceived, readBytes);
       add(counts, AT.bytesSent, writtenBytes);
@@ -179,12 +179,12 @@ export class Session {
 
   /** @param {number} latenessMs */
   #tick(latenessMs) {
-    const found = this.#flight ? 'skipped' : this.#backlog.waiting > 0 ? 'flushed' : 'empty';
-    this.#gateway.books.enter((counts) => {
+    const outcome = this.#pending ? 'skipped' : this.#backlog.waiting > 0 ? 'flushed' : 'empty';
+    this.#gateway.books.update((counts) => {
       addLateness(counts, latenessMs);
-      add(counts, AT.ticks[found]);
+      add(counts, AT.ticks[outcome]);
     });
-    if (!this.#flight) this.#flush(latenessMs);
+    if (!this.#pending) this.#flush(latenessMs);
   }
 
   /**
@@ -202,59 +202,59 @@ export class Session {
     if (this.#hasEnded || this.#backlog.waiting === 0) return;
     const { audio, ...taken } = this.#backlog.take();
     const { frames } = taken.span;
-    books.enter((counts) => {
+    books.update((counts) => {
       add(counts, AT.waiting, -frames);
       add(counts, AT.inFlight, frames);
       add(counts, AT.requests);
       add(counts, AT.requestsInFlight);
       counts[AT.inFlightPerConnectionMax] = 1;
     });
-    const request = inference.recognise(audio, frames, (outcome) => this.#land(outcome));
-    this.#flight = { request, audio, taken, began: performance.now(), latenessMs };
+    const request = inference.recognise(audio, frames, (outcome) => this.#complete(outcome));
+    this.#pending = { request, audio, taken, sentAt: performance.now(), latenessMs };
   }
 
   /** @param {import('./inference.js').Outcome} outcome */
-  #land(outcome) {
+  #complete(outcome) {
     const { books, config, pool } = this.#gateway;
-    const flight = this.#leaveFlight();
-    if (!flight) return;
-    const { span } = flight.taken;
+    const pending = this.#takePending();
+    if (!pending) return;
+    const { span } = pending.taken;
     const { failure } = outcome;
-    books.enter((counts) => {
+    books.update((counts) => {
       add(counts, failure ? AT.failed[/** @type {keyof typeof AT.failed} */ (failure.kind)] : AT.answered);
       add(counts, failure ? AT.dropped[failure.kind] : AT.delivered, span.frames);
       add(counts, AT.inFlight, -span.frames);
       add(counts, AT.requestsInFlight, -1);
     });
     if (failure) {
-      this.#report(flight.taken, failure, flight.latenessMs, performance.now() - flight.began);
+      this.#report(pending.taken, failure, pending.latenessMs, performance.now() - pending.sentAt);
     } else {
-      if (flight.request.isSent) pool.give(flight.audio);
-      this.#say(protocol.partial(span, outcome.recognition, config, flight.latenessMs));
+      if (pending.request.isSent) pool.release(pending.audio);
+      this.#send(protocol.partial(span, outcome.recognition, config, pending.latenessMs));
     }
     if (this.#isDraining) this.#continueDrain();
   }
 
-  #leaveFlight() {
-    const flight = this.#flight;
-    this.#flight = undefined;
-    return flight;
+  #takePending() {
+    const pending = this.#pending;
+    this.#pending = undefined;
+    return pending;
   }
 
   /**
    * Sends the client the error message that covers `taken`.
    *
-   * @param {Taken} taken
+   * @param {TakenFrames} taken
    * @param {protocol.Failure} failure
    * @param {number} flushLatenessMs
    * @param {number | null} inferenceElapsedMs
    */
   #report(taken, failure, flushLatenessMs, inferenceElapsedMs) {
     const now = performance.now();
-    this.#say(
+    this.#send(
       protocol.error(taken.span, failure, {
-        oldestAgeMs: now - taken.oldestRead,
-        newestAgeMs: now - taken.newestRead,
+        oldestAgeMs: now - taken.oldestReadAt,
+        newestAgeMs: now - taken.newestReadAt,
         flushLatenessMs,
         inferenceElapsedMs,
         bufferedFrames: this.#backlog.waiting,
@@ -263,19 +263,19 @@ export class Session {
   }
 
   /** @param {string} text */
-  #say(text) {
+  #send(text) {
     if (this.#hasEnded || this.#ws.readyState !== this.#ws.OPEN) return;
     this.#ws.send(text);
-    this.#gateway.books.enter((counts) => add(counts, AT.sent));
-    this.#checkUnread();
+    this.#gateway.books.update((counts) => add(counts, AT.sent));
+    this.#checkUnsent();
   }
 
-  #checkUnread() {
-    if (this.#ws.bufferedAmount > MAX_UNREAD_BYTES) this.#giveUp();
+  #checkUnsent() {
+    if (this.#ws.bufferedAmount > MAX_UNSENT_BYTES) this.#closeSlowConsumer();
   }
 
   /**
-   * Whether bytes wait and the client has read none for {@link PATIENCE_MS}.
+   * Whether bytes wait and the client has read none for {@link STALL_TIMEOUT_MS}.
    *
    * @param {number} now
    */
@@ -285,13 +285,13 @@ export class Session {
       this.#stall = undefined;
       return false;
     }
-    const left = this.#socket.bytesWritten - bufferedAmount;
-    if (this.#stall?.left !== left) this.#stall = { left, since: now };
-    return now - this.#stall.since >= PATIENCE_MS;
+    const sent = this.#socket.bytesWritten - bufferedAmount;
+    if (this.#stall?.sent !== sent) this.#stall = { sent, since: now };
+    return now - this.#stall.since >= STALL_TIMEOUT_MS;
   }
 
   /** Closes the connection of a client that doesn't read. */
-  #giveUp() {
+  #closeSlowConsumer() {
     this.#ws.close(1013, 'client does not read');
     this.#end('slow_consumer');
   }
@@ -305,7 +305,7 @@ export class Session {
     this.open();
     setImmediate(() => {
       if (this.#hasEnded) return;
-      this.#admit(performance.now());
+      this.#countRead(performance.now());
       this.#isDraining = true;
       if (this.#ws.readyState === this.#ws.OPEN) this.#continueDrain();
       else this.#end('client');
@@ -313,11 +313,11 @@ export class Session {
   }
 
   #continueDrain() {
-    if (!this.#hasEnded && !this.#flight) this.#flush(0);
-    if (!this.#flight) this.shutDown();
+    if (!this.#hasEnded && !this.#pending) this.#flush(0);
+    if (!this.#pending) this.shutDown();
   }
 
-  /** Closes the connection with 1001, even if audio or a request is left. */
+  /** Closes the connection with 1001, even if audio waits or a request is in flight. */
   shutDown() {
     if (this.#hasEnded) return;
     this.#ws.close(1001, 'gateway stops');
@@ -332,17 +332,17 @@ export class Session {
   #end(reason) {
     if (this.#hasEnded) return;
     this.#hasEnded = true;
-    this.#admit(performance.now());
+    this.#countRead(performance.now());
     const { waiting } = this.#backlog;
-    const flight = this.#leaveFlight();
-    flight?.request.abandon();
-    const inFlight = flight?.taken.span.frames ?? 0;
-    this.#gateway.books.enter((counts) => {
+    const pending = this.#takePending();
+    pending?.request.abandon();
+    const inFlight = pending?.taken.span.frames ?? 0;
+    this.#gateway.books.update((counts) => {
       add(counts, AT.waiting, -waiting);
       add(counts, AT.inFlight, -inFlight);
       add(counts, AT.dropped.closed, waiting + inFlight);
-      add(counts, AT.requestsInFlight, flight ? -1 : 0);
-      add(counts, AT.abandoned, flight ? 1 : 0);
+      add(counts, AT.requestsInFlight, pending ? -1 : 0);
+      add(counts, AT.abandoned, pending ? 1 : 0);
       add(counts, AT.open, -1);
       add(counts, AT.closed[reason]);
     });

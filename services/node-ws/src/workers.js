@@ -91,8 +91,8 @@ export async function runWorkers(config) {
 export function shares({ workerThreads, maxConnections }) {
   if (maxConnections === 0) return new Array(workerThreads).fill(0);
   const processes = Math.min(workerThreads, maxConnections);
-  const least = Math.floor(maxConnections / processes);
-  return Array.from({ length: processes }, (_, index) => least + (index < maxConnections % processes ? 1 : 0));
+  const smallestShare = Math.floor(maxConnections / processes);
+  return Array.from({ length: processes }, (_, index) => smallestShare + (index < maxConnections % processes ? 1 : 0));
 }
 
 /**
@@ -111,9 +111,9 @@ async function readAll(addresses, isStopping) {
   const readings = await Promise.all(addresses.map(readOne));
   const counts = sum(readings.map((reading) => reading.counts));
   if (isStopping) counts[AT.accepting] = 0;
-  const own = residentBytes();
-  const memory = readings.reduce((total, reading) => total + (reading.residentBytes ?? 0), own ?? 0);
-  return { counts, residentBytes: own === undefined ? undefined : memory };
+  const ownBytes = residentBytes();
+  const memory = readings.reduce((total, reading) => total + (reading.residentBytes ?? 0), ownBytes ?? 0);
+  return { counts, residentBytes: ownBytes === undefined ? undefined : memory };
 }
 
 /**

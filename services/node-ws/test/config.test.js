@@ -11,13 +11,13 @@ function settings(args, environment) {
   return config;
 }
 
-test('a flag wins over its variable, and the variable over the default', () => {
+test('a flag overrides its variable, and the variable the default', () => {
   assert.equal(settings([], {}).flushIntervalMs, 1000);
   assert.equal(settings([], { FLUSH_INTERVAL_MS: '50' }).flushIntervalMs, 50);
   assert.equal(settings(['--flush-interval-ms', '20'], { FLUSH_INTERVAL_MS: '50' }).flushIntervalMs, 20);
 });
 
-test('the inference is a host and a port', () => {
+test('the inference URL must have a host and a port', () => {
   const at = (/** @type {string} */ url) => settings(['--inference-url', url], {}).inference;
   assert.deepEqual(at('http://127.0.0.1:9000'), { host: '127.0.0.1', port: 9000 });
   assert.deepEqual(at('http://inference-sim:80/'), { host: 'inference-sim', port: 80 });
@@ -36,7 +36,7 @@ test('the inference is a host and a port', () => {
   }
 });
 
-test('a value that makes no sense is refused by its name', () => {
+test('an invalid value is rejected with the name of its setting', () => {
   const bad = {
     PORT: '65536',
     HOST: 'localhost',

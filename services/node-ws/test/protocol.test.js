@@ -3,10 +3,10 @@ import { test } from 'node:test';
 
 import fc from 'fast-check';
 
-import { AnswerError, error, flatObject, isStart, parseRecognition, partial } from '../src/protocol.js';
+import { error, flatObject, isStart, parseRecognition, partial, ResponseError } from '../src/protocol.js';
 import { golden } from './golden.js';
 
-test('the start message is what the golden messages say', () => {
+test('golden first messages are recognized', () => {
   const texts = golden.client.filter((entry) => entry.state === 'first' && entry.text !== undefined);
   assert.ok(texts.length >= 15);
   for (const entry of texts) {
@@ -15,15 +15,15 @@ test('the start message is what the golden messages say', () => {
   assert.equal(isStart(Buffer.from('7b2274797065223a227374617274ff227d', 'hex')), false);
 });
 
-test('the inference is understood as the golden messages say', () => {
+test('golden inference responses are parsed', () => {
   for (const entry of golden.inference.filter(({ status }) => status < 300)) {
     const parse = () => parseRecognition(Buffer.from(entry.body), entry.frames, entry.cpu_passes);
     if (entry.means === 'partial') assert.ok(parse(), entry.name);
-    else assert.throws(parse, AnswerError, entry.name);
+    else assert.throws(parse, ResponseError, entry.name);
   }
 });
 
-test('partials are the golden ones byte for byte', () => {
+test('partials equal the golden bytes', () => {
   for (const { name, text, of } of golden.partial) {
     const answer = parseRecognition(Buffer.from(of.body), of.frames, of.cpu_passes);
     const echo = { cpuPasses: of.cpu_passes, modelDelayMs: of.model_delay_ms };
@@ -32,7 +32,7 @@ test('partials are the golden ones byte for byte', () => {
   }
 });
 
-test('errors are the golden ones byte for byte', () => {
+test('errors equal the golden bytes', () => {
   for (const { name, text, of } of golden.error) {
     const wait = {
       oldestAgeMs: of.oldest_age_ms,
@@ -46,7 +46,7 @@ test('errors are the golden ones byte for byte', () => {
   }
 });
 
-test('a flat object is read as JSON.parse reads it, whatever its members', () => {
+test('a flat object has the same members as with JSON.parse', () => {
   const value = fc.oneof(
     fc.string({ unit: 'binary' }),
     fc.integer(),
@@ -63,7 +63,7 @@ test('a flat object is read as JSON.parse reads it, whatever its members', () =>
   );
 });
 
-test('what JSON.parse refuses is no flat object', () => {
+test('text that JSON.parse rejects is not a flat object', () => {
   const pieces = ['{', '}', '"a"', '"b"', ':', ',', '1', '-', '.5', 'e3', '01', 'null', '[]', ' ', '\n', '\\', '"'];
   fc.assert(
     fc.property(fc.array(fc.constantFrom(...pieces), { maxLength: 12 }), (parts) => {

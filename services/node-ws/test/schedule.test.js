@@ -7,17 +7,17 @@ import { Schedule } from '../src/schedule.js';
 test('a socket is visited at the tick and at least every 450 ms before', () => {
   const schedule = new Schedule(1000, 1000);
   const visits = [];
-  for (let now = 0; now < 1000; visits.push(now)) now = schedule.visit(now + 1e-6);
+  for (let now = 0; now < 1000; visits.push(now)) now = schedule.nextVisit(now + 1e-6);
   assert.deepEqual(visits.map(Math.round), [333, 667, 1000]);
-  assert.equal(schedule.visit(1000), 1000);
+  assert.equal(schedule.nextVisit(1000), 1000);
 });
 
-test('a first tick that is further off is waited for with the same pauses', () => {
+test('a first tick after a longer time has the same pauses', () => {
   const schedule = new Schedule(1730, 1000);
-  assert.equal(Math.round(schedule.visit(0)), 63);
+  assert.equal(Math.round(schedule.nextVisit(0)), 63);
 });
 
-test('a tick runs once and says how late it was', () => {
+test('a tick runs once and returns its lateness', () => {
   const schedule = new Schedule(1000, 100);
   assert.equal(schedule.tick(999), undefined);
   assert.equal(schedule.tick(1003), 3);
@@ -25,7 +25,7 @@ test('a tick runs once and says how late it was', () => {
   assert.equal(schedule.tick(1100), 0);
 });
 
-test('missed ticks are not made up for and lateness starts over', () => {
+test('missed ticks are skipped and lateness starts over', () => {
   const schedule = new Schedule(1000, 1000);
   assert.equal(schedule.tick(4400), 3400);
   assert.equal(schedule.tick(4999), undefined);

@@ -13,7 +13,7 @@ import { Server } from '../src/server.js';
 /** @typedef {(stream: http2.ServerHttp2Stream, bytes: number) => void} Answer */
 
 /** @type {Answer} */
-const right = (stream, bytes) => {
+const respondValid = (stream, bytes) => {
   const frames = bytes / 640;
   stream.respond({ ':status': 200 });
   stream.end(
@@ -67,8 +67,8 @@ async function started(url) {
   return ws;
 }
 
-test('frames come back as a partial that covers them', async (context) => {
-  const { url, stats } = await gateway(context, right);
+test('frames are answered by a partial that covers them', async (context) => {
+  const { url, stats } = await gateway(context, respondValid);
   const ws = await started(url);
   for (let count = 0; count < 3; count++) ws.send(Buffer.alloc(640));
   const [text] = await once(ws, 'message');
@@ -78,11 +78,11 @@ test('frames come back as a partial that covers them', async (context) => {
   assert.deepEqual([messages.received, messages.consumed, messages.delivered, messages.sent], [4, 1, 3, 1]);
 });
 
-test('an inference that refuses becomes an error frame, and the session goes on', async (context) => {
+test('a failed request is answered by an error, and the session continues', async (context) => {
   let requests = 0;
   const { url } = await gateway(context, (stream, bytes) => {
     requests += 1;
-    if (requests > 1) right(stream, bytes);
+    if (requests > 1) respondValid(stream, bytes);
     else stream.respond({ ':status': 503 }, { endStream: true });
   });
   const ws = await started(url);
@@ -94,12 +94,12 @@ test('an inference that refuses becomes an error frame, and the session goes on'
   assert.equal(JSON.parse(partial.toString()).oldest_frame_seq, 2);
 });
 
-test('a client that leaves during inference leaves nothing behind', async (context) => {
-  const asked = deferred();
-  const { url, stats } = await gateway(context, () => asked.resolve(undefined));
+test('a client that leaves during a request abandons the request and its frames', async (context) => {
+  const requested = deferred();
+  const { url, stats } = await gateway(context, () => requested.resolve(undefined));
   const ws = await started(url);
   ws.send(Buffer.alloc(640));
-  await asked.promise;
+  await requested.promise;
   ws.close(4321);
   const [code] = await once(ws, 'close');
   assert.equal(code, 4321);
@@ -108,8 +108,8 @@ test('a client that leaves during inference leaves nothing behind', async (conte
   assert.deepEqual([messages.queued, messages.dropped, inference.abandoned], [0, { closed: 1 }, 1]);
 });
 
-test('a gateway that stops answers what it holds and says goodbye', async (context) => {
-  const { server, url, stats } = await gateway(context, right, { FLUSH_INTERVAL_MS: '60000' });
+test('a stopped gateway answers waiting audio and sends a Close frame', async (context) => {
+  const { server, url, stats } = await gateway(context, respondValid, { FLUSH_INTERVAL_MS: '60000' });
   const ws = await started(url);
   ws.send(Buffer.alloc(640));
   // The pong shows that everything sent before the ping has been read.
