@@ -6,7 +6,6 @@ import { join } from "node:path";
 import { type Bundle, keep } from "./bundle.ts";
 import type { Options } from "./cli.ts";
 import { NS_PER_SECOND } from "./clock.ts";
-import type { Crew } from "./crew.ts";
 import { judge } from "./judge.ts";
 import { allowedCpus, cpuList } from "./machine.ts";
 import {
@@ -22,6 +21,7 @@ import type { Service } from "./service.ts";
 import type { Ladder } from "./suite.ts";
 import type { Assignment } from "./trial.ts";
 import { WORKLOADS } from "./worker.ts";
+import type { WorkerPool } from "./worker_pool.ts";
 
 /** The outcome of a trial, one row of a table; without a result when the trial failed. */
 export interface Outcome {
@@ -32,25 +32,25 @@ export interface Outcome {
   problem?: string;
 }
 
-/** Why an outcome isn't clean; empty when the trial is valid and nothing failed. */
+/** The reasons why an outcome isn't clean; empty when the trial is valid and nothing failed. */
 export function problems(outcome: Outcome): string[] {
   const { result } = outcome;
   if (result === undefined) return [outcome.problem ?? "no result"];
-  const found =
-    result.validity.state === "invalid" ? result.validity.reasons.map((one) => `${one.kind}: ${one.detail}`) : [];
-  const counted = (what: string, counts: Record<string, number>) =>
-    Object.entries(counts).map(([reason, count]) => `${count} ${what}: ${reason}`);
-  found.push(...counted("connections failed", result.connections.failed));
-  found.push(...counted("connections ended early", result.connections.closed_early));
+  const reasons =
+    result.validity.state === "invalid" ? result.validity.reasons.map((entry) => `${entry.kind}: ${entry.detail}`) : [];
+  const counted = (label: string, counts: Record<string, number>) =>
+    Object.entries(counts).map(([reason, count]) => `${count} ${label}: ${reason}`);
+  reasons.push(...counted("connections failed", result.connections.failed));
+  reasons.push(...counted("connections ended early", result.connections.closed_early));
   if (result.witness === "reply" && result.messages.lost > 0)
-    found.push(`${result.messages.lost} pings without an answer`);
-  return found;
+    reasons.push(`${result.messages.lost} pings without an answer`);
+  return reasons;
 }
 
 /** What all trials of a run use: options, worker pool, service, judge and bundle. */
 export interface Equipment {
   options: Options;
-  crew: Crew;
+  workerPool: WorkerPool;
   service: Service | null;
   serviceName: string;
   /** Path of the program `ladder`, which judges trials. */
@@ -63,12 +63,16 @@ export interface Equipment {
 export async function measure(equipment: Equipment, ladder: Ladder, tier: number): Promise<Outcome> {
   const { bundle, serviceName } = equipment;
   const id = { service: serviceName, workload: ladder.test, variant: ladder.variant, tier, process: 1, repeat: 1 };
-  const told = assignments(equipment, ladder, tier, id);
+  const assigned = assignments(equipment, ladder, tier, id);
   const folder = bundle?.folderOf(id) ?? (await mkdtemp(join(tmpdir(), "wse-ts-bench-")));
   try {
-    const loaded = await load(equipment, ladder, told);
+    const loaded = await load(equipment, ladder, assigned);
     const { results, readings, connections } = loaded;
-    await keep(folder, trialFile(equipment, ladder, told, loaded), results, { schema: SCHEMA, readings, connections });
+    await keep(folder, trialFile(equipment, ladder, assigned, loaded), results, {
+      schema: SCHEMA,
+      readings,
+      connections,
+    });
     const result = await judge(equipment.judge, folder);
     await bundle?.finished(ladder, id, result.validity);
     return { ladder, tier, result };
@@ -87,24 +91,24 @@ interface Loaded {
   connections: ConnectionBook[] | null;
   openAtStart: number;
   /** Ids of connections that the service has before the trial: they belong to other clients. */
-  others: string[];
+  otherIds: string[];
 }
 
-async function load(equipment: Equipment, ladder: Ladder, told: Assignment[]): Promise<Loaded> {
-  const { crew, service, options } = equipment;
-  const patience = options.drain * NS_PER_SECOND;
+async function load(equipment: Equipment, ladder: Ladder, assigned: Assignment[]): Promise<Loaded> {
+  const { workerPool, service, options } = equipment;
+  const timeoutNs = options.drain * NS_PER_SECOND;
   const known = (await service?.connections()) ?? [];
-  const others = known.map((book) => book.id);
+  const otherIds = known.map((book) => book.id);
   const first = (await service?.read()) ?? null;
-  const before = first && ((await service?.settled(first, 0, patience)) ?? null);
+  const before = first && ((await service?.settled(first, 0, timeoutNs)) ?? null);
   let openAtStart = 0;
   let edges: Promise<[Reading, Reading]> | undefined;
   let start: Promise<Reading> | undefined;
   let end: Reading | null = null;
-  const results = await crew.run(told, options.secret, {
+  const results = await workerPool.run(assigned, options.secret, {
     started(startNs, open) {
       openAtStart = open;
-      const { warmup_ns, window_ns } = told[0] ?? { warmup_ns: 0, window_ns: 0 };
+      const { warmup_ns, window_ns } = assigned[0] ?? { warmup_ns: 0, window_ns: 0 };
       if (service === null) return;
       start = service.readAt(startNs + warmup_ns);
       if (ladder.fixedWindow) edges = Promise.all([start, service.readAt(startNs + warmup_ns + window_ns)]);
@@ -120,17 +124,17 @@ async function load(equipment: Equipment, ladder: Ladder, told: Assignment[]): P
   const expected = results
     .flatMap((result) => result.books ?? [])
     .reduce((sum, book) => sum + book.sent + book.unnumbered, 0);
-  const after = before && ((await service?.settled(before, expected, patience)) ?? null);
+  const after = before && ((await service?.settled(before, expected, timeoutNs)) ?? null);
   const connections = (await service?.connections()) ?? null;
   const readings = { before, window_start: atEdges[0] ?? null, window_end: atEdges[1] ?? null, after };
-  return { results, readings, connections, openAtStart, others };
+  return { results, readings, connections, openAtStart, otherIds };
 }
 
 /** The content of `trial.json`: what the judge needs beside the counts of the workers and the service. */
-function trialFile(equipment: Equipment, ladder: Ladder, told: Assignment[], loaded: Loaded): TrialFile {
+function trialFile(equipment: Equipment, ladder: Ladder, assigned: Assignment[], loaded: Loaded): TrialFile {
   const { service, options } = equipment;
   const { before, window_start, window_end, after } = loaded.readings;
-  const [assignment, result] = [told[0], loaded.results[0]];
+  const [assignment, result] = [assigned[0], loaded.results[0]];
   const terms = WORKLOADS[ladder.test]?.terms;
   if (assignment === undefined || result === undefined || terms === undefined) {
     throw new Error("no worker delivered a result");
@@ -151,13 +155,13 @@ function trialFile(equipment: Equipment, ladder: Ladder, told: Assignment[], loa
     thresholds: {},
     terms,
     keeping: service === null ? "none" : loaded.connections === null ? "totals" : "connections",
-    workers: told.length,
+    workers: assigned.length,
     window_ns: assignment.window_ns,
     open_at_start: loaded.openAtStart,
-    rss_peak_bytes: Math.max(0, ...[before, window_start, window_end, after].map((one) => one?.rss_bytes ?? 0)),
+    rss_peak_bytes: Math.max(0, ...[before, window_start, window_end, after].map((entry) => entry?.rss_bytes ?? 0)),
     rss_at_rest_bytes: before ? (service?.atRest(before) ?? null) : null,
     cpus: { workers: workerCpus.length, shared_with_service: shared },
-    others: loaded.others,
+    others: loaded.otherIds,
     reproduce: reproduce(ladder, assignment.trial.tier),
   };
 }
@@ -170,9 +174,9 @@ export function assignments(
   trial: Assignment["trial"],
 ): Assignment[] {
   const workers = Math.min(options.processes, tier);
-  const border = (worker: number) => Math.floor((tier * worker) / workers);
+  const firstConnection = (worker: number) => Math.floor((tier * worker) / workers);
   return Array.from({ length: workers }, (_, worker) => {
-    const connections = border(worker + 1) - border(worker);
+    const connections = firstConnection(worker + 1) - firstConnection(worker);
     const load = ladder.load(tier);
     const share =
       load.model === "open" ? { ...load, rate_per_second: (load.rate_per_second * connections) / tier } : load;
@@ -184,7 +188,7 @@ export function assignments(
       workers,
       address: `${options.host}:${options.port}`,
       connections,
-      first_connection: border(worker),
+      first_connection: firstConnection(worker),
       seed: 1,
       load: share,
       message: ladder.message,
@@ -197,14 +201,14 @@ export function assignments(
 
 /** The command line that runs only this tier. */
 function reproduce(ladder: Ladder, tier: number): string {
-  const kept: string[] = [];
-  const words = process.argv.slice(2);
-  for (let at = 0; at < words.length; at++) {
-    const word = words[at] ?? "";
-    if (["--tiers", "--test", "--results"].includes(word)) at++;
-    else if (!/^--(tiers|test|results)=/.test(word)) kept.push(word);
+  const keptFlags: string[] = [];
+  const flags = process.argv.slice(2);
+  for (let at = 0; at < flags.length; at++) {
+    const flag = flags[at] ?? "";
+    if (["--tiers", "--test", "--results"].includes(flag)) at++;
+    else if (!/^--(tiers|test|results)=/.test(flag)) keptFlags.push(flag);
   }
-  return ["npx tsx src/main.ts", ...kept, "--test", ladder.test, "--tiers", tier].join(" ");
+  return ["npx tsx src/main.ts", ...keptFlags, "--test", ladder.test, "--tiers", tier].join(" ");
 }
 
 /** Whether all connections of a probe opened, lasted and answered; other problems are due to the generator. */

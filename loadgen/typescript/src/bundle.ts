@@ -33,8 +33,8 @@ export class Bundle {
 
   /** The folder of a trial's files. */
   folderOf(trial: TrialId): string {
-    const place = `${trial.tier}-p${trial.process}-r${trial.repeat}`;
-    return join(this.folder, "trials", trial.service, trial.workload, trial.variant, place);
+    const name = `${trial.tier}-p${trial.process}-r${trial.repeat}`;
+    return join(this.folder, "trials", trial.service, trial.workload, trial.variant, name);
   }
 
   /** Adds a finished trial to `run.json`; its files must be in its folder already. */
@@ -70,7 +70,7 @@ export class Bundle {
   private async write(state: "running" | "finished"): Promise<void> {
     const { about, startedAt, ladders, trials } = this;
     const { options } = about;
-    await put(join(this.folder, "run.json"), {
+    await writeJson(join(this.folder, "run.json"), {
       schema: SCHEMA,
       id: about.id,
       started_at: startedAt,
@@ -106,13 +106,13 @@ export async function keep(
   workers: WorkerResult[],
   service: ServiceFile,
 ): Promise<void> {
-  for (const worker of workers) await put(join(folder, "workers", `${worker.worker}.json`), worker);
-  await put(join(folder, "trial.json"), trial);
-  await put(join(folder, "service.json"), service);
+  for (const worker of workers) await writeJson(join(folder, "workers", `${worker.worker}.json`), worker);
+  await writeJson(join(folder, "trial.json"), trial);
+  await writeJson(join(folder, "service.json"), service);
 }
 
 /** Writes JSON atomically: a reader sees the old content or the new, never a part. */
-async function put(path: string, value: unknown): Promise<void> {
+async function writeJson(path: string, value: unknown): Promise<void> {
   await mkdir(dirname(path), { recursive: true });
   const temporary = `${path}.part`;
   const file = await open(temporary, "w");
@@ -139,8 +139,8 @@ function commandLine(): string {
 
 /** The commit of the checkout, marked when it has changes; empty outside a checkout. */
 function commit(): string {
-  const git = (...words: string[]) =>
-    execFileSync("git", words, {
+  const git = (...command: string[]) =>
+    execFileSync("git", command, {
       cwd: import.meta.dirname,
       encoding: "utf8",
       stdio: ["ignore", "pipe", "ignore"],

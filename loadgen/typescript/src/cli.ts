@@ -30,20 +30,20 @@ export interface Options {
 }
 
 /** Parses the arguments after the program's name; prints help, version or errors and exits then. */
-export function parse(words: string[]): Options {
+export function parse(argv: string[]): Options {
   const program = command();
-  program.parse(words, { from: "user" });
-  const { secret: shown, ...given } = program.opts<
+  program.parse(argv, { from: "user" });
+  const { secret: shown, ...parsed } = program.opts<
     Omit<Options, "statsUrl" | "secret"> & { statsUrl?: string; secret?: string | true }
   >();
   if (shown !== undefined) {
     program.error("error: --secret shows its value to all users of the machine (ps); set WSE_BENCH_SECRET instead");
   }
-  const { host, port } = given;
+  const { host, port } = parsed;
   return {
-    ...given,
+    ...parsed,
     secret: process.env.WSE_BENCH_SECRET || BENCH_SECRET,
-    statsUrl: given.statsUrl ?? `http://${host}:${port + METRICS_OFFSET}`,
+    statsUrl: parsed.statsUrl ?? `http://${host}:${port + METRICS_OFFSET}`,
   };
 }
 
@@ -88,11 +88,11 @@ function command(): Command {
   );
 }
 
-function whole(least: number, most: number): (text: string) => number {
+function whole(min: number, max: number): (text: string) => number {
   return (text) => {
     const value = Number(text);
-    if (Number.isInteger(value) && value >= least && value <= most) return value;
-    throw new InvalidArgumentError(`it should be a whole number from ${least} to ${most}`);
+    if (Number.isInteger(value) && value >= min && value <= max) return value;
+    throw new InvalidArgumentError(`it should be a whole number from ${min} to ${max}`);
   };
 }
 

@@ -21,8 +21,10 @@ export function wallNs(): number {
 /** Waits until a time of the monotonic clock: a timer up to the last millisecond, then turns of the event loop. */
 export async function until(momentNs: number): Promise<void> {
   for (;;) {
-    const leftMs = (momentNs - monotonicNs()) / NS_PER_MS;
-    if (leftMs <= 0) return;
-    await new Promise<void>((resolve) => (leftMs > 2 ? setTimeout(resolve, leftMs - 1.5) : setImmediate(resolve)));
+    const remainingMs = (momentNs - monotonicNs()) / NS_PER_MS;
+    if (remainingMs <= 0) return;
+    await new Promise<void>((resolve) =>
+      remainingMs > 2 ? setTimeout(resolve, remainingMs - 1.5) : setImmediate(resolve),
+    );
   }
 }

@@ -6,7 +6,7 @@ const MARK = "\u0000";
 export function toJson(value: unknown): string {
   const marked = JSON.stringify(
     value,
-    (_, one: unknown) => (typeof one === "bigint" ? `${MARK}${one}${MARK}` : one),
+    (_, item: unknown) => (typeof item === "bigint" ? `${MARK}${item}${MARK}` : item),
     1,
   );
   return marked.replace(/"\\u0000(\d+)\\u0000"/g, "$1");
@@ -18,8 +18,8 @@ export function fromJson<T>(text: string): T {
   const marked = text.replace(/"(?:[^"\\]|\\.)*"|(?<![\w.+-])\d{16,}(?![\w.])/g, (token) =>
     token.startsWith('"') ? token : `"\\u0000${token}"`,
   );
-  return JSON.parse(marked, (_, one: unknown) =>
-    typeof one === "string" && one.startsWith(MARK) ? exact(one.slice(MARK.length)) : one,
+  return JSON.parse(marked, (_, item: unknown) =>
+    typeof item === "string" && item.startsWith(MARK) ? exact(item.slice(MARK.length)) : item,
   ) as T;
 }
 

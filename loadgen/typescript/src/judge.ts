@@ -16,8 +16,8 @@ const JUDGED: unknown[] = [0, 2];
 export function findLadder(checkout = CHECKOUT, path = process.env.PATH ?? ""): string {
   const built = ["release", "debug"].map((profile) => join(checkout, "target", profile));
   const folders = [...built, ...path.split(delimiter).filter((folder) => folder !== "")];
-  const found = folders.map((folder) => join(folder, "ladder")).find(isProgram);
-  if (found !== undefined) return found;
+  const program = folders.map((folder) => join(folder, "ladder")).find(isProgram);
+  if (program !== undefined) return program;
   throw new Error(
     "there is no `ladder`, which judges trials, in this checkout's target/release or target/debug or on PATH: " +
       "build it with `cargo build --release -p operator`",
@@ -32,19 +32,19 @@ export async function judge(ladder: string, folder: string): Promise<TrialResult
     if (text !== undefined) return fromJson<TrialResult>(text);
   }
   // An older `ladder` without `judge` also exits with 2, for bad usage.
-  const said = stderr.trim().replace(/^ladder: /, "") || `it ended with ${code}`;
-  throw new Error(`failed to judge the trial with ${ladder}: ${said}`);
+  const reason = stderr.trim().replace(/^ladder: /, "") || `it ended with ${code}`;
+  throw new Error(`failed to judge the trial with ${ladder}: ${reason}`);
 }
 
-interface Ended {
+interface Exit {
   /** Exit code, or the name of the signal or error that ended the program or prevented its start. */
   code: unknown;
   stderr: string;
 }
 
-function run(program: string, ...words: string[]): Promise<Ended> {
+function run(program: string, ...args: string[]): Promise<Exit> {
   return new Promise((resolve) => {
-    execFile(program, words, (error, _, stderr) => {
+    execFile(program, args, (error, _, stderr) => {
       resolve({ code: error === null ? 0 : (error.code ?? error.signal), stderr });
     });
   });

@@ -14,14 +14,17 @@ export interface Limit {
   failed: number | null;
 }
 
-/** Searches up to `most` connections; `probe` returns whether that many connections opened, lasted and answered. */
-export async function searchLimit(most: number, probe: (connections: number) => Promise<boolean>): Promise<Limit> {
+/** Searches up to `maxConnections` connections; `probe` returns whether that many connections opened, lasted and answered. */
+export async function searchLimit(
+  maxConnections: number,
+  probe: (connections: number) => Promise<boolean>,
+): Promise<Limit> {
   let held = 0;
   let failed: number | null = null;
-  for (let next = Math.min(FIRST_PROBE, most); failed === null; next = Math.min(next * 2, most)) {
+  for (let next = Math.min(FIRST_PROBE, maxConnections); failed === null; next = Math.min(next * 2, maxConnections)) {
     if (await probe(next)) held = next;
     else failed = next;
-    if (held === most) break;
+    if (held === maxConnections) break;
   }
   while (failed !== null && failed - held > WIDTH) {
     const middle = Math.floor((held + failed) / 2 / STEP) * STEP;

@@ -1,6 +1,6 @@
 // wse-ts-bench: measures a WSE service from Node.js clients that use npm `ws`.
 //
-//   cli.ts → suite.ts (the loads) → crew.ts (worker processes) → worker.ts, trial.ts, workloads/ (one trial)
+//   cli.ts → suite.ts (the loads) → worker_pool.ts (worker processes) → worker.ts, trial.ts, workloads/ (one trial)
 //          → service.ts (the service's counters) → bundle.ts (both sides' files) → judge.ts (`ladder judge`) → print.ts
 
 import { createRequire } from "node:module";
@@ -8,7 +8,6 @@ import { type Equipment, held, isClean, measure, type Outcome } from "./bench.ts
 import { Bundle, folderName } from "./bundle.ts";
 import { type Options, parse } from "./cli.ts";
 import { connect } from "./connection.ts";
-import { Crew, serve } from "./crew.ts";
 import { findLadder } from "./judge.ts";
 import { searchLimit } from "./limit.ts";
 import { allowedCpus } from "./machine.ts";
@@ -17,13 +16,14 @@ import { json, tables } from "./print.ts";
 import { Service } from "./service.ts";
 import { chosen, type Ladder, ladders } from "./suite.ts";
 import { token } from "./token.ts";
+import { serve, WorkerPool } from "./worker_pool.ts";
 
 async function main(): Promise<number> {
   const options = parse(process.argv.slice(2));
-  const tests = usage(() => chosen(options.test));
-  const most = mostConnections(options.processes, options.maxConnections);
+  const tests = orUsageError(() => chosen(options.test));
+  const maxConnections = mostConnections(options.processes, options.maxConnections);
   const judge = findLadder();
-  for (const words of remarks(Math.max(0, ...(options.tiers ?? [])), options.processes)) note(words);
+  for (const remark of remarks(Math.max(0, ...(options.tiers ?? [])), options.processes)) note(remark);
   await checkConnectivity(options);
   const service = await findService(options);
   const serviceName = folderName(options.service ?? (await service?.read())?.stats.service ?? "unknown");
@@ -37,14 +37,14 @@ async function main(): Promise<number> {
     service: (service?.cpus() ?? []).join(","),
     worker: options.cpus ?? allowedCpus("self").join(","),
   };
-  const about = { id: run, service: serviceName, options, versions, cpuRoles };
-  const bundle = options.results === undefined ? null : new Bundle(options.results, about);
-  const crew = await Crew.start(options.processes, options.cpus);
-  const equipment: Equipment = { options, crew, service, serviceName, judge, bundle, run };
+  const description = { id: run, service: serviceName, options, versions, cpuRoles };
+  const bundle = options.results === undefined ? null : new Bundle(options.results, description);
+  const workerPool = await WorkerPool.start(options.processes, options.cpus);
+  const equipment: Equipment = { options, workerPool, service, serviceName, judge, bundle, run };
   try {
     const all = [];
-    for (const ladder of tests.flatMap((test) => ladders(test, options, most))) {
-      const outcomes = await climb(equipment, ladder, most);
+    for (const ladder of tests.flatMap((test) => ladders(test, options, maxConnections))) {
+      const outcomes = await climb(equipment, ladder, maxConnections);
       all.push({ ladder, outcomes });
       if (options.output !== "json") console.log(tables(ladder, outcomes, options.output === "markdown"));
     }
@@ -53,11 +53,11 @@ async function main(): Promise<number> {
     if (bundle !== null) note(`the bundle is ${bundle.folder}; its report: ./justw analyze-results ${bundle.folder}`);
     return all.every(({ ladder, outcomes }) => clean(ladder, outcomes)) ? 0 : 1;
   } finally {
-    crew.stop();
+    workerPool.stop();
   }
 }
 
-async function climb(equipment: Equipment, ladder: Ladder, most: number): Promise<Outcome[]> {
+async function climb(equipment: Equipment, ladder: Ladder, maxConnections: number): Promise<Outcome[]> {
   const outcomes: Outcome[] = [];
   const trial = async (tier: number) => {
     if (process.stderr.isTTY) note(`${ladder.test} ${ladder.variant} ${tier}`);
@@ -66,7 +66,7 @@ async function climb(equipment: Equipment, ladder: Ladder, most: number): Promis
     return held(outcome);
   };
   if (ladder.test === "connection-limit") {
-    const { held: largest, failed } = await searchLimit(most, trial);
+    const { held: largest, failed } = await searchLimit(maxConnections, trial);
     const end = failed === null ? "nothing that could be offered failed" : `${failed} did not`;
     note(`connection-limit: ${failed === null ? "≥ " : ""}${largest} connections held, ${end}`);
   } else {
@@ -91,7 +91,7 @@ async function checkConnectivity(options: Options): Promise<void> {
     await (await connect(target, 0, undefined, ignore)).close();
   } catch (error) {
     throw new Error(
-      `the service at ${target.address} refuses connections: ${words(error)}; is it started, and is WSE_BENCH_SECRET its own?`,
+      `the service at ${target.address} refuses connections: ${messageOf(error)}; is it started, and is WSE_BENCH_SECRET its own?`,
     );
   }
 }
@@ -101,7 +101,7 @@ async function findService(options: Options): Promise<Service | null> {
   try {
     return await Service.find(options.statsUrl);
   } catch (error) {
-    note(`${words(error)} Without its counters nothing says what arrived, and the books can't be balanced.`);
+    note(`${messageOf(error)} Without its counters nothing says what arrived, and the books can't be balanced.`);
     return null;
   }
 }
@@ -112,11 +112,11 @@ async function programs(service: Service | null, name: string): Promise<Record<s
   return { "wse-ts-bench": "0.1.0", node: process.version, ws: version, ...(stats ? { [name]: stats.version } : {}) };
 }
 
-function usage<T>(act: () => T): T {
+function orUsageError<T>(action: () => T): T {
   try {
-    return act();
+    return action();
   } catch (error) {
-    console.error(`error: ${words(error)}`);
+    console.error(`error: ${messageOf(error)}`);
     process.exit(2);
   }
 }
@@ -125,7 +125,7 @@ function note(text: string): void {
   console.error(`note: ${text}`);
 }
 
-function words(error: unknown): string {
+function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
@@ -137,7 +137,7 @@ if (process.argv.includes("--as-worker")) {
       process.exitCode = code;
     },
     (error: unknown) => {
-      console.error(`error: ${words(error)}`);
+      console.error(`error: ${messageOf(error)}`);
       process.exitCode = 1;
     },
   );

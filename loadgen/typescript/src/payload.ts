@@ -74,10 +74,10 @@ class Json implements Composer {
   }
 
   compose(sequence: number): Buffer {
-    let rest = sequence;
-    for (let at = this.last; rest > 0; at--) {
-      this.bytes[at] = 48 + (rest % 10);
-      rest = Math.floor(rest / 10);
+    let remaining = sequence;
+    for (let at = this.last; remaining > 0; at--) {
+      this.bytes[at] = 48 + (remaining % 10);
+      remaining = Math.floor(remaining / 10);
     }
     return this.bytes;
   }
@@ -122,8 +122,8 @@ export function ping(sequence: number): string {
 }
 
 /** The number of the ping that a pong answers; undefined for other messages. */
-export function ponged(text: string): number | undefined {
+export function pongNumber(text: string): number | undefined {
   if (!/"t"\s*:\s*"pong"/i.test(text)) return undefined;
-  const found = /"client_timestamp"\s*:\s*(\d+)/.exec(text);
-  return found ? Number(found[1]) : undefined;
+  const match = /"client_timestamp"\s*:\s*(\d+)/.exec(text);
+  return match ? Number(match[1]) : undefined;
 }

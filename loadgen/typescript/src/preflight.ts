@@ -16,16 +16,16 @@ export function mostConnections(processes: number, maxConnections: number): numb
 }
 
 /** Sentences about limits that may prevent that many connections. */
-export function remarks(most: number, processes: number): string[] {
+export function remarks(connections: number, processes: number): string[] {
   const { open_files, somaxconn } = environment();
-  const words: string[] = [];
-  const each = Math.ceil(most / processes) + OTHER_FILES;
+  const sentences: string[] = [];
+  const each = Math.ceil(connections / processes) + OTHER_FILES;
   if (each > open_files) {
-    words.push(
+    sentences.push(
       `a process may open ${open_files} files and ${each} are needed: raise ulimit -n or give more --processes`,
     );
   }
   if (Number(somaxconn) < 4096)
-    words.push(`net.core.somaxconn is ${somaxconn}: a storm may overflow the backlog; set 65535`);
-  return words;
+    sentences.push(`net.core.somaxconn is ${somaxconn}: a storm may overflow the backlog; set 65535`);
+  return sentences;
 }

@@ -72,10 +72,12 @@ export function tables(ladder: Ladder, outcomes: Outcome[], markdown: boolean): 
     tier.toLocaleString("en"),
     ...shown.map((column) => (result === undefined ? NOT_AVAILABLE : column.cell(result))),
   ]);
-  const trouble = outcomes.flatMap((one) => problems(one).map((words) => `${one.tier.toLocaleString("en")}: ${words}`));
+  const notes = outcomes.flatMap((one) =>
+    problems(one).map((problem) => `${one.tier.toLocaleString("en")}: ${problem}`),
+  );
   const message = shown === FLOOD ? ` (${ladder.message.format}, ${payloadBytes(ladder.message)} bytes)` : "";
   const title = `${ladder.test} · ${ladder.variant}${message}`;
-  const bullets = trouble.map((words) => `${markdown ? "- " : "  ! "}${words}`);
+  const bullets = notes.map((note) => `${markdown ? "- " : "  ! "}${note}`);
   return [markdown ? `## ${title}\n` : title, ...aligned([head, ...rows], markdown), ...bullets, ""].join("\n");
 }
 

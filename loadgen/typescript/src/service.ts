@@ -5,10 +5,10 @@ import { fromJson, toJson } from "./json.ts";
 import { allowedCpus, listenerOf, usage } from "./machine.ts";
 import type { ConnectionBook, ConnectionBooks, Reading, ServiceStats } from "./schemas.ts";
 
-const PATIENCE_MS = 10_000;
+const REQUEST_TIMEOUT_MS = 10_000;
 const PAUSE_NS = 20 * NS_PER_MS;
-/** A service whose counters haven't changed for this long has settled, even if messages are missing. */
-const STILL_NS = 1000 * NS_PER_MS;
+/** A service whose counters haven't changed for this time has settled, even if messages are missing. */
+const SETTLED_NS = 1000 * NS_PER_MS;
 
 /** A client of a service's metrics port. */
 export class Service {
@@ -26,8 +26,8 @@ export class Service {
   /** Connects to a service's metrics port; throws an error that says what to check when it doesn't answer. */
   static async find(url: string): Promise<Service> {
     const { hostname, port } = new URL(url);
-    const here = ["127.0.0.1", "localhost", "[::1]"].includes(hostname);
-    const service = new Service(url.replace(/\/$/, ""), here ? listenerOf(Number(port)) : undefined);
+    const isLocal = ["127.0.0.1", "localhost", "[::1]"].includes(hostname);
+    const service = new Service(url.replace(/\/$/, ""), isLocal ? listenerOf(Number(port)) : undefined);
     await service.read();
     return service;
   }
@@ -39,11 +39,11 @@ export class Service {
 
   /** Takes one reading. Time and CPU are the mean of before the request and after the response. */
   async read(): Promise<Reading> {
-    const [askedNs, before] = [unixNs(), this.pid === undefined ? undefined : usage(this.pid)];
+    const [requestedNs, before] = [unixNs(), this.pid === undefined ? undefined : usage(this.pid)];
     const stats = await this.get<ServiceStats>("/stats");
-    const [answeredNs, after] = [unixNs(), this.pid === undefined ? undefined : usage(this.pid)];
+    const [respondedNs, after] = [unixNs(), this.pid === undefined ? undefined : usage(this.pid)];
     return {
-      unix_ns: Math.round((askedNs + answeredNs) / 2),
+      unix_ns: Math.round((requestedNs + respondedNs) / 2),
       pid: after === undefined ? null : (this.pid ?? null),
       cpu_ns: before && after ? Math.round((before.cpuNs + after.cpuNs) / 2) : null,
       rss_bytes: after?.rssBytes ?? null,
@@ -56,8 +56,8 @@ export class Service {
 
   /** The service's memory in bytes before its first connection: the lowest value before any trial of this run. */
   atRest(before: Reading): number | undefined {
-    const seen = [this.atRestBytes, before.rss_bytes].filter((one) => typeof one === "number");
-    if (seen.length > 0) this.atRestBytes = Math.min(...seen);
+    const observed = [this.atRestBytes, before.rss_bytes].filter((value) => typeof value === "number");
+    if (observed.length > 0) this.atRestBytes = Math.min(...observed);
     return this.atRestBytes;
   }
 
@@ -70,20 +70,21 @@ export class Service {
   /**
    * Waits until the service has received `expected` more messages than at `before` and all are accounted for. An
    * application counts a message shortly after it takes it from the queue. Also returns when the counters stop
-   * changing, and after `patienceNs`.
+   * changing, and after `timeoutNs`.
    */
-  async settled(before: Reading, expected: number, patienceNs: number): Promise<Reading> {
-    const deadlineNs = monotonicNs() + patienceNs;
+  async settled(before: Reading, expected: number, timeoutNs: number): Promise<Reading> {
+    const deadlineNs = monotonicNs() + timeoutNs;
     let [last, sinceNs] = ["", monotonicNs()];
     for (;;) {
       const now = await this.read();
       const { messages, application, connections } = now.stats;
-      const counted = (application?.delivered ?? messages.delivered) >= messages.delivered;
-      const came = messages.received - before.stats.messages.received;
+      const isCounted = (application?.delivered ?? messages.delivered) >= messages.delivered;
+      const received = messages.received - before.stats.messages.received;
       const counters = toJson([messages, application, connections]);
       if (counters !== last) [last, sinceNs] = [counters, monotonicNs()];
-      const isStill = monotonicNs() - sinceNs > STILL_NS;
-      if ((came >= expected && messages.queued === 0 && counted) || isStill || monotonicNs() >= deadlineNs) return now;
+      const isSettled = monotonicNs() - sinceNs > SETTLED_NS;
+      if ((received >= expected && messages.queued === 0 && isCounted) || isSettled || monotonicNs() >= deadlineNs)
+        return now;
       await until(monotonicNs() + PAUSE_NS);
     }
   }
@@ -93,22 +94,22 @@ export class Service {
    * only totals. A connection that closed during the last reading may be returned again.
    */
   async connections(): Promise<ConnectionBook[] | null> {
-    const answer = await this.get<ConnectionBooks | null>(`/stats/connections?since=${this.cursor}`, 404);
-    this.cursor = answer?.cursor ?? "";
-    return answer?.connections ?? null;
+    const response = await this.get<ConnectionBooks | null>(`/stats/connections?since=${this.cursor}`, 404);
+    this.cursor = response?.cursor ?? "";
+    return response?.connections ?? null;
   }
 
   private async get<T>(path: string, absent?: number): Promise<T> {
     const url = `${this.url}${path}`;
-    let answer: Response;
+    let response: Response;
     try {
-      answer = await fetch(url, { signal: AbortSignal.timeout(PATIENCE_MS) });
+      response = await fetch(url, { signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS) });
     } catch (error) {
       throw new Error(`failed to read ${url}: ${reason(error)}; is --stats-url the service's metrics port?`);
     }
-    if (answer.status === absent) return null as T;
-    if (!answer.ok) throw new Error(`failed to read ${url}: it answers ${answer.status}`);
-    return fromJson<T>(await answer.text());
+    if (response.status === absent) return null as T;
+    if (!response.ok) throw new Error(`failed to read ${url}: it answers ${response.status}`);
+    return fromJson<T>(await response.text());
   }
 }
 

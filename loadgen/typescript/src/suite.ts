@@ -45,9 +45,9 @@ export interface Ladder {
   load: (tier: number) => Offered;
 }
 
-/** The ladders of a test. `most` is the number of connections that this machine can hold. */
-export function ladders(test: Test, options: Options, most: number): Ladder[] {
-  const tiers = (published: number[]) => options.tiers ?? published.filter((tier) => tier <= most);
+/** The ladders of a test. `maxConnections` is the number of connections that this machine can hold. */
+export function ladders(test: Test, options: Options, maxConnections: number): Ladder[] {
+  const tiers = (published: number[]) => options.tiers ?? published.filter((tier) => tier <= maxConnections);
   const closed = (messages_per_connection: number | null) => (): Offered => {
     return { model: "closed", messages_per_connection, in_flight: options.batchSize };
   };
@@ -61,7 +61,11 @@ export function ladders(test: Test, options: Options, most: number): Ladder[] {
   const work = { warmupSeconds: 0, windowSeconds: LONGEST_WORK_SECONDS, fixedWindow: false };
   const window = (windowSeconds: number) => ({ warmupSeconds: warmup, windowSeconds, fixedWindow: true });
   const held = { message: BASE, warmupSeconds: 0, fixedWindow: true };
-  const ladder = (variant: string, rest: Omit<Ladder, "test" | "variant">): Ladder => ({ test, variant, ...rest });
+  const ladder = (variant: string, definition: Omit<Ladder, "test" | "variant">): Ladder => ({
+    test,
+    variant,
+    ...definition,
+  });
   switch (test) {
     case "connection-storm":
       return [ladder("standard", { message: BASE, tiers: tiers(STORM_TIERS), load: closed(null), ...work })];

@@ -98,8 +98,8 @@ export class Trial implements Listener {
   /** Opens all connections with a limit on handshakes in flight; `opened` gets each one's duration and end time. */
   async openAll(opened: (durationNs: number, atNs: number) => void = () => {}): Promise<void> {
     const { load, connections, workers } = this.assignment;
-    const all = load.model === "closed" ? load.in_flight : OPEN_IN_FLIGHT;
-    const inFlight = Math.min(connections, Math.max(1, Math.floor(all / workers)));
+    const limit = load.model === "closed" ? load.in_flight : OPEN_IN_FLIGHT;
+    const inFlight = Math.min(connections, Math.max(1, Math.floor(limit / workers)));
     let next = 0;
     const opener = async () => {
       while (next < connections) {
@@ -112,8 +112,8 @@ export class Trial implements Listener {
     await Promise.all(Array.from({ length: inFlight }, opener));
   }
 
-  private async openOne(place: number): Promise<Connection | undefined> {
-    const index = this.assignment.first_connection + place;
+  private async openOne(offset: number): Promise<Connection | undefined> {
+    const index = this.assignment.first_connection + offset;
     this.counts.attempted++;
     try {
       const connection = await connect(this.target, index, localAddress(this.assignment, index), this);

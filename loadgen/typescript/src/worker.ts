@@ -27,7 +27,7 @@ export const WORKLOADS: Record<string, Workload> = {
 };
 
 /** The worker's side of the barrier with its parent. */
-export interface Gate {
+export interface Barrier {
   /** Reports the number of open connections; resolves with the start in nanoseconds of the monotonic clock. */
   ready(open: number): Promise<number>;
   /** Reports the end of the load; resolves when the parent has read the service while the connections are open. */
@@ -35,20 +35,20 @@ export interface Gate {
 }
 
 /** Runs an assignment and returns its result. */
-export async function carryOut(assignment: Assignment, secret: string, gate: Gate): Promise<WorkerResult> {
+export async function runAssignment(assignment: Assignment, secret: string, barrier: Barrier): Promise<WorkerResult> {
   const workload = WORKLOADS[assignment.trial.workload];
   if (workload === undefined) throw new Error(`there is no workload "${assignment.trial.workload}"`);
   const before = { cpuNs: ownCpuNs(), wallNs: wallNs(), monotonicNs: monotonicNs() };
   const trial = new Trial(assignment, token(secret, Math.floor(Date.now() / 1000)));
   if (!workload.terms.opens_in_window) await trial.openAll();
-  const startNs = await gate.ready(trial.counts.open);
+  const startNs = await barrier.ready(trial.counts.open);
   await until(startNs);
   const skewNs = monotonicNs() - startNs;
   const startedUnixNs = unixNs() - skewNs;
   trial.begin(startNs);
   await workload.run(trial);
-  await gate.loaded();
-  const nodelay = trial.connections.length > 0;
+  await barrier.loaded();
+  const hasNodelay = trial.connections.length > 0;
   await Promise.all(trial.connections.map((connection) => connection.close()));
   const evidence: WorkerEvidence = {
     program: PROGRAM,
@@ -65,7 +65,7 @@ export async function carryOut(assignment: Assignment, secret: string, gate: Gat
     periods: null,
     throttling: "not_measured",
     rss_bytes: peakRssBytes(),
-    nodelay,
+    nodelay: hasNodelay,
     congestion_control: environment().congestion_control,
   };
   return result(trial, workload, evidence);
@@ -74,11 +74,11 @@ export async function carryOut(assignment: Assignment, secret: string, gate: Gat
 function result(trial: Trial, workload: Workload, evidence: WorkerEvidence): WorkerResult {
   const { assignment, connections, recorder } = trial;
   const histograms = recorder.finish();
-  const sum = (of: (connection: (typeof connections)[number]) => number) =>
-    connections.reduce((total, connection) => total + of(connection), 0);
+  const sum = (counter: (connection: (typeof connections)[number]) => number) =>
+    connections.reduce((total, connection) => total + counter(connection), 0);
   const unsent = sum((connection) => connection.unsent);
   const due = trial.offered();
-  const replied = workload.terms.witness === "reply";
+  const countsReplies = workload.terms.witness === "reply";
   return {
     schema: SCHEMA,
     run: assignment.run,
@@ -90,11 +90,11 @@ function result(trial: Trial, workload: Workload, evidence: WorkerEvidence): Wor
     messages: {
       due,
       sent: due - unsent,
-      delivered: replied ? trial.replies : 0,
+      delivered: countsReplies ? trial.replies : 0,
       late: 0,
       wrong: 0,
       dropped: {},
-      lost: replied ? due - unsent - trial.replies : 0,
+      lost: countsReplies ? due - unsent - trial.replies : 0,
       unsent,
       duplicates: trial.duplicates,
       reorders: 0,

@@ -9,7 +9,7 @@ test("sums of sequence numbers keep all of their digits in both directions", () 
   assert.equal(toJson(value).replace(/\s/g, ""), text);
 });
 
-test("only what a double can't hold is a bigint, and digits inside a text are text", () => {
+test("only integers that a double can't represent are bigints, and digits in strings stay strings", () => {
   const text =
     '{"a":9007199254740991,"b":9007199254740993,"c":0.30000000000000004,"d":"say \\"12345678901234567890","e":[1]}';
   const value = fromJson<Record<string, unknown>>(text);

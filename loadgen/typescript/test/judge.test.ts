@@ -32,7 +32,7 @@ test("an optimised build of this checkout comes before any other, and PATH last"
   }
 });
 
-test("what can't be run is no ladder", () => {
+test("a file that is not executable is not taken for ladder", () => {
   mkdirSync(join(FOLDER, "folder/ladder"), { recursive: true });
   chmodSync(ladder("text", "exit 0"), 0o644);
   assert.throws(() => findLadder(FOLDER, `${join(FOLDER, "folder")}:${join(FOLDER, "text")}`), /there is no `ladder`/);
@@ -46,19 +46,19 @@ test("a result is read whether the trial is valid or not, with all digits of its
   }
 });
 
-test("a trial that can't be judged is one error in the judge's words", async () => {
+test("the error for a trial that can't be judged has the judge's message", async () => {
   const program = ladder("refuses", 'echo "ladder: $2/service.json: missing field" >&2; exit 1');
   const folder = trial();
   const message = `failed to judge the trial with ${program}: ${folder}/service.json: missing field`;
   await assert.rejects(judge(program, folder), { message });
 });
 
-test("bad usage of a ladder that can't judge yet is no invalid trial", async () => {
+test("a usage error of an older ladder without judge is not an invalid trial", async () => {
   const program = ladder("older", "echo \"error: unrecognized subcommand 'judge'\" >&2; exit 2");
   await assert.rejects(judge(program, trial()), /older\/ladder: error: unrecognized subcommand 'judge'$/);
 });
 
-test("a judge that is killed or gone is an error", async () => {
+test("a judge that is killed or missing is an error", async () => {
   await assert.rejects(judge(ladder("killed", "kill -9 $$"), trial()), /it ended with SIGKILL$/);
   await assert.rejects(judge(join(FOLDER, "absent/ladder"), trial()), /it ended with ENOENT$/);
 });

@@ -23,7 +23,7 @@ test("the limit is bracketed to a thousand connections", async () => {
   assert.deepEqual(await search(0, 3000), { held: 0, failed: 1000 });
 });
 
-test("the published command lines are understood", () => {
+test("the published command lines are parsed", () => {
   const line = "--host 127.0.0.1 --port 5006 --tiers 100,500,1000,5000,10000,30000,50000 --duration 10";
   const suite = parse(line.split(" "));
   assert.deepEqual(suite.tiers, [100, 500, 1000, 5000, 10_000, 30_000, 50_000]);
@@ -32,14 +32,14 @@ test("the published command lines are understood", () => {
   assert.deepEqual([single.processes, single.duration, single.output], [64, 3, "markdown"]);
 });
 
-test("a service can't name itself like a path", () => {
+test("a service name that is a path is rejected", () => {
   assert.equal(folderName("rust-sync_1.0"), "rust-sync_1.0");
   for (const name of ["", "..", "../x", "a/b", ".lock", "a\n", "a".repeat(65)]) {
     assert.throws(() => folderName(name), /can't name the service's results/);
   }
 });
 
-test("all seven tests have ladders, and published tiers end where the machine does", () => {
+test("all seven tests have ladders, and published tiers are limited by the machine", () => {
   const options = parse([]);
   assert.equal(chosen("all").length, 7);
   for (const name of TESTS) assert.ok(ladders(name, options, 1e6).length > 0, name);
@@ -47,12 +47,12 @@ test("all seven tests have ladders, and published tiers end where the machine do
   assert.throws(() => chosen("fanout"), /there is no test "fanout"; known are all, connection-storm/);
 });
 
-test("a list of CPUs is read as the kernel writes it", () => {
+test("the kernel's lists of CPUs are parsed", () => {
   assert.deepEqual(cpuList("0-2,5"), [0, 1, 2, 5]);
   assert.deepEqual(cpuList(""), []);
 });
 
-test("both versions of cgroups tell their quota", () => {
+test("the quota is read from both versions of cgroups", () => {
   const of = (files: Record<string, string>) => {
     const group = mkdtempSync(join(tmpdir(), "wse-ts-quota-"));
     for (const [name, text] of Object.entries(files)) writeFileSync(join(group, name), text);

@@ -5,7 +5,7 @@ import { inflateSync } from "node:zlib";
 import { decode } from "@msgpack/msgpack";
 import { readyId } from "../src/connection.ts";
 import type { Format } from "../src/payload.ts";
-import { composer, FIRST_SEQUENCE, FORMATS, ping, ponged } from "../src/payload.ts";
+import { composer, FIRST_SEQUENCE, FORMATS, ping, pongNumber } from "../src/payload.ts";
 import { token } from "../src/token.ts";
 
 function message(format: Format, size_bytes: number, sequence: number): Buffer {
@@ -24,7 +24,7 @@ test("messages have the published sizes", () => {
   assert.deepEqual(sizes, [54, 175, 246, 1014, 4086, 16_374, 65_526]);
 });
 
-test("all formats carry the same fields and the number that was asked for", () => {
+test("all formats contain the same fields and the requested number", () => {
   for (const size of [64, 175, 1024]) {
     const expected = decoded("json", size, 123_456_789) as { p: { seq: number }; t: string };
     assert.deepEqual([expected.p.seq, expected.t], [123_456_789, "trade_update"]);
@@ -52,12 +52,12 @@ const golden: Golden[] = JSON.parse(
   readFileSync(new URL("../../../services/testdata/wse-messages.json", import.meta.url), "utf8"),
 ).messages.filter((one: Golden) => one.from === "server");
 
-test("a pong gives back its number, and nothing else is taken for one", () => {
+test("the number of a pong is parsed, and other messages have none", () => {
   const texts = golden.filter((one) => one.opcode === "text");
   assert.ok(texts.some((one) => one.means === "pong") && texts.some((one) => one.means !== "pong"));
   for (const one of texts) {
     const expected = one.means === "pong" ? one.client_timestamp : undefined;
-    assert.equal(ponged(Buffer.from(one.hex, "hex").toString()), expected, one.name);
+    assert.equal(pongNumber(Buffer.from(one.hex, "hex").toString()), expected, one.name);
   }
 });
 
@@ -68,7 +68,7 @@ test("only a server_ready gives a connection its id", () => {
   }
 });
 
-test("a ping carries its number where the service looks for it", () => {
+test("a ping has its number in the field that the service echoes", () => {
   assert.equal(JSON.parse(ping(7)).p.timestamp, 7);
 });
 

@@ -27,7 +27,7 @@ test("an encoded histogram has the header of the format, which strict readers ch
   );
 });
 
-test("values beyond ten minutes are counted apart", () => {
+test("values above ten minutes are counted as overflow", () => {
   const recorder = new Recorder();
   for (const value of [HIGHEST_NS, HIGHEST_NS + 1, HIGHEST_NS * 2]) recorder.record(value);
   assert.deepEqual([recorder.encode().count, recorder.encode().overflow], [1, 2]);

@@ -75,7 +75,7 @@ function assertAccounted({ validity }: { validity: { reasons?: { kind: string; d
   assert.deepEqual(unbalanced, []);
 }
 
-test("all seven tests run in two processes, balance their books and leave a bundle by the schemas", async () => {
+test("all seven tests run in two processes, have balanced books and write a bundle that matches the schemas", async () => {
   const found = await wse("batch");
   const results = join(FOLDER, "whole");
   const small = ["--tiers", "12", "--duration", "0.3", "--warmup", "0.1", "--hold", "0.5", "--max-connections", "40"];
@@ -109,7 +109,7 @@ test("a service without an application has no witness and so no throughput", asy
   assert.ok(extra.figures.received_per_second > 0 && extra.messages.dropped.discarded > 0);
 });
 
-test("a drop that is counted is an outcome, and a liar is caught", async () => {
+test("a counted drop is an outcome, and a wrong counter makes the trial invalid", async () => {
   const flood = ["--test", "throughput", "--tiers", "3", "--duration", "0.2", "--output", "json"];
   const honest = parsed((await bench(...(await flawed("drop")), ...flood)).out)[0].results[0].extra;
   assertAccounted(honest);
@@ -127,7 +127,7 @@ test("a secret on the command line is refused with the variable to set", async (
   }
 });
 
-test("a service with the wrong secret, or none at all, is an error that says what to look at", async () => {
+test("a wrong secret or an absent service is an error that names what to check", async () => {
   const found = await wse("batch");
   process.env.WSE_BENCH_SECRET = "another-secret-of-at-least-32-bytes";
   const refused = await bench(...found, "--test", "throughput").finally(() => delete process.env.WSE_BENCH_SECRET);

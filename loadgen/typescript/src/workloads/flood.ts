@@ -34,11 +34,11 @@ class Flood {
     this.trial = trial;
     this.composer = composer(message);
     this.coalesce = message.coalesce;
-    const fits = Math.max(1, Math.min(BURST_MESSAGES, Math.floor(BURST_BYTES / message.size_bytes)));
-    this.burst = Math.max(fits, message.coalesce);
+    const fitting = Math.max(1, Math.min(BURST_MESSAGES, Math.floor(BURST_BYTES / message.size_bytes)));
+    this.burst = Math.max(fitting, message.coalesce);
     this.ready = trial.connections.filter((connection) => connection.open);
     trial.written = () =>
-      trial.offered() - [...this.pending].reduce((sum, [one, count]) => sum + waiting(one, count), 0);
+      trial.offered() - [...this.pending].reduce((sum, [connection, count]) => sum + waiting(connection, count), 0);
   }
 
   async run(): Promise<void> {
@@ -54,12 +54,12 @@ class Flood {
     while (monotonicNs() < endNs) {
       const turnEndsNs = Math.min(endNs, monotonicNs() + TURN_NS);
       // Each ready connection gets its first burst before any gets its second.
-      for (let left = this.ready.length; left > 0 && monotonicNs() < turnEndsNs; left--) {
+      for (let remaining = this.ready.length; remaining > 0 && monotonicNs() < turnEndsNs; remaining--) {
         const connection = this.ready.shift();
         if (connection?.open) this.send(connection);
       }
       if (this.ready.length > 0) await new Promise<void>((resolve) => setImmediate(resolve));
-      else await this.wokenOrAt(endNs);
+      else await this.wakeOrDeadline(endNs);
     }
   }
 
@@ -73,14 +73,14 @@ class Flood {
       ws.send(
         this.composer.compose(connection.next++),
         { binary },
-        last ? (error) => this.taken(connection, error) : undefined,
+        last ? (error) => this.burstWritten(connection, error) : undefined,
       );
       if (this.coalesce > 1 && (last || sent % this.coalesce === this.coalesce - 1)) socket.uncork();
     }
   }
 
   /** The kernel accepted a burst, or the connection closed: messages that are still in this process are then unsent. */
-  private taken(connection: Connection, error: Error | null | undefined): void {
+  private burstWritten(connection: Connection, error: Error | null | undefined): void {
     const count = this.pending.get(connection) ?? 0;
     this.pending.delete(connection);
     if (error) connection.unsent += count;
@@ -88,7 +88,7 @@ class Flood {
     this.wake();
   }
 
-  private async wokenOrAt(momentNs: number): Promise<void> {
+  private async wakeOrDeadline(momentNs: number): Promise<void> {
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, Math.max(0, (momentNs - monotonicNs()) / NS_PER_MS));
       this.wake = () => {
@@ -100,7 +100,7 @@ class Flood {
   }
 
   private async drain(deadlineNs: number): Promise<void> {
-    while (this.pending.size > 0 && monotonicNs() < deadlineNs) await this.wokenOrAt(deadlineNs);
+    while (this.pending.size > 0 && monotonicNs() < deadlineNs) await this.wakeOrDeadline(deadlineNs);
     for (const [connection, count] of this.pending) connection.unsent += waiting(connection, count);
   }
 }

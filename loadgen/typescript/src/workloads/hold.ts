@@ -3,7 +3,7 @@
 
 import { monotonicNs, NS_PER_SECOND, until } from "../clock.ts";
 import type { Connection } from "../connection.ts";
-import { ping, ponged } from "../payload.ts";
+import { ping, pongNumber } from "../payload.ts";
 import type { Trial, Workload } from "../trial.ts";
 
 export const hold: Workload = {
@@ -25,7 +25,7 @@ class Hold {
   constructor(trial: Trial) {
     this.trial = trial;
     trial.onMessage = (connection, data, binary) => {
-      if (!binary) this.answered(connection, data.toString());
+      if (!binary) this.handlePong(connection, data.toString());
     };
   }
 
@@ -57,25 +57,25 @@ class Hold {
       return;
     }
     const sentNs = monotonicNs();
-    const own = this.outstanding.get(connection) ?? new Map<number, Outstanding>();
-    own.set(number, { dueNs, sentNs });
-    this.outstanding.set(connection, own);
+    const pingsOfConnection = this.outstanding.get(connection) ?? new Map<number, Outstanding>();
+    pingsOfConnection.set(number, { dueNs, sentNs });
+    this.outstanding.set(connection, pingsOfConnection);
     this.unanswered++;
     connection.ws.send(ping(number));
     this.trial.recorder.record("delay_ns", sentNs - dueNs, sentNs);
   }
 
-  private answered(connection: Connection, text: string): void {
-    const number = ponged(text);
+  private handlePong(connection: Connection, text: string): void {
+    const number = pongNumber(text);
     if (number === undefined) return;
     const nowNs = monotonicNs();
-    const own = this.outstanding.get(connection);
-    const sent = own?.get(number);
+    const pingsOfConnection = this.outstanding.get(connection);
+    const sent = pingsOfConnection?.get(number);
     if (sent === undefined) {
       this.trial.duplicates++;
       return;
     }
-    own?.delete(number);
+    pingsOfConnection?.delete(number);
     this.unanswered--;
     connection.replies++;
     this.trial.replies++;

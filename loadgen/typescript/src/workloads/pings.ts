@@ -3,7 +3,7 @@
 
 import { monotonicNs, until } from "../clock.ts";
 import type { Connection } from "../connection.ts";
-import { ping, ponged } from "../payload.ts";
+import { ping, pongNumber } from "../payload.ts";
 import type { Trial, Workload } from "../trial.ts";
 
 export const pings: Workload = {
@@ -11,11 +11,11 @@ export const pings: Workload = {
   numbered: false,
   async run(trial) {
     const { load } = trial.assignment;
-    const each = (load.model === "closed" && load.messages_per_connection) || 1;
+    const pingsPerConnection = (load.model === "closed" && load.messages_per_connection) || 1;
     trial.mark();
-    const done = Promise.all(trial.connections.map((connection) => pingAll(trial, connection, each)));
+    const done = Promise.all(trial.connections.map((connection) => pingAll(trial, connection, pingsPerConnection)));
     trial.onMessage = (connection, data, binary) => {
-      if (!binary) answered(trial, connection, data.toString());
+      if (!binary) handlePong(trial, connection, data.toString());
     };
     await Promise.race([done, until(trial.windowEndNs)]);
     trial.mark();
@@ -30,8 +30,8 @@ interface Waiting {
 
 const waiting = new WeakMap<Connection, Waiting>();
 
-async function pingAll(trial: Trial, connection: Connection, each: number): Promise<void> {
-  for (let sent = 0; sent < each && connection.open && monotonicNs() < trial.windowEndNs; sent++) {
+async function pingAll(trial: Trial, connection: Connection, pingsPerConnection: number): Promise<void> {
+  for (let sent = 0; sent < pingsPerConnection && connection.open && monotonicNs() < trial.windowEndNs; sent++) {
     await new Promise<void>((resolve) => {
       const number = connection.next++;
       waiting.set(connection, { number, sentNs: monotonicNs(), resolve });
@@ -41,8 +41,8 @@ async function pingAll(trial: Trial, connection: Connection, each: number): Prom
   }
 }
 
-function answered(trial: Trial, connection: Connection, text: string): void {
-  const number = ponged(text);
+function handlePong(trial: Trial, connection: Connection, text: string): void {
+  const number = pongNumber(text);
   if (number === undefined) return;
   const nowNs = monotonicNs();
   const expected = waiting.get(connection);
