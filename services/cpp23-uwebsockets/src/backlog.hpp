@@ -10,67 +10,67 @@
 
 namespace gateway {
 
-/// Frames that left the backlog, and when they were read from the socket.
-struct Taken {
+/// Frames that were removed from the backlog, and when the first and the last of them were read from the socket.
+struct ReadSpan {
     Span span;
-    TimePoint oldest_read;
-    TimePoint newest_read;
+    TimePoint oldest_read_at;
+    TimePoint newest_read_at;
 };
 
 /// The waiting frames of one session.
 class Backlog {
   public:
     /// Adds a frame that was read at `now`.
-    void arrived(TimePoint now) {
-        ++came_;
-        if (!marks_.empty() && marks_.back().at == now) {
-            marks_.back().newest = came_;
+    void add(TimePoint now) {
+        ++last_added_;
+        if (!marks_.empty() && marks_.back().read_at == now) {
+            marks_.back().newest = last_added_;
         } else {
-            marks_.push_back({came_, now});
+            marks_.push_back({last_added_, now});
         }
     }
 
-    std::uint64_t waiting() const { return came_ - left_; }
+    std::uint64_t waiting() const { return last_added_ - last_removed_; }
 
-    /// Takes the oldest `frames`: at least one, and no more than wait.
-    Taken leave(std::uint64_t frames) {
-        Taken taken{{left_ + 1, frames}, marks_.front().at, {}};
-        left_ += frames;
+    /// Removes the oldest `frames`: at least one, and no more than wait.
+    ReadSpan remove(std::uint64_t frames) {
+        ReadSpan removed{{last_removed_ + 1, frames}, marks_.front().read_at, {}};
+        last_removed_ += frames;
         auto last = marks_.begin();
-        while (last->newest < left_) {
+        while (last->newest < last_removed_) {
             ++last;
         }
-        taken.newest_read = last->at;
-        marks_.erase(marks_.begin(), last->newest == left_ ? last + 1 : last);
-        return taken;
+        removed.newest_read_at = last->read_at;
+        marks_.erase(marks_.begin(), last->newest == last_removed_ ? last + 1 : last);
+        return removed;
     }
 
     /// Drops the oldest `frames`: at least one, and no more than wait.
     void drop_oldest(std::uint64_t frames) {
-        const Taken later = leave(frames);
+        const ReadSpan later = remove(frames);
         if (!overflow_) {
             overflow_ = later;
             return;
         }
         // An overflow is reported before the next batch is taken, so these frames directly follow the dropped ones.
         overflow_->span.frames += frames;
-        overflow_->newest_read = later.newest_read;
+        overflow_->newest_read_at = later.newest_read_at;
     }
 
     /// Takes the record of frames that were dropped and not reported yet.
-    std::optional<Taken> take_overflow() { return std::exchange(overflow_, std::nullopt); }
+    std::optional<ReadSpan> take_overflow() { return std::exchange(overflow_, std::nullopt); }
 
   private:
     /// The time at which a group of frames was read: those after the previous mark, up to `newest`.
     struct Mark {
         std::uint64_t newest;
-        TimePoint at;
+        TimePoint read_at;
     };
 
     std::vector<Mark> marks_;
-    std::uint64_t left_ = 0;
-    std::uint64_t came_ = 0;
-    std::optional<Taken> overflow_;
+    std::uint64_t last_removed_ = 0;
+    std::uint64_t last_added_ = 0;
+    std::optional<ReadSpan> overflow_;
 };
 
 }  // namespace gateway

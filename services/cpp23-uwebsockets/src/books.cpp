@@ -4,8 +4,8 @@ namespace gateway {
 namespace {
 
 template <std::size_t size>
-void add(std::array<std::uint64_t, size>& to, const std::array<std::uint64_t, size>& from) {
-    std::ranges::transform(to, from, to.begin(), std::plus{});
+void add(std::array<std::uint64_t, size>& sums, const std::array<std::uint64_t, size>& from) {
+    std::ranges::transform(sums, from, sums.begin(), std::plus{});
 }
 
 }  // namespace
@@ -14,7 +14,7 @@ std::string_view drop_name(std::size_t reason) {
     if (reason < kinds) {
         return name(static_cast<Kind>(reason));
     }
-    return static_cast<Dropped>(reason) == Dropped::protocol ? "protocol" : "closed";
+    return static_cast<DropReason>(reason) == DropReason::protocol ? "protocol" : "closed";
 }
 
 void Lateness::record(Clock::duration lateness) {
@@ -46,8 +46,8 @@ Counts& Counts::operator+=(const Counts& other) {
 
 Counts Books::read() const {
     Counts all;
-    for (const auto& page : pages_) {
-        all += page->read();
+    for (const auto& worker : workers_) {
+        all += worker->read();
     }
     return all;
 }

@@ -1,5 +1,5 @@
-// The books. Each worker counts in its own memory and publishes a copy once per iteration of its loop, so that a
-// reading from another thread is consistent and never waits for the loop.
+// The books. Each worker counts in its own memory and publishes a copy once per iteration of its loop, so that another
+// thread reads a consistent copy and never waits for the loop.
 #pragma once
 
 #include <algorithm>
@@ -16,20 +16,20 @@
 namespace gateway {
 
 /// Why a connection ended.
-enum class End : std::uint8_t { client, eof, protocol, utf8, too_big, slow_consumer, shutdown, error };
-inline constexpr std::array<std::string_view, 8> end_names = {"client",  "eof",           "protocol", "utf8",
-                                                              "too_big", "slow_consumer", "shutdown", "error"};
+enum class CloseReason : std::uint8_t { client, eof, protocol, utf8, too_big, slow_consumer, shutdown, error };
+inline constexpr std::array<std::string_view, 8> close_reason_names = {"client",  "eof",           "protocol", "utf8",
+                                                                       "too_big", "slow_consumer", "shutdown", "error"};
 
 /// Why a handshake was refused.
-enum class Reject : std::uint8_t { handshake, full, draining };
+enum class RejectReason : std::uint8_t { handshake, full, draining };
 inline constexpr std::array<std::string_view, 3> reject_names = {"handshake", "full", "draining"};
 
 /// Reasons for drops that are not a `Kind`. Their indices follow those of the kinds.
-enum class Dropped : std::uint8_t { protocol = kinds, closed };
+enum class DropReason : std::uint8_t { protocol = kinds, closed };
 inline constexpr std::size_t drop_reasons = kinds + 2;
 std::string_view drop_name(std::size_t reason);
 
-/// Histogram of the time from the moment a flush tick was due until it ran.
+/// Histogram of the time from when a flush tick was due until it ran.
 struct Lateness {
     /// Upper bounds of all buckets except the last, in seconds.
     static constexpr std::array<double, 12> bounds = {0.0005, 0.001, 0.002, 0.005, 0.01, 0.025,
@@ -57,7 +57,7 @@ struct Counts {
 
     std::uint64_t accepted = 0;
     std::uint64_t open = 0;
-    std::array<std::uint64_t, end_names.size()> closed{};
+    std::array<std::uint64_t, close_reason_names.size()> closed{};
     std::array<std::uint64_t, reject_names.size()> rejected{};
 
     std::uint64_t requests = 0;
@@ -73,16 +73,16 @@ struct Counts {
     Lateness lateness;
 
     void drop(Kind kind, std::uint64_t frames) { dropped[static_cast<std::size_t>(kind)] += frames; }
-    void drop(Dropped reason, std::uint64_t messages) { dropped[static_cast<std::size_t>(reason)] += messages; }
-    void close(End end) { ++closed[static_cast<std::size_t>(end)]; }
-    void reject(Reject reason) { ++rejected[static_cast<std::size_t>(reason)]; }
+    void drop(DropReason reason, std::uint64_t messages) { dropped[static_cast<std::size_t>(reason)] += messages; }
+    void close(CloseReason reason) { ++closed[static_cast<std::size_t>(reason)]; }
+    void reject(RejectReason reason) { ++rejected[static_cast<std::size_t>(reason)]; }
     std::uint64_t buffered_bytes() const { return (waiting + in_flight) * frame_bytes; }
 
     Counts& operator+=(const Counts& other);
 };
 
 /// The counters of one worker, as it last published them.
-class Page {
+class PublishedCounts {
   public:
     void publish(const Counts& counts) {
         const std::lock_guard lock(mutex_);
@@ -101,10 +101,10 @@ class Page {
 /// The counters of all workers, and the state that workers share.
 class Books {
   public:
-    /// Adds a page for a worker. Must be called before any thread reads.
-    Page& page() { return *pages_.emplace_back(std::make_unique<Page>()); }
+    /// Adds the counters of a worker. Must be called before any thread reads.
+    PublishedCounts& add_worker() { return *workers_.emplace_back(std::make_unique<PublishedCounts>()); }
 
-    /// Returns the sum of all pages. It is consistent, because each page is.
+    /// Returns the sum over all workers. It is consistent, because the counters of each worker are.
     Counts read() const;
 
     /// Open connections, over all workers.
@@ -113,7 +113,7 @@ class Books {
     std::atomic<bool> accepting = true;
 
   private:
-    std::vector<std::unique_ptr<Page>> pages_;
+    std::vector<std::unique_ptr<PublishedCounts>> workers_;
 };
 
 }  // namespace gateway

@@ -25,8 +25,8 @@ struct Setting {
 
     std::string flag() const {
         std::string flag = "--";
-        for (const char letter : variable) {
-            flag += letter == '_' ? '-' : static_cast<char>(letter - 'A' + 'a');
+        for (const char character : variable) {
+            flag += character == '_' ? '-' : static_cast<char>(character - 'A' + 'a');
         }
         return flag;
     }
@@ -38,14 +38,14 @@ void assign(Value& field, std::uint64_t number) {
 }
 void assign(milliseconds& field, std::uint64_t number) { field = milliseconds(number); }
 
-/// Returns a parser of whole numbers from `least` to `most`.
+/// Returns a parser of whole numbers from `min` to `max`.
 template <typename Value>
-Read number(Value Config::* field, std::uint64_t least, std::uint64_t most) {
+Read number(Value Config::* field, std::uint64_t min, std::uint64_t max) {
     return [=](Config& config, std::string_view text) -> std::optional<std::string> {
         std::uint64_t value = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-        if (error != std::errc() || end != text.data() + text.size() || value < least || value > most) {
-            return std::format("a whole number from {} to {}", least, most);
+        if (error != std::errc() || end != text.data() + text.size() || value < min || value > max) {
+            return std::format("a whole number from {} to {}", min, max);
         }
         assign(config.*field, value);
         return std::nullopt;
@@ -63,10 +63,10 @@ std::optional<std::string> read_host(Config& config, std::string_view text) {
 }
 
 std::optional<std::string> read_url(Config& config, std::string_view text) {
-    const std::string wanted = "http://host:port";
+    const std::string expected = "http://host:port";
     constexpr std::string_view scheme = "http://";
     if (!text.starts_with(scheme)) {
-        return wanted;
+        return expected;
     }
     std::string_view authority = text.substr(scheme.size());
     if (authority.ends_with('/')) {
@@ -75,15 +75,15 @@ std::optional<std::string> read_url(Config& config, std::string_view text) {
     const auto colon = authority.rfind(':');
     if (colon == 0 || colon == std::string_view::npos ||
         authority.find_first_of("/?#@ \t\r\n") != std::string_view::npos) {
-        return wanted;
+        return expected;
     }
     std::string_view host = authority.substr(0, colon);
     const bool is_bracketed = host.starts_with('[') && host.ends_with(']');
     if (host.contains(':') && !is_bracketed) {
-        return wanted;
+        return expected;
     }
     if (number(&Config::inference_port, 1, 65535)(config, authority.substr(colon + 1))) {
-        return wanted;
+        return expected;
     }
     config.inference_authority = authority;
     config.inference_host = is_bracketed ? host.substr(1, host.size() - 2) : host;
@@ -115,10 +115,10 @@ const std::vector<Setting>& settings() {
     return all;
 }
 
-std::optional<std::string> apply(Config& config, const Setting& setting, std::string_view called,
+std::optional<std::string> apply(Config& config, const Setting& setting, std::string_view name,
                                  std::string_view value) {
-    if (const auto wanted = setting.read(config, value)) {
-        return std::format("{} is \"{}\", which is not {}", called, value, *wanted);
+    if (const auto expected = setting.read(config, value)) {
+        return std::format("{} is \"{}\", which is not {}", name, value, *expected);
     }
     return std::nullopt;
 }
@@ -161,17 +161,17 @@ std::expected<Config, std::string> Config::parse(std::span<const std::string_vie
     Config config;
     for (const auto& setting : settings()) {
         if (const char* value = environment(setting.variable.data())) {
-            if (auto wrong = apply(config, setting, setting.variable, value)) {
-                return std::unexpected(std::move(*wrong));
+            if (auto error = apply(config, setting, setting.variable, value)) {
+                return std::unexpected(std::move(*error));
             }
         }
     }
     for (std::size_t at = 0; at < arguments.size();) {
         if (arguments[at] == "--version" || arguments[at] == "--help") {
-            (arguments[at] == "--help" ? config.wants_help : config.wants_version) = true;
+            (arguments[at] == "--help" ? config.shows_help : config.shows_version) = true;
             ++at;
-        } else if (auto wrong = apply_flag(config, arguments, at)) {
-            return std::unexpected(std::move(*wrong));
+        } else if (auto error = apply_flag(config, arguments, at)) {
+            return std::unexpected(std::move(*error));
         }
     }
     return config;

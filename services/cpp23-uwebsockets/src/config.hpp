@@ -35,8 +35,8 @@ struct Config {
     /// Maximum of open connections; 0 means no limit.
     std::uint64_t max_connections = 0;
     /// Whether to print the version, or the usage, and exit.
-    bool wants_version = false;
-    bool wants_help = false;
+    bool shows_version = false;
+    bool shows_help = false;
 
     /// Returns the value of an environment variable; null if it isn't set.
     using Environment = std::function<const char*(const char*)>;

@@ -13,7 +13,7 @@ namespace gateway {
 struct Callbacks {
     static Http2& connection(void* user) { return *static_cast<Http2*>(user); }
 
-    static Request* request(nghttp2_session* session, std::int32_t stream) {
+    static Request* request_of(nghttp2_session* session, std::int32_t stream) {
         return static_cast<Request*>(nghttp2_session_get_stream_user_data(session, stream));
     }
 
@@ -21,82 +21,83 @@ struct Callbacks {
                          std::size_t name_length, const std::uint8_t* value, std::size_t value_length, std::uint8_t,
                          void*) {
         constexpr std::string_view status = ":status";
-        Request* const found = request(session, frame->hd.stream_id);
-        if (found && name_length == status.size() && std::memcmp(name, status.data(), name_length) == 0) {
+        Request* const pending = request_of(session, frame->hd.stream_id);
+        if (pending && name_length == status.size() && std::memcmp(name, status.data(), name_length) == 0) {
             const auto* text = reinterpret_cast<const char*>(value);
-            std::from_chars(text, text + value_length, found->status_);
+            std::from_chars(text, text + value_length, pending->status_);
         }
         return 0;
     }
 
     static int on_data(nghttp2_session* session, std::uint8_t, std::int32_t stream, const std::uint8_t* data,
                        std::size_t length, void* user) {
-        Request* const found = request(session, stream);
-        if (!found) {
+        Request* const pending = request_of(session, stream);
+        if (!pending) {
             return 0;
         }
-        if (found->body_.size() + length > max_answer_bytes) {
-            auto failure = failure_of(found->status_);
-            const auto message = std::format("the inference's answer is longer than {} bytes", max_answer_bytes);
+        if (pending->body_.size() + length > max_response_bytes) {
+            auto failure = failure_of(pending->status_);
+            const auto message = std::format("the inference's answer is longer than {} bytes", max_response_bytes);
             nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, stream, NGHTTP2_CANCEL);
             connection(user).finish(
-                *found,
-                std::unexpected(failure ? std::move(*failure) : Failure{Kind::parse_error, found->status_, message}));
+                *pending,
+                std::unexpected(failure ? std::move(*failure) : Failure{Kind::parse_error, pending->status_, message}));
             return 0;
         }
-        found->body_.append(reinterpret_cast<const char*>(data), length);
+        pending->body_.append(reinterpret_cast<const char*>(data), length);
         return 0;
     }
 
     static int on_frame(nghttp2_session* session, const nghttp2_frame* frame, void* user) {
-        Request* const found = request(session, frame->hd.stream_id);
-        if (!found) {
+        Request* const pending = request_of(session, frame->hd.stream_id);
+        if (!pending) {
             return 0;
         }
         if (frame->hd.type == NGHTTP2_RST_STREAM) {
-            found->was_reset_ = true;
+            pending->was_reset_ = true;
         } else if (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) {
-            if (auto failure = failure_of(found->status_)) {
-                connection(user).finish(*found, std::unexpected(std::move(*failure)));
+            if (auto failure = failure_of(pending->status_)) {
+                connection(user).finish(*pending, std::unexpected(std::move(*failure)));
             } else {
-                connection(user).finish(*found, found->body_);
+                connection(user).finish(*pending, pending->body_);
             }
         }
         return 0;
     }
 
     static int on_close(nghttp2_session* session, std::int32_t stream, std::uint32_t code, void* user) {
-        Request* const found = request(session, stream);
-        if (!found) {
+        Request* const pending = request_of(session, stream);
+        if (!pending) {
             return 0;
         }
         // Either the peer reset the stream or is going away, or nghttp2 reset it because the response was not valid
         // HTTP.
-        found->was_refused = code == NGHTTP2_REFUSED_STREAM;
-        const bool by_peer = found->was_reset_ || found->was_refused;
+        pending->was_refused = code == NGHTTP2_REFUSED_STREAM;
+        const bool by_peer = pending->was_reset_ || pending->was_refused;
         const auto message = std::format("the request to the inference was reset: {}", nghttp2_http2_strerror(code));
-        const auto status = found->status_ ? std::optional(found->status_) : std::nullopt;
-        connection(user).finish(*found, std::unexpected(by_peer ? Failure{Kind::connection_reset, {}, message}
-                                                                : Failure{Kind::parse_error, status, message}));
+        const auto status = pending->status_ ? std::optional(pending->status_) : std::nullopt;
+        connection(user).finish(*pending, std::unexpected(by_peer ? Failure{Kind::connection_reset, {}, message}
+                                                                  : Failure{Kind::parse_error, status, message}));
         return 0;
     }
 
     static int on_sent(nghttp2_session*, const nghttp2_frame* frame, void* user) {
         if (frame->hd.type == NGHTTP2_GOAWAY && frame->goaway.error_code != NGHTTP2_NO_ERROR) {
-            connection(user).is_broken_ = true;
+            connection(user).has_violation_ = true;
         }
         return 0;
     }
 
-    static ssize_t read(nghttp2_session* session, std::int32_t stream, std::uint8_t* to, std::size_t length,
+    static ssize_t read(nghttp2_session* session, std::int32_t stream, std::uint8_t* destination, std::size_t length,
                         std::uint32_t* flags, nghttp2_data_source*, void*) {
-        Request* const found = request(session, stream);
-        if (!found) {
+        Request* const pending = request_of(session, stream);
+        if (!pending) {
             return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
         }
-        const std::size_t bytes = found->audio.copy(reinterpret_cast<char*>(to), length, found->sent_bytes_);
-        found->sent_bytes_ += bytes;
-        if (found->sent_bytes_ == found->audio.size()) {
+        const std::size_t bytes =
+            pending->audio.copy(reinterpret_cast<char*>(destination), length, pending->sent_bytes_);
+        pending->sent_bytes_ += bytes;
+        if (pending->sent_bytes_ == pending->audio.size()) {
             *flags |= NGHTTP2_DATA_FLAG_EOF;
         }
         return static_cast<ssize_t>(bytes);
@@ -139,7 +140,9 @@ Http2::Http2(std::string_view authority, std::uint32_t cpu_passes)
     nghttp2_submit_settings(session_.get(), NGHTTP2_FLAG_NONE, &no_push, 1);
 }
 
-bool Http2::accepts() const { return !is_broken_ && nghttp2_session_check_request_allowed(session_.get()) != 0; }
+bool Http2::accepts_requests() const {
+    return !has_violation_ && nghttp2_session_check_request_allowed(session_.get()) != 0;
+}
 
 void Http2::submit(Request& request) {
     request.status_ = 0;
@@ -156,22 +159,22 @@ void Http2::submit(Request& request) {
     if (request.stream_ < 0) {
         throw std::runtime_error(nghttp2_strerror(request.stream_));
     }
-    request.place_ = requests_.size();
+    request.index_ = requests_.size();
     requests_.push_back(&request);
 }
 
 void Http2::cancel(Request& request) {
-    forget(request);
+    remove(request);
     nghttp2_submit_rst_stream(session_.get(), NGHTTP2_FLAG_NONE, request.stream_, NGHTTP2_CANCEL);
 }
 
 bool Http2::receive(std::string_view bytes) {
-    const auto taken =
+    const auto consumed =
         nghttp2_session_mem_recv(session_.get(), reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
-    if (taken < 0) {
-        is_broken_ = true;
+    if (consumed < 0) {
+        has_violation_ = true;
     }
-    return !is_broken_ && (nghttp2_session_want_read(session_.get()) || nghttp2_session_want_write(session_.get()));
+    return !has_violation_ && (nghttp2_session_want_read(session_.get()) || nghttp2_session_want_write(session_.get()));
 }
 
 void Http2::collect(std::string& out) {
@@ -187,24 +190,24 @@ void Http2::collect(std::string& out) {
 
 void Http2::ping() { nghttp2_submit_ping(session_.get(), NGHTTP2_FLAG_NONE, nullptr); }
 
-void Http2::fail(std::string_view why) {
-    const Kind kind = is_broken_ ? Kind::parse_error : Kind::connection_reset;
-    const std::string message = is_broken_ ? "the inference doesn't speak HTTP/2"
-                                           : std::format("the connection to the inference failed: {}", why);
+void Http2::fail(std::string_view reason) {
+    const Kind kind = has_violation_ ? Kind::parse_error : Kind::connection_reset;
+    const std::string message = has_violation_ ? "the inference doesn't speak HTTP/2"
+                                               : std::format("the connection to the inference failed: {}", reason);
     while (!requests_.empty()) {
         finish(*requests_.back(), std::unexpected(Failure{kind, {}, message}));
     }
 }
 
-void Http2::finish(Request& request, std::expected<std::string_view, Failure> answer) {
-    forget(request);
-    request.finished(std::move(answer));
+void Http2::finish(Request& request, std::expected<std::string_view, Failure> response) {
+    remove(request);
+    request.on_finished(std::move(response));
 }
 
-void Http2::forget(Request& request) {
+void Http2::remove(Request& request) {
     nghttp2_session_set_stream_user_data(session_.get(), request.stream_, nullptr);
-    requests_[request.place_] = requests_.back();
-    requests_[request.place_]->place_ = request.place_;
+    requests_[request.index_] = requests_.back();
+    requests_[request.index_]->index_ = request.index_;
     requests_.pop_back();
 }
 

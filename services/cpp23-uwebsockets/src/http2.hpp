@@ -15,7 +15,7 @@
 namespace gateway {
 
 /// Largest response body in bytes; a longer one is a parse error.
-inline constexpr std::size_t max_answer_bytes = 64 << 10;
+inline constexpr std::size_t max_response_bytes = 64 << 10;
 
 /// A request, and the part of its response that has arrived.
 class Request {
@@ -24,7 +24,7 @@ class Request {
 
     /// Called once when the request has ended, with the body of a successful response or the failure. May destroy
     /// the request.
-    virtual void finished(std::expected<std::string_view, Failure> answer) = 0;
+    virtual void on_finished(std::expected<std::string_view, Failure> response) = 0;
 
     std::string audio;
 
@@ -37,25 +37,25 @@ class Request {
 
     std::int32_t stream_ = 0;
     /// Index in the connection's list of requests.
-    std::size_t place_ = 0;
+    std::size_t index_ = 0;
     std::size_t sent_bytes_ = 0;
     int status_ = 0;
     std::string body_;
     bool was_reset_ = false;
 };
 
-/// The client's side of a connection. It must not be destroyed from within `Request::finished`.
+/// The client's side of a connection. It must not be destroyed from within `Request::on_finished`.
 class Http2 {
   public:
     /// `authority` is host:port and must outlive this object.
     Http2(std::string_view authority, std::uint32_t cpu_passes);
 
     /// Whether another request can be sent.
-    bool accepts() const;
+    bool accepts_requests() const;
 
     void submit(Request& request);
 
-    /// Cancels `request`: its `finished` is not called any more.
+    /// Cancels `request`: its `on_finished` is not called any more.
     void cancel(Request& request);
 
     /// Processes bytes that were read. Returns false if the peer violates HTTP/2 or the connection is complete.
@@ -68,13 +68,13 @@ class Http2 {
     void ping();
 
     /// Finishes all requests with a failure, because the connection is closed.
-    void fail(std::string_view why);
+    void fail(std::string_view reason);
 
   private:
     friend struct Callbacks;
 
-    void finish(Request& request, std::expected<std::string_view, Failure> answer);
-    void forget(Request& request);
+    void finish(Request& request, std::expected<std::string_view, Failure> response);
+    void remove(Request& request);
 
     struct Delete {
         void operator()(nghttp2_session* session) const { nghttp2_session_del(session); }
@@ -84,7 +84,7 @@ class Http2 {
     std::string cpu_passes_;
     std::vector<Request*> requests_;
     /// Whether the peer has violated HTTP/2.
-    bool is_broken_ = false;
+    bool has_violation_ = false;
     // The last member, because its deletion may call back into this object.
     std::unique_ptr<nghttp2_session, Delete> session_;
 };

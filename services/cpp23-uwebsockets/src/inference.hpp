@@ -15,7 +15,7 @@ namespace gateway {
 
 class Inference;
 
-/// A request with its place in the queue of deadlines. Destroying it before its response has arrived abandons it.
+/// A request with its position in the queue of deadlines. Destroying it before its response has arrived abandons it.
 class Call : public Request {
   public:
     Call() = default;
@@ -23,21 +23,21 @@ class Call : public Request {
     Call& operator=(const Call&) = delete;
     ~Call() override;
 
-    /// Called once with the response or the failure. May destroy the call.
-    virtual void landed(std::expected<std::string_view, Failure> answer) = 0;
+    /// Called once with the body of the response or with the failure. May destroy the call.
+    virtual void on_response(std::expected<std::string_view, Failure> response) = 0;
 
   private:
     friend class Inference;
 
-    void finished(std::expected<std::string_view, Failure> answer) final;
+    void on_finished(std::expected<std::string_view, Failure> response) final;
 
     /// Null unless the call is in flight.
     Inference* inference_ = nullptr;
-    struct Link* link_ = nullptr;
-    std::size_t lane_ = 0;
+    struct Connection* connection_ = nullptr;
+    std::size_t connection_index_ = 0;
     TimePoint deadline_;
-    std::list<Call*>::iterator place_;
-    bool was_repeated_ = false;
+    std::list<Call*>::iterator position_;
+    bool was_retried_ = false;
 };
 
 /// The connections of one worker to the inference, driven by the worker's loop.
@@ -49,10 +49,10 @@ class Inference {
     ~Inference();
 
     /// Returns the index of the next session's connection. Sessions take the connections in turn and keep them.
-    std::size_t next_lane() { return lanes_++ % current_.size(); }
+    std::size_t next_connection() { return assigned_++ % current_.size(); }
 
-    /// Sends `call`, whose tick runs at `now`. `landed` is always called later, even if there is no connection.
-    void begin(Call& call, std::size_t lane, TimePoint now);
+    /// Sends `call`, whose tick runs at `now`. `on_response` is always called later, even if there is no connection.
+    void begin(Call& call, std::size_t index, TimePoint now);
 
     /// Fails calls and connections whose time limit has passed. Called every few milliseconds.
     void expire(TimePoint now);
@@ -67,18 +67,18 @@ class Inference {
     friend class Call;
 
     void send(Call& call);
-    void forget(Call& call);
-    Link& link_of(std::size_t lane);
-    void drop(Link& link, std::string_view why);
-    static void write(Link& link);
-    void listen();
+    void remove(Call& call);
+    Connection& connection_for(std::size_t index);
+    void drop(Connection& connection, std::string_view reason);
+    static void write(Connection& connection);
+    void set_callbacks();
 
     us_socket_context_t* context_;
     const Config& config_;
     /// All connections. Those in `current_` accept requests; others only finish the ones they have.
-    std::list<std::unique_ptr<Link>> links_;
-    std::vector<Link*> current_;
-    std::size_t lanes_ = 0;
+    std::list<std::unique_ptr<Connection>> connections_;
+    std::vector<Connection*> current_;
+    std::size_t assigned_ = 0;
     /// All calls in flight in the order of their deadlines, since all have the same time limit.
     std::list<Call*> calls_;
 };

@@ -58,24 +58,24 @@ std::string address(const std::string& host, std::uint16_t port) {
 class FreePort {
   public:
     explicit FreePort(const std::string& host) {
-        addrinfo wanted{};
-        wanted.ai_flags = AI_NUMERICHOST;
-        wanted.ai_socktype = SOCK_STREAM;
-        addrinfo* found = nullptr;
-        if (getaddrinfo(host.c_str(), "0", &wanted, &found) != 0) {
+        addrinfo hints{};
+        hints.ai_flags = AI_NUMERICHOST;
+        hints.ai_socktype = SOCK_STREAM;
+        addrinfo* resolved = nullptr;
+        if (getaddrinfo(host.c_str(), "0", &hints, &resolved) != 0) {
             return;
         }
-        socket_ = ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        const int yes = 1;
-        setsockopt(socket_, SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes);
+        socket_ = ::socket(resolved->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        const int enabled = 1;
+        setsockopt(socket_, SOL_SOCKET, SO_REUSEPORT, &enabled, sizeof enabled);
         // IPv4 and IPv6 addresses have the port at the same offset.
         sockaddr_in6 bound{};
         socklen_t length = sizeof bound;
-        if (bind(socket_, found->ai_addr, found->ai_addrlen) == 0 &&
+        if (bind(socket_, resolved->ai_addr, resolved->ai_addrlen) == 0 &&
             getsockname(socket_, reinterpret_cast<sockaddr*>(&bound), &length) == 0) {
             port = ntohs(bound.sin6_port);
         }
-        freeaddrinfo(found);
+        freeaddrinfo(resolved);
     }
     FreePort(const FreePort&) = delete;
     FreePort& operator=(const FreePort&) = delete;
@@ -92,9 +92,9 @@ class FreePort {
 Worker* start_worker(const Config& config, Books& books, std::uint16_t port, std::counting_semaphore<>& ended) {
     std::promise<Worker*> promise;
     auto started = promise.get_future();
-    std::thread([&config, &books, &page = books.page(), port, &ended, promise = std::move(promise)]() mutable {
+    std::thread([&config, &books, &counts = books.add_worker(), port, &ended, promise = std::move(promise)]() mutable {
         {
-            Worker worker(config, books, page);
+            Worker worker(config, books, counts);
             const bool is_bound = worker.listen(port);
             promise.set_value(is_bound ? &worker : nullptr);
             if (is_bound) {
@@ -163,18 +163,18 @@ int serve(const Config& config) {
 
 }  // namespace
 
-int main(int count, char** arguments) {
-    const std::vector<std::string_view> given(arguments + 1, arguments + count);
-    const auto config = Config::parse(given, std::getenv);
+int main(int argc, char** argv) {
+    const std::vector<std::string_view> arguments(argv + 1, argv + argc);
+    const auto config = Config::parse(arguments, std::getenv);
     if (!config) {
         std::println(stderr, "cpp23-uwebsockets: {}", config.error());
         return 2;
     }
-    if (config->wants_help) {
+    if (config->shows_help) {
         std::print("{}", usage());
         return 0;
     }
-    if (config->wants_version) {
+    if (config->shows_version) {
         std::println("cpp23-uwebsockets {} (clang {}, nghttp2 {})", VERSION, __clang_version__,
                      nghttp2_version(0)->version_str);
         return 0;

@@ -26,7 +26,7 @@ std::string reasons(std::span<const std::uint64_t> counts, Name name) {
     return out + "}";
 }
 
-std::string_view end_name(std::size_t end) { return end_names[end]; }
+std::string_view close_reason_name(std::size_t end) { return close_reason_names[end]; }
 std::string_view reject_name(std::size_t reject) { return reject_names[reject]; }
 std::string_view kind_name(std::size_t kind) { return name(static_cast<Kind>(kind)); }
 
@@ -93,7 +93,8 @@ void put_messages(Exposition& out, const Counts& counts) {
 void put_connections(Exposition& out, const Counts& counts) {
     out.counter("service_connections_accepted_total", "Connections upgraded and registered", counts.accepted);
     out.gauge("service_connections_open", "Connections open now", counts.open);
-    out.counters("service_connections_closed_total", "Connections that ended", "reason", counts.closed, end_name);
+    out.counters("service_connections_closed_total", "Connections that ended", "reason", counts.closed,
+                 close_reason_name);
     out.counters("service_connections_rejected_total", "Connections refused", "reason", counts.rejected, reject_name);
     out.counter("service_bytes_received_total", "WebSocket bytes read from sockets", counts.bytes_received);
     out.counter("service_bytes_sent_total", "WebSocket bytes written to sockets", counts.bytes_sent);
@@ -151,7 +152,7 @@ void route(uWS::App& app, const Books& books) {
 std::string stats_json(const Counts& counts, double uptime_seconds) {
     return std::format(R"({{"service":"cpp23-uwebsockets","version":"{}","uptime_seconds":{:.6f},)"
                        R"("connections":{{"accepted":{},"open":{},"closed":{},"rejected":{}}},)",
-                       VERSION, uptime_seconds, counts.accepted, counts.open, reasons(counts.closed, end_name),
+                       VERSION, uptime_seconds, counts.accepted, counts.open, reasons(counts.closed, close_reason_name),
                        reasons(counts.rejected, reject_name)) +
            std::format(
                R"("messages":{{"received":{},"consumed":{},"delivered":{},"dropped":{},"queued":{},"malformed":0,)"

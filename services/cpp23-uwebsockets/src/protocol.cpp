@@ -68,45 +68,45 @@ bool read_integer(std::string_view text, Integer& into) {
 
 bool is_finite(std::string_view number) { return std::isfinite(std::strtod(std::string(number).c_str(), nullptr)); }
 
-constexpr std::array<std::string_view, 6> answer_keys = {"rms",     "zero_crossings", "checksum",
-                                                         "samples", "transcript",     "audio_bytes"};
+constexpr std::array<std::string_view, 6> response_keys = {"rms",     "zero_crossings", "checksum",
+                                                           "samples", "transcript",     "audio_bytes"};
 
 /// Parses the member with the index `key` of a response.
-bool read_member(Recognition& answer, std::size_t key, std::string_view value, bool is_string) {
+bool read_member(Recognition& recognition, std::size_t key, std::string_view value, bool is_string) {
     if (is_string != (key == 4)) {
         return false;
     }
     switch (key) {
         case 0:
-            answer.rms = value;
+            recognition.rms = value;
             return is_finite(value);
         case 1:
-            return read_integer(value, answer.zero_crossings);
+            return read_integer(value, recognition.zero_crossings);
         case 2:
-            return read_integer(value, answer.checksum);
+            return read_integer(value, recognition.checksum);
         case 3:
-            return read_integer(value, answer.samples);
+            return read_integer(value, recognition.samples);
         case 4:
-            answer.transcript = value;
+            recognition.transcript = value;
             return true;
         default:
-            return read_integer(value, answer.audio_bytes);
+            return read_integer(value, recognition.audio_bytes);
     }
 }
 
 /// Appends `text` as a JSON string.
 void put_string(std::string& out, std::string_view text) {
     constexpr std::string_view escaped = "\"\\\b\f\n\r\t";
-    constexpr std::string_view letters = "\"\\bfnrt";
+    constexpr std::string_view escapes = "\"\\bfnrt";
     out += '"';
-    for (const char letter : text) {
-        if (const auto found = escaped.find(letter); found != std::string_view::npos) {
+    for (const char character : text) {
+        if (const auto found = escaped.find(character); found != std::string_view::npos) {
             out += '\\';
-            out += letters[found];
-        } else if (static_cast<unsigned char>(letter) < 0x20) {
-            std::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(letter));
+            out += escapes[found];
+        } else if (static_cast<unsigned char>(character) < 0x20) {
+            std::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(character));
         } else {
-            out += letter;
+            out += character;
         }
     }
     out += '"';
@@ -157,52 +157,52 @@ bool is_start(std::string_view text) {
 }
 
 std::expected<Recognition, std::string> Recognition::parse(std::string_view body, Span span, std::uint32_t cpu_passes) {
-    Recognition answer;
-    unsigned seen = 0;
+    Recognition recognition;
+    unsigned parsed_keys = 0;
     const auto member = [&](std::string_view key, std::string_view value, bool is_string) {
-        for (std::size_t index = 0; index < answer_keys.size(); ++index) {
-            if (answer_keys[index] == key) {
-                const bool is_new = !(seen & (1u << index));
-                seen |= 1u << index;
-                return is_new && read_member(answer, index, value, is_string);
+        for (std::size_t index = 0; index < response_keys.size(); ++index) {
+            if (response_keys[index] == key) {
+                const bool is_new = !(parsed_keys & (1u << index));
+                parsed_keys |= 1u << index;
+                return is_new && read_member(recognition, index, value, is_string);
             }
         }
         return false;
     };
-    if (const auto wrong = parse_flat(body, member)) {
-        return std::unexpected(std::format("the inference's answer can't be read: {}", *wrong));
+    if (const auto parse_error = parse_flat(body, member)) {
+        return std::unexpected(std::format("the inference's answer can't be read: {}", *parse_error));
     }
-    if (seen != (1u << answer_keys.size()) - 1) {
+    if (parsed_keys != (1u << response_keys.size()) - 1) {
         return std::unexpected("the inference's answer lacks keys");
     }
     const std::uint64_t samples = cpu_passes * frame_samples * span.frames;
-    if (answer.samples != samples) {
+    if (recognition.samples != samples) {
         return std::unexpected(
-            std::format("the inference's answer has {} samples instead of {}", answer.samples, samples));
+            std::format("the inference's answer has {} samples instead of {}", recognition.samples, samples));
     }
-    if (answer.audio_bytes != span.audio_bytes()) {
+    if (recognition.audio_bytes != span.audio_bytes()) {
         return std::unexpected(std::format("the inference's answer has {} bytes of audio instead of {}",
-                                           answer.audio_bytes, span.audio_bytes()));
+                                           recognition.audio_bytes, span.audio_bytes()));
     }
-    if (answer.transcript.empty()) {
+    if (recognition.transcript.empty()) {
         return std::unexpected("the inference's answer has an empty transcript");
     }
-    return answer;
+    return recognition;
 }
 
-std::string partial(Span span, const Recognition& answer, Echo echo, Clock::duration flush_lateness) {
+std::string partial(Span span, const Recognition& recognition, EchoedSettings echo, Clock::duration flush_lateness) {
     std::string out;
-    out.reserve(384 + answer.transcript.size());
+    out.reserve(384 + recognition.transcript.size());
     std::format_to(std::back_inserter(out),
                    R"({{"type":"partial","oldest_frame_seq":{},"newest_frame_seq":{},"frames":{},"rms":{},)"
                    R"("zero_crossings":{},"checksum":{},"samples":{},"transcript":)",
-                   span.oldest, span.newest(), span.frames, answer.rms, answer.zero_crossings, answer.checksum,
-                   answer.samples);
-    put_string(out, answer.transcript);
+                   span.oldest, span.newest(), span.frames, recognition.rms, recognition.zero_crossings,
+                   recognition.checksum, recognition.samples);
+    put_string(out, recognition.transcript);
     std::format_to(std::back_inserter(out),
                    R"(,"audio_bytes":{},"cpu_passes":{},"model_delay_ms":{},"flush_lateness_ms":{},)"
                    R"("inflight_model_jobs":0}})",
-                   answer.audio_bytes, echo.cpu_passes, echo.model_delay_ms, in_milliseconds(flush_lateness));
+                   recognition.audio_bytes, echo.cpu_passes, echo.model_delay_ms, in_milliseconds(flush_lateness));
     return out;
 }
 
@@ -220,7 +220,7 @@ std::optional<Failure> failure_of(int status) {
                    std::format("the inference answered {}", status)};
 }
 
-std::string error(Span span, const Failure& failure, const Wait& wait) {
+std::string error(Span span, const Failure& failure, const ErrorContext& context) {
     std::string out = R"({"type":"error","stage":")";
     std::format_to(std::back_inserter(out), R"({}","kind":"{}","message":)", stage(failure.kind), name(failure.kind));
     put_string(out, failure.message);
@@ -228,10 +228,10 @@ std::string error(Span span, const Failure& failure, const Wait& wait) {
                    R"(,"oldest_frame_seq":{},"newest_frame_seq":{},"frames":{},"audio_bytes":{},"oldest_age_ms":{},)"
                    R"("newest_age_ms":{},"flush_lateness_ms":{},"inference_elapsed_ms":{},)"
                    R"("inflight_gateway_batches":{},"gateway_buffer_frames":{},"inference_status":{},"retryable":{}}})",
-                   span.oldest, span.newest(), span.frames, span.audio_bytes(), in_milliseconds(wait.oldest_age),
-                   in_milliseconds(wait.newest_age), in_milliseconds(wait.flush_lateness),
-                   wait.inference_elapsed ? in_milliseconds(*wait.inference_elapsed) : "null",
-                   wait.inference_elapsed ? 1 : 0, wait.buffered_frames,
+                   span.oldest, span.newest(), span.frames, span.audio_bytes(), in_milliseconds(context.oldest_age),
+                   in_milliseconds(context.newest_age), in_milliseconds(context.flush_lateness),
+                   context.inference_elapsed ? in_milliseconds(*context.inference_elapsed) : "null",
+                   context.inference_elapsed ? 1 : 0, context.buffered_frames,
                    failure.status ? std::to_string(*failure.status) : "null", is_retryable(failure));
     return out;
 }

@@ -25,7 +25,7 @@ inline constexpr std::size_t max_message_bytes = 64 << 10;
 /// Whether `text` is the JSON object {"type":"start"} without further keys.
 bool is_start(std::string_view text);
 
-/// A run of consecutive frames, which one message covers.
+/// A sequence of consecutive frames, which one message covers.
 struct Span {
     /// Sequence number of the first frame. A session's first frame is 1.
     std::uint64_t oldest = 0;
@@ -52,14 +52,14 @@ struct Recognition {
     static std::expected<Recognition, std::string> parse(std::string_view body, Span span, std::uint32_t cpu_passes);
 };
 
-/// Settings that every partial echoes.
-struct Echo {
+/// Settings that every partial repeats.
+struct EchoedSettings {
     std::uint32_t cpu_passes = 0;
     std::uint64_t model_delay_ms = 0;
 };
 
 /// Returns the partial that covers `span`, as JSON.
-std::string partial(Span span, const Recognition& answer, Echo echo, Clock::duration flush_lateness);
+std::string partial(Span span, const Recognition& recognition, EchoedSettings echo, Clock::duration flush_lateness);
 
 /// Why frames got no partial.
 enum class Kind : std::uint8_t { overflow, timeout, connection_reset, http_429, http_5xx, parse_error };
@@ -81,7 +81,7 @@ struct Failure {
 std::optional<Failure> failure_of(int status);
 
 /// Times and buffer state that an error message reports.
-struct Wait {
+struct ErrorContext {
     Clock::duration oldest_age{};
     Clock::duration newest_age{};
     Clock::duration flush_lateness{};
@@ -91,6 +91,6 @@ struct Wait {
 };
 
 /// Returns the error that covers `span`, as JSON.
-std::string error(Span span, const Failure& failure, const Wait& wait);
+std::string error(Span span, const Failure& failure, const ErrorContext& context);
 
 }  // namespace gateway

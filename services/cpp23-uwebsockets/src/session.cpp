@@ -19,9 +19,9 @@ namespace {
 /// Bytes that may wait for a client, from the contract.
 constexpr std::size_t max_unsent_bytes = 64 << 10;
 /// Time without progress after which a client counts as slow, from the contract.
-constexpr milliseconds patience{10'000};
+constexpr milliseconds stall_timeout{10'000};
 /// Time limit for writing the Close frame, and for reading and discarding inbound bytes after it.
-constexpr milliseconds farewell_time{1000};
+constexpr milliseconds linger_time{1000};
 /// Frames beyond the limit that are collected before the oldest are dropped, because each drop moves all other
 /// frames.
 constexpr std::uint64_t trim_slack = 64;
@@ -36,40 +36,42 @@ us_poll_t* poll_of(Socket* socket) { return reinterpret_cast<us_poll_t*>(socket)
 std::size_t header_bytes(std::size_t payload) { return payload < 126 ? 2 : payload <= 0xffff ? 4 : 10; }
 constexpr std::size_t mask_bytes = 4;
 
-End end_of(std::string_view reason) {
+CloseReason close_reason_of(std::string_view reason) {
     if (reason == uWS::ERR_TOO_BIG_MESSAGE) {
-        return End::too_big;
+        return CloseReason::too_big;
     }
     // uWebSockets gives no reason for other invalid frames, which look like the end of the stream.
-    return reason == uWS::ERR_INVALID_TEXT ? End::utf8 : End::eof;
+    return reason == uWS::ERR_INVALID_TEXT ? CloseReason::utf8 : CloseReason::eof;
 }
 
 }  // namespace
 
-void Flight::landed(std::expected<std::string_view, Failure> answer) { session_.land(std::move(answer)); }
+void PendingRequest::on_response(std::expected<std::string_view, Failure> response) {
+    session_.complete(std::move(response));
+}
 
 Session::Session(Worker& worker, Socket& socket)
-    : worker_(worker), socket_(&socket), lane_(worker.inference().next_lane()) {}
+    : worker_(worker), socket_(&socket), connection_index_(worker.inference().next_connection()) {}
 
-Session::~Session() { worker_.forget(*this); }
+Session::~Session() { worker_.unregister(*this); }
 
-void Session::message(std::string_view message, uWS::OpCode code) {
+void Session::on_message(std::string_view message, uWS::OpCode code) {
     worker_.counts().bytes_received += message.size() + header_bytes(message.size()) + mask_bytes;
     switch (state_) {
-        case State::runs:
+        case State::running:
             if (code == uWS::OpCode::BINARY && message.size() == frame_bytes) {
-                frame(message);
+                receive_frame(message);
             } else if (code == uWS::OpCode::BINARY) {
-                refuse(1003, "expected 640 byte PCM frame");
+                reject(1003, "expected 640 byte PCM frame");
             } else {
-                refuse(1002, "expected binary PCM frames after start");
+                reject(1002, "expected binary PCM frames after start");
             }
             break;
-        case State::waits_for_start:
+        case State::awaiting_start:
             if (code == uWS::OpCode::TEXT && is_start(message)) {
                 start(Clock::now());
             } else {
-                refuse(1002, "first message must be start");
+                reject(1002, "first message must be start");
             }
             break;
         default:
@@ -77,31 +79,31 @@ void Session::message(std::string_view message, uWS::OpCode code) {
     }
 }
 
-void Session::pinged(std::string_view payload) {
+void Session::on_ping(std::string_view payload) {
     // The library has sent the pong already.
     auto& counts = worker_.counts();
     counts.bytes_received += payload.size() + header_bytes(payload.size()) + mask_bytes;
     counts.bytes_sent += payload.size() + header_bytes(payload.size());
     if (socket_->getBufferedAmount() > max_unsent_bytes) {
-        end(1013, "slow consumer", End::slow_consumer);
+        end(1013, "slow consumer", CloseReason::slow_consumer);
     }
 }
 
-void Session::drained() {
-    progress_at_ = Clock::now();
-    if (state_ == State::says_farewell) {
+void Session::on_drain() {
+    last_progress_ = Clock::now();
+    if (state_ == State::closing) {
         worker_.shut_down_later(*this);
     }
 }
 
-void Session::closed(int code, std::string_view reason) {
+void Session::on_close(int code, std::string_view reason) {
     if (us_socket_is_closed(0, raw(socket_))) {
-        account(end_of(reason));
+        record_end(close_reason_of(reason));
     } else {
         // The library has replied to the client's Close frame. The loop waits for the end of the stream for a
         // limited time.
         worker_.counts().bytes_sent += 4 + reason.size();
-        account(code == 1006 ? End::protocol : End::client);
+        record_end(code == 1006 ? CloseReason::protocol : CloseReason::client);
         poll(us_poll_events(poll_of(socket_)) | readable);
         us_socket_timeout(0, raw(socket_), 1);
     }
@@ -110,32 +112,32 @@ void Session::closed(int code, std::string_view reason) {
 
 std::optional<TimePoint> Session::visit() {
     const TimePoint now = Clock::now();
-    if (socket_ && state_ == State::runs) {
+    if (socket_ && state_ == State::running) {
         const auto lateness = schedule_->tick(now);
         read(now);
-        if (socket_ && state_ == State::runs && lateness) {
+        if (socket_ && state_ == State::running && lateness) {
             tick(*lateness);
         }
     }
     if (socket_ && socket_->getBufferedAmount() == 0) {
-        progress_at_ = now;
+        last_progress_ = now;
     }
-    if (socket_ && state_ != State::says_farewell && now - progress_at_ > patience) {
-        end(1013, "slow consumer", End::slow_consumer);
+    if (socket_ && state_ != State::closing && now - last_progress_ > stall_timeout) {
+        end(1013, "slow consumer", CloseReason::slow_consumer);
     }
-    if (socket_ && state_ == State::drains && now >= deadline_) {
-        end(1001, "the gateway stops", End::shutdown);
+    if (socket_ && state_ == State::draining && now >= deadline_) {
+        end(1001, "the gateway stops", CloseReason::shutdown);
     }
-    if (socket_ && state_ == State::says_farewell && now >= deadline_) {
+    if (socket_ && state_ == State::closing && now >= deadline_) {
         socket_->close();
     }
     if (!socket_) {
         return std::nullopt;
     }
     switch (state_) {
-        case State::runs:
+        case State::running:
             return schedule_->next_visit(now);
-        case State::waits_for_start:
+        case State::awaiting_start:
             return now + visit_interval;
         default:
             return std::min(deadline_, now + visit_interval);
@@ -143,40 +145,39 @@ std::optional<TimePoint> Session::visit() {
 }
 
 void Session::drain(TimePoint deadline) {
-    if (socket_ && state_ == State::runs) {
+    if (socket_ && state_ == State::running) {
         read(Clock::now());
     }
-    if (!socket_ || state_ == State::says_farewell) {
+    if (!socket_ || state_ == State::closing) {
         return;
     }
-    state_ = State::drains;
+    state_ = State::draining;
     deadline_ = deadline;
     continue_drain();
 }
 
-void Session::land(std::expected<std::string_view, Failure> answer) {
+void Session::complete(std::expected<std::string_view, Failure> response) {
     // Destroyed at the end of this function, because it holds the response.
-    const std::unique_ptr<Flight> flight = std::move(flight_);
-    const auto& [taken, began, lateness] = std::tie(flight->taken, flight->began, flight->flush_lateness);
-    auto recognition = answer.and_then([&](std::string_view body) -> std::expected<Recognition, Failure> {
-        return Recognition::parse(body, taken.span, worker_.config().cpu_passes).transform_error([](std::string wrong) {
-            return Failure{Kind::parse_error, 200, std::move(wrong)};
-        });
+    const std::unique_ptr<PendingRequest> request = std::move(pending_);
+    const auto& [frames, started_at, lateness] = std::tie(request->span, request->started_at, request->flush_lateness);
+    auto recognition = response.and_then([&](std::string_view body) -> std::expected<Recognition, Failure> {
+        return Recognition::parse(body, frames.span, worker_.config().cpu_passes)
+            .transform_error([](std::string error) { return Failure{Kind::parse_error, 200, std::move(error)}; });
     });
     auto& counts = worker_.counts();
-    counts.in_flight -= taken.span.frames;
+    counts.in_flight -= frames.span.frames;
     --counts.requests_in_flight;
     if (recognition) {
         ++counts.answered;
-        counts.delivered += taken.span.frames;
-        say(partial(taken.span, *recognition, worker_.echo(), lateness));
+        counts.delivered += frames.span.frames;
+        send(partial(frames.span, *recognition, worker_.echo(), lateness));
     } else {
         ++counts.failed[static_cast<std::size_t>(recognition.error().kind)];
-        counts.drop(recognition.error().kind, taken.span.frames);
-        report(taken, recognition.error(), lateness, Clock::now() - began);
+        counts.drop(recognition.error().kind, frames.span.frames);
+        report(frames, recognition.error(), lateness, Clock::now() - started_at);
     }
-    worker_.give_back(std::move(flight->audio));
-    if (state_ == State::drains) {
+    worker_.return_buffer(std::move(request->audio));
+    if (state_ == State::draining) {
         continue_drain();
     }
 }
@@ -191,21 +192,21 @@ void Session::start(TimePoint now) {
     ++worker_.counts().received;
     ++worker_.counts().consumed;
     read_at_ = now;
-    state_ = State::runs;
+    state_ = State::running;
     schedule_ = worker_.schedule(now);
     // From now on the socket is not polled but visited.
     poll(us_poll_events(poll_of(socket_)) & ~readable);
 }
 
-void Session::frame(std::string_view audio) {
-    if (!is_visited_) {
+void Session::receive_frame(std::string_view audio) {
+    if (!is_reading_) {
         // The frames came with the start message, or while the library polls the socket to write.
         read_at_ = Clock::now();
     }
     if (audio_.capacity() < frame_bytes) {
         audio_ = worker_.take_buffer();
     }
-    backlog_.arrived(read_at_);
+    backlog_.add(read_at_);
     audio_.append(audio);
     ++worker_.counts().received;
     ++worker_.counts().waiting;
@@ -214,18 +215,18 @@ void Session::frame(std::string_view audio) {
     }
 }
 
-void Session::refuse(int code, std::string_view reason) {
+void Session::reject(int code, std::string_view reason) {
     ++worker_.counts().received;
-    worker_.counts().drop(Dropped::protocol, 1);
-    end(code, reason, End::protocol);
+    worker_.counts().drop(DropReason::protocol, 1);
+    end(code, reason, CloseReason::protocol);
 }
 
 void Session::read(TimePoint now) {
     read_at_ = now;
-    is_visited_ = true;
+    is_reading_ = true;
     us_internal_dispatch_ready_poll(poll_of(socket_), 0, readable);
-    is_visited_ = false;
-    if (socket_ && state_ == State::runs) {
+    is_reading_ = false;
+    if (socket_ && state_ == State::running) {
         trim();
         // After a partial write the library polls for both events, and later continues to poll for reading.
         poll(us_poll_events(poll_of(socket_)) & ~readable);
@@ -233,9 +234,9 @@ void Session::read(TimePoint now) {
 }
 
 void Session::trim() {
-    const std::uint64_t most = worker_.config().max_buffered_frames;
-    if (backlog_.waiting() > most) {
-        const std::uint64_t excess = backlog_.waiting() - most;
+    const std::uint64_t limit = worker_.config().max_buffered_frames;
+    if (backlog_.waiting() > limit) {
+        const std::uint64_t excess = backlog_.waiting() - limit;
         backlog_.drop_oldest(excess);
         audio_.erase(0, excess * frame_bytes);
         worker_.counts().waiting -= excess;
@@ -246,7 +247,7 @@ void Session::trim() {
 void Session::tick(Clock::duration lateness) {
     auto& counts = worker_.counts();
     counts.lateness.record(lateness);
-    if (flight_) {
+    if (pending_) {
         ++counts.ticks_skipped;
         return;
     }
@@ -265,7 +266,7 @@ void Session::report_overflow(Clock::duration lateness) {
 
 void Session::flush(Clock::duration lateness) {
     const std::uint64_t frames = backlog_.waiting();
-    if (frames == 0 || state_ == State::says_farewell) {
+    if (frames == 0 || state_ == State::closing) {
         return;
     }
     const TimePoint now = Clock::now();
@@ -275,34 +276,34 @@ void Session::flush(Clock::duration lateness) {
     ++counts.requests;
     ++counts.requests_in_flight;
     counts.in_flight_per_connection_max = 1;
-    flight_ = std::make_unique<Flight>(*this, backlog_.leave(frames), now, lateness);
-    flight_->audio = std::exchange(audio_, {});
-    worker_.inference().begin(*flight_, lane_, now);
+    pending_ = std::make_unique<PendingRequest>(*this, backlog_.remove(frames), now, lateness);
+    pending_->audio = std::exchange(audio_, {});
+    worker_.inference().begin(*pending_, connection_index_, now);
 }
 
 void Session::continue_drain() {
-    if (!flight_ && state_ == State::drains) {
+    if (!pending_ && state_ == State::draining) {
         report_overflow({});
         flush({});
     }
-    if (!flight_ && state_ == State::drains) {
-        end(1001, "the gateway stops", End::shutdown);
+    if (!pending_ && state_ == State::draining) {
+        end(1001, "the gateway stops", CloseReason::shutdown);
     }
 }
 
-void Session::report(const Taken& taken, const Failure& failure, Clock::duration lateness,
+void Session::report(const ReadSpan& frames, const Failure& failure, Clock::duration lateness,
                      std::optional<Clock::duration> elapsed) {
     const TimePoint now = Clock::now();
-    say(error(taken.span, failure,
-              {now - taken.oldest_read, now - taken.newest_read, lateness, elapsed, backlog_.waiting()}));
+    send(error(frames.span, failure,
+               {now - frames.oldest_read_at, now - frames.newest_read_at, lateness, elapsed, backlog_.waiting()}));
 }
 
-void Session::say(std::string_view text) {
-    if (!socket_ || state_ == State::says_farewell) {
+void Session::send(std::string_view text) {
+    if (!socket_ || state_ == State::closing) {
         return;
     }
     if (socket_->getBufferedAmount() + text.size() > max_unsent_bytes) {
-        end(1013, "slow consumer", End::slow_consumer);
+        end(1013, "slow consumer", CloseReason::slow_consumer);
         return;
     }
     ++worker_.counts().sent;
@@ -310,15 +311,15 @@ void Session::say(std::string_view text) {
     socket_->send(text, uWS::OpCode::TEXT);
 }
 
-void Session::end(int code, std::string_view reason, End end) {
-    if (state_ == State::says_farewell) {
+void Session::end(int code, std::string_view text, CloseReason reason) {
+    if (state_ == State::closing) {
         return;
     }
-    account(end);
-    state_ = State::says_farewell;
-    deadline_ = Clock::now() + farewell_time;
+    record_end(reason);
+    state_ = State::closing;
+    deadline_ = Clock::now() + linger_time;
     std::string payload = {static_cast<char>(code >> 8), static_cast<char>(code & 0xff)};
-    payload += reason;
+    payload += text;
     worker_.counts().bytes_sent += payload.size() + header_bytes(payload.size());
     // Not the library's own end(): after it there are no more callbacks for the socket, which may stay open for
     // seconds.
@@ -328,28 +329,28 @@ void Session::end(int code, std::string_view reason, End end) {
     worker_.shut_down_later(*this);
 }
 
-void Session::account(End end) {
-    if (state_ == State::says_farewell) {
+void Session::record_end(CloseReason reason) {
+    if (state_ == State::closing) {
         return;
     }
     auto& counts = worker_.counts();
     const std::uint64_t waiting = backlog_.waiting();
     counts.waiting -= waiting;
-    counts.drop(Dropped::closed, waiting);
+    counts.drop(DropReason::closed, waiting);
     if (waiting > 0) {
-        backlog_.leave(waiting);
-        worker_.give_back(std::exchange(audio_, {}));
+        backlog_.remove(waiting);
+        worker_.return_buffer(std::exchange(audio_, {}));
     }
-    if (flight_) {
-        const std::uint64_t frames = flight_->taken.span.frames;
+    if (pending_) {
+        const std::uint64_t frames = pending_->span.span.frames;
         counts.in_flight -= frames;
-        counts.drop(Dropped::closed, frames);
+        counts.drop(DropReason::closed, frames);
         ++counts.abandoned;
         --counts.requests_in_flight;
-        flight_.reset();
+        pending_.reset();
     }
     --counts.open;
-    counts.close(end);
+    counts.close(reason);
     worker_.release();
 }
 

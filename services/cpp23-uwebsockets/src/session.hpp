@@ -28,16 +28,16 @@ struct PerSocket {
 };
 using Socket = uWS::WebSocket<false, true, PerSocket>;
 
-/// A batch on its way to the inference.
-class Flight final : public Call {
+/// A batch in flight.
+class PendingRequest final : public Call {
   public:
-    Flight(Session& session, Taken of, TimePoint now, Clock::duration lateness)
-        : taken(of), began(now), flush_lateness(lateness), session_(session) {}
+    PendingRequest(Session& session, ReadSpan frames, TimePoint now, Clock::duration lateness)
+        : span(frames), started_at(now), flush_lateness(lateness), session_(session) {}
 
-    void landed(std::expected<std::string_view, Failure> answer) override;
+    void on_response(std::expected<std::string_view, Failure> response) override;
 
-    const Taken taken;
-    const TimePoint began;
+    const ReadSpan span;
+    const TimePoint started_at;
     const Clock::duration flush_lateness;
 
   private:
@@ -52,59 +52,60 @@ class Session {
     ~Session();
 
     // Callbacks of the library.
-    void message(std::string_view message, uWS::OpCode code);
-    void pinged(std::string_view payload);
-    void drained();
-    void closed(int code, std::string_view reason);
+    void on_message(std::string_view message, uWS::OpCode code);
+    void on_ping(std::string_view payload);
+    void on_drain();
+    void on_close(int code, std::string_view reason);
 
-    /// Does the work that is due. Returns when the next visit is due; nothing once the socket is closed.
+    /// Reads the socket and does the work that is due. Returns when the next visit is due; nothing once the socket is
+    /// closed.
     std::optional<TimePoint> visit();
 
     /// Starts the drain when the gateway stops. Frames that the client has sent by now are still processed, later
     /// ones are not.
     void drain(TimePoint deadline);
 
-    /// Handles the result of the flight.
-    void land(std::expected<std::string_view, Failure> answer);
+    /// Handles the response or the failure of the request in flight.
+    void complete(std::expected<std::string_view, Failure> response);
 
     /// Shuts the sending side down once the Close frame is written.
     void shut_down();
 
   private:
-    enum class State : std::uint8_t { waits_for_start, runs, drains, says_farewell };
+    enum class State : std::uint8_t { awaiting_start, running, draining, closing };
 
     void start(TimePoint now);
-    void frame(std::string_view audio);
-    void refuse(int code, std::string_view reason);
+    void receive_frame(std::string_view audio);
+    void reject(int code, std::string_view reason);
     void read(TimePoint now);
     void trim();
     void tick(Clock::duration lateness);
     void report_overflow(Clock::duration lateness);
     void flush(Clock::duration lateness);
     void continue_drain();
-    void report(const Taken& taken, const Failure& failure, Clock::duration lateness,
+    void report(const ReadSpan& frames, const Failure& failure, Clock::duration lateness,
                 std::optional<Clock::duration> elapsed);
-    void say(std::string_view text);
-    void end(int code, std::string_view reason, End end);
-    void account(End end);
+    void send(std::string_view text);
+    void end(int code, std::string_view text, CloseReason reason);
+    void record_end(CloseReason reason);
     void poll(int events);
 
     Worker& worker_;
     /// Null once the socket is closed or the library replies to the client's Close frame.
     Socket* socket_;
-    const std::size_t lane_;
-    State state_ = State::waits_for_start;
+    const std::size_t connection_index_;
+    State state_ = State::awaiting_start;
     std::optional<Schedule> schedule_;
-    /// When the frames that are being delivered were read.
+    /// When the frames that the library delivers now were read.
     TimePoint read_at_;
-    bool is_visited_ = false;
+    bool is_reading_ = false;
     Backlog backlog_;
     /// The audio of the frames in the backlog.
     std::string audio_;
     /// The request in flight. A single pointer enforces the contract's rule of one request.
-    std::unique_ptr<Flight> flight_;
+    std::unique_ptr<PendingRequest> pending_;
     /// Time of the last progress: when no bytes waited for the client, or it read some of them.
-    TimePoint progress_at_ = Clock::now();
+    TimePoint last_progress_ = Clock::now();
     /// Deadline of a drain or of the close handshake.
     TimePoint deadline_;
 };

@@ -52,17 +52,17 @@ void refuse_method(uWS::HttpResponse<false>* response) {
 
 }  // namespace
 
-Worker::Worker(const Config& config, Books& books, Page& page)
+Worker::Worker(const Config& config, Books& books, PublishedCounts& published)
     : config_(config),
       books_(books),
-      page_(page),
+      published_(published),
       loop_(uWS::Loop::get()),
       timer_(us_create_timer(loop(), 1, sizeof(Worker*))),
       inference_(loop(), config),
       wheel_(Clock::now()),
       random_(std::random_device{}()) {
     *static_cast<Worker**>(us_timer_ext(timer_)) = this;
-    loop_->addPostHandler(this, [this](uWS::Loop*) { after_round(); });
+    loop_->addPostHandler(this, [this](uWS::Loop*) { after_iteration(); });
     route();
 }
 
@@ -103,7 +103,7 @@ std::string Worker::take_buffer() {
     return buffer;
 }
 
-void Worker::give_back(std::string buffer) {
+void Worker::return_buffer(std::string buffer) {
     // Buffers that grew in a stall are not kept.
     if (buffers_.size() < max_buffers && buffer.capacity() <= 2 * buffer_bytes(config_)) {
         buffer.clear();
@@ -122,12 +122,12 @@ void Worker::route() {
     behavior.upgrade = [this](auto* response, auto* request, auto* context) { upgrade(response, request, context); };
     behavior.open = [this](Socket* socket) { open(socket); };
     behavior.message = [](Socket* socket, std::string_view message, uWS::OpCode code) {
-        socket->getUserData()->session->message(message, code);
+        socket->getUserData()->session->on_message(message, code);
     };
-    behavior.ping = [](Socket* socket, std::string_view payload) { socket->getUserData()->session->pinged(payload); };
-    behavior.drain = [](Socket* socket) { socket->getUserData()->session->drained(); };
+    behavior.ping = [](Socket* socket, std::string_view payload) { socket->getUserData()->session->on_ping(payload); };
+    behavior.drain = [](Socket* socket) { socket->getUserData()->session->on_drain(); };
     behavior.close = [](Socket* socket, int code, std::string_view reason) {
-        socket->getUserData()->session->closed(code, reason);
+        socket->getUserData()->session->on_close(code, reason);
     };
     app_.ws<PerSocket>("/ws/stt", std::move(behavior));
     // Without a key of 24 characters, the library handles a GET as an ordinary request.
@@ -135,7 +135,7 @@ void Worker::route() {
         if (request->getCaseSensitiveMethod() != "GET") {
             return refuse_method(response);
         }
-        counts_.reject(Reject::handshake);
+        counts_.reject(RejectReason::handshake);
         require_upgrade(response, "this is a WebSocket: Sec-WebSocket-Key must be 16 bytes in base64");
     });
     app_.get("/health", [](auto* response, auto*) {
@@ -147,16 +147,16 @@ void Worker::route() {
 void Worker::upgrade(uWS::HttpResponse<false>* response, uWS::HttpRequest* request, us_socket_context_t* context) {
     if (!has_token(request->getHeader("upgrade"), "websocket") ||
         !has_token(request->getHeader("connection"), "upgrade")) {
-        counts_.reject(Reject::handshake);
+        counts_.reject(RejectReason::handshake);
         return require_upgrade(response, "Upgrade: websocket and Connection: upgrade are needed");
     }
     if (request->getHeader("sec-websocket-version") != "13") {
-        counts_.reject(Reject::handshake);
+        counts_.reject(RejectReason::handshake);
         return require_upgrade(response, "Sec-WebSocket-Version must be 13");
     }
     const bool is_full = config_.max_connections > 0 && books_.connections >= config_.max_connections;
     if (is_draining_ || is_full) {
-        counts_.reject(is_draining_ ? Reject::draining : Reject::full);
+        counts_.reject(is_draining_ ? RejectReason::draining : RejectReason::full);
         response->writeStatus("503 Service Unavailable")->end(is_draining_ ? "draining" : "full", true);
         return;
     }
@@ -182,13 +182,13 @@ void Worker::turn() {
     }
 }
 
-void Worker::after_round() {
+void Worker::after_iteration() {
     inference_.flush();
     for (Session* const session : std::exchange(shutting_down_, {})) {
         session->shut_down();
     }
-    page_.publish(counts_);
-    if (is_draining_ && !std::exchange(is_over_, wheel_.is_empty()) && is_over_) {
+    published_.publish(counts_);
+    if (is_draining_ && !std::exchange(has_ended_, wheel_.is_empty()) && has_ended_) {
         // The loop ends when it has no sockets left.
         inference_.close();
         app_.close();
@@ -205,8 +205,8 @@ void Worker::drain() {
 }
 
 void Worker::set_timer(int milliseconds) {
-    const bool wants_turns = milliseconds > 0;
-    if (wants_turns != std::exchange(is_turning_, wants_turns)) {
+    const bool is_needed = milliseconds > 0;
+    if (is_needed != std::exchange(is_timer_running_, is_needed)) {
         us_timer_set(
             timer_, [](us_timer_t* timer) { (*static_cast<Worker**>(us_timer_ext(timer)))->turn(); }, milliseconds,
             milliseconds);

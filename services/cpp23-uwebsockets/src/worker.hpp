@@ -14,7 +14,7 @@
 #include "config.hpp"
 #include "inference.hpp"
 #include "session.hpp"
-#include "wheel.hpp"
+#include "timer_wheel.hpp"
 
 namespace gateway {
 
@@ -22,7 +22,7 @@ namespace gateway {
 /// thread.
 class Worker {
   public:
-    Worker(const Config& config, Books& books, Page& page);
+    Worker(const Config& config, Books& books, PublishedCounts& published);
     Worker(const Worker&) = delete;
     Worker& operator=(const Worker&) = delete;
     ~Worker();
@@ -38,16 +38,16 @@ class Worker {
 
     // Functions for its sessions.
     const Config& config() const { return config_; }
-    Echo echo() const { return {config_.cpu_passes, config_.model_delay_ms}; }
+    EchoedSettings echo() const { return {config_.cpu_passes, config_.model_delay_ms}; }
     Counts& counts() { return counts_; }
     Inference& inference() { return inference_; }
     us_loop_t* loop() { return reinterpret_cast<us_loop_t*>(loop_); }
     Schedule schedule(TimePoint start);
     std::string take_buffer();
-    void give_back(std::string buffer);
+    void return_buffer(std::string buffer);
     /// Shuts the stream of `session` down once the library has written its pending bytes.
     void shut_down_later(Session& session) { shutting_down_.push_back(&session); }
-    void forget(const Session& session) { std::erase(shutting_down_, &session); }
+    void unregister(const Session& session) { std::erase(shutting_down_, &session); }
     /// Decrements the number of open connections.
     void release() { --books_.connections; }
 
@@ -56,27 +56,27 @@ class Worker {
     void upgrade(uWS::HttpResponse<false>* response, uWS::HttpRequest* request, us_socket_context_t* context);
     void open(Socket* socket);
     void turn();
-    void after_round();
+    void after_iteration();
     void drain();
     void set_timer(int milliseconds);
 
     const Config& config_;
     Books& books_;
-    Page& page_;
+    PublishedCounts& published_;
     Counts counts_;
     uWS::Loop* loop_;
     us_timer_t* timer_;
     Inference inference_;
-    Wheel<Session> wheel_;
+    TimerWheel<Session> wheel_;
     std::vector<Session*> shutting_down_;
     /// Spare audio buffers, which no session uses.
     std::vector<std::string> buffers_;
     std::mt19937_64 random_;
     uWS::App app_;
     us_listen_socket_t* listener_ = nullptr;
-    bool is_turning_ = false;
+    bool is_timer_running_ = false;
     bool is_draining_ = false;
-    bool is_over_ = false;
+    bool has_ended_ = false;
 };
 
 }  // namespace gateway

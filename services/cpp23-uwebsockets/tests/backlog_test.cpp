@@ -9,42 +9,42 @@ namespace {
 const TimePoint first = TimePoint{} + std::chrono::hours(1);
 const TimePoint second = first + std::chrono::seconds(1);
 
-void arrive(Backlog& backlog, int frames, TimePoint at) {
+void add_frames(Backlog& backlog, int frames, TimePoint at) {
     for (; frames > 0; --frames) {
-        backlog.arrived(at);
+        backlog.add(at);
     }
 }
 
 }  // namespace
 
-TEST_CASE("frames leave in order and remember when they were read") {
+TEST_CASE("frames are removed in order, with the times at which they were read") {
     Backlog backlog;
-    arrive(backlog, 3, first);
-    arrive(backlog, 2, second);
-    const Taken one = backlog.leave(2);
+    add_frames(backlog, 3, first);
+    add_frames(backlog, 2, second);
+    const ReadSpan one = backlog.remove(2);
     CHECK(one.span == Span{1, 2});
-    CHECK(one.newest_read == first);
-    const Taken two = backlog.leave(2);
+    CHECK(one.newest_read_at == first);
+    const ReadSpan two = backlog.remove(2);
     CHECK(two.span == Span{3, 2});
-    CHECK(two.oldest_read == first);
-    CHECK(two.newest_read == second);
-    const Taken three = backlog.leave(1);
+    CHECK(two.oldest_read_at == first);
+    CHECK(two.newest_read_at == second);
+    const ReadSpan three = backlog.remove(1);
     CHECK(three.span == Span{5, 1});
-    CHECK(three.oldest_read == second);
+    CHECK(three.oldest_read_at == second);
     CHECK(backlog.waiting() == 0);
 }
 
-TEST_CASE("what is dropped before a report is reported as one") {
+TEST_CASE("frames dropped before a report are reported together") {
     Backlog backlog;
-    arrive(backlog, 3, first);
-    arrive(backlog, 3, second);
+    add_frames(backlog, 3, first);
+    add_frames(backlog, 3, second);
     backlog.drop_oldest(2);
     backlog.drop_oldest(3);
     const auto dropped = backlog.take_overflow();
     REQUIRE(dropped);
     CHECK(dropped->span == Span{1, 5});
-    CHECK(dropped->oldest_read == first);
-    CHECK(dropped->newest_read == second);
+    CHECK(dropped->oldest_read_at == first);
+    CHECK(dropped->newest_read_at == second);
     CHECK_FALSE(backlog.take_overflow());
-    CHECK(backlog.leave(1).span == Span{6, 1});
+    CHECK(backlog.remove(1).span == Span{6, 1});
 }

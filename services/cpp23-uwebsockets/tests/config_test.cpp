@@ -19,7 +19,7 @@ std::expected<Config, std::string> parse(std::vector<std::string_view> arguments
 
 }  // namespace
 
-TEST_CASE("without any setting the contract's defaults hold") {
+TEST_CASE("unset settings have the contract's defaults") {
     const auto config = parse({});
     REQUIRE(config);
     CHECK(config->port == 3000);
@@ -29,7 +29,7 @@ TEST_CASE("without any setting the contract's defaults hold") {
     CHECK(config->workers() >= 1);
 }
 
-TEST_CASE("flags win over the environment, in both ways of writing them") {
+TEST_CASE("flags override the environment, with a space and with an equals sign") {
     const auto config = parse({"--port", "1", "--flush-interval-ms=50"},
                               {{"PORT", "2"}, {"FLUSH_INTERVAL_MS", "60"}, {"CPU_PASSES", "3"}});
     REQUIRE(config);
@@ -38,7 +38,7 @@ TEST_CASE("flags win over the environment, in both ways of writing them") {
     CHECK(config->cpu_passes == 3);
 }
 
-TEST_CASE("a value that makes no sense is refused by its name") {
+TEST_CASE("an invalid value is rejected and its setting is named") {
     for (const auto [flag, value] :
          std::initializer_list<std::pair<std::string_view, std::string_view>>{{"--port", "65536"},
                                                                               {"--port", ""},
@@ -64,13 +64,13 @@ TEST_CASE("a value that makes no sense is refused by its name") {
     CHECK(variable.error().contains("METRICS_PORT"));
 }
 
-TEST_CASE("an argument that isn't known, and a flag without its value, are refused") {
+TEST_CASE("an unknown argument and a flag without a value are rejected") {
     CHECK_FALSE(parse({"--prot", "1"}));
     CHECK_FALSE(parse({"1"}));
     CHECK_FALSE(parse({"--port"}));
 }
 
-TEST_CASE("the inference is a host and a port") {
+TEST_CASE("the inference URL must have a host and a port") {
     for (const std::string_view good : {"http://127.0.0.1:9000", "http://inference-sim:80/", "http://[::1]:9000"}) {
         CHECK(parse({"--inference-url", good}));
     }

@@ -13,9 +13,9 @@ namespace {
 /// A request that records how it ended.
 struct Probe : Request {
     explicit Probe(std::string bytes) { audio = std::move(bytes); }
-    void finished(std::expected<std::string_view, Failure> answer) override {
+    void on_finished(std::expected<std::string_view, Failure> respond) override {
         CHECK_FALSE(ended);
-        ended = answer.transform([](std::string_view body) { return std::string(body); });
+        ended = respond.transform([](std::string_view body) { return std::string(body); });
     }
     std::optional<std::expected<std::string, Failure>> ended;
 };
@@ -48,18 +48,18 @@ class Server {
     Server& operator=(const Server&) = delete;
     ~Server() { nghttp2_session_del(session); }
 
-    void answer(std::int32_t stream, std::string status, std::string body) {
-        answers[stream] = std::move(body);
+    void respond(std::int32_t stream, std::string status, std::string body) {
+        responses[stream] = std::move(body);
         nghttp2_nv header{reinterpret_cast<std::uint8_t*>(const_cast<char*>(":status")),
                           reinterpret_cast<std::uint8_t*>(status.data()), 7, status.size(), 0};
-        const nghttp2_data_provider provider{{.ptr = &answers[stream]}, read};
+        const nghttp2_data_provider provider{{.ptr = &responses[stream]}, read};
         nghttp2_submit_response(session, stream, &header, 1, &provider);
     }
 
     nghttp2_session* session = nullptr;
     std::map<std::int32_t, std::map<std::string, std::string>> headers;
     std::map<std::int32_t, std::string> bodies;
-    std::map<std::int32_t, std::string> answers;
+    std::map<std::int32_t, std::string> responses;
 
   private:
     static std::string text(const std::uint8_t* bytes, std::size_t length) {
@@ -67,10 +67,10 @@ class Server {
     }
     static ssize_t read(nghttp2_session*, std::int32_t, std::uint8_t* to, std::size_t length, std::uint32_t* flags,
                         nghttp2_data_source* source, void*) {
-        auto& rest = *static_cast<std::string*>(source->ptr);
-        const std::size_t bytes = rest.copy(reinterpret_cast<char*>(to), length);
-        rest.erase(0, bytes);
-        if (rest.empty()) {
+        auto& remaining = *static_cast<std::string*>(source->ptr);
+        const std::size_t bytes = remaining.copy(reinterpret_cast<char*>(to), length);
+        remaining.erase(0, bytes);
+        if (remaining.empty()) {
             *flags |= NGHTTP2_DATA_FLAG_EOF;
         }
         return static_cast<ssize_t>(bytes);
@@ -80,22 +80,22 @@ class Server {
 /// Moves bytes between both sides until neither has more to send. Returns false if the client is done with the
 /// connection.
 bool exchange(Http2& client, Server& server) {
-    bool goes_on = true;
+    bool is_open = true;
     for (int round = 0; round < 20; ++round) {
         std::string bytes;
         client.collect(bytes);
         nghttp2_session_mem_recv(server.session, reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
-        const std::uint8_t* answer = nullptr;
-        for (ssize_t length = 0; (length = nghttp2_session_mem_send(server.session, &answer)) > 0;) {
-            goes_on = client.receive({reinterpret_cast<const char*>(answer), static_cast<std::size_t>(length)});
+        const std::uint8_t* respond = nullptr;
+        for (ssize_t length = 0; (length = nghttp2_session_mem_send(server.session, &respond)) > 0;) {
+            is_open = client.receive({reinterpret_cast<const char*>(respond), static_cast<std::size_t>(length)});
         }
     }
-    return goes_on;
+    return is_open;
 }
 
 }  // namespace
 
-TEST_CASE("requests arrive whole, and each gets its own answer") {
+TEST_CASE("requests arrive complete, and each gets its own response") {
     Http2 client("127.0.0.1:9000", 4);
     Server server;
     Probe first(std::string(64'000, 'a'));
@@ -108,38 +108,38 @@ TEST_CASE("requests arrive whole, and each gets its own answer") {
     CHECK(server.headers[1]["content-length"] == "64000");
     CHECK(server.headers[1]["x-cpu-passes"] == "4");
     CHECK(server.headers[1][":authority"] == "127.0.0.1:9000");
-    server.answer(3, "200", "two");
-    server.answer(1, "200", "one");
+    server.respond(3, "200", "two");
+    server.respond(1, "200", "one");
     exchange(client, server);
     CHECK(first.ended->value() == "one");
     CHECK(second.ended->value() == "two");
 }
 
-TEST_CASE("a status that is no success is a failure whatever the body says") {
+TEST_CASE("an error status is a failure for any body") {
     Http2 client("a:1", 4);
     Server server;
     Probe probe("x");
     client.submit(probe);
     exchange(client, server);
-    server.answer(1, "503", "{}");
+    server.respond(1, "503", "{}");
     exchange(client, server);
     CHECK(probe.ended->error().kind == Kind::http_5xx);
     CHECK(probe.ended->error().status == 503);
 }
 
-TEST_CASE("an answer that is too long is none") {
+TEST_CASE("a response that is too long is a failure") {
     Http2 client("a:1", 4);
     Server server;
     Probe probe("x");
     client.submit(probe);
     exchange(client, server);
-    server.answer(1, "200", std::string(max_answer_bytes + 1, 'x'));
+    server.respond(1, "200", std::string(max_response_bytes + 1, 'x'));
     CHECK(exchange(client, server));
     CHECK(probe.ended->error().kind == Kind::parse_error);
     CHECK(probe.ended->error().status == 200);
 }
 
-TEST_CASE("what was cancelled isn't finished, and the connection goes on") {
+TEST_CASE("a cancelled request isn't finished, and the connection stays usable") {
     Http2 client("a:1", 4);
     Server server;
     Probe next("y");
@@ -151,12 +151,12 @@ TEST_CASE("what was cancelled isn't finished, and the connection goes on") {
     }
     client.submit(next);
     exchange(client, server);
-    server.answer(3, "200", "y");
+    server.respond(3, "200", "y");
     CHECK(exchange(client, server));
     CHECK(next.ended->value() == "y");
 }
 
-TEST_CASE("a reset is told from a request that wasn't looked at") {
+TEST_CASE("a reset differs from a request that the server refused") {
     Http2 client("a:1", 4);
     Server server;
     Probe reset("x");
@@ -172,16 +172,16 @@ TEST_CASE("a reset is told from a request that wasn't looked at") {
     CHECK(refused.was_refused);
 }
 
-TEST_CASE("a server that goes away gets no further request") {
+TEST_CASE("no request is sent after GOAWAY") {
     Http2 client("a:1", 4);
     Server server;
-    CHECK(client.accepts());
+    CHECK(client.accepts_requests());
     nghttp2_submit_goaway(server.session, NGHTTP2_FLAG_NONE, 0, NGHTTP2_NO_ERROR, nullptr, 0);
     exchange(client, server);
-    CHECK_FALSE(client.accepts());
+    CHECK_FALSE(client.accepts_requests());
 }
 
-TEST_CASE("a peer that speaks no HTTP/2 is a parse error, and one that is gone a reset") {
+TEST_CASE("a peer without HTTP/2 is a parse error, and a closed connection is a reset") {
     for (const bool speaks : {false, true}) {
         Http2 client("a:1", 4);
         Probe probe("x");

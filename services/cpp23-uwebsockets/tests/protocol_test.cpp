@@ -25,9 +25,9 @@ Clock::duration duration(const json& of) {
     return std::chrono::round<Clock::duration>(std::chrono::duration<double, std::milli>(of.get<double>()));
 }
 
-Kind kind_named(std::string_view wanted) {
+Kind kind_named(std::string_view expected) {
     for (std::size_t kind = 0; kind < kinds; ++kind) {
-        if (name(static_cast<Kind>(kind)) == wanted) {
+        if (name(static_cast<Kind>(kind)) == expected) {
             return static_cast<Kind>(kind);
         }
     }
@@ -40,7 +40,7 @@ constexpr std::string_view answer =
 
 }  // namespace
 
-TEST_CASE("a first text is taken as start exactly where the golden messages say so") {
+TEST_CASE("golden first messages are recognized") {
     int texts = 0;
     for (const auto& entry : golden("client")) {
         if (text(entry["state"]) == "first" && entry.contains("text")) {
@@ -52,12 +52,12 @@ TEST_CASE("a first text is taken as start exactly where the golden messages say 
     CHECK(texts > 15);
 }
 
-TEST_CASE("a start with a zero byte behind it is no start") {
+TEST_CASE("a start message followed by a zero byte is rejected") {
     CHECK_FALSE(is_start(std::string_view("{\"type\":\"start\"}\0x", 18)));
     CHECK_FALSE(is_start(std::string_view("{\"type\":\"start\"}\0", 17)));
 }
 
-TEST_CASE("the inference is understood as the golden messages say") {
+TEST_CASE("golden inference responses are parsed") {
     for (const auto& entry : golden("inference")) {
         CAPTURE(text(entry["name"]));
         const int status = entry["status"].get<int>();
@@ -73,29 +73,29 @@ TEST_CASE("the inference is understood as the golden messages say") {
     }
 }
 
-TEST_CASE("partials are the golden ones byte for byte") {
+TEST_CASE("partials equal the golden bytes") {
     for (const auto& entry : golden("partial")) {
         const auto& of = entry["of"];
         const Span span{of["oldest_frame_seq"].get<std::uint64_t>(), of["frames"].get<std::uint64_t>()};
-        const Echo echo{of["cpu_passes"].get<std::uint32_t>(), of["model_delay_ms"].get<std::uint64_t>()};
+        const EchoedSettings echo{of["cpu_passes"].get<std::uint32_t>(), of["model_delay_ms"].get<std::uint64_t>()};
         const auto parsed = Recognition::parse(text(of["body"]), span, echo.cpu_passes);
         REQUIRE(parsed);
         CHECK(partial(span, *parsed, echo, duration(of["flush_lateness_ms"])) == text(entry["text"]));
     }
 }
 
-TEST_CASE("errors are the golden ones byte for byte") {
+TEST_CASE("errors equal the golden bytes") {
     for (const auto& entry : golden("error")) {
         const auto& of = entry["of"];
         Failure failure{kind_named(text(of["kind"])), {}, std::string(text(of["message"]))};
         if (of["inference_status"].is_number()) {
             failure.status = of["inference_status"].get<int>();
         }
-        Wait wait{duration(of["oldest_age_ms"]),
-                  duration(of["newest_age_ms"]),
-                  duration(of["flush_lateness_ms"]),
-                  {},
-                  of["gateway_buffer_frames"].get<std::uint64_t>()};
+        ErrorContext wait{duration(of["oldest_age_ms"]),
+                          duration(of["newest_age_ms"]),
+                          duration(of["flush_lateness_ms"]),
+                          {},
+                          of["gateway_buffer_frames"].get<std::uint64_t>()};
         if (of["inference_elapsed_ms"].is_number()) {
             wait.inference_elapsed = duration(of["inference_elapsed_ms"]);
         }
@@ -104,17 +104,17 @@ TEST_CASE("errors are the golden ones byte for byte") {
     }
 }
 
-TEST_CASE("a status tells whether to try again") {
+TEST_CASE("the status decides whether a failure is retryable") {
     const Span span{1, 1};
     for (const auto& entry : golden("inference")) {
         if (const auto failure = failure_of(entry["status"].get<int>())) {
-            const auto wanted = entry["retryable"].get<bool>() ? R"("retryable":true)" : R"("retryable":false)";
-            CHECK(error(span, *failure, {}).contains(wanted));
+            const auto expected = entry["retryable"].get<bool>() ? R"("retryable":true)" : R"("retryable":false)";
+            CHECK(error(span, *failure, {}).contains(expected));
         }
     }
 }
 
-TEST_CASE("no prefix of an answer and no answer with a changed byte crashes the parser") {
+TEST_CASE("no prefix of a response and no changed byte crashes the parser") {
     std::mt19937 random(1);
     for (std::size_t length = 0; length < answer.size(); ++length) {
         CHECK_FALSE(Recognition::parse(answer.substr(0, length), {1, 1}, 4));
@@ -126,7 +126,7 @@ TEST_CASE("no prefix of an answer and no answer with a changed byte crashes the 
     }
 }
 
-TEST_CASE("text that is no UTF-8 is no answer") {
+TEST_CASE("a response that is not UTF-8 is rejected") {
     std::string bad(answer);
     bad.replace(bad.find("now"), 3, "\xff\xfe!");
     CHECK_FALSE(Recognition::parse(bad, {1, 1}, 4));

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "wheel.hpp"
+#include "timer_wheel.hpp"
 
 using namespace gateway;
 
@@ -14,7 +14,7 @@ const TimePoint start = TimePoint{} + std::chrono::hours(1);
 
 }  // namespace
 
-TEST_CASE("a tick runs once and says how late it was") {
+TEST_CASE("a tick runs once and returns its lateness") {
     Schedule schedule(start, milliseconds(1000));
     CHECK_FALSE(schedule.tick(start - milliseconds(1)));
     CHECK(schedule.tick(start + milliseconds(3)) == milliseconds(3));
@@ -22,7 +22,7 @@ TEST_CASE("a tick runs once and says how late it was") {
     CHECK(schedule.tick(start + milliseconds(1000)) == milliseconds(0));
 }
 
-TEST_CASE("missed ticks are not made up for and lateness starts over") {
+TEST_CASE("missed ticks are skipped, and the lateness starts over") {
     Schedule schedule(start, milliseconds(1000));
     CHECK(schedule.tick(start + milliseconds(3400)) == milliseconds(3400));
     CHECK_FALSE(schedule.tick(start + milliseconds(3999)));
@@ -39,7 +39,7 @@ TEST_CASE("a session is visited at its tick and in few equal steps before it") {
     CHECK(visits == std::vector<long>{400, 800, 1200});
 }
 
-TEST_CASE("no two visits are further apart than the interval, whatever the schedule") {
+TEST_CASE("two visits are never further apart than the interval") {
     for (int first = 1; first < 3000; first += 7) {
         const Schedule schedule(start + milliseconds(first), milliseconds(1000));
         const TimePoint next = schedule.next_visit(start);
@@ -49,8 +49,8 @@ TEST_CASE("no two visits are further apart than the interval, whatever the sched
     }
 }
 
-TEST_CASE("the wheel visits an item in the first turn at or after its time, and destroys what wants no more") {
-    Wheel<int> wheel(start);
+TEST_CASE("the wheel visits an item in the first turn at or after its time, and destroys it without a next time") {
+    TimerWheel<int> wheel(start);
     wheel.add(std::make_unique<int>(7), start + milliseconds(12));
     std::vector<int> visited;
     const auto visit = [&](int& item) {
@@ -69,8 +69,8 @@ TEST_CASE("the wheel visits an item in the first turn at or after its time, and 
     CHECK(wheel.is_empty());
 }
 
-TEST_CASE("after a long stall the wheel visits everything once and goes on") {
-    Wheel<int> wheel(start);
+TEST_CASE("after a long stall the wheel visits every item once and continues") {
+    TimerWheel<int> wheel(start);
     for (int item = 0; item < 100; ++item) {
         wheel.add(std::make_unique<int>(item), start + milliseconds(4 * item));
     }

@@ -20,9 +20,9 @@ inline constexpr milliseconds turn_interval{5};
 
 /// Owns items of the type `Item` and visits each at its own time, rounded up to a turn.
 template <typename Item>
-class Wheel {
+class TimerWheel {
   public:
-    explicit Wheel(TimePoint now) : began_(now) {}
+    explicit TimerWheel(TimePoint now) : origin_(now) {}
 
     void add(std::unique_ptr<Item> item, TimePoint due) { slot(due).push_back(std::move(item)); }
 
@@ -34,14 +34,14 @@ class Wheel {
     /// destroy the item.
     template <typename Visit>
     void turn(TimePoint now, Visit visit) {
-        const std::int64_t until = (now - began_) / turn_interval;
+        const std::int64_t current = (now - origin_) / turn_interval;
         // After a long stall each slot is due once. All due slots are emptied first, because visited items return
         // to one of them.
         std::vector<std::unique_ptr<Item>> due;
-        for (std::int64_t at = std::max(turned_, until - slots) + 1; at <= until; ++at) {
-            std::ranges::move(std::exchange(slots_[index(at)], {}), std::back_inserter(due));
+        for (std::int64_t turn = std::max(last_turn_, current - slots) + 1; turn <= current; ++turn) {
+            std::ranges::move(std::exchange(slots_[index(turn)], {}), std::back_inserter(due));
         }
-        turned_ = std::max(turned_, until);
+        last_turn_ = std::max(last_turn_, current);
         for (auto& item : due) {
             if (const std::optional<TimePoint> next = visit(*item)) {
                 add(std::move(item), *next);
@@ -66,13 +66,13 @@ class Wheel {
     /// Returns the slot of the first turn at or after `due`; never of a past turn, and at most the wheel's range
     /// ahead.
     auto& slot(TimePoint due) {
-        const std::int64_t turn = (due - began_ + turn_interval - Clock::duration(1)) / turn_interval;
-        return slots_[index(std::clamp(turn, turned_ + 1, turned_ + slots - 1))];
+        const std::int64_t turn = (due - origin_ + turn_interval - Clock::duration(1)) / turn_interval;
+        return slots_[index(std::clamp(turn, last_turn_ + 1, last_turn_ + slots - 1))];
     }
 
-    TimePoint began_;
+    TimePoint origin_;
     /// Number of the last turn that was processed.
-    std::int64_t turned_ = 0;
+    std::int64_t last_turn_ = 0;
     std::array<std::vector<std::unique_ptr<Item>>, slots> slots_;
 };
 
