@@ -72,10 +72,10 @@ fn read_for_ever(listener: &TcpListener, epoll: &OwnedFd) -> std::io::Result<()>
                 sockets.push(Some(socket));
                 continue;
             }
-            let place = &mut sockets[index as usize];
+            let slot = &mut sockets[index as usize];
             // The stream ended or failed: closing the socket also removes it from the epoll set.
-            if place.as_mut().is_some_and(|socket| !matches!(socket.read(&mut buffer), Ok(1..))) {
-                *place = None;
+            if slot.as_mut().is_some_and(|socket| !matches!(socket.read(&mut buffer), Ok(1..))) {
+                *slot = None;
             }
         }
     }
@@ -96,10 +96,10 @@ fn upgrade(socket: &mut TcpStream) -> std::io::Result<()> {
         name.eq_ignore_ascii_case("sec-websocket-key").then_some(value)
     });
     let accept = accept(key.unwrap_or_default());
-    let answer = format!(
+    let response = format!(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n"
     );
-    socket.write_all(&[answer.as_bytes(), &[0x81, READY.len() as u8], READY].concat())
+    socket.write_all(&[response.as_bytes(), &[0x81, READY.len() as u8], READY].concat())
 }
 
 /// Average nanoseconds per message of our client over a window.
@@ -147,13 +147,13 @@ fn plain(address: &str) -> f64 {
         for _ in 0..CONNECTIONS {
             sockets.push(connect(address).await);
         }
-        let begun = Instant::now();
-        let mut tasks: JoinSet<u64> = sockets.into_iter().map(|socket| flood(socket, begun + WINDOW)).collect();
+        let started = Instant::now();
+        let mut tasks: JoinSet<u64> = sockets.into_iter().map(|socket| flood(socket, started + WINDOW)).collect();
         let mut sent = 0;
         while let Some(count) = tasks.join_next().await {
             sent += count.expect("no task panics");
         }
-        (begun.elapsed(), sent)
+        (started.elapsed(), sent)
     });
     elapsed.as_nanos() as f64 / sent as f64
 }

@@ -98,7 +98,7 @@ fn climb(test: Test, plan: &Plan<'_>, bench: &mut Bench<'_>, printer: &mut Print
     }
     let mut clean = true;
     for step in test.steps(plan.cli, most) {
-        let (outcome, _) = with_progress(plan.cli, &step, || bench.carry_out(&step));
+        let (outcome, _) = with_progress(plan.cli, &step, || bench.run_step(&step));
         clean &= outcome.is_clean();
         printer.show(outcome);
     }
@@ -111,7 +111,7 @@ fn search(plan: &Plan<'_>, bench: &mut Bench<'_>, printer: &mut Printer) -> bool
     let mut clean = true;
     while let Some((phase, connections)) = search.next() {
         let step = probe(plan.cli, connections);
-        let (mut outcome, trial) = with_progress(plan.cli, &step, || bench.carry_out(&step));
+        let (mut outcome, trial) = with_progress(plan.cli, &step, || bench.run_step(&step));
         let probe = probed(phase, &outcome, trial.as_ref());
         search.take(connections, &probe);
         outcome.probe = Some(probe);

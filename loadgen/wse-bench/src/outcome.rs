@@ -51,7 +51,7 @@ pub struct TierResult {
     pub schema: u32,
     /// The requested test, tier, load and messages.
     #[serde(flatten)]
-    pub asked: Request,
+    pub request: Request,
     /// Why this is not a clean result; empty when it is one.
     pub problems: Vec<String>,
     /// The result of this probe; absent outside of a search for the most connections.
@@ -112,24 +112,24 @@ pub struct Measured {
 
 impl TierResult {
     /// The result of a tier that could not be measured.
-    pub fn failed(asked: Request, reason: String, command: String) -> Self {
-        Self::from_parts(asked, vec![reason], None, command)
+    pub fn failed(request: Request, reason: String, command: String) -> Self {
+        Self::from_parts(request, vec![reason], None, command)
     }
 
     /// The result of a tier from its trial.
-    pub fn new(asked: Request, trial: &measure::Measured, command: String) -> Self {
+    pub fn new(request: Request, trial: &measure::Measured, command: String) -> Self {
         match trial.judge() {
             Ok(Judged { result, merged }) => {
-                let problems = problems(&asked, &result, &merged);
-                let measured = Measured::new(asked.test, trial.trial.keeping, result, merged);
-                Self::from_parts(asked, problems, Some(measured), command)
+                let problems = problems(&request, &result, &merged);
+                let measured = Measured::new(request.test, trial.trial.keeping, result, merged);
+                Self::from_parts(request, problems, Some(measured), command)
             }
-            Err(error) => Self::failed(asked, error.to_string(), command),
+            Err(error) => Self::failed(request, error.to_string(), command),
         }
     }
 
-    fn from_parts(asked: Request, problems: Vec<String>, measured: Option<Measured>, command: String) -> Self {
-        Self { schema: bench_format::SCHEMA, asked, problems, probe: None, limit: None, measured, command }
+    fn from_parts(request: Request, problems: Vec<String>, measured: Option<Measured>, command: String) -> Self {
+        Self { schema: bench_format::SCHEMA, request, problems, probe: None, limit: None, measured, command }
     }
 
     /// Whether the tier has no problems. A probe whose connections did not hold counts as clean; a search in which none
@@ -142,15 +142,15 @@ impl TierResult {
 }
 
 /// The reasons why the trial is invalid, then the requested work that was not done.
-fn problems(asked: &Request, result: &TrialResult, merged: &Merged) -> Vec<String> {
+fn problems(request: &Request, result: &TrialResult, merged: &Merged) -> Vec<String> {
     let reasons = match &result.validity {
         Validity::Valid => &[],
         Validity::Invalid { reasons } => reasons.as_slice(),
     };
     // A probe measures whether connections last, so a late generator doesn't matter.
-    let counts = |kind: ReasonKind| asked.test != Test::ConnectionLimit || !kind.is_ours();
+    let counts = |kind: ReasonKind| request.test != Test::ConnectionLimit || !kind.is_ours();
     let reasons = reasons.iter().filter(|reason| counts(reason.kind)).map(ToString::to_string);
-    reasons.chain(remarks(result, merged, asked.tier)).collect()
+    reasons.chain(remarks(result, merged, request.tier)).collect()
 }
 
 impl Measured {
@@ -231,7 +231,7 @@ mod tests {
     use bench_format::plan::Load;
 
     use super::{
-        fixture::{asked, outcome},
+        fixture::{outcome, request},
         *,
     };
 
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn invalidity_is_printed_before_failed_objectives() {
-        let outcome = outcome(asked(Test::Throughput, 12), |files| {
+        let outcome = outcome(request(Test::Throughput, 12), |files| {
             files.trial.load = Load::Open { rate_per_second: 1250.0, arrivals: Default::default() };
             files.uploads[0].window.cpu_ns = 1_900_000_000;
         });
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_probe_is_not_asked_whether_the_generator_kept_its_schedule() {
-        let outcome = outcome(asked(Test::ConnectionLimit, 10), |files| {
+        let outcome = outcome(request(Test::ConnectionLimit, 10), |files| {
             files.trial.load = Load::Open { rate_per_second: 1250.0, arrivals: Default::default() };
             files.uploads[0].window.cpu_ns = 1_900_000_000;
         });
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn connections_that_ended_while_they_were_held_did_not_survive() {
-        let outcome = outcome(asked(Test::SustainedHold, 10), |files| {
+        let outcome = outcome(request(Test::SustainedHold, 10), |files| {
             files.uploads[0].connections.closed_early.insert("reset".into(), 1);
         });
         assert_eq!(outcome.problems, ["1 connections ended early (1 reset)"]);
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn connections_per_second_are_those_of_the_slowest_worker() {
         let of = |opening_ns| {
-            let outcome = outcome(asked(Test::PingLatency, 10), |files| {
+            let outcome = outcome(request(Test::PingLatency, 10), |files| {
                 files.uploads[0].evidence.opening_ns = opening_ns;
             });
             outcome.measured.unwrap().figures.accepted_per_second
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn memory_per_connection_is_what_process_and_kernel_grew_by() {
-        let outcome = outcome(asked(Test::SustainedHold, 10), |files| fixture::with_memory(files, 8000, 4000));
+        let outcome = outcome(request(Test::SustainedHold, 10), |files| fixture::with_memory(files, 8000, 4000));
         let measured = outcome.measured.unwrap();
         assert_eq!(measured.figures.service_bytes_per_connection, Some(800.0));
         assert_eq!(measured.kernel_bytes_per_connection, Some(400.0));

@@ -328,8 +328,8 @@ mod tests {
     #[test]
     fn other_sizes_are_the_published_ones_too() {
         let sizes = [64, 175, 256, 1024, 4096, 16_384, 65_536];
-        let actual = sizes.map(|size| message(Format::Json, size, FIRST_SEQUENCE).len());
-        assert_eq!(actual, [54, 175, 246, 1014, 4086, 16_374, 65_526]);
+        let lengths = sizes.map(|size| message(Format::Json, size, FIRST_SEQUENCE).len());
+        assert_eq!(lengths, [54, 175, 246, 1014, 4086, 16_374, 65_526]);
     }
 
     #[test]

@@ -15,14 +15,14 @@ pub use self::machine::{Check, Machine, Need};
 use crate::{protocol::Access, workloads::Workload};
 
 /// Longest wait for the TCP connection.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Checks whether the publishing one of two instances listens.
 ///
 /// # Errors
 /// When the address can't be resolved or nothing listens there; the error says which flag to use.
 pub fn check_publisher(address: &str) -> anyhow::Result<()> {
-    TcpStream::connect_timeout(&resolve(address)?, PATIENCE).map(drop).with_context(|| {
+    TcpStream::connect_timeout(&resolve(address)?, CONNECT_TIMEOUT).map(drop).with_context(|| {
         format!("no instance that publishes listens at {address}: start it there, or give its port with --port")
     })
 }

@@ -35,7 +35,7 @@ impl Printer {
     /// Prints one outcome, or keeps it for the list if the output is JSON.
     pub fn show(&mut self, outcome: TierResult) {
         if self.output != Output::Json {
-            if self.test_before() != Some(outcome.asked.test) {
+            if self.test_before() != Some(outcome.request.test) {
                 print!("{}{}", self.ending(), self.heading(&outcome));
             }
             print!("{}", self.row(&outcome));
@@ -57,18 +57,18 @@ impl Printer {
         }
         for outcome in unclean {
             for problem in &outcome.problems {
-                println!("- {} {}: {problem}", outcome.asked.test.name(), outcome.asked.tier);
+                println!("- {} {}: {problem}", outcome.request.test.name(), outcome.request.tier);
             }
         }
         println!();
     }
 
     fn test_before(&self) -> Option<Test> {
-        self.outcomes.last().map(|outcome| outcome.asked.test)
+        self.outcomes.last().map(|outcome| outcome.request.test)
     }
 
     fn columns(&self, outcome: &TierResult) -> Vec<Column> {
-        columns(outcome.asked.test, outcome.asked.load.is_open(), self.with_service)
+        columns(outcome.request.test, outcome.request.load.is_open(), self.with_service)
     }
 
     fn heading(&self, outcome: &TierResult) -> String {
@@ -76,7 +76,7 @@ impl Printer {
         let titles: Vec<_> = columns.iter().map(|(title, _)| *title).collect();
         let sentence = sentence(outcome, self.with_service);
         if self.output == Output::Markdown {
-            let test = outcome.asked.test.name();
+            let test = outcome.request.test.name();
             let lines = "---:|".repeat(titles.len());
             return format!("\n## {test}\n\n{sentence}\n\n| {} |\n|{lines}\n", titles.join(" | "));
         }
@@ -92,7 +92,7 @@ impl Printer {
                 let row = Row { outcome, measured, earlier: &self.outcomes };
                 columns.iter().map(|(_, cell)| cell(&row)).collect()
             }
-            None => vec![number::count(u64::from(outcome.asked.tier)), failed(outcome)],
+            None => vec![number::count(u64::from(outcome.request.tier)), failed(outcome)],
         };
         let mark = if outcome.is_clean() { "" } else { " !" };
         if self.output == Output::Markdown {
@@ -143,7 +143,7 @@ fn memory(outcome: &TierResult) -> String {
     format!(
         "\nMemory for each of {} connections: {:.1} KiB of the service's process, {:.1} KiB of the kernel for both ends.\n\
          Projected, not measured, 1,000,000 like these: {:.1} GiB and {:.1} GiB.\n",
-        number::count(u64::from(outcome.asked.tier)),
+        number::count(u64::from(outcome.request.tier)),
         service / kib,
         kernel / kib,
         service * PROJECTED / gib,
@@ -157,11 +157,11 @@ fn width(title: &str) -> usize {
 
 /// The sentence above a table: the load model, the messages, the witness, and the sockets' options.
 fn sentence(outcome: &TierResult, with_service: bool) -> String {
-    let asked = &outcome.asked;
-    let load = match (&asked.load, asked.test) {
+    let request = &outcome.request;
+    let load = match (&request.load, request.test) {
         (_, Test::ConnectionLimit) => "connections are opened and held, and each is pinged once".into(),
         (Load::Open { rate_per_second, .. }, Test::SustainedHold) => {
-            format!("open loop, each connection pinged every {} s", f64::from(asked.tier) / rate_per_second)
+            format!("open loop, each connection pinged every {} s", f64::from(request.tier) / rate_per_second)
         }
         (Load::Open { rate_per_second, .. }, test) if test.workload().receives() => {
             format!("the service publishes {rate_per_second} per second to every connection, each due at its time")
@@ -173,9 +173,9 @@ fn sentence(outcome: &TierResult, with_service: bool) -> String {
         (Load::Closed { .. }, _) => "closed loop".into(),
         (Load::Sessions { .. }, _) => "sessions at their own pace".into(),
     };
-    let mut text = format!("{}: {load}", asked.test.name());
-    let message = &asked.message;
-    match asked.test {
+    let mut text = format!("{}: {load}", request.test.name());
+    let message = &request.message;
+    match request.test {
         Test::Throughput => {
             let _ = write!(text, ", {} of {} bytes", message.format, message.size_bytes);
         }
@@ -187,10 +187,10 @@ fn sentence(outcome: &TierResult, with_service: bool) -> String {
         }
         _ => {}
     }
-    if asked.workload == Workload::Throughput {
+    if request.workload == Workload::Throughput {
         let _ = write!(text, ", {} per write", message.coalesce);
     }
-    let _ = write!(text, ", witness {}", witness(asked.workload.witness(), with_service));
+    let _ = write!(text, ", witness {}", witness(request.workload.witness(), with_service));
     if let Some(evidence) = outcome.measured.as_ref().and_then(|measured| measured.workers.first()) {
         let _ = write!(text, ", TCP_NODELAY, {}", evidence.congestion_control);
     }
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
     use crate::outcome::{
         Phase, Probe,
-        fixture::{asked, outcome, throughput, unwitnessed, with_memory},
+        fixture::{outcome, request, throughput, unwitnessed, with_memory},
     };
 
     fn printer(output: Output) -> Printer {
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn every_row_has_as_many_cells_as_its_table_has_columns() {
         for test in Test::ALL {
-            let outcome = outcome(asked(test, 10), |_| ());
+            let outcome = outcome(request(test, 10), |_| ());
             let printer = printer(Output::Markdown);
             let bars = |text: &str| text.matches('|').count();
             let heading = printer.heading(&outcome);
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_a_row_too() {
-        let outcome = TierResult::failed(asked(Test::Throughput, 10), "no luck".into(), String::new());
+        let outcome = TierResult::failed(request(Test::Throughput, 10), "no luck".into(), String::new());
         let row = printer(Output::Text).row(&outcome);
         assert!(row.contains("10") && row.contains("failed") && row.trim_end().ends_with('!'), "{row}");
         let probe = Probe { phase: Phase::Raise, held: false, side: None, why: None };
@@ -258,7 +258,8 @@ mod tests {
 
     #[test]
     fn held_connections_report_memory_each_and_for_a_million() {
-        let printed = |change: fn(&mut judge::fixture::Files)| memory(&outcome(asked(Test::SustainedHold, 10), change));
+        let printed =
+            |change: fn(&mut judge::fixture::Files)| memory(&outcome(request(Test::SustainedHold, 10), change));
         assert_eq!(
             printed(|files| with_memory(files, 10 << 10, 80 << 10)),
             "\nMemory for each of 10 connections: 1.0 KiB of the service's process, 8.0 KiB of the kernel for both ends.\n\

@@ -3,7 +3,7 @@
 //! Two connections, one after the other, blocking, each for at most a second. Their messages are in the worker's books
 //! as messages without a number; nothing else of them is counted. What is checked comes from `docs/PROTOCOL.md`, "WSE".
 
-mod answers;
+mod replies;
 
 use std::time::{Duration, Instant};
 
@@ -16,11 +16,11 @@ use loadgen_core::{
     workload::{Admission, Workload},
 };
 
-use self::answers::{PingReplies, close_code, refusal};
+use self::replies::{PingReplies, close_code, refusal};
 use crate::protocol::{Use, Wse};
 
 /// Longest duration of one connection with all of its messages.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// Close code 1000, normal closure (RFC 6455, section 7.4.1).
 const NORMAL: u16 = 1000;
 /// Close code for a client with an invalid token.
@@ -52,21 +52,21 @@ pub fn check(address: &str, secret: &str) -> anyhow::Result<Smoke> {
         Peer::connect(target, &upgrade, deadline, &mut random).map_err(|refusal| refusal.to_string())
     };
     let wse = Wse::new(secret, Use::Ping)?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     match connect(&wse, deadline) {
-        Ok(peer) => smoke.talk(&wse, peer, deadline),
+        Ok(peer) => smoke.check_session(&wse, peer, deadline),
         Err(finding) => smoke.findings.push(finding),
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let forged = Wse::forged(Use::Ping)?;
-    if let Err(description) = connect(&forged, deadline).and_then(|peer| smoke.be_refused(&forged, peer, deadline)) {
+    if let Err(description) = connect(&forged, deadline).and_then(|peer| smoke.check_refusal(&forged, peer, deadline)) {
         smoke.findings.push(format!("with a token of another secret: {description}"));
     }
     Ok(smoke)
 }
 
 /// Adds the checks before and after the load to a worker's result.
-pub fn enter(result: &mut WorkerResult, before: Smoke, after: Smoke) {
+pub fn add_findings(result: &mut WorkerResult, before: Smoke, after: Smoke) {
     let opened = (before.books.len() + after.books.len()) as u64;
     result.books.extend(before.books.into_iter().chain(after.books));
     let (before, after) = (before.findings, after.findings);
@@ -75,70 +75,70 @@ pub fn enter(result: &mut WorkerResult, before: Smoke, after: Smoke) {
 
 impl Smoke {
     /// Checks all that a client with a valid token may expect.
-    fn talk(&mut self, wse: &Wse, mut peer: Peer, deadline: Instant) {
+    fn check_session(&mut self, wse: &Wse, mut peer: Peer, deadline: Instant) {
         match ready(wse, &mut peer, deadline) {
-            Ok(id) => self.let_in(id),
+            Ok(id) => self.add_book(id),
             // Without an id the service's book of this connection can't be found.
             Err(finding) => return self.findings.push(finding),
         }
-        let spoken = self.ask(&mut peer, deadline);
+        let answered_in_time = self.check_pings(&mut peer, deadline);
         // After a timeout no time is left for the close handshake.
-        let left = spoken.and_then(|answered| if answered { goodbye(&mut peer, deadline) } else { Ok(()) });
-        self.findings.extend(left.err());
+        let closed = answered_in_time.and_then(|answered| if answered { close(&mut peer, deadline) } else { Ok(()) });
+        self.findings.extend(closed.err());
     }
 
     /// Sends two pings of the protocol, one of them in fragments, and a WebSocket Ping between them. Returns whether
     /// all were answered in time.
-    fn ask(&mut self, peer: &mut Peer, deadline: Instant) -> Result<bool, String> {
-        let whole = unix_ns() / 1_000_000;
-        let in_parts = whole + 1;
+    fn check_pings(&mut self, peer: &mut Peer, deadline: Instant) -> Result<bool, String> {
+        let unfragmented = unix_ns() / 1_000_000;
+        let fragmented = unfragmented + 1;
         let mut bytes = Vec::new();
-        frame::append(&mut bytes, Opcode::Text, ping(whole).as_bytes(), *b"mask");
+        frame::append(&mut bytes, Opcode::Text, ping(unfragmented).as_bytes(), *b"mask");
         frame::append(&mut bytes, Opcode::Ping, PING, *b"Mask");
-        let text = ping(in_parts).into_bytes();
-        let (head, rest) = text.split_at(text.len() / 3);
-        let (middle, tail) = rest.split_at(rest.len() / 2);
+        let text = ping(fragmented).into_bytes();
+        let (head, tail) = text.split_at(text.len() / 3);
+        let (middle, tail) = tail.split_at(tail.len() / 2);
         frame::append_fragments(&mut bytes, &[head, middle, tail], *b"MASK");
         peer.send(&bytes, deadline).map_err(|error| format!("sending two pings: {error}"))?;
         if let Some(book) = self.books.last_mut() {
             book.unnumbered = MESSAGES;
         }
-        let mut answers = PingReplies::to([whole, in_parts], PING);
+        let mut replies = PingReplies::to([unfragmented, fragmented], PING);
         let ended = loop {
-            if answers.are_complete() {
+            if replies.are_complete() {
                 break Ok(true);
             }
             match peer.frame(deadline) {
                 Ok(ReceivedFrame { opcode: Opcode::Close, payload, .. }) => {
                     break Err(format!("the service closed with {:?} in the middle", close_code(&payload)));
                 }
-                Ok(taken) => answers.take(&taken),
+                Ok(frame) => replies.take(&frame),
                 Err(Silence::Nothing) => break Ok(false),
                 Err(silence) => break Err(format!("waiting for the replies to two pings: {silence}")),
             }
         };
-        self.findings.extend(answers.findings());
+        self.findings.extend(replies.findings());
         ended
     }
 
     /// Checks that an invalid token is refused after the upgrade: an error message, then Close.
-    fn be_refused(&mut self, wse: &Wse, mut peer: Peer, deadline: Instant) -> Result<(), String> {
+    fn check_refusal(&mut self, wse: &Wse, mut peer: Peer, deadline: Instant) -> Result<(), String> {
         let mut next = || peer.frame(deadline).map_err(|silence| format!("waiting to be refused: {silence}"));
         let first = next()?;
         if let Admission::Ready { connection_id } = wse.admit(first.opcode, &first.payload) {
             // The service has a book for this connection, so it must not differ from ours.
-            self.let_in(connection_id);
+            self.add_book(connection_id);
         }
         refusal(&first)?;
         match next()? {
             ReceivedFrame { opcode: Opcode::Close, payload, .. } if close_code(&payload) == Some(UNAUTHORIZED) => {
                 Ok(())
             }
-            other => Err(format!("expected Close {UNAUTHORIZED}, received {}", other.description())),
+            frame => Err(format!("expected Close {UNAUTHORIZED}, received {}", frame.description())),
         }
     }
 
-    fn let_in(&mut self, id: String) {
+    fn add_book(&mut self, id: String) {
         self.books.push(WorkerBook { id, ..WorkerBook::default() });
     }
 }
@@ -159,7 +159,7 @@ fn ready(wse: &Wse, peer: &mut Peer, deadline: Instant) -> Result<String, String
 }
 
 /// Performs the close handshake; the service must reply with the same code.
-fn goodbye(peer: &mut Peer, deadline: Instant) -> Result<(), String> {
+fn close(peer: &mut Peer, deadline: Instant) -> Result<(), String> {
     let mut close = Vec::new();
     frame::append(&mut close, Opcode::Close, &NORMAL.to_be_bytes(), *b"Mask");
     peer.send(&close, deadline).map_err(|error| format!("sending Close: {error}"))?;

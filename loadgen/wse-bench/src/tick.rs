@@ -22,12 +22,12 @@ const MOST: u64 = 1 << 62;
 #[inline]
 pub fn delivery(payload: &[u8]) -> Delivery {
     // Arrays of known length are compared in a few words each; patterns would be compared byte by byte.
-    if let Some((head, rest)) = payload.split_first_chunk()
+    if let Some((head, remaining)) = payload.split_first_chunk()
         && head == HEAD
-        && let Some((sequence, rest)) = digits(rest)
-        && let Some((stamp, rest)) = rest.split_first_chunk()
+        && let Some((sequence, remaining)) = digits(remaining)
+        && let Some((stamp, remaining)) = remaining.split_first_chunk()
         && stamp == STAMP
-        && let Some(due_unix_us) = time(rest)
+        && let Some(due_unix_us) = time(remaining)
     {
         return Delivery::Published { sequence, due_unix_us };
     }
@@ -40,9 +40,9 @@ fn elsewhere(payload: &[u8]) -> Delivery {
     if memmem::find(payload, TYPE).is_none() {
         return Delivery::Other;
     }
-    let behind =
+    let after_digit =
         |name: &[u8]| memmem::find(payload, name).and_then(|at| number(payload[at + name.len()..].trim_ascii_start()));
-    match (behind(NUMBER), behind(TIME)) {
+    match (after_digit(NUMBER), after_digit(TIME)) {
         (Some(sequence @ ..=MOST), Some(due_unix_us @ ..=MOST)) => Delivery::Published { sequence, due_unix_us },
         _ => Delivery::Wrong,
     }
@@ -51,12 +51,12 @@ fn elsewhere(payload: &[u8]) -> Delivery {
 /// A time in microseconds: it has sixteen digits from the year 2001 to 2286, which are read in two halves.
 #[inline]
 fn time(bytes: &[u8]) -> Option<u64> {
-    if let Some((front, rest)) = bytes.split_first_chunk::<8>()
-        && let Some((back, rest)) = rest.split_first_chunk::<8>()
-        && let ((front, 8), (back, 8)) = (leading_digits(*front), leading_digits(*back))
-        && !rest.first().is_some_and(u8::is_ascii_digit)
+    if let Some((first_half, remaining)) = bytes.split_first_chunk::<8>()
+        && let Some((second_half, remaining)) = remaining.split_first_chunk::<8>()
+        && let ((first_half, 8), (second_half, 8)) = (leading_digits(*first_half), leading_digits(*second_half))
+        && !remaining.first().is_some_and(u8::is_ascii_digit)
     {
-        return Some(front * POWERS[8] + back);
+        return Some(first_half * POWERS[8] + second_half);
     }
     digits(bytes).map(|(number, _)| number)
 }
@@ -64,27 +64,27 @@ fn time(bytes: &[u8]) -> Option<u64> {
 /// The decimal number at the start, and the bytes after it; `None` without a digit, and for a number that is too large.
 #[inline]
 fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let (mut number, mut rest) = (0_u64, bytes);
+    let (mut number, mut remaining) = (0_u64, bytes);
     // Eight digits at a time: a time has sixteen, a sequence number few.
-    while let Some(eight) = rest.first_chunk::<8>() {
+    while let Some(eight) = remaining.first_chunk::<8>() {
         let (next, count) = leading_digits(*eight);
         if number > ROOM[count] {
             return None;
         }
         number = number * POWERS[count] + next;
-        rest = &rest[count..];
+        remaining = &remaining[count..];
         if count < 8 {
-            return (rest.len() < bytes.len()).then_some((number, rest));
+            return (remaining.len() < bytes.len()).then_some((number, remaining));
         }
     }
-    while let [digit @ b'0'..=b'9', behind @ ..] = rest {
+    while let [digit @ b'0'..=b'9', after_digit @ ..] = remaining {
         if number > MOST / 10 {
             return None;
         }
         number = number * 10 + u64::from(digit - b'0');
-        rest = behind;
+        remaining = after_digit;
     }
-    (rest.len() < bytes.len()).then_some((number, rest))
+    (remaining.len() < bytes.len()).then_some((number, remaining))
 }
 
 const POWERS: [u64; 9] = [1, 10, 100, 1000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
@@ -106,8 +106,8 @@ fn leading_digits(bytes: [u8; 8]) -> (u64, usize) {
     let values = word.wrapping_sub(0x3030_3030_3030_3030);
     // A byte below '0' borrows and one above '9' carries: either sets its highest bit. This may also change the bytes
     // after it, which aren't used.
-    let others = (values | word.wrapping_add(0x4646_4646_4646_4646)) & 0x8080_8080_8080_8080;
-    let count = (others.trailing_zeros() / 8) as usize;
+    let non_digits = (values | word.wrapping_add(0x4646_4646_4646_4646)) & 0x8080_8080_8080_8080;
+    let count = (non_digits.trailing_zeros() / 8) as usize;
     if count == 0 {
         return (0, 0);
     }
@@ -132,10 +132,10 @@ mod tests {
 
     #[test]
     fn a_published_message_has_its_number_and_its_time() {
-        let ours = r#"{"c":"U","t":"fanout_tick","p":{"seq":42,"ts_us":1700000000000000,"s":"ES","px":5234.75,"q":2}}"#;
-        assert_eq!(of(ours), TICK);
-        assert_eq!(of(&ours.replace(r#""c":"U","#, "")), TICK, "as older servers publish");
-        assert_eq!(of(&format!("U{ours}")), TICK, "with the legacy prefix");
+        let tick = r#"{"c":"U","t":"fanout_tick","p":{"seq":42,"ts_us":1700000000000000,"s":"ES","px":5234.75,"q":2}}"#;
+        assert_eq!(of(tick), TICK);
+        assert_eq!(of(&tick.replace(r#""c":"U","#, "")), TICK, "as older servers publish");
+        assert_eq!(of(&format!("U{tick}")), TICK, "with the legacy prefix");
         assert_eq!(of(r#"{"p":{"ts_us": 1700000000000000,"q":2,"seq": 42},"t":"fanout_tick"}"#), TICK);
     }
 
@@ -160,15 +160,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn digits_are_read_as_the_standard_library_reads_them(number in 0..MOST, behind in "[^0-9].{0,20}") {
-            let text = format!("{number}{behind}");
-            prop_assert_eq!(digits(text.as_bytes()), Some((number, behind.as_bytes())));
+        fn digits_are_read_as_the_standard_library_reads_them(number in 0..MOST, after_digit in "[^0-9].{0,20}") {
+            let text = format!("{number}{after_digit}");
+            prop_assert_eq!(digits(text.as_bytes()), Some((number, after_digit.as_bytes())));
         }
 
         #[test]
-        fn a_timestamp_of_any_length_is_read_as_a_number(number in 0..MOST, short in 0_u64..1000, behind in "[^0-9].{0,20}") {
+        fn a_timestamp_of_any_length_is_read_as_a_number(number in 0..MOST, short in 0_u64..1000, after_digit in "[^0-9].{0,20}") {
             for number in [number, short, 1_700_000_000_000_000 + short] {
-                prop_assert_eq!(time(format!("{number}{behind}").as_bytes()), Some(number));
+                prop_assert_eq!(time(format!("{number}{after_digit}").as_bytes()), Some(number));
                 prop_assert_eq!(time(number.to_string().as_bytes()), Some(number));
             }
         }

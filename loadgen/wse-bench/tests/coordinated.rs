@@ -66,14 +66,14 @@ fn assignment(port: u16, workload: &str, messages_per_connection: Option<u32>) -
     }
 }
 
-async fn next(State(seen): State<Shared>) -> Json<Next> {
-    let mut seen = seen.lock().unwrap();
-    if seen.trials.is_empty() { Json(Next::Finished) } else { Json(Next::Trial(seen.trials.remove(0))) }
+async fn next(State(observed): State<Shared>) -> Json<Next> {
+    let mut observed = observed.lock().unwrap();
+    if observed.trials.is_empty() { Json(Next::Finished) } else { Json(Next::Trial(observed.trials.remove(0))) }
 }
 
-async fn ready(State(seen): State<Shared>, Json(ready): Json<Ready>) -> Json<Release> {
+async fn ready(State(observed): State<Shared>, Json(ready): Json<Ready>) -> Json<Release> {
     let problem = ready.problem.clone();
-    seen.lock().unwrap().ready.push(ready);
+    observed.lock().unwrap().ready.push(ready);
     Json(match problem {
         Some(reason) => Release::Abandoned { reason },
         None => Release::Start { start_at_unix_ns: now_ns() + 50_000_000 },
@@ -82,12 +82,12 @@ async fn ready(State(seen): State<Shared>, Json(ready): Json<Ready>) -> Json<Rel
 
 fn coordinator(trials: Vec<Assignment>) -> (String, Shared, tokio::runtime::Runtime) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let seen = Arc::new(Mutex::new(Observed { trials, ..Observed::default() }));
+    let observed = Arc::new(Mutex::new(Observed { trials, ..Observed::default() }));
     let app = Router::new()
         .route(
             "/v1/workers",
-            post(async |State(seen): State<Shared>, Json(registration): Json<Registration>| {
-                seen.lock().unwrap().registrations.push(registration);
+            post(async |State(observed): State<Shared>, Json(registration): Json<Registration>| {
+                observed.lock().unwrap().registrations.push(registration);
                 StatusCode::NO_CONTENT
             }),
         )
@@ -95,17 +95,17 @@ fn coordinator(trials: Vec<Assignment>) -> (String, Shared, tokio::runtime::Runt
         .route("/v1/workers/{worker}/ready", post(ready))
         .route(
             "/v1/workers/{worker}/result",
-            put(async |State(seen): State<Shared>, Json(result): Json<WorkerResult>| {
-                seen.lock().unwrap().results.push(result);
+            put(async |State(observed): State<Shared>, Json(result): Json<WorkerResult>| {
+                observed.lock().unwrap().results.push(result);
                 StatusCode::NO_CONTENT
             }),
         )
         .route("/v1/clock", get(async || Json(Clock { unix_ns: now_ns() })))
-        .with_state(Arc::clone(&seen));
+        .with_state(Arc::clone(&observed));
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     runtime.spawn(async move { axum::serve(listener, app).await.unwrap() });
-    (url, seen, runtime)
+    (url, observed, runtime)
 }
 
 fn work(url: &str) -> Option<i32> {
@@ -122,15 +122,15 @@ fn a_worker_follows_the_coordinator_until_the_run_is_over() {
         assignment(service.port, "throughput", None),
         assignment(service.port, "connection-storm", None),
     ];
-    let (url, seen, _runtime) = coordinator(trials);
+    let (url, observed, _runtime) = coordinator(trials);
     assert_eq!(work(&url), Some(0));
-    let seen = seen.lock().unwrap();
+    let observed = observed.lock().unwrap();
     let known =
         ["connection-storm", "ping-latency", "throughput", "fanout-broadcast", "fanout-redis", "fanout-cluster"];
-    let registered = &seen.registrations[0].workloads;
+    let registered = &observed.registrations[0].workloads;
     assert_eq!(registered.len(), known.len());
     assert!(known.iter().all(|name| registered.contains_key(*name)), "{registered:?}");
-    let [pings, flood, storm] = &seen.results[..] else { panic!("{} results", seen.results.len()) };
+    let [pings, flood, storm] = &observed.results[..] else { panic!("{} results", observed.results.len()) };
     assert_eq!((pings.witness, pings.messages.delivered), (Witness::Reply, 6));
     assert_eq!((flood.witness, flood.messages.delivered), (Witness::Application, 0));
     let load = flood.books.iter().filter(|book| book.sent > 0);
@@ -142,16 +142,16 @@ fn a_worker_follows_the_coordinator_until_the_run_is_over() {
         // The check's own connections are in the books, beside the load's two, but not in the counts of connections.
         assert_eq!((result.connections.attempted, result.books.len()), (2, 4));
     }
-    assert_eq!(seen.ready.iter().map(|ready| ready.open).collect::<Vec<_>>(), [2, 2, 0]);
+    assert_eq!(observed.ready.iter().map(|ready| ready.open).collect::<Vec<_>>(), [2, 2, 0]);
 }
 
 #[test]
 fn a_trial_that_makes_no_sense_is_reported_at_the_barrier_and_the_worker_goes_on() {
     let service = Service::start(Flaw::None);
     let trials = vec![assignment(service.port, "battle-load", None), assignment(service.port, "ping-latency", Some(1))];
-    let (url, seen, _runtime) = coordinator(trials);
+    let (url, observed, _runtime) = coordinator(trials);
     assert_eq!(work(&url), Some(0));
-    let seen = seen.lock().unwrap();
-    assert!(seen.ready[0].problem.as_ref().unwrap().contains("battle-load"));
-    assert_eq!(seen.results.len(), 1);
+    let observed = observed.lock().unwrap();
+    assert!(observed.ready[0].problem.as_ref().unwrap().contains("battle-load"));
+    assert_eq!(observed.results.len(), 1);
 }

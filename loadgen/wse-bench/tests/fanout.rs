@@ -94,8 +94,8 @@ fn publish(mut stream: TcpStream, script: Script) -> std::io::Result<()> {
     )?;
     stream.set_nodelay(true)?;
     stream.write_all(&text(READY))?;
-    let said_goodbye = Arc::new(AtomicBool::new(false));
-    let (mut client, ready_flag) = (stream.try_clone()?, Arc::clone(&said_goodbye));
+    let is_closed = Arc::new(AtomicBool::new(false));
+    let (mut client, ready_flag) = (stream.try_clone()?, Arc::clone(&is_closed));
     thread::spawn(move || {
         while let Ok(opcode) = opcode_of_next(&mut client)
             && opcode != 8
@@ -104,7 +104,7 @@ fn publish(mut stream: TcpStream, script: Script) -> std::io::Result<()> {
     });
     let mut n = script.first;
     let mut batch = Vec::new();
-    while !said_goodbye.load(Ordering::Acquire) {
+    while !is_closed.load(Ordering::Acquire) {
         let due_us = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap() - script.delay).as_micros();
         for number in script.numbers(n) {
             let tick = format!(
@@ -120,9 +120,9 @@ fn publish(mut stream: TcpStream, script: Script) -> std::io::Result<()> {
         n += 1;
         if (n - script.first).is_multiple_of(script.per_write.max(1) as u64) {
             // Splits inside a frame, as TCP may.
-            let (front, back) = batch.split_at(batch.len() / 2);
-            stream.write_all(front)?;
-            stream.write_all(back)?;
+            let (first_part, second_part) = batch.split_at(batch.len() / 2);
+            stream.write_all(first_part)?;
+            stream.write_all(second_part)?;
             batch.clear();
             thread::sleep(PACE);
         }
@@ -136,8 +136,8 @@ fn text(payload: &str) -> Vec<u8> {
 
 /// The same message in two frames.
 fn fragments(payload: &str) -> Vec<u8> {
-    let (front, back) = payload.as_bytes().split_at(payload.len() / 3);
-    [frame(0x01, front), frame(0x80, back)].concat()
+    let (first_part, second_part) = payload.as_bytes().split_at(payload.len() / 3);
+    [frame(0x01, first_part), frame(0x80, second_part)].concat()
 }
 
 fn frame(first: u8, payload: &[u8]) -> Vec<u8> {

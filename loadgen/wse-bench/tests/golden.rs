@@ -74,12 +74,12 @@ fn until_it_is_let_in_a_client_understands_greetings_and_refusals_and_waits_out_
 fn only_pongs_are_answers_and_each_names_its_ping() {
     let mut pongs = 0;
     for message in golden().into_iter().filter(|message| message.from == "server") {
-        let seen = client().classify(message.opcode(), &message.bytes());
+        let received = client().classify(message.opcode(), &message.bytes());
         if message.means == "pong" {
             pongs += 1;
-            assert_eq!(seen, Received::Reply { sequence: message.client_timestamp.unwrap() }, "{}", message.name);
+            assert_eq!(received, Received::Reply { sequence: message.client_timestamp.unwrap() }, "{}", message.name);
         } else {
-            assert_eq!(seen, Received::Other, "{}", message.name);
+            assert_eq!(received, Received::Other, "{}", message.name);
         }
     }
     assert!(pongs > 0, "the file has no pong");

@@ -72,7 +72,7 @@ fn throughput_without_a_witness() {
 
 #[test]
 fn throughput_of_a_service_that_lies() {
-    of_service("throughput-of-a-liar", Flaw::Lies, "throughput --tiers 2 --duration 0.3");
+    of_service("throughput-of-a-liar", Flaw::FalseCounts, "throughput --tiers 2 --duration 0.3");
 }
 
 #[test]

@@ -18,13 +18,14 @@ fn wse_bench(arguments: &str) -> Output {
 
 /// A drain that suffices on a slow machine, unless the test sets its own because it waits for something that never
 /// arrives.
-fn patience(arguments: &str) -> &'static str {
+fn timeout_flag(arguments: &str) -> &'static str {
     if arguments.contains("--drain") { "" } else { " --drain 20" }
 }
 
 fn against(service: &Service, arguments: &str) -> (Option<i32>, String) {
     let port = service.port;
-    let output = wse_bench(&format!("--port {port} --duration 0.3 --warmup 0.1 {arguments}{}", patience(arguments)));
+    let output =
+        wse_bench(&format!("--port {port} --duration 0.3 --warmup 0.1 {arguments}{}", timeout_flag(arguments)));
     let text = format!("{}{}", String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     (busy::code_but_for_it(output.status.code(), busy::of_text(&text)), text)
 }
@@ -34,7 +35,7 @@ fn results(service: &Service, arguments: &str) -> (Option<i32>, Vec<Value>) {
     let port = service.port;
     let output = wse_bench(&format!(
         "--port {port} --duration 0.3 --warmup 0.1 --output json {arguments}{}",
-        patience(arguments)
+        timeout_flag(arguments)
     ));
     let list = serde_json::from_slice::<Vec<Value>>(&output.stdout);
     let list = list.unwrap_or_else(|error| panic!("{error}: {output:?}"));
@@ -59,7 +60,7 @@ fn with_the_services_counters_the_books_are_compared() {
 
 #[test]
 fn a_service_that_lies_is_caught() {
-    let service = Service::start(Flaw::Lies);
+    let service = Service::start(Flaw::FalseCounts);
     let arguments = format!("--test throughput --tiers 2 --stats-url {}", service.stats_url);
     let (code, results) = results(&service, &arguments);
     assert_eq!(code, Some(1));
@@ -120,11 +121,11 @@ fn an_unreachable_service_is_exit_code_1_with_a_reason() {
 #[test]
 fn of_two_instances_the_one_that_is_not_there_is_named_with_its_flag() {
     let listen = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let (publisher, gone) = (listen(), listen().local_addr().unwrap().port());
+    let (publisher, unused_port) = (listen(), listen().local_addr().unwrap().port());
     let there = publisher.local_addr().unwrap().port();
     for (port, port2, description) in [
-        (gone, there, format!("no instance that publishes listens at 127.0.0.1:{gone}: start it there")),
-        (there, gone, "no instance that hands on what the other publishes; its port is --port2".into()),
+        (unused_port, there, format!("no instance that publishes listens at 127.0.0.1:{unused_port}: start it there")),
+        (there, unused_port, "no instance that hands on what the other publishes; its port is --port2".into()),
     ] {
         let output = wse_bench(&format!("--test fanout-cluster --port {port} --port2 {port2}"));
         let printed = String::from_utf8(output.stderr).unwrap();

@@ -25,10 +25,10 @@ use crate::{
     suite::{Step, Test},
 };
 
-/// Longest time for connections to open, unless [`ATTEMPT`] for each wave of attempts is longer.
+/// Longest time for connections to open, unless [`ATTEMPT_TIMEOUT`] for each wave of attempts is longer.
 const OPENING: Duration = Duration::from_secs(120);
 /// How long a wave of connection attempts may take.
-const ATTEMPT: Duration = Duration::from_secs(15);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Carries out trials, with the workers and the service's counters that they share.
 pub(super) struct Bench<'a> {
@@ -49,10 +49,10 @@ impl<'a> Bench<'a> {
     }
 
     /// Carries out a trial; a failure also gives a row.
-    pub(super) fn carry_out(&mut self, step: &Step) -> (TierResult, Option<Measured>) {
+    pub(super) fn run_step(&mut self, step: &Step) -> (TierResult, Option<Measured>) {
         let paced = self.paced(step);
         let step = paced.as_ref().unwrap_or(step);
-        let asked = Request {
+        let request = Request {
             test: step.test,
             workload: step.workload,
             tier: step.tier,
@@ -62,9 +62,9 @@ impl<'a> Bench<'a> {
             source_addresses: self.machine.sources.addresses_for(step.tier),
         };
         let command = command(step);
-        match paced.as_ref().map_err(Clone::clone).and_then(|step| self.measure(step, asked.workers, &command)) {
-            Ok(trial) => (TierResult::new(asked, &trial, command), Some(trial)),
-            Err(description) => (TierResult::failed(asked, description, command), None),
+        match paced.as_ref().map_err(Clone::clone).and_then(|step| self.measure(step, request.workers, &command)) {
+            Ok(trial) => (TierResult::new(request, &trial, command), Some(trial)),
+            Err(description) => (TierResult::failed(request, description, command), None),
         }
     }
 
@@ -108,7 +108,7 @@ impl<'a> Bench<'a> {
             warmup: step.warmup,
             window: step.window.longest(),
             drain,
-            opening: OPENING.max(ATTEMPT * step.tier.div_ceil(cli.batch_size)),
+            opening: OPENING.max(ATTEMPT_TIMEOUT * step.tier.div_ceil(cli.batch_size)),
             nothing_open: if step.test == Test::ConnectionLimit { NothingOpen::Continue } else { NothingOpen::Abort },
             read_when_open: true,
             close_grace: drain,

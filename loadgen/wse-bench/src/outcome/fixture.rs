@@ -12,7 +12,7 @@ use super::{Request, TierResult};
 use crate::suite::Test;
 
 /// The request of a closed loop on one worker.
-pub(crate) fn asked(test: Test, tier: u32) -> Request {
+pub(crate) fn request(test: Test, tier: u32) -> Request {
     Request {
         test,
         workload: test.workload(),
@@ -25,8 +25,8 @@ pub(crate) fn asked(test: Test, tier: u32) -> Request {
 }
 
 /// The outcome of a correct flood of ten connections, after `change`.
-pub(crate) fn outcome(asked: Request, change: impl FnOnce(&mut Files)) -> TierResult {
-    TierResult::new(asked, &of(changed(change)), String::new())
+pub(crate) fn outcome(request: Request, change: impl FnOnce(&mut Files)) -> TierResult {
+    TierResult::new(request, &of(changed(change)), String::new())
 }
 
 /// The files of that flood's trial, after `change`.
@@ -38,12 +38,12 @@ pub(crate) fn changed(change: impl FnOnce(&mut Files)) -> Files {
 
 /// The outcome of the unchanged flood.
 pub(crate) fn throughput() -> TierResult {
-    outcome(asked(Test::Throughput, 10), |_| ())
+    outcome(request(Test::Throughput, 10), |_| ())
 }
 
 /// The outcome of the flood when the service's counters aren't read.
 pub(crate) fn unwitnessed() -> TierResult {
-    outcome(asked(Test::Throughput, 10), without_counters)
+    outcome(request(Test::Throughput, 10), without_counters)
 }
 
 /// Removes the service's counters.

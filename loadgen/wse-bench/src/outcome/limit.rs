@@ -99,10 +99,10 @@ pub fn probed(phase: Phase, outcome: &TierResult, trial: Option<&measure::Measur
         return Probe { phase, held: false, side: Some(Side::Unclear), why };
     };
     let reasons = reasons(measured);
-    if reasons.is_empty() && measured.connections.open == u64::from(outcome.asked.tier) {
+    if reasons.is_empty() && measured.connections.open == u64::from(outcome.request.tier) {
         return Probe { phase, held: true, side: None, why: None };
     }
-    let (side, why) = blame(&reasons, trial.and_then(generator_share));
+    let (side, why) = failed_side(&reasons, trial.and_then(generator_share));
     Probe { phase, held: false, side: Some(side), why: Some(why) }
 }
 
@@ -134,19 +134,19 @@ fn generator_share(trial: &measure::Measured) -> Option<f64> {
     let service_ns = readings.open.as_ref().zip(readings.before.as_ref()).and_then(|(open, before)| {
         Some(open.cpu_ns?.saturating_sub(before.cpu_ns?)).filter(|_| trial.trial.cpus.shared_with_service)
     });
-    let room = limit * opening_ns - service_ns.unwrap_or(0) as f64;
-    Some(if room > 0.0 { used / room } else { 1.0 })
+    let available = limit * opening_ns - service_ns.unwrap_or(0) as f64;
+    Some(if available > 0.0 { used / available } else { 1.0 })
 }
 
-fn blame(reasons: &BTreeMap<&str, u64>, generator_share: Option<f64>) -> (Side, String) {
+fn failed_side(reasons: &BTreeMap<&str, u64>, generator_share: Option<f64>) -> (Side, String) {
     if let Some((_, description)) = OWN.iter().find(|(reason, _)| reasons.contains_key(reason)) {
         return (Side::Generator, (*description).to_owned());
     }
     let description: Vec<_> =
         reasons.iter().map(|(reason, count)| format!("{count} {}", description(reason))).collect();
     let description = description.join(", ");
-    let starved = generator_share.is_none_or(|share| share >= Thresholds::default().bound_share);
-    if starved && reasons.keys().all(|reason| SILENCE.contains(reason)) {
+    let generator_has_no_cpu = generator_share.is_none_or(|share| share >= Thresholds::default().bound_share);
+    if generator_has_no_cpu && reasons.keys().all(|reason| SILENCE.contains(reason)) {
         return (
             Side::Unclear,
             format!("{description}, while the generator used up its own CPU: give it CPUs of its own"),
@@ -184,7 +184,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        outcome::fixture::{asked, changed},
+        outcome::fixture::{changed, request},
         suite::Test,
     };
 
@@ -202,7 +202,7 @@ mod tests {
             change(files);
         });
         let trial = of(files);
-        let outcome = TierResult::new(asked(Test::ConnectionLimit, 100), &trial, String::new());
+        let outcome = TierResult::new(request(Test::ConnectionLimit, 100), &trial, String::new());
         probed(Phase::Raise, &outcome, Some(&trial))
     }
 
@@ -240,9 +240,9 @@ mod tests {
 
     #[test]
     fn silence_proves_nothing_while_the_generator_had_no_cpu_left() {
-        let starved = |reason| probe(reason, 3, |files| in_time(files, 1));
-        assert_eq!(starved("timeout").side, Some(Side::Unclear));
-        assert_eq!(starved("http_503").side, Some(Side::Service), "a refusal is one all the same");
+        let without_cpu = |reason| probe(reason, 3, |files| in_time(files, 1));
+        assert_eq!(without_cpu("timeout").side, Some(Side::Unclear));
+        assert_eq!(without_cpu("http_503").side, Some(Side::Service), "a refusal is one all the same");
         let crowded = probe("timeout", 3, |files| {
             in_time(files, 2);
             files.trial.cpus.shared_with_service = true;
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_probe_that_could_not_be_measured_has_no_limit() {
-        let outcome = TierResult::failed(asked(Test::ConnectionLimit, 100), "no luck".into(), String::new());
+        let outcome = TierResult::failed(request(Test::ConnectionLimit, 100), "no luck".into(), String::new());
         let probe = probed(Phase::Bisect, &outcome, None);
         assert_eq!((probe.held, probe.side, probe.why.as_deref()), (false, Some(Side::Unclear), Some("no luck")));
     }

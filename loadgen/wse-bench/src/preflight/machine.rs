@@ -48,15 +48,15 @@ pub struct Check {
     /// Name of the limit.
     pub name: &'static str,
     /// Whether the limit suffices.
-    pub fine: bool,
+    pub is_sufficient: bool,
     /// The limit and the need as text, with what to change when it isn't enough.
     pub description: String,
 }
 
 impl fmt::Display for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, fine, description } = self;
-        write!(f, "preflight: {name}: {description}{}", if *fine { "" } else { " (!)" })
+        let Self { name, is_sufficient, description } = self;
+        write!(f, "preflight: {name}: {description}{}", if *is_sufficient { "" } else { " (!)" })
     }
 }
 
@@ -88,15 +88,15 @@ impl Machine {
     }
 
     /// Worker processes for a number of connections: those requested, else as many as the descriptors require.
-    pub fn workers(&self, asked: Option<u32>, connections: u32) -> u32 {
+    pub fn workers(&self, requested: Option<u32>, connections: u32) -> u32 {
         let each = limits::most_connections(self.open_files, 1).max(1);
         let needed = u64::from(connections).div_ceil(each).clamp(1, u64::from(MOST_WORKERS));
-        asked.unwrap_or(needed as u32)
+        requested.unwrap_or(needed as u32)
     }
 
     /// Connections for which there are descriptors, with the requested workers or the largest number of them.
-    pub fn most_by_descriptors(&self, asked: Option<u32>) -> u64 {
-        limits::most_connections(self.open_files, asked.unwrap_or(MOST_WORKERS))
+    pub fn most_by_descriptors(&self, requested: Option<u32>) -> u64 {
+        limits::most_connections(self.open_files, requested.unwrap_or(MOST_WORKERS))
     }
 
     /// The checks to report before a run.
@@ -107,7 +107,7 @@ impl Machine {
         if self.tw_reuse == "0" {
             let description =
                 "net.ipv4.tcp_tw_reuse is 0: ports stay taken for a minute after each test; set it to 2".into();
-            checks.push(Check { name: "ports", fine: false, description });
+            checks.push(Check { name: "ports", is_sufficient: false, description });
         }
         checks
     }
@@ -115,25 +115,33 @@ impl Machine {
     fn descriptors(&self, need: &Need) -> Check {
         let Need { connections, workers } = *need;
         let most = limits::most_connections(self.open_files, workers);
-        let fine = u64::from(connections) <= most;
+        let is_sufficient = u64::from(connections) <= most;
         let description =
             format!("{} for each process; {connections} connections from {workers} worker(s)", self.open_files);
-        let way_out = format!(", which can hold {most}: raise `ulimit -n`, or give more --workers");
-        Check { name: "descriptors", fine, description: if fine { description } else { description + &way_out } }
+        let remedy = format!(", which can hold {most}: raise `ulimit -n`, or give more --workers");
+        Check {
+            name: "descriptors",
+            is_sufficient,
+            description: if is_sufficient { description } else { description + &remedy },
+        }
     }
 
     fn ports(&self, need: &Need) -> Check {
         let (each, most) = (self.sources.ports_per_address(), self.sources.most_connections());
-        let fine = u64::from(need.connections) <= most;
+        let is_sufficient = u64::from(need.connections) <= most;
         let addresses = self.sources.addresses_for(need.connections);
         let description =
             format!("{each} for each source address; {} connections from {addresses} of them", need.connections);
-        let way_out = ": give more with --source-address, or widen net.ipv4.ip_local_port_range";
-        Check { name: "ports", fine, description: if fine { description } else { description + way_out } }
+        let remedy = ": give more with --source-address, or widen net.ipv4.ip_local_port_range";
+        Check {
+            name: "ports",
+            is_sufficient,
+            description: if is_sufficient { description } else { description + remedy },
+        }
     }
 
     fn backlog(&self) -> Check {
-        let (fine, description) = match self.somaxconn {
+        let (is_sufficient, description) = match self.somaxconn {
             None => (false, "net.core.somaxconn can't be read; a storm needs 4096".into()),
             Some(backlog) if backlog < SMALL_BACKLOG => {
                 let description =
@@ -142,7 +150,7 @@ impl Machine {
             }
             Some(backlog) => (true, format!("net.core.somaxconn is {backlog}")),
         };
-        Check { name: "backlog", fine, description }
+        Check { name: "backlog", is_sufficient, description }
     }
 
     fn cpu(&self, allowed_cpus: Option<AllowedCpus>) -> Check {
@@ -150,14 +158,14 @@ impl Machine {
         let Some((service, allowed_cpus)) = self.service.as_ref().zip(allowed_cpus) else {
             let description = "the service's process can't be read from here, so what limited a figure is shown only if it was the \
                          generator; to read it, run on the service's machine as its user";
-            return Check { name: "CPU", fine: false, description: format!("{own}; {description}") };
+            return Check { name: "CPU", is_sufficient: false, description: format!("{own}; {description}") };
         };
         let service = format!("{own}; {} may use {}", service.description(), allowed_cpus.cpus);
         let description = match allowed_cpus.shared {
             false => format!("{service}, none of them shared"),
             true => format!("{service}, and they share them: give each its own with `taskset -c`"),
         };
-        Check { name: "CPU", fine: !allowed_cpus.shared, description }
+        Check { name: "CPU", is_sufficient: !allowed_cpus.shared, description }
     }
 
     /// A check that fails when the service's process may open too few descriptors: it also needs one for each
@@ -170,7 +178,7 @@ impl Machine {
             service.description(),
             need.connections
         );
-        Some(Check { name: "descriptors of the service", fine: false, description })
+        Some(Check { name: "descriptors of the service", is_sufficient: false, description })
     }
 }
 
@@ -200,24 +208,24 @@ mod tests {
 
     #[test]
     fn too_few_descriptors_are_reported_with_the_remedy() {
-        assert!(check(&machine(), "descriptors", 2000, 2).fine);
+        assert!(check(&machine(), "descriptors", 2000, 2).is_sufficient);
         let check = check(&machine(), "descriptors", 5000, 2);
-        assert!(!check.fine && check.description.contains("can hold 2000: raise `ulimit -n`"), "{check}");
+        assert!(!check.is_sufficient && check.description.contains("can hold 2000: raise `ulimit -n`"), "{check}");
     }
 
     #[test]
     fn too_few_ports_are_reported_with_the_remedy() {
-        let far = Machine { sources: Sources::new("192.0.2.1:9".parse().unwrap(), &[]), ..machine() };
-        let check = check(&far, "ports", 1_000_000, 1000);
-        assert!(!check.fine && check.description.contains("--source-address"), "{check}");
-        assert!(self::check(&machine(), "ports", 1_000_000, 1000).fine, "loopback has addresses to spare");
+        let remote = Machine { sources: Sources::new("192.0.2.1:9".parse().unwrap(), &[]), ..machine() };
+        let check = check(&remote, "ports", 1_000_000, 1000);
+        assert!(!check.is_sufficient && check.description.contains("--source-address"), "{check}");
+        assert!(self::check(&machine(), "ports", 1_000_000, 1000).is_sufficient, "loopback has addresses to spare");
     }
 
     #[test]
     fn a_small_backlog_is_reported_with_the_remedy() {
         let small = Machine { somaxconn: Some(128), ..machine() };
         let check = check(&small, "backlog", 1, 1);
-        assert!(!check.fine && check.description.contains("set it to 4096"), "{check}");
+        assert!(!check.is_sufficient && check.description.contains("set it to 4096"), "{check}");
     }
 
     #[test]

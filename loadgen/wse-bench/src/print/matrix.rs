@@ -14,7 +14,7 @@ use crate::{
 
 /// Two matrices: messages per second, and gigabytes per second.
 pub(super) fn matrices(outcomes: &[TierResult]) -> String {
-    let cells: Vec<_> = outcomes.iter().filter(|outcome| outcome.asked.test == Test::SizeMatrix).collect();
+    let cells: Vec<_> = outcomes.iter().filter(|outcome| outcome.request.test == Test::SizeMatrix).collect();
     let bandwidth = |outcome: &TierResult, measured: &Measured| {
         let bytes = messages_per_second(measured).zip(bytes_per_message(outcome)).map(|(rate, bytes)| rate * bytes);
         bytes.map_or(UNKNOWN.into(), |bytes| format!("{:.3}", bytes / 1e9))
@@ -25,14 +25,14 @@ pub(super) fn matrices(outcomes: &[TierResult]) -> String {
 
 /// One matrix as Markdown, which is also readable in a terminal.
 fn matrix(title: &str, cells: &[&TierResult], figure: impl Fn(&TierResult, &Measured) -> String) -> String {
-    let tiers = distinct(cells.iter().map(|cell| cell.asked.tier));
-    let sizes = distinct(cells.iter().map(|cell| cell.asked.message.size_bytes));
+    let tiers = distinct(cells.iter().map(|cell| cell.request.tier));
+    let sizes = distinct(cells.iter().map(|cell| cell.request.message.size_bytes));
     let mut lines = vec![[format!("{title}, bytes")].into_iter().chain(tiers.iter().map(u32::to_string)).collect()];
     for size in sizes {
         let mut line = vec![size.to_string()];
         for tier in &tiers {
-            let is_it = |cell: &&&TierResult| (cell.asked.message.size_bytes, cell.asked.tier) == (size, *tier);
-            let measured = cells.iter().find(is_it).and_then(|cell| Some((cell, cell.measured.as_ref()?)));
+            let is_cell = |cell: &&&TierResult| (cell.request.message.size_bytes, cell.request.tier) == (size, *tier);
+            let measured = cells.iter().find(is_cell).and_then(|cell| Some((cell, cell.measured.as_ref()?)));
             line.push(measured.map_or("failed".into(), |(cell, measured)| {
                 let sign = if is_lower_bound(measured) { ">= " } else { "" };
                 format!("{sign}{}", figure(cell, measured))
@@ -73,7 +73,7 @@ mod tests {
 
     fn cell(size_bytes: u32, tier: u32, written_per_second: f64, bound_by: BoundBy) -> TierResult {
         let mut outcome = unwitnessed();
-        (outcome.asked.test, outcome.asked.tier, outcome.asked.message.size_bytes) =
+        (outcome.request.test, outcome.request.tier, outcome.request.message.size_bytes) =
             (Test::SizeMatrix, tier, size_bytes);
         let measured = outcome.measured.as_mut().unwrap();
         measured.figures.written_per_second = Some(written_per_second);

@@ -26,11 +26,11 @@ pub(super) type Column = (&'static str, fn(&Row<'_>) -> String);
 pub(super) fn columns(test: Test, open_loop: bool, with_service: bool) -> Vec<Column> {
     let mut columns: Vec<Column> = Vec::new();
     if test == Test::SizeMatrix {
-        columns.push(("size", |row| count(u64::from(row.outcome.asked.message.size_bytes))));
+        columns.push(("size", |row| count(u64::from(row.outcome.request.message.size_bytes))));
         columns.push(("bytes", |row| decimal(bytes_per_message(row.outcome), 0)));
     }
-    columns.push(("connections", |row| count(u64::from(row.outcome.asked.tier))));
-    columns.push(("workers", |row| count(u64::from(row.outcome.asked.workers))));
+    columns.push(("connections", |row| count(u64::from(row.outcome.request.tier))));
+    columns.push(("workers", |row| count(u64::from(row.outcome.request.workers))));
     columns.extend(match test {
         Test::ConnectionStorm => storm(),
         Test::PingLatency => pings(),
@@ -101,7 +101,7 @@ fn flood(with_service: bool) -> Vec<Column> {
 
 fn formats(with_service: bool) -> Vec<Column> {
     let mut columns: Vec<Column> = vec![
-        ("format", |row| row.outcome.asked.message.format.clone()),
+        ("format", |row| row.outcome.request.message.format.clone()),
         ("bytes", |row| decimal(bytes_per_message(row.outcome), 0)),
     ];
     columns.extend(flood(with_service));
@@ -127,7 +127,7 @@ fn hold() -> Vec<Column> {
 
 fn limit() -> Vec<Column> {
     vec![
-        ("addresses", |row| count(u64::from(row.outcome.asked.source_addresses))),
+        ("addresses", |row| count(u64::from(row.outcome.request.source_addresses))),
         ("phase", |row| match row.outcome.probe.as_ref().map(|probe| probe.phase) {
             Some(Phase::Raise) => "raise".into(),
             Some(Phase::Bisect) => "bisect".into(),
@@ -224,7 +224,7 @@ fn bound_by(outcome: &TierResult) -> &'static str {
         Some(BoundBy::Both) => "both",
         Some(BoundBy::Neither) => "neither",
         Some(BoundBy::Inference) => "inference",
-        None if outcome.asked.load.is_open() => "schedule",
+        None if outcome.request.load.is_open() => "schedule",
         None => UNKNOWN,
     }
 }
@@ -239,7 +239,7 @@ pub(super) fn messages_per_second(measured: &Measured) -> Option<f64> {
 
 /// Bytes of a message, without the headers of WebSocket and TCP.
 pub(super) fn bytes_per_message(outcome: &TierResult) -> Option<f64> {
-    let message = &outcome.asked.message;
+    let message = &outcome.request.message;
     Format::from_name(&message.format).map(|format| trade_bytes(format, message.size_bytes as usize) as f64)
 }
 
@@ -250,10 +250,10 @@ fn megabytes_per_second(row: &Row<'_>) -> Option<f64> {
 /// The rate of a format relative to that of JSON on as many connections. Unknown when the generator limited either
 /// rate, because that says nothing about the service.
 fn vs_json(row: &Row<'_>) -> String {
-    let asked = &row.outcome.asked;
+    let request = &row.outcome.request;
     let is_json = |earlier: &&TierResult| {
-        let other = &earlier.asked;
-        (other.test, other.tier, other.message.format.as_str()) == (asked.test, asked.tier, "json")
+        let other = &earlier.request;
+        (other.test, other.tier, other.message.format.as_str()) == (request.test, request.tier, "json")
     };
     let json = row.earlier.iter().rev().find(is_json).and_then(|outcome| outcome.measured.as_ref());
     let by_generator = |measured: &Measured| measured.bound_by == Some(BoundBy::Generator);
@@ -272,7 +272,7 @@ mod tests {
     use crate::outcome::fixture::unwitnessed;
 
     fn cells(outcome: &TierResult, earlier: &[TierResult], title: &str) -> String {
-        let columns = columns(outcome.asked.test, outcome.asked.load.is_open(), true);
+        let columns = columns(outcome.request.test, outcome.request.load.is_open(), true);
         let (_, cell) = columns.iter().find(|(other, _)| *other == title).unwrap();
         cell(&Row { outcome, measured: outcome.measured.as_ref().unwrap(), earlier })
     }
@@ -280,8 +280,8 @@ mod tests {
     /// The outcome of a flood in a format at a rate, without the service's counters.
     fn format(format: &str, written_per_second: f64, bound_by: Option<BoundBy>) -> TierResult {
         let mut outcome = unwitnessed();
-        outcome.asked.test = Test::FormatComparison;
-        outcome.asked.message.format = format.into();
+        outcome.request.test = Test::FormatComparison;
+        outcome.request.message.format = format.into();
         let measured = outcome.measured.as_mut().unwrap();
         (measured.figures.written_per_second, measured.bound_by) = (Some(written_per_second), bound_by);
         outcome
@@ -305,9 +305,9 @@ mod tests {
         let json = format("json", 100.0, None);
         let msgpack = format("msgpack", 150.0, Some(BoundBy::Service));
         assert_eq!(cells(&msgpack, std::slice::from_ref(&json), "vs json"), "+50 %");
-        let mut elsewhere = json.clone();
-        elsewhere.asked.tier += 1;
-        assert_eq!(cells(&msgpack, &[elsewhere], "vs json"), "n/a");
+        let mut other_tier = json.clone();
+        other_tier.request.tier += 1;
+        assert_eq!(cells(&msgpack, &[other_tier], "vs json"), "n/a");
     }
 
     #[test]

@@ -153,7 +153,7 @@ impl Workload {
         let before = check()?;
         let mut result = trial::run(wse, assignment, pattern, self.witness(), PROGRAM, gate)?;
         if let (Some(before), Some(after)) = (before, check()?) {
-            smoke::enter(&mut result, before, after);
+            smoke::add_findings(&mut result, before, after);
         }
         Ok(result)
     }

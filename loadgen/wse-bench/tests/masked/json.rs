@@ -58,9 +58,9 @@ const ALL_CHANCE: [&str; 2] = ["environment", "percentiles"];
 /// JSON with its keys in their order.
 enum Node {
     Null,
-    Truth(bool),
+    Bool(bool),
     Number,
-    Words(String),
+    Text(String),
     List(Vec<Node>),
     Map(Vec<(String, Node)>),
 }
@@ -86,16 +86,16 @@ fn shown<'a>(node: &'a Node, path: &mut Vec<&'a str>) -> String {
             block('{', map.iter().map(entry).collect(), '}')
         }
         // A term of an equation: its name and a number.
-        Node::List(list) if matches!(list[..], [Node::Words(_), Node::Number]) => {
-            let Node::Words(name) = &list[0] else { unreachable!("it was looked at above") };
+        Node::List(list) if matches!(list[..], [Node::Text(_), Node::Number]) => {
+            let Node::Text(name) = &list[0] else { unreachable!("it was looked at above") };
             format!("[{name:?}, #]")
         }
         Node::List(list) => block('[', elements(list, path), ']'),
         _ if by_chance => "?".into(),
-        Node::Words(words) if key == "command" => format!("{:?}", numbers(without_folder(words))),
-        Node::Words(words) if WORDS.contains(&key) => format!("{:?}", numbers(words)),
-        Node::Words(_) => "\"…\"".into(),
-        Node::Truth(truth) => truth.to_string(),
+        Node::Text(text) if key == "command" => format!("{:?}", numbers(without_folder(text))),
+        Node::Text(text) if WORDS.contains(&key) => format!("{:?}", numbers(text)),
+        Node::Text(_) => "\"…\"".into(),
+        Node::Bool(value) => value.to_string(),
         Node::Number => "#".into(),
         Node::Null => "null".into(),
     }
@@ -110,10 +110,10 @@ fn without_folder(command: &str) -> &str {
 /// The elements of a list; equal ones are kept once, because their number depends on the run.
 fn elements<'a>(list: &'a [Node], path: &mut Vec<&'a str>) -> Vec<String> {
     let key = path.last().copied().unwrap_or_default();
-    let ours = |node: &&Node| !matches!(node, Node::Words(words) if key == "problems" && is_the_machines(words));
+    let is_stable = |node: &&Node| !matches!(node, Node::Text(text) if key == "problems" && is_the_machines(text));
     // A second that the window only touches has fewer values, so only the first interval is kept.
     let most = if key == "intervals" { 1 } else { usize::MAX };
-    let mut elements: Vec<_> = list.iter().filter(ours).take(most).map(|node| shown(node, path)).collect();
+    let mut elements: Vec<_> = list.iter().filter(is_stable).take(most).map(|node| shown(node, path)).collect();
     elements.dedup();
     elements
 }
@@ -146,8 +146,8 @@ impl<'de> Visitor<'de> for InOrder {
         Ok(Node::Null)
     }
 
-    fn visit_bool<E>(self, truth: bool) -> Result<Node, E> {
-        Ok(Node::Truth(truth))
+    fn visit_bool<E>(self, value: bool) -> Result<Node, E> {
+        Ok(Node::Bool(value))
     }
 
     fn visit_u64<E>(self, _: u64) -> Result<Node, E> {
@@ -162,8 +162,8 @@ impl<'de> Visitor<'de> for InOrder {
         Ok(Node::Number)
     }
 
-    fn visit_str<E>(self, words: &str) -> Result<Node, E> {
-        Ok(Node::Words(words.to_owned()))
+    fn visit_str<E>(self, text: &str) -> Result<Node, E> {
+        Ok(Node::Text(text.to_owned()))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Node, A::Error> {

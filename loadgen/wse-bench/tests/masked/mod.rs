@@ -22,8 +22,8 @@ pub fn check(name: &str, masked: &str) {
     if env::var_os("PRINTED").is_some_and(|value| value == "write") {
         return fs::write(&path, masked).unwrap();
     }
-    let kept = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    assert_eq!(masked, kept, "{name} is printed otherwise; to keep it so, see tests/masked/mod.rs");
+    let expected = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    assert_eq!(masked, expected, "{name} is printed otherwise; to keep it so, see tests/masked/mod.rs");
 }
 
 /// Replaces numbers by `#`, together with their signs, commas, points and prefixes.

@@ -25,10 +25,10 @@ const COUNTED: [&str; 11] = [
 /// The tables without what depends on the machine, and whether the generator's problems are the only ones.
 pub fn masked(printed: &str) -> (String, bool) {
     let mut titles: Vec<String> = Vec::new();
-    let (mut lines, mut own, mut theirs) = (Vec::new(), Vec::new(), 0);
-    let mut rest = printed.lines().peekable();
-    while let Some(line) = rest.next() {
-        let is_title = rest.peek().is_some_and(|next| next.starts_with("---") || next.starts_with("|---"));
+    let (mut lines, mut own_tables, mut other_tables) = (Vec::new(), Vec::new(), 0);
+    let mut lines_left = printed.lines().peekable();
+    while let Some(line) = lines_left.next() {
+        let is_title = lines_left.peek().is_some_and(|next| next.starts_with("---") || next.starts_with("|---"));
         if is_title {
             titles = cells(line).into_iter().map(str::to_owned).collect();
             lines.push(title(line));
@@ -36,24 +36,24 @@ pub fn masked(printed: &str) -> (String, bool) {
             lines.push(row(line, &titles));
         } else if line.starts_with("- ") {
             if is_the_machines(line) {
-                own.push(line)
+                own_tables.push(line)
             } else {
-                theirs += 1
+                other_tables += 1
             }
             lines.extend((!is_the_machines(line)).then(|| numbers(line)));
         } else {
-            lines.push(sentence(line));
+            lines.push(mask_sentence(line));
         }
     }
-    if !own.is_empty() && theirs == 0 {
+    if !own_tables.is_empty() && other_tables == 0 {
         let heading = lines.iter().position(|line| line == "Not clean:").unwrap();
         // Together with the empty lines around it.
         lines.drain(heading - 1..=heading + 1);
     }
-    if theirs == 0 {
+    if other_tables == 0 {
         lines.iter_mut().for_each(|line| *line = line.replace(" !", ""));
     }
-    (lines.join("\n") + "\n", theirs == 0)
+    (lines.join("\n") + "\n", other_tables == 0)
 }
 
 fn is_row(line: &str) -> bool {
@@ -93,7 +93,7 @@ fn title(line: &str) -> String {
     if line.contains("/s, bytes") { line.split_whitespace().collect::<Vec<_>>().join(" ") } else { line.to_owned() }
 }
 
-fn sentence(line: &str) -> String {
+fn mask_sentence(line: &str) -> String {
     if line.starts_with("|---") {
         return "---:".repeat(line.matches(':').count());
     }

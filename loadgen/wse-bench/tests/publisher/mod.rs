@@ -177,7 +177,7 @@ async fn publish(shared: Arc<Shared>) {
             sleep(PAUSE).await;
             continue;
         }
-        let (begun, due) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap());
+        let (started, due) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap());
         for step in 1.. {
             if !shared.publishes() {
                 break;
@@ -192,7 +192,7 @@ async fn publish(shared: Arc<Shared>) {
                 let _ = shared.hub.send(tick);
                 shared.published.store(number, Ordering::Relaxed);
             }
-            sleep_until(begun + pause * step).await;
+            sleep_until(started + pause * step).await;
         }
     }
 }

@@ -64,19 +64,19 @@ impl Connection {
     fn serve(mut self) -> io::Result<()> {
         let head = self.head()?;
         let header = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim();
-        let good = is_signed(header("Cookie:").strip_prefix("access_token=").unwrap_or_default());
-        let admitted = good || self.fault == Fault::TakesEveryToken;
+        let has_valid_token = is_signed(header("Cookie:").strip_prefix("access_token=").unwrap_or_default());
+        let admitted = has_valid_token || self.fault == Fault::TakesEveryToken;
         if !admitted && self.fault == Fault::RefusesByHttp {
             return self.stream.write_all(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n");
         }
         let key = if self.fault == Fault::AcceptsAnotherKey { "another" } else { header("Sec-WebSocket-Key:") };
-        let answer = format!(
+        let reply = format!(
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
              Sec-WebSocket-Accept: {}\r\n\r\n",
             accept(key)
         );
-        self.stream.write_all(answer.as_bytes())?;
-        if admitted { self.converse() } else { self.refuse() }
+        self.stream.write_all(reply.as_bytes())?;
+        if admitted { self.serve_session() } else { self.refuse() }
     }
 
     fn head(&mut self) -> io::Result<String> {
@@ -96,8 +96,8 @@ impl Connection {
         self.send(CLOSE, &code.to_be_bytes())
     }
 
-    fn converse(&mut self) -> io::Result<()> {
-        self.greet()?;
+    fn serve_session(&mut self) -> io::Result<()> {
+        self.send_first_messages()?;
         let mut message = Vec::new();
         loop {
             let (last, opcode, payload) = self.frame()?;
@@ -110,14 +110,14 @@ impl Connection {
                 _ => {
                     message.extend(payload);
                     if last {
-                        self.answer(&std::mem::take(&mut message))?;
+                        self.reply(&std::mem::take(&mut message))?;
                     }
                 }
             }
         }
     }
 
-    fn greet(&mut self) -> io::Result<()> {
+    fn send_first_messages(&mut self) -> io::Result<()> {
         if self.fault == Fault::GreetsFirst {
             self.send(TEXT, br#"{"c":"WSE","t":"server_hello","p":{},"v":1}"#)?;
         }
@@ -127,19 +127,19 @@ impl Connection {
         self.send(opcode, ready.to_string().as_bytes())
     }
 
-    fn answer(&mut self, message: &[u8]) -> io::Result<()> {
+    fn reply(&mut self, message: &[u8]) -> io::Result<()> {
         let message: Value = serde_json::from_slice(message).unwrap();
         assert_eq!(message["t"], "ping");
         let sent = message["p"]["timestamp"].as_u64().unwrap();
         let mut pong = json!({"c": "WSE", "t": "PONG", "v": 1});
         pong["p"] = json!({"client_timestamp": sent, "server_timestamp": sent + 3, "latency": 3});
         // Only one of the two pings has the fault, so that it is found once.
-        let odd = sent % 2 == 1;
+        let is_odd = sent % 2 == 1;
         let mut opcode = TEXT;
         match self.fault {
             Fault::DeafToPings => return Ok(()),
-            Fault::PongsInBinary if odd => opcode = BINARY,
-            Fault::PongsWithoutLatency if odd => {
+            Fault::PongsInBinary if is_odd => opcode = BINARY,
+            Fault::PongsWithoutLatency if is_odd => {
                 // Answered twice: first by a PONG without latency.
                 let mut without = pong.clone();
                 without["p"].as_object_mut().unwrap().remove("latency");

@@ -39,7 +39,7 @@ pub enum Flaw {
     /// Every tenth ping is not answered.
     ForgetsPings,
     /// Every tenth trade is discarded but counted as delivered.
-    Lies,
+    FalseCounts,
     /// Every token is accepted.
     TakesEveryToken,
     /// Each connection is closed at its first ping.
@@ -60,7 +60,7 @@ struct Books {
     /// Connections that are open or about to be.
     open: u64,
     /// Ids of the connections that count towards `Full`; those that are being refused don't.
-    seated: HashSet<String>,
+    admitted: HashSet<String>,
     /// Addresses that connections came from.
     sources: HashSet<IpAddr>,
 }
@@ -142,7 +142,7 @@ async fn accept(listener: TcpListener, flaw: Flaw, books: Shared) {
             // A client that closes its connection ends only its own task.
             let _ = serve(socket, id.clone(), flaw, Arc::clone(&books)).await;
             let mut books = books.lock().unwrap();
-            books.seated.remove(&id);
+            books.admitted.remove(&id);
             books.open -= 1;
         });
     }
@@ -157,11 +157,11 @@ async fn serve(socket: TcpStream, id: String, flaw: Flaw, books: Shared) -> Resu
         admitted = is_signed(cookie.strip_prefix("access_token=").unwrap_or_default());
         let mut books = books.lock().unwrap();
         match flaw {
-            Flaw::Full(most) if books.seated.len() as u64 == most => {
+            Flaw::Full(most) if books.admitted.len() as u64 == most => {
                 Err(Response::builder().status(503).body(None).unwrap())
             }
             _ => {
-                books.seated.insert(id.clone());
+                books.admitted.insert(id.clone());
                 Ok(response)
             }
         }
@@ -176,18 +176,18 @@ async fn serve(socket: TcpStream, id: String, flaw: Flaw, books: Shared) -> Resu
     books.lock().unwrap().accepted += 1;
     let ready = serde_json::json!({"c": "WSE", "t": "server_ready", "p": {"details": {"connection_id": id}}, "v": 1});
     ws.send(Message::text(ready.to_string())).await?;
-    let mut conversation = Conversation::new(&id, flaw);
+    let mut session = Session::new(&id, flaw);
     while let Some(Ok(message)) = ws.next().await {
         let reply = match &message {
-            Message::Text(text) => conversation.text(text, &books),
+            Message::Text(text) => session.text(text, &books),
             Message::Binary(bytes) => {
-                conversation.binary(bytes, &books);
+                session.binary(bytes, &books);
                 None
             }
             _ => None,
         };
-        books.lock().unwrap().connections.insert(id.clone(), conversation.book.clone());
-        if flaw == Flaw::DropsAfterAPing && conversation.pings > 0 {
+        books.lock().unwrap().connections.insert(id.clone(), session.book.clone());
+        if flaw == Flaw::DropsAfterAPing && session.pings > 0 {
             return ws.close(None).await;
         }
         if let Some(reply) = reply {
@@ -198,14 +198,14 @@ async fn serve(socket: TcpStream, id: String, flaw: Flaw, books: Shared) -> Resu
 }
 
 /// State of one connection.
-struct Conversation {
+struct Session {
     flaw: Flaw,
     book: ConnectionBook,
     pings: u64,
     trades: u64,
 }
 
-impl Conversation {
+impl Session {
     fn new(id: &str, flaw: Flaw) -> Self {
         let application = Some(ApplicationStats::default());
         let book = ConnectionBook { id: id.to_owned(), open: true, application, ..ConnectionBook::default() };
@@ -229,7 +229,7 @@ impl Conversation {
             Some("trade_update") => {
                 self.trades += 1;
                 let number = value["p"]["seq"].as_u64().unwrap();
-                deliver(&mut self.book, number, self.flaw == Flaw::Lies && self.trades.is_multiple_of(10));
+                deliver(&mut self.book, number, self.flaw == Flaw::FalseCounts && self.trades.is_multiple_of(10));
                 books.lock().unwrap().delivered += 1;
                 None
             }
@@ -249,10 +249,10 @@ impl Conversation {
     }
 }
 
-fn deliver(book: &mut ConnectionBook, number: u64, lie: bool) {
+fn deliver(book: &mut ConnectionBook, number: u64, is_false: bool) {
     let application = book.application.as_mut().unwrap();
     application.delivered += 1;
-    application.sequence_sum = application.sequence_sum.wrapping_add(if lie { 0 } else { number });
+    application.sequence_sum = application.sequence_sum.wrapping_add(if is_false { 0 } else { number });
 }
 
 /// The sequence number of a message with the prefix `M:` or `C:`.

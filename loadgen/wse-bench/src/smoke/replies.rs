@@ -17,7 +17,7 @@ pub(super) struct PingReplies {
 /// One ping of the protocol.
 #[derive(Debug)]
 struct Ping {
-    what: &'static str,
+    name: &'static str,
     timestamp: u64,
     answered: bool,
 }
@@ -42,9 +42,9 @@ struct Pong {
 impl PingReplies {
     /// Starts without replies. `timestamps` are those of the two pings, `payload` that of the WebSocket Ping.
     pub(super) fn to(timestamps: [u64; 2], payload: &'static [u8]) -> Self {
-        let [whole, in_parts] = timestamps;
-        let ping = |what, timestamp| Ping { what, timestamp, answered: false };
-        let pings = [ping("a ping", whole), ping("a ping in three fragments", in_parts)];
+        let [unfragmented, fragmented] = timestamps;
+        let ping = |name, timestamp| Ping { name, timestamp, answered: false };
+        let pings = [ping("a ping", unfragmented), ping("a ping in three fragments", fragmented)];
         Self { pings, payload, pong: false, findings: Vec::new() }
     }
 
@@ -69,12 +69,12 @@ impl PingReplies {
     }
 
     fn take_pong(&mut self, frame: &ReceivedFrame) {
-        if let Err(fault) = self.settle(frame) {
+        if let Err(fault) = self.match_pong(frame) {
             self.findings.push(format!("{fault}: {}", frame.description()));
         }
     }
 
-    fn settle(&mut self, frame: &ReceivedFrame) -> Result<(), &'static str> {
+    fn match_pong(&mut self, frame: &ReceivedFrame) -> Result<(), &'static str> {
         let envelope = envelope(&frame.payload).ok_or("a PONG is no JSON object")?;
         let pong: Pong = envelope
             .p
@@ -99,9 +99,9 @@ impl PingReplies {
 
     /// Wrong and missing replies.
     pub(super) fn findings(self) -> Vec<String> {
-        let missing = self.pings.iter().filter(|ping| !ping.answered).map(|ping| ping.what);
+        let missing = self.pings.iter().filter(|ping| !ping.answered).map(|ping| ping.name);
         let missing = missing.chain((!self.pong).then_some("a WebSocket ping"));
-        let missing: Vec<_> = missing.map(|what| format!("{what} was not answered in time")).collect();
+        let missing: Vec<_> = missing.map(|name| format!("{name} was not answered in time")).collect();
         [self.findings, missing].concat()
     }
 }
@@ -151,10 +151,10 @@ mod tests {
 
     /// The findings after a WebSocket Pong and these frames.
     fn after(frames: &[ReceivedFrame]) -> Vec<String> {
-        let mut answers = PingReplies::to([100, 101], b"x");
-        answers.take(&ReceivedFrame { last: true, opcode: Opcode::Pong, payload: b"x".to_vec() });
-        frames.iter().for_each(|frame| answers.take(frame));
-        answers.findings()
+        let mut replies = PingReplies::to([100, 101], b"x");
+        replies.take(&ReceivedFrame { last: true, opcode: Opcode::Pong, payload: b"x".to_vec() });
+        frames.iter().for_each(|frame| replies.take(frame));
+        replies.findings()
     }
 
     #[test]
@@ -177,15 +177,15 @@ mod tests {
 
     #[test]
     fn each_field_of_a_pong_is_looked_at() {
-        let good = pong(100);
-        let binary = ReceivedFrame { opcode: Opcode::Binary, ..text(&good) };
+        let valid = pong(100);
+        let binary = ReceivedFrame { opcode: Opcode::Binary, ..text(&valid) };
         for (frame, fault) in [
-            (text(&good.replace("PONG", "pong")), "not of category WSE, type PONG"),
-            (text(&good.replace("\"v\":1", "\"v\":2")), "not of category WSE, type PONG"),
-            (text(&good.replace("\"latency\":7", "\"latency\":8")), "latency is not the difference"),
-            (text(&good.replace("\"latency\":7", "\"lag\":7")), "lacks client_timestamp"),
-            (text(&good.replace("100", "99")), "a timestamp that was not sent"),
-            (text(&good.replace("},", ",")), "no JSON object"),
+            (text(&valid.replace("PONG", "pong")), "not of category WSE, type PONG"),
+            (text(&valid.replace("\"v\":1", "\"v\":2")), "not of category WSE, type PONG"),
+            (text(&valid.replace("\"latency\":7", "\"latency\":8")), "latency is not the difference"),
+            (text(&valid.replace("\"latency\":7", "\"lag\":7")), "lacks client_timestamp"),
+            (text(&valid.replace("100", "99")), "a timestamp that was not sent"),
+            (text(&valid.replace("},", ",")), "no JSON object"),
             (binary, "no single TEXT frame"),
         ] {
             let findings = after(&[frame, text(&pong(101))]);
