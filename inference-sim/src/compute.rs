@@ -137,15 +137,15 @@ fn levels(samples: &[[u8; 2]]) -> Levels {
 /// Sum of the squares of a block. The sum of two squares is split into halves of 16 bits; each step is one instruction.
 fn sum_squares(block: &[[u8; 2]]) -> u64 {
     let square = |sample| i32::from(i16::from_le_bytes(sample)).pow(2) as u32;
-    let (pairs, rest) = block.as_chunks::<2>();
+    let (pairs, odd_sample) = block.as_chunks::<2>();
     let (mut low, mut high) = (0_u32, 0_u32);
     for &[first, second] in pairs {
         let squares = square(first) + square(second);
         low += squares & 0xFFFF;
         high += squares >> 16;
     }
-    let rest: u64 = rest.iter().map(|&sample| u64::from(square(sample))).sum();
-    u64::from(low) + (u64::from(high) << 16) + rest
+    let odd_sample: u64 = odd_sample.iter().map(|&sample| u64::from(square(sample))).sum();
+    u64::from(low) + (u64::from(high) << 16) + odd_sample
 }
 
 /// 1 if exactly one of two adjacent samples is negative. Zero isn't negative.

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_fails_without_a_configured_flaw() {
+    fn nothing_fails_without_a_configured_fault() {
         assert!((0..10_000).all(|number| faults(&[]).for_request(number).is_none()));
     }
 
@@ -199,8 +199,8 @@ mod tests {
             (Fault::Reset, 10_000),
             (Fault::Stall(None), 5_000),
         ] {
-            let found = count(fault);
-            assert!(found.abs_diff(expected) < 600, "{fault:?}: {found} instead of {expected}");
+            let observed = count(fault);
+            assert!(observed.abs_diff(expected) < 600, "{fault:?}: {observed} instead of {expected}");
         }
     }
 

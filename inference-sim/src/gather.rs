@@ -113,14 +113,14 @@ impl Gatherer {
         let (reply, result) = oneshot::channel();
         let job = Job { body, passes, start: now + slack.clamp(SHORTEST, LONGEST), reply };
         let mut queue = self.shared.lock();
-        let urgent = queue.start.is_none_or(|start| job.start < start);
-        if urgent {
+        let is_earliest = queue.start.is_none_or(|start| job.start < start);
+        if is_earliest {
             queue.start = Some(job.start);
         }
         queue.jobs.push(job);
         let full = queue.jobs.len().is_multiple_of(LANES);
         drop(queue);
-        if urgent || full {
+        if is_earliest || full {
             self.shared.changed.notify_one();
         }
         result
@@ -150,13 +150,13 @@ impl Shared {
     fn run(&self) {
         let mut lanes = Lanes::new();
         while let Some(mut batch) = self.gather() {
-            let begun = Instant::now();
+            let started = Instant::now();
             // Requests whose receiver was dropped need no result.
             batch.retain(|job| !job.reply.is_closed());
             self.work.batches.fetch_add(1, Relaxed);
             self.work.requests.fetch_add(batch.len() as u64, Relaxed);
             compute(batch, &mut lanes);
-            self.work.busy_ns.fetch_add(begun.elapsed().as_nanos() as u64, Relaxed);
+            self.work.busy_ns.fetch_add(started.elapsed().as_nanos() as u64, Relaxed);
         }
     }
 
@@ -184,8 +184,8 @@ impl Queue {
         if self.jobs.len() > LANES {
             self.jobs.select_nth_unstable_by_key(LANES, |job| job.start);
         }
-        let rest = self.jobs.split_off(LANES.min(self.jobs.len()));
-        let batch = std::mem::replace(&mut self.jobs, rest);
+        let later_jobs = self.jobs.split_off(LANES.min(self.jobs.len()));
+        let batch = std::mem::replace(&mut self.jobs, later_jobs);
         self.start = self.jobs.iter().map(|job| job.start).min();
         batch
     }

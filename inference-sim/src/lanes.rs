@@ -112,9 +112,9 @@ impl Lanes {
 #[inline(always)]
 fn block<'a>(audio: Audio<'a>, at: usize, tail: &'a mut [u8; BLOCK_BYTES]) -> &'a [u8; BLOCK_BYTES] {
     let bytes = audio.samples().as_flattened();
-    let rest = bytes.get(at * BLOCK_BYTES..).unwrap_or_default();
-    rest.first_chunk().unwrap_or_else(|| {
-        tail[..rest.len()].copy_from_slice(rest);
+    let remaining = bytes.get(at * BLOCK_BYTES..).unwrap_or_default();
+    remaining.first_chunk().unwrap_or_else(|| {
+        tail[..remaining.len()].copy_from_slice(remaining);
         tail
     })
 }
@@ -238,9 +238,13 @@ mod tests {
             let mut lanes = Lanes { rows: Vec::new(), width };
             let all_chains: Vec<Chain> = bodies.iter().map(|(body, passes)| chain(body, *passes)).collect();
             for chains in [&all_chains[..], &all_chains[all_chains.len() / 2..]] {
-                let found = lanes.checksums(chains);
-                for (chain, found) in chains.iter().zip(found) {
-                    assert_eq!(found, naive(chain.audio.samples().as_flattened(), chain.passes).checksum, "{width:?}");
+                let checksums = lanes.checksums(chains);
+                for (chain, checksum) in chains.iter().zip(checksums) {
+                    assert_eq!(
+                        checksum,
+                        naive(chain.audio.samples().as_flattened(), chain.passes).checksum,
+                        "{width:?}"
+                    );
                 }
             }
         }

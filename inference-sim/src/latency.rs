@@ -94,8 +94,8 @@ mod tests {
         let all = sorted_ms(model(&["--model-longtail-prob", "0", "--model-batch-wait-max-ms", "0"]));
         for (share, deviations) in [(0.022_75, -2.0), (0.158_655, -1.0), (0.5, 0.0), (0.841_345, 1.0), (0.977_25, 2.0)]
         {
-            let (found, expected) = (all[(share * all.len() as f64) as usize], 75.0 * (0.15_f64 * deviations).exp());
-            assert!((found / expected - 1.0).abs() < 0.01, "at {share}: {found} instead of {expected}");
+            let (measured, expected) = (all[(share * all.len() as f64) as usize], 75.0 * (0.15_f64 * deviations).exp());
+            assert!((measured / expected - 1.0).abs() < 0.01, "at {share}: {measured} instead of {expected}");
         }
     }
 
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absurd_spread_does_not_crash_the_program() {
+    fn an_extreme_spread_does_not_crash_the_program() {
         let model = model(&["--model-jitter-sigma=1000000"]);
         assert!((0..1000).all(|number| model.latency(number) <= LONGEST));
     }

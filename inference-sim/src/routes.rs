@@ -227,7 +227,7 @@ fn reset() -> Response {
 
 /// A body that is sent byte by byte.
 struct Trickle {
-    rest: Bytes,
+    remaining: Bytes,
     step: Duration,
     wait: Pin<Box<Sleep>>,
 }
@@ -235,7 +235,7 @@ struct Trickle {
 impl Trickle {
     fn new(body: Bytes, duration: Duration) -> Self {
         let step = duration / body.len().max(1) as u32;
-        Self { rest: body, step, wait: Box::pin(tokio::time::sleep(step)) }
+        Self { remaining: body, step, wait: Box::pin(tokio::time::sleep(step)) }
     }
 }
 
@@ -247,21 +247,21 @@ impl http_body::Body for Trickle {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        if self.rest.is_empty() {
+        if self.remaining.is_empty() {
             return Poll::Ready(None);
         }
         std::task::ready!(self.wait.as_mut().poll(context));
         // Counted from the deadline and not from now, because the timer's own delay would add up over the bytes.
         let next = self.wait.deadline() + self.step;
         self.wait.as_mut().reset(next);
-        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(1)))))
+        Poll::Ready(Some(Ok(Frame::data(self.remaining.split_to(1)))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty()
+        self.remaining.is_empty()
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.rest.len() as u64)
+        SizeHint::with_exact(self.remaining.len() as u64)
     }
 }
