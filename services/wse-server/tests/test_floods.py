@@ -17,7 +17,7 @@ from bench_server import token
 
 MEBIBYTE = 1 << 20
 # The engine's defaults (`_wse_accel.pyi`).
-STRANGERS = 4096
+PENDING_HANDSHAKES = 4096
 OUTBOUND_MEBIBYTES = 256
 PARTIAL_MEBIBYTES = 64
 # Further descriptors and memory of a service: threads, arenas, the interpreter.
@@ -118,11 +118,11 @@ def is_served(service: Service) -> bool:
 def test_requests_that_never_end_are_evicted_for_others(
     service: Service, sockets: Callable[[Service], socket.socket], words: bytes
 ) -> None:
-    count = STRANGERS + 1500
+    count = PENDING_HANDSHAKES + 1500
     for _ in range(count):
         sockets(service).sendall(words)
-    wait_until(lambda: sum(service.get("/stats")["connections"]["rejected"].values()) >= count - STRANGERS)
-    assert service.descriptors() <= STRANGERS + OTHER_DESCRIPTORS
+    wait_until(lambda: sum(service.get("/stats")["connections"]["rejected"].values()) >= count - PENDING_HANDSHAKES)
+    assert service.descriptors() <= PENDING_HANDSHAKES + OTHER_DESCRIPTORS
     assert service.rss_mebibytes() < OTHER_MEBIBYTES
     assert is_served(service)
 
@@ -150,11 +150,11 @@ def test_metrics_are_served_when_clients_have_taken_every_descriptor(
 
 
 def test_silent_connections_cost_nothing(service: Service, sockets: Callable[[Service], socket.socket]) -> None:
-    silent = [sockets(service) for _ in range(STRANGERS + 1500)]
-    assert service.descriptors() <= STRANGERS + OTHER_DESCRIPTORS
+    silent = [sockets(service) for _ in range(PENDING_HANDSHAKES + 1500)]
+    assert service.descriptors() <= PENDING_HANDSHAKES + OTHER_DESCRIPTORS
     assert is_served(service)
     assert service.rss_mebibytes() < OTHER_MEBIBYTES
-    assert len(silent) > STRANGERS
+    assert len(silent) > PENDING_HANDSHAKES
 
 
 HELLO = b'{"t":"client_hello"}'

@@ -35,6 +35,6 @@ async fn a_tungstenite_client_connects_exchanges_messages_and_is_closed() {
     assert_eq!(socket.next().await.unwrap().unwrap(), Message::Pong(b"there?".to_vec().into()));
 
     assert!(server.disconnect(id));
-    let Some(Ok(Message::Close(Some(close_of)))) = socket.next().await else { panic!("no Close frame") };
-    assert_eq!(close_of.code, CloseCode::Library(4000));
+    let Some(Ok(Message::Close(Some(close_frame)))) = socket.next().await else { panic!("no Close frame") };
+    assert_eq!(close_frame.code, CloseCode::Library(4000));
 }
