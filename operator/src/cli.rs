@@ -18,10 +18,10 @@ use crate::{
     registry::Registry,
 };
 
-mod chosen;
+mod chosen_plan;
+mod cluster_program;
 mod conformance;
 mod core_check;
-mod elsewhere;
 mod judge;
 mod machine;
 mod outside;
@@ -113,8 +113,8 @@ struct Assert {
 /// Parses the process's arguments, runs the subcommand and returns its exit code.
 pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = env::args_os().collect();
-    if elsewhere::is_assert_in_cluster(&arguments) {
-        return exit(elsewhere::exec_cluster_program().map(|never| match never {}));
+    if cluster_program::is_assert_in_cluster(&arguments) {
+        return exit(cluster_program::exec_cluster_program().map(|never| match never {}));
     }
     let outcome = match Arguments::parse().command {
         Command::Run(arguments) => run::run(&arguments),
@@ -124,7 +124,7 @@ pub fn main() -> ExitCode {
         Command::Judge(arguments) => Ok(judge::run(&arguments)),
         Command::Assert(arguments) => assert(&arguments),
         Command::Serve(_) | Command::Status(_) | Command::Fetch(_) | Command::Evidence(_) => {
-            elsewhere::exec_cluster_program().map(|never| match never {})
+            cluster_program::exec_cluster_program().map(|never| match never {})
         }
     };
     exit(outcome)

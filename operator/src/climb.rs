@@ -1,6 +1,6 @@
 //! The climb: runs the trials one after the other, each with the service and the workers that it needs.
 //!
-//! [`step::next`] decides the next step and this module executes it ([`take`] executes the steps towards a result). The
+//! [`step::next`] decides the next step and this module executes it ([`trial_steps`] executes the steps towards a result). The
 //! store is written before and after each trial, so that an interrupted run can be resumed.
 
 use std::{collections::BTreeMap, fmt};
@@ -27,7 +27,7 @@ use crate::{
 };
 
 mod search;
-mod take;
+mod trial_steps;
 
 /// Why a climb ended before its last trial.
 #[derive(Debug, thiserror::Error)]

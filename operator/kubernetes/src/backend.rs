@@ -33,8 +33,8 @@ use crate::{
 };
 
 mod logs;
-mod patience;
 mod pods;
+mod readiness;
 mod service;
 mod workers;
 

@@ -14,7 +14,7 @@ use clap::Args;
 use driver::{clock, coordinator::Coordinator};
 
 use super::{
-    chosen::ChosenPlan,
+    chosen_plan::ChosenPlan,
     core_check::{self, CoreCheck},
     machine, outside,
 };

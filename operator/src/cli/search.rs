@@ -5,7 +5,7 @@ use bench_format::plan::WirePlan;
 use clap::Args;
 
 use super::{
-    chosen::ChosenPlan,
+    chosen_plan::ChosenPlan,
     core_check::CoreCheck,
     run::{RequestedRun, Shared, begin_and_execute},
 };

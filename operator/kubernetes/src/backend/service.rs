@@ -20,7 +20,7 @@ use k8s_openapi::api::core::v1::Pod;
 use operator::backend::{Error, InferenceSpec, ServiceSpec, StartedService};
 use tokio::time::{Instant, sleep};
 
-use super::{Kubernetes, ServingPod, WATCH_TIMEOUT, has_ended, logs, patience::Readiness, remote_error};
+use super::{Kubernetes, ServingPod, WATCH_TIMEOUT, has_ended, logs, readiness::Readiness, remote_error};
 use crate::{
     cluster_file::{CompanionTarget, InferenceTarget, Target},
     journal::Original,

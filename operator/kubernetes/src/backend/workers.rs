@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use operator::backend::{Error, WorkersSpec};
 use tokio::time::Instant;
 
-use super::{Kubernetes, WATCH_TIMEOUT, Workers, logs, patience::Readiness, remote_error};
+use super::{Kubernetes, WATCH_TIMEOUT, Workers, logs, readiness::Readiness, remote_error};
 use crate::{
     caches::Caches,
     journal::Original,

@@ -13,7 +13,7 @@
 //! - `links` forwards publications to other instances: [`cluster`] over its own connections, [`redis`] through Redis
 //!   Pub/Sub.
 //! - [`events`] completes events and encodes them; `recipients` holds what an event needs to know of its connection:
-//!   format and key ([`encryption`]), rate limit (`pace`), ids already sent (`dedup`).
+//!   format and key ([`encryption`]), rate limit (`rate_limit`), ids already sent (`dedup`).
 //! - [`stats`] and `http` report the counters; `quality` scores a connection.
 //!
 //! The engine doesn't depend on Python. A language binding converts types and contains no logic of its own.
@@ -68,13 +68,13 @@ mod lock;
 pub mod msgpack;
 mod origin;
 mod outbound;
-mod pace;
 mod presence;
 mod presence_change;
 mod priority;
 mod publications;
 mod quality;
 mod random;
+mod rate_limit;
 pub mod receive;
 mod recipients;
 mod recovery;

@@ -5,8 +5,8 @@
 //! publisher wait. What waits in a carrier counts as backlog of publications; publishers wait for that backlog, if they
 //! are configured to wait.
 
-pub(crate) mod last;
-pub(crate) mod pauses;
+pub(crate) mod backoff;
+pub(crate) mod recent_items;
 mod stats;
 
 use std::{

@@ -20,7 +20,7 @@ use crate::{
     format::Format,
     key::ConnectionKey,
     lock::lock,
-    pace::{Notice, RateLimiter},
+    rate_limit::{Notice, RateLimiter},
 };
 
 /// Number of locks: a power of two, large enough that senders rarely meet.

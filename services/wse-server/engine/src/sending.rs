@@ -12,9 +12,9 @@ use crate::{
     frame::{self, Opcode},
     key::ConnectionKey,
     outbound::Command,
-    pace::Notice,
     priority::Level,
     random,
+    rate_limit::Notice,
     recipients::{Admission, EventDecision, Sealing},
     server::Server,
 };

@@ -14,7 +14,7 @@ use super::{
     frame::{self, COMPRESSED},
 };
 use crate::{
-    links::last::{ByteSize, RecentItems},
+    links::recent_items::{ByteSize, RecentItems},
     lock::lock,
 };
 
@@ -117,7 +117,7 @@ impl DeadLetters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::links::last::RETAINED_ITEMS;
+    use crate::links::recent_items::RETAINED_ITEMS;
 
     fn dead_letter(number: usize, bytes: usize) -> ClusterDeadLetter {
         ClusterDeadLetter {

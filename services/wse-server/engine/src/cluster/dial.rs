@@ -16,7 +16,7 @@ use super::{
     peer::Link,
 };
 use crate::{
-    links::pauses::{Pauses, jittered},
+    links::backoff::{Pauses, jittered},
     lock::lock,
 };
 

@@ -15,7 +15,7 @@ use super::{
     address::Address,
     resp::{self, Malformed, RedisReply},
 };
-use crate::links::pauses::{Pauses, jittered};
+use crate::links::backoff::{Pauses, jittered};
 
 /// Bytes of buffer space that are reserved before each read.
 const READ_BYTES: usize = 64 << 10;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{CHANNEL, header::Header};
 use crate::{
-    links::last::{ByteSize, RecentItems},
+    links::recent_items::{ByteSize, RecentItems},
     recovery::Position,
 };
 
@@ -140,7 +140,7 @@ impl DeadLetters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::links::last::{RETAINED_BYTES, RETAINED_ITEMS};
+    use crate::links::recent_items::{RETAINED_BYTES, RETAINED_ITEMS};
 
     fn dead_letter(text: &str) -> DeadLetter {
         let stamp = Some(Position { epoch: 7, offset: 3 });

@@ -3,7 +3,7 @@
 //!
 //! Dead letters, audience queries and replays use the same connection, in the order in which they come.
 
-mod answers;
+mod replies;
 
 use std::{
     collections::VecDeque,
@@ -27,7 +27,7 @@ use super::{
     outbox::Batch,
     resp,
 };
-use crate::links::last::RETAINED_ITEMS;
+use crate::links::recent_items::RETAINED_ITEMS;
 
 /// Bytes of commands that may be without a reply.
 const PIPELINE_BYTES: usize = 1 << 20;

@@ -94,16 +94,16 @@ fn is_due(last_seconds: &mut f64, now_seconds: f64) -> bool {
 mod tests {
     use super::*;
 
-    fn pace(capacity: f64, refill_per_second: f64) -> RateLimiter {
+    fn limiter(capacity: f64, refill_per_second: f64) -> RateLimiter {
         RateLimiter::new(RateLimit { capacity, refill_per_second }, 0.0)
     }
 
     #[test]
     fn a_burst_gets_a_warning_near_its_end_and_one_message_when_it_is_over() {
-        let mut pace = pace(10.0, 0.0);
-        let steps: Vec<Decision> = (0..13).map(|_| pace.step(5.0)).collect();
+        let mut limiter = limiter(10.0, 0.0);
+        let steps: Vec<Decision> = (0..13).map(|_| limiter.step(5.0)).collect();
         assert_eq!(steps.iter().filter(|step| step.is_allowed).count(), 10);
-        assert_eq!((pace.allowance(5.0), super::tests::pace(10.0, 0.0).allowance(5.0)), (0.0, 1.0));
+        assert_eq!((limiter.allowance(5.0), super::tests::limiter(10.0, 0.0).allowance(5.0)), (0.0, 1.0));
         let notices: Vec<_> = steps.iter().enumerate().filter_map(|(at, step)| Some((at, step.notice?))).collect();
         // As captured from the reference: the tenth of ten events brings a warning, and only the first dropped one a
         // notice.
@@ -112,11 +112,11 @@ mod tests {
 
     #[test]
     fn each_notice_is_sent_once_a_second_at_most() {
-        let mut pace = pace(10.0, 1.0);
-        (0..10).for_each(|_| assert!(pace.step(0.0).is_allowed));
+        let mut limiter = limiter(10.0, 1.0);
+        (0..10).for_each(|_| assert!(limiter.step(0.0).is_allowed));
         let notice_seconds: Vec<f64> = (0..40)
             .map(|n| f64::from(n) / 10.0 + 0.05)
-            .filter(|now| pace.step(*now).notice == Some(Notice::Limited))
+            .filter(|now| limiter.step(*now).notice == Some(Notice::Limited))
             .collect();
         assert_eq!(notice_seconds.len(), 4, "{notice_seconds:?}");
         assert!(notice_seconds.windows(2).all(|pair| pair[1] - pair[0] >= 1.0), "{notice_seconds:?}");
@@ -124,8 +124,8 @@ mod tests {
 
     #[test]
     fn tokens_refill_with_time() {
-        let mut pace = pace(2.0, 1.0);
-        assert_eq!([0.0, 0.0, 0.0, 1.0, 1.0].map(|now| pace.step(now).is_allowed), [true, true, false, true, false]);
+        let mut limiter = limiter(2.0, 1.0);
+        assert_eq!([0.0, 0.0, 0.0, 1.0, 1.0].map(|now| limiter.step(now).is_allowed), [true, true, false, true, false]);
     }
 
     #[test]
