@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from bench_summary import Row, Sides, compared, markdown
-from ws_ladder_analysis.statistics import mean
 
 ROOT = Path(__file__).resolve().parent.parent
 CLIENTS = ROOT / "tools/bystanders.py"
@@ -54,7 +53,7 @@ CASES = (
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit code: 0 all rows have figures, 1 some are missing, 2 bad usage."""
     parser = argparse.ArgumentParser(description="Bystanders of a flood.")
-    parser.add_argument("--repeats", type=int, default=3, help="fresh processes of each case (default: 3)")
+    parser.add_argument("--repeats", type=int, default=5, help="fresh processes of each case (default: 5)")
     parser.add_argument("--seconds", type=float, default=20.0, help="of pings in each (default: 20)")
     parser.add_argument("--standstill-seconds", type=float, default=60.0, help="of a standstill (default: 60)")
     options = parser.parse_args(arguments)
@@ -66,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def measure(
-    repeats: int = 3, seconds: float = 20.0, standstill_seconds: float = 60.0, file: Path | None = None
+    repeats: int = 5, seconds: float = 20.0, standstill_seconds: float = 60.0, file: Path | None = None
 ) -> list[Row]:
     """Runs the cases in turns and returns their rows; what each process saw goes to `file`."""
     seen: dict[str, list[Seen]] = {case.name: [] for case in CASES}
@@ -124,16 +123,18 @@ def line(process: subprocess.Popen[str]) -> str:
 
 def row(case: Case, seen: Mapping[str, Sequence[Seen]]) -> Row:
     """The row of a case: its p99, and how many times the quiet one it is."""
-    sides = Sides({"ours": p99(seen[case.name]), "quiet": p99(seen[QUIET.name])})
+    # The cases take turns, so processes with the same number are a pair.
+    processes = {"ours": p99(seen[case.name]), "quiet": p99(seen[QUIET.name])}
+    values = {side: [value for repeats in each.values() for value in repeats] for side, each in processes.items()}
+    sides = Sides(values, processes)
     ratio, interval = compared(sides, "ours", "quiet") if case.bar else (None, None)
     faults = [*sides.missing, *complaints(seen[case.name])]
     if case.bar and ratio is not None and ratio > case.bar:
         faults.append(f"beyond the bar of {case.bar} times the quiet case")
-    values = sides.values["ours"]
     return Row(
         f"1 000 bystanders that ping once a second, {case.name}: p99",
         "us",
-        mean(values) if values else None,
+        sides.mean("ours"),
         None,
         None,
         ratio,
@@ -145,9 +146,9 @@ def row(case: Case, seen: Mapping[str, Sequence[Seen]]) -> Row:
     )
 
 
-def p99(seen: Sequence[Seen]) -> list[float]:
-    """The p99 of each process that answered every ping; a latency that leaves pings out says nothing."""
-    return [one["p99_us"] for one in seen if one["unanswered"] == 0]
+def p99(seen: Sequence[Seen]) -> dict[int, list[float]]:
+    """The p99 of each process that answered every ping, by number; a latency that leaves pings out says nothing."""
+    return {number: [one["p99_us"]] for number, one in enumerate(seen) if one["unanswered"] == 0}
 
 
 def complaints(seen: Sequence[Seen]) -> list[str]:

@@ -16,17 +16,22 @@ def seen(p99: float, **counts: int) -> Seen:
 
 
 def test_a_row_says_how_many_times_the_quiet_case_it_is() -> None:
-    found = {QUIET.name: [seen(100), seen(110), seen(90)], KEEPS_UP.name: [seen(150), seen(160), seen(140)]}
+    found = {
+        QUIET.name: [seen(p99) for p99 in (100, 110, 90, 105, 95)],
+        KEEPS_UP.name: [seen(1.5 * p99) for p99 in (100, 110, 90, 105, 95)],
+    }
     one = row(KEEPS_UP, found)
-    assert (one.ours, one.ratio_of, one.why) == (150, f"{KEEPS_UP.name} / quiet", None)
+    assert (one.ratio_of, one.why) == (f"{KEEPS_UP.name} / quiet", None)
+    assert one.ours == pytest.approx(150, rel=0.01)
     assert one.ratio == pytest.approx(1.5)
-    assert one.interval is not None
-    quiet = row(QUIET, found)
-    assert (quiet.ours, quiet.ratio, quiet.why) == (100, None, None)
+    assert one.interval == pytest.approx((1.5, 1.5))
+    without = row(QUIET, found)
+    assert (without.ratio, without.why) == (None, None)
+    assert without.ours == pytest.approx(100, rel=0.01)
 
 
 def test_a_row_says_when_it_is_beyond_its_bar() -> None:
-    found = {QUIET.name: [seen(100)] * 3, KEEPS_UP.name: [seen(210)] * 3, STANDS_STILL.name: [seen(490)] * 3}
+    found = {QUIET.name: [seen(100)] * 5, KEEPS_UP.name: [seen(210)] * 5, STANDS_STILL.name: [seen(490)] * 5}
     assert row(KEEPS_UP, found).why == "beyond the bar of 2 times the quiet case"
     assert row(STANDS_STILL, found).why is None
 
