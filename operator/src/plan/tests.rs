@@ -1,4 +1,3 @@
-
 use super::*;
 use crate::plan::check::fixture::{machine_limits, minimal, registry};
 

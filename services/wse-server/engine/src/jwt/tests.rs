@@ -1,4 +1,3 @@
-
 use jsonwebtoken::{Algorithm, EncodingKey, encode};
 use serde_json::json;
 
