@@ -9,7 +9,7 @@ import pytest
 from hostile.target import ENGINE, GATEWAYS, INFERENCE, Program, Target
 
 TRIED: Counter[str] = Counter()
-LEAST = {"inputs": 210_000, "faults": 30}
+LEAST = {"inputs": 210_000, "faults": 25}
 """What README.md says of the whole suite."""
 
 
