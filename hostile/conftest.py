@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hostile.ladder_runs import Climb
 from hostile.target import ENGINE, GATEWAYS, INFERENCE, Program, Target
 
 TRIED: Counter[str] = Counter()
@@ -35,6 +37,21 @@ def start() -> Iterator[Callable[..., Target]]:
     yield begin
     for target in started:
         target.stop()
+
+
+@pytest.fixture
+def climb(tmp_path: Path) -> Iterator[Callable[..., Climb]]:
+    """Starts climbs, or goes on with the one that was interrupted; kills what they leave."""
+    started: list[Climb] = []
+
+    def begin(resume: bool = False, **environment: str) -> Climb:
+        results = tmp_path / "results"
+        started.append(Climb.resume(results) if resume else Climb.begin(results, **environment))
+        return started[-1]
+
+    yield begin
+    for one in started:
+        one.clean()
 
 
 @pytest.fixture(params=[ENGINE, *GATEWAYS], ids=lambda program: program.name)

@@ -3,13 +3,12 @@
 import hashlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 from pathlib import Path
 from typing import Any
 
-from hostile.target import BIN, CHECKOUT, until
+from hostile.target import BIN, CHECKOUT, descriptors_of, memory_of, until
 
 PLAN = CHECKOUT / "hostile" / "plan.yaml"
 RUN_ID = "hostile"
@@ -58,6 +57,10 @@ class Climb:
         """The state of each trial in the plan's order."""
         return [trial["state"]["state"] for trial in self.run_file().get("trials", [])]
 
+    def finished(self) -> int:
+        """The number of trials that have a result."""
+        return self.states().count("finished")
+
     def family(self) -> dict[str, list[int]]:
         """Ids of the processes that it started, by the program's file name."""
         found: dict[str, list[int]] = {}
@@ -87,18 +90,11 @@ class Climb:
 
     def descriptors(self) -> int:
         """The number of open descriptors of ladder itself; 0 after its end."""
-        try:
-            return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
-        except FileNotFoundError:
-            return 0
+        return descriptors_of(self.process.pid)
 
     def memory(self) -> float:
         """Resident memory of ladder itself in MiB; 0 after its end."""
-        try:
-            pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        except FileNotFoundError:
-            return 0
-        return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+        return memory_of(self.process.pid)
 
     def wait(self, seconds: float = 120) -> int:
         """Waits for its end; returns the exit code."""
@@ -140,7 +136,7 @@ def finished_files(bundle: Path) -> dict[str, str]:
     return found
 
 
-def copied(bundle: Path, folder: Path) -> Path:
-    """A copy of a bundle, to resume it from the same state."""
-    shutil.copytree(bundle, folder / RUN_ID)
-    return folder
+def no_file_changed(before: dict[str, str], after: dict[str, str]) -> None:
+    """Asserts that what was finished before is there, byte by byte."""
+    changed = [path for path, digest in before.items() if after.get(path) != digest]
+    assert not changed, f"finished before, and changed or lost: {changed}"

@@ -124,6 +124,15 @@ def upgraded(address: tuple[str, int], path: str) -> socket.socket:
     return peer
 
 
+def wait_for_pong(peer: socket.socket, payload: bytes) -> None:
+    """Reads until a pong with this payload comes; fails when the other side closes instead."""
+    received = b""
+    while bytes([0x80 | PONG, len(payload)]) + payload not in received:
+        more = peer.recv(65536)
+        assert more, f"closed instead of a pong, after {received!r}"
+        received += more
+
+
 def drained(peer: socket.socket, most: int = 1 << 20) -> bytes:
     """What the other side sends until it closes; raises `TimeoutError` when it doesn't."""
     found = bytearray()

@@ -30,14 +30,30 @@ def until(holds: Callable[[], Any], what: str, patience: float = PATIENCE) -> An
         time.sleep(0.02)
 
 
+def memory_of(pid: int) -> float:
+    """Resident memory of a process in MiB; 0 after its end."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except FileNotFoundError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+def descriptors_of(pid: int) -> int:
+    """The number of open descriptors of a process; 0 after its end."""
+    try:
+        return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    except FileNotFoundError:
+        return 0
+
+
 @dataclass(frozen=True)
 class Program:
-    """How a listener is started, the path of its WebSocket, and the memory that it may gain under attack."""
+    """How a listener is started, and the path of its WebSocket."""
 
     name: str
     command: Sequence[str]
     path: str
-    growth_mebibytes: int
     environment: Mapping[str, str]
     needs_inference: bool = False
 
@@ -46,23 +62,22 @@ ENGINE = Program(
     "wse-server",
     (sys.executable, "services/wse-server/bench_server.py", "--port", "0", "--metrics-port", "0", "--echo"),
     "/wse",
-    96,
     {},
 )
 GATEWAYS = tuple(
-    Program(name, (str(BIN / name),), "/ws/stt", 96, {"PORT": "0", "METRICS_PORT": "0"}, needs_inference=True)
+    Program(name, (str(BIN / name),), "/ws/stt", {"PORT": "0", "METRICS_PORT": "0"}, needs_inference=True)
     for name in ("rust-axum", "rust-axum-plain", "rust-sync")
 )
-INFERENCE = Program("inference-sim", (str(BIN / "inference-sim"), "--port", "0"), "/infer", 96, {})
+INFERENCE = Program("inference-sim", (str(BIN / "inference-sim"), "--port", "0"), "/infer", {})
 
 
 class Target:
     """A started program: its addresses, memory and descriptors."""
 
-    def __init__(self, program: Program, *, descriptors: int | None = None, **environment: str) -> None:
+    def __init__(self, program: Program, *, descriptors: int | None = None) -> None:
         self.program = program
         self.inference: Target | None = None
-        variables = os.environ | program.environment | environment
+        variables = os.environ | program.environment
         if program.needs_inference:
             self.inference = Target(INFERENCE)
             variables["INFERENCE_URL"] = f"http://{self.inference.ready['address']}"
@@ -101,12 +116,11 @@ class Target:
 
     def memory(self) -> float:
         """Resident memory in MiB."""
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+        return memory_of(self.process.pid)
 
     def descriptors(self) -> int:
         """The number of open descriptors."""
-        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
+        return descriptors_of(self.process.pid)
 
     def page(self, path: str) -> tuple[int, str]:
         """Status and body of a page of the metrics port."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hostile.ladder_runs import Climb, finished_files
+from hostile.ladder_runs import Climb, finished_files, no_file_changed
 from hostile.target import until
 
 
@@ -21,21 +21,17 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("seconds", [-86_400, 86_400])
 def test_a_clock_that_jumps_costs_one_trial_at_most(
-    tmp_path: Path, library: Path, count: Callable[[str, int], None], seconds: int
+    tmp_path: Path, climb: Callable[..., Climb], library: Path, count: Callable[[str, int], None], seconds: int
 ) -> None:
     step = tmp_path / "step"
-    climb = Climb.begin(tmp_path / "results", LD_PRELOAD=str(library), CLOCK_STEP=str(step))
-    try:
-        until(lambda: climb.states().count("finished") >= 1, "the first trial has a result")
-        first = finished_files(climb.bundle)
-        until(lambda: "wse-bench" in climb.family(), "the worker runs")
-        step.write_text(str(seconds))
-        count("faults", 1)
-        assert climb.wait() in (0, 2), climb.printed()
-        states = climb.states()
-        assert states.count("finished") >= 3, (states, climb.printed())
-        assert "pending" not in states, states
-        after = finished_files(climb.bundle)
-        assert [path for path, digest in first.items() if after.get(path) != digest] == []
-    finally:
-        climb.clean()
+    running = climb(LD_PRELOAD=str(library), CLOCK_STEP=str(step))
+    until(lambda: running.finished() >= 1, "the first trial has a result")
+    first = finished_files(running.bundle)
+    until(lambda: "wse-bench" in running.family(), "the worker runs")
+    step.write_text(str(seconds))
+    count("faults", 1)
+    assert running.wait() in (0, 2), running.printed()
+    states = running.states()
+    assert running.finished() >= 3, (states, running.printed())
+    assert "pending" not in states, states
+    no_file_changed(first, finished_files(running.bundle))

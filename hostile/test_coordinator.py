@@ -1,10 +1,7 @@
 """Peers without the token at the coordinator while trials run: none gets in, and every trial ends as it should."""
 
 import random
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
-import pytest
+from collections.abc import Callable
 
 from hostile.ladder_runs import Climb
 from hostile.peers import connected, drained, end_of_sending, mutated, sent
@@ -17,15 +14,6 @@ REQUESTS = 300
 GROWTH_MEBIBYTES = 64
 
 
-@pytest.fixture
-def climb(tmp_path: Path) -> Iterator[Climb]:
-    """A run whose first trial has a result, and which goes on."""
-    running = Climb.begin(tmp_path / "results")
-    until(lambda: "finished" in running.states(), "the first trial has a result")
-    yield running
-    running.clean()
-
-
 def request(head: str, body: bytes = b"", *, length: int | None = None) -> bytes:
     """A request with a token that isn't the run's."""
     size = len(body) if length is None else length
@@ -33,10 +21,12 @@ def request(head: str, body: bytes = b"", *, length: int | None = None) -> bytes
     return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
 
 
-def test_peers_without_the_token_do_not_disturb_a_run(climb: Climb, count: Count) -> None:
-    address = climb.coordinator()
+def test_peers_without_the_token_do_not_disturb_a_run(climb: Callable[..., Climb], count: Count) -> None:
+    running = climb()
+    until(lambda: running.finished() >= 1, "the first trial has a result")
+    address = running.coordinator()
     chance = random.Random(SEED)
-    before, memory = climb.descriptors(), climb.memory()
+    before, memory = running.descriptors(), running.memory()
     unfinished = []
     for number in range(REQUESTS):
         peer = connected(address)
@@ -61,13 +51,13 @@ def test_peers_without_the_token_do_not_disturb_a_run(climb: Climb, count: Count
             response = drained(peer)
         assert not response.startswith(b"HTTP/1.1 2"), f"seed {SEED}, request {number}: {broken!r}: {response!r}"
     count("inputs", 2 * REQUESTS + 5)
-    assert climb.process.poll() is None, "the peers came while the run went on"
+    assert running.process.poll() is None, "the peers came while the run went on"
     for peer in unfinished:
         peer.close()
     until(
-        lambda: climb.process.poll() is not None or climb.descriptors() <= before + 8,
+        lambda: running.process.poll() is not None or running.descriptors() <= before + 8,
         "the descriptors of the peers are closed",
     )
-    assert climb.memory() - memory < GROWTH_MEBIBYTES
-    assert climb.wait() in (0, 2), climb.printed()
-    assert climb.states() == ["finished"] * 4, climb.printed()
+    assert running.memory() - memory < GROWTH_MEBIBYTES
+    assert running.wait() in (0, 2), running.printed()
+    assert running.states() == ["finished"] * 4, running.printed()

@@ -4,42 +4,15 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-from hostile.ladder_runs import Climb, finished_files
+from hostile.ladder_runs import Climb, finished_files, no_file_changed
 from hostile.target import until
 
 SEED = 20
 KILLS_OF_LADDER = 8
-
-
-@pytest.fixture
-def climb(tmp_path: Path) -> Iterator[Callable[..., Climb]]:
-    """Starts climbs; kills what they leave."""
-    started: list[Climb] = []
-
-    def begin(resume: bool = False, **environment: str) -> Climb:
-        results = tmp_path / "results"
-        started.append(Climb.resume(results) if resume else Climb.begin(results, **environment))
-        return started[-1]
-
-    yield begin
-    for one in started:
-        one.clean()
-
-
-def finished(climb: Climb) -> int:
-    """The number of trials that have a result."""
-    return climb.states().count("finished")
-
-
-def no_file_changed(before: dict[str, str], after: dict[str, str]) -> None:
-    """Asserts that what was finished before is there, byte by byte."""
-    changed = [path for path, digest in before.items() if after.get(path) != digest]
-    assert not changed, f"finished before, and changed or lost: {changed}"
 
 
 def test_a_run_whose_ladder_is_killed_at_any_moment_is_resumed_to_its_end(
@@ -73,7 +46,7 @@ def test_a_process_that_is_killed_costs_its_own_trial_alone(
     climb: Callable[..., Climb], count: Callable[[str, int], None], victim: str, moment: str
 ) -> None:
     running = climb()
-    until(lambda: finished(running) >= 1, "the first trial has a result")
+    until(lambda: running.finished() >= 1, "the first trial has a result")
     first = finished_files(running.bundle)
     until(lambda: running.family().get(victim), f"{victim} runs")
     if moment == "in the trial":
@@ -84,7 +57,7 @@ def test_a_process_that_is_killed_costs_its_own_trial_alone(
     count("faults", 1)
     assert running.wait() in (0, 2), running.printed()
     states = running.states()
-    assert states.count("finished") >= 3, (states, running.printed())
+    assert running.finished() >= 3, (states, running.printed())
     assert "pending" not in states, states
     no_file_changed(first, finished_files(running.bundle))
     running.leaves_nothing_running()
@@ -94,7 +67,7 @@ def test_a_service_that_is_stopped_makes_its_trial_invalid_and_no_other(
     climb: Callable[..., Climb], count: Callable[[str, int], None]
 ) -> None:
     running = climb()
-    until(lambda: finished(running) >= 1, "the first trial has a result")
+    until(lambda: running.finished() >= 1, "the first trial has a result")
     first = finished_files(running.bundle)
     (service,) = until(
         lambda: "wse-bench" in running.family() and running.family().get("bench_server.py"), "the service runs"
@@ -105,8 +78,8 @@ def test_a_service_that_is_stopped_makes_its_trial_invalid_and_no_other(
     os.kill(service, signal.SIGCONT)
     assert running.wait() in (0, 2), running.printed()
     states = running.states()
-    assert states.count("finished") + states.count("failed") == 4, states
-    assert states.count("finished") >= 3, (states, running.printed())
+    assert running.finished() + states.count("failed") == 4, states
+    assert running.finished() >= 3, (states, running.printed())
     no_file_changed(first, finished_files(running.bundle))
 
 
@@ -114,7 +87,7 @@ def test_a_run_that_is_interrupted_ends_at_once_and_is_resumed(
     climb: Callable[..., Climb], count: Callable[[str, int], None]
 ) -> None:
     running = climb()
-    until(lambda: finished(running) >= 1, "the first trial has a result")
+    until(lambda: running.finished() >= 1, "the first trial has a result")
     running.process.send_signal(signal.SIGTERM)
     count("faults", 1)
     assert running.wait(30) != 0
