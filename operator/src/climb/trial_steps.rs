@@ -12,6 +12,7 @@ use bench_format::{
 };
 use driver::{
     coordinator::{Coordinator, Upload, barrier::Barrier},
+    http::chain,
     measure::{self, measure},
     readings,
     service_client::ServiceClient,
@@ -98,7 +99,7 @@ impl<B: Backend> Climb<'_, B> {
 
     /// The trial's state after an error; `None` if the trial is to be tried again.
     fn failed(&self, error: TrialError, index: usize, running: &mut ClimbState) -> Option<TrialState> {
-        let reason = description(&error);
+        let reason = chain(&error);
         if !error.is_interruption() {
             return Some(TrialState::Failed { reason });
         }
@@ -306,18 +307,4 @@ fn reproduce(reproduce_command: &str, entry: &TrialEntry) -> String {
         Some(_) => format!("{reproduce_command} --service {service} --only {workload}/{variant}"),
         None => format!("{reproduce_command} --service {service} --only {workload}/{variant}/{tier}"),
     }
-}
-
-/// An error with its causes, on one line.
-fn description(error: &dyn std::error::Error) -> String {
-    let mut description = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !description.contains(&cause_text) {
-            description = format!("{description}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    description
 }
