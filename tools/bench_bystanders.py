@@ -124,9 +124,7 @@ def line(process: subprocess.Popen[str]) -> str:
 def row(case: Case, seen: Mapping[str, Sequence[Seen]]) -> Row:
     """The row of a case: its p99, and how many times the quiet one it is."""
     # The cases take turns, so processes with the same number are a pair.
-    processes = {"ours": p99(seen[case.name]), "quiet": p99(seen[QUIET.name])}
-    values = {side: [value for repeats in each.values() for value in repeats] for side, each in processes.items()}
-    sides = Sides(values, processes)
+    sides = Sides({"ours": p99(seen[case.name]), "quiet": p99(seen[QUIET.name])})
     ratio, interval = compared(sides, "ours", "quiet") if case.bar else (None, None)
     faults = [*sides.missing, *complaints(seen[case.name])]
     if case.bar and ratio is not None and ratio > case.bar:

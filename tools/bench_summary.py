@@ -19,6 +19,8 @@ from ws_ladder_analysis.ladders import Getter, ladders
 from ws_ladder_analysis.load import Bundle, Trial
 from ws_ladder_analysis.statistics import PAIRS_NEEDED, mean, ratio, unpaired_ratio
 
+# The side whose runs take no turns with the services, so that they are no pairs.
+FLOOR = "floor"
 # The parsed output of `floor`.
 Floor = Mapping[str, Any]
 
@@ -53,18 +55,20 @@ class Row:
 
 @dataclass
 class Sides:
-    """The values of a row's sides, one per process, and the reasons for missing ones."""
+    """The values of a row's sides by process (of the floor, by run), and the reasons for missing ones."""
 
-    values: dict[str, list[float]] = field(default_factory=dict)
-    # The same by number of the process, for sides that take turns.
-    processes: dict[str, dict[int, list[float]]] = field(default_factory=dict)
+    values: dict[str, dict[int, list[float]]] = field(default_factory=dict)
     bounds: dict[str, str] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
 
     def mean(self, side: str) -> float | None:
         """The mean of a side over processes; `None` without values."""
-        known = self.values.get(side)
+        known = self.all(side)
         return mean(known) if known else None
+
+    def all(self, side: str) -> list[float]:
+        """All values of a side; empty without any."""
+        return [value for values in self.values.get(side, {}).values() for value in values]
 
 
 def summary(evidence: Mapping[str, Evidence]) -> list[Row]:
@@ -81,7 +85,7 @@ def row(asked: Asked, evidence: Evidence) -> Row:
         read_service(sides, side, service, asked.getter, part, evidence.bundle)
     if asked.floor is not None:
         read_floor(sides, *asked.floor, evidence.floor)
-    above, below = "ours", "floor" if asked.floor else "reference"
+    above, below = "ours", FLOOR if asked.floor else "reference"
     # The ratio to the reference says how many times better we are; the ratio to the floor, how many times costlier.
     if below == "reference" and not asked.more_is_better:
         above, below = below, above
@@ -91,7 +95,7 @@ def row(asked: Asked, evidence: Evidence) -> Row:
         asked.unit,
         sides.mean("ours"),
         sides.mean("reference"),
-        sides.mean("floor"),
+        sides.mean(FLOOR),
         found,
         interval,
         f"{above} / {below}",
@@ -119,8 +123,7 @@ def read_service(sides: Sides, side: str, service: str, getter: Getter, part: Pa
     bad = [f"{trial.name}: {unusable(trial)}" for trial in tier.trials if not trial.valid]
     if bad:
         sides.missing.append(f"{side}: {len(bad)} of {len(tier.trials)} trials can't be used ({bad[0]})")
-    sides.processes[side] = tier.by_process(getter)
-    sides.values[side] = [value for values in sides.processes[side].values() for value in values]
+    sides.values[side] = tier.by_process(getter)
     if tier.valid and not sides.values[side]:
         sides.missing.append(f"{side}: its trials have no such figure")
     if tier.bounds:
@@ -138,19 +141,20 @@ def unusable(trial: Trial) -> str:
 def read_floor(sides: Sides, name: str, factor: float, reports: Sequence[Floor]) -> None:
     """Reads a figure of the floor's program over all its runs into `sides`; `factor` converts its unit."""
     figures = [one for report in reports for one in report["figures"] if one["name"] == name]
-    sides.values["floor"] = [value * factor for one in figures for value in one["values"] if value is not None]
+    values = [value * factor for one in figures for value in one["values"] if value is not None]
+    sides.values[FLOOR] = {run: [value] for run, value in enumerate(values)}
     if not reports:
         sides.missing.append("floor: it was not run")
-    elif not sides.values["floor"]:
+    elif not values:
         sides.missing.append(f"floor: it has no {name}")
 
 
 def compared(sides: Sides, above: str, below: str) -> tuple[float | None, tuple[float, float] | None]:
     """The ratio of two sides and its interval; `None` where there are too few processes."""
-    if above in sides.processes and below in sides.processes:
-        found = ratio(sides.processes[above], sides.processes[below])
+    if FLOOR in (above, below):
+        found = unpaired_ratio(sides.all(above), sides.all(below))
     else:
-        found = unpaired_ratio(sides.values.get(above, []), sides.values.get(below, []))
+        found = ratio(sides.values.get(above, {}), sides.values.get(below, {}))
     if found is None:
         return None, None
     interval = found.interval()

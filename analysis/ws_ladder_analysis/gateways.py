@@ -12,10 +12,11 @@ from statistics import median
 
 from . import drawing, seeds_gateways, wording
 from .cells import NONE, NOTHING, Cell, Column, Table
+from .compare import ratio_of
 from .drawing import Chart
 from .ladders import Getter, Ladder, Percentile, Tier, figure
 from .seeds_gateways import YARDSTICK
-from .statistics import Ratio, ratio, table_level
+from .statistics import Ratio, table_level
 from .tables import over_repeats
 
 # Seconds per million frames are microseconds per frame; times are printed from nanoseconds.
@@ -130,7 +131,7 @@ def _variants(tiers: Mapping[str, Tier], variants: Sequence[str]) -> list[Cell]:
     for variant in variants:
         tier = tiers.get(variant)
         cell = _time(tier, CPU_PER_FRAME, _NS_PER_US) if tier else NONE
-        compared_with = _ratio(tier, tiers[first]) if tier and variant != first else None
+        compared_with = ratio_of(tier, tiers[first], CPU_PER_FRAME) if tier and variant != first else None
         detail = f"{wording.digits(compared_with.ratio)} of {first}" if compared_with else cell.detail
         cells.append(Cell(cell.text, detail))
     return cells
@@ -144,7 +145,11 @@ def _mean(tier: Tier) -> float:
 
 def _table(title: str, group: Sequence[At], lines: Mapping[str, int], starts: Mapping[str, Sequence[float]]) -> Table:
     yardstick = next(tier for ladder, tier in group if ladder.service == YARDSTICK)
-    ratios = {ladder.service: _ratio(tier, yardstick) for ladder, tier in group if ladder.service != YARDSTICK}
+    ratios = {
+        ladder.service: ratio_of(tier, yardstick, CPU_PER_FRAME)
+        for ladder, tier in group
+        if ladder.service != YARDSTICK
+    }
     level = table_level([found.p_value for found in ratios.values() if found])
     rows = tuple(
         _row(
@@ -157,7 +162,7 @@ def _table(title: str, group: Sequence[At], lines: Mapping[str, int], starts: Ma
         for ladder, tier in group
     )
     has_intervals = any(found and found.error is not None for found in ratios.values())
-    return Table(title, _COLUMNS, rows, (f"Level of the intervals: {wording.level(level)}.",) if has_intervals else ())
+    return Table(title, _COLUMNS, rows, (wording.interval_level(wording.level(level)),) if has_intervals else ())
 
 
 def _row(service: str, tier: Tier, relative: Cell, code: int | None, starts: Sequence[float]) -> tuple[Cell, ...]:
@@ -209,10 +214,6 @@ def _published(service: str) -> Cell:
     if found is None or value is None:
         return NONE
     return Cell(wording.digits(value), "measured" if found.measured else "from sessions per CPU")
-
-
-def _ratio(tier: Tier, against: Tier) -> Ratio | None:
-    return ratio(tier.by_process(CPU_PER_FRAME), against.by_process(CPU_PER_FRAME))
 
 
 def _point(at: At, lines: Mapping[str, int]) -> dict[str, object] | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from itertools import groupby
+from typing import TypeVar
 
 from bench_format import histogram
 from bench_format.histogram import Values
@@ -18,6 +19,7 @@ from .statistics import Spread, spread
 
 # Reads one figure of a trial; `None` where the trial has none.
 Getter = Callable[[Trial], float | None]
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,7 @@ class Tier:
         percentile is that of all their values together; it has a range where each trial has enough samples."""
         if isinstance(getter, Percentile):
             return self._percentile(getter)
-        processes: dict[int, list[float | None]] = {}
-        for trial in self.valid:
-            processes.setdefault(trial.id.process, []).append(getter(trial))
-        return spread(processes)
+        return spread(self._each_process(getter))
 
     def _percentile(self, getter: Percentile) -> Spread | None:
         values = self.histograms.get(getter.histogram)
@@ -73,21 +72,20 @@ class Tier:
         return Spread(merged, min(known), max(known), len(known))
 
     def by_process(self, getter: Getter) -> dict[int, list[float]]:
-        """The figure's values in the valid trials, keyed by service process."""
-        processes: dict[int, list[float]] = {}
-        for trial in self.valid:
-            value = getter(trial)
-            if value is not None:
-                processes.setdefault(trial.id.process, []).append(value)
-        return processes
+        """The figure's values in the valid trials, keyed by service process; without those that lack it."""
+        return _known(self._each_process(getter))
 
     def histograms_by_process(self, name: str) -> dict[int, Values]:
-        """A histogram of the valid trials, merged for each service process."""
-        processes: dict[int, list[Values]] = {}
+        """A histogram of the valid trials, merged for each service process that has it."""
+        known = _known(self._each_process(lambda trial: trial.histograms.get(name)))
+        return {process: histogram.merge(parts) for process, parts in known.items()}
+
+    def _each_process(self, read: Callable[[Trial], Read]) -> dict[int, list[Read]]:
+        """What is read from each valid trial, keyed by service process."""
+        processes: dict[int, list[Read]] = {}
         for trial in self.valid:
-            if name in trial.histograms:
-                processes.setdefault(trial.id.process, []).append(trial.histograms[name])
-        return {process: histogram.merge(parts) for process, parts in processes.items()}
+            processes.setdefault(trial.id.process, []).append(read(trial))
+        return processes
 
     @cached_property
     def bounds(self) -> tuple[BoundBy, ...]:
@@ -117,6 +115,12 @@ class Tier:
             name: histogram.merge(trial.histograms[name] for trial in self.valid if name in trial.histograms)
             for name in names
         }
+
+
+def _known(processes: Mapping[int, Sequence[Read | None]]) -> dict[int, list[Read]]:
+    """The same without what is missing, and without processes that have nothing."""
+    known = {process: [one for one in each if one is not None] for process, each in processes.items()}
+    return {process: each for process, each in known.items() if each}
 
 
 @dataclass(frozen=True)

@@ -103,17 +103,15 @@ def comparisons(found: Sequence[Comparison]) -> Table | None:
 
 def _levels(found: Sequence[Comparison]) -> tuple[str, ...]:
     """Notes about the levels of the intervals, and about uneven rows."""
-    levels: dict[float, list[str]] = {}
+    levels: dict[str, dict[str, None]] = {}
     for one in found:
-        if one.interval and one.figure.name not in levels.setdefault(one.level, []):
-            levels[one.level].append(one.figure.name)
-    levels = {level: names for level, names in levels.items() if names}
+        if one.interval:
+            levels.setdefault(wording.level(one.level), {})[one.figure.name] = None
     if not levels:
         return ()
-    every = [f"{wording.level(level)} ({', '.join(names)})" for level, names in levels.items()]
-    several = "; ".join(every) if len(every) > 1 else wording.level(next(iter(levels)))
+    shown = "; ".join(f"{level} ({', '.join(names)})" if len(levels) > 1 else level for level, names in levels.items())
     claims = "Of the rows that claim a difference, at most 1 in 20 is expected to be wrong."
-    notes = [f"Level of the intervals: {several}. {claims}"]
+    notes = [f"{wording.interval_level(shown)} {claims}"]
     if any(one.ratio and one.ratio.is_uneven for one in found):
         notes.append(
             "Uneven: a pair of processes lies far from the others. The smaller line has the ratio of a typical pair,"

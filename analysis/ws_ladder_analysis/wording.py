@@ -123,6 +123,11 @@ def level(value: float) -> str:
     return f"{round(value * 100, 2):g}{GAP}%"
 
 
+def interval_level(shown: str) -> str:
+    """The sentence below a table about the level of its intervals."""
+    return f"Level of the intervals: {shown}."
+
+
 def percentile_name(percentile: float) -> str:
     """Names a percentile (0 to 100): `p50`, `p99.9`."""
     return f"p{percentile:g}"
