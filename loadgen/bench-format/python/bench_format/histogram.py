@@ -104,7 +104,7 @@ def merge(parts: Iterable[Values]) -> Values:
 
 def samples_needed(percentile: float) -> int:
     """Number of samples that a percentile needs before it is printed, for 99 % confidence with no violation."""
-    if percentile <= 50 or percentile >= 100:
+    if percentile <= 0 or percentile >= 100:
         return 1
     return math.ceil(math.log(0.01) / math.log(percentile / 100))
 
