@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.bundles import TrialSpec, bundle
 from ws_ladder_analysis.charts import draw
+from ws_ladder_analysis.checks import check
 from ws_ladder_analysis.ladders import Ladder, ladders, objectives
 from ws_ladder_analysis.load import read_bundle
 from ws_ladder_analysis.report import write_report
-from ws_ladder_analysis.tables import failures, tiers
+from ws_ladder_analysis.tables import failures, percentiles, tiers
 
 OBJECTIVE = {
     "figure": {"percentile_ms": {"histogram": "newest", "percentile": 95.0}},
@@ -108,3 +112,56 @@ def test_a_report_leaves_no_chart_of_an_earlier_one(tmp_path: Path) -> None:
     assert not report.checked.disagreements
     assert "rust-sync" in page.read_text()
     assert "1 session" not in page.read_text()
+
+
+LATE = replace(
+    SESSIONS,
+    latencies=SESSIONS.latencies | {"frame_ns": (500e6, 0.3)},
+    objectives=(
+        {"figure": {"percentile_ms": {"histogram": "oldest", "percentile": 95.0}}, "at_most": 1650.0, "at_least": None},
+    ),
+)
+
+
+def with_unanswered(folder: Path, unanswered: int, **figures: float) -> Path:
+    """The bundle of a trial that lacks answers to as many frames, and claims these figures."""
+    written = bundle(folder, [LATE])
+    (result,) = written.rglob("result.json")
+    for path in (result, *written.rglob("workers/0.json")):
+        content = json.loads(path.read_text())
+        content["histograms"]["frame_ns"]["overflow"] = unanswered
+        if path == result:
+            content["figures"] |= figures
+            del content["percentiles"]["frame_ns"]
+        path.write_text(json.dumps(content))
+    return written
+
+
+def test_frames_without_an_answer_rank_above_all_others(tmp_path: Path) -> None:
+    (one,) = ladders(read_bundle(with_unanswered(tmp_path, 500, late_share=1 / 3, answers_per_session_second=1.0)))
+    found = row(one)
+    assert found["late"] == "33\u00a0%"
+    assert found["answers per session·s"] == "1.00"
+    table = percentiles(one)
+    assert table is not None
+    titles = [column.title for column in table.columns]
+    (cells,) = [cells for cells in table.rows if cells[1].text == "frame"]
+    assert cells[titles.index("p50")].text.endswith("ms")
+    assert cells[titles.index("p95")].text.startswith(">")
+    assert cells[titles.index("samples")].detail == "500 without an end"
+
+
+@pytest.mark.parametrize(
+    ("figures", "found"),
+    [
+        ({"late_share": 1 / 3, "answers_per_session_second": 250.0}, []),
+        ({"late_share": 0.0, "answers_per_session_second": 250.0}, ["late_share is 0 but the histogram says 0.333333"]),
+        (
+            {"late_share": 1 / 3, "answers_per_session_second": 2.0},
+            ["answers_per_session_second is 2 but counted 250"],
+        ),
+    ],
+)
+def test_what_sessions_lack_is_recomputed(tmp_path: Path, figures: dict[str, float], found: list[str]) -> None:
+    checked = check(read_bundle(with_unanswered(tmp_path, 500, **figures)))
+    assert [one.description for one in checked.disagreements] == found

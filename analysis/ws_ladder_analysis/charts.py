@@ -25,6 +25,7 @@ _HISTOGRAMS = {
     "service_ns": "green",
     "delay_ns": "orange",
     "handshake_ns": "violet",
+    "frame_ns": "violet",
     "newest_ns": "blue",
     "oldest_ns": "green",
     "flush_lateness_ns": "red",
@@ -68,7 +69,7 @@ def _messages(group: Sequence[Ladder]) -> Iterator[Chart]:
 
 def _sessions(group: Sequence[Ladder], judged: Sequence[Objective]) -> Iterator[Chart]:
     """The charts of sessions: age of the newest and oldest audio of a reply, with the objective's bound; CPU cost."""
-    for name in ("newest_ns", "oldest_ns", "flush_lateness_ns"):
+    for name in ("newest_ns", "oldest_ns", "frame_ns", "flush_lateness_ns"):
         yield from _latency(group, name, _SESSION_PERCENTILES, _marks(name, judged))
     yield from _bars_by_service(
         group, cpu_per_session, "cpu", "CPU per session, ms/s", "service CPU per session", NS_PER_MS

@@ -87,6 +87,7 @@ def _trial(run: Run, trial: Trial) -> Iterator[Check]:
         *checks_counts.of_trial(trial, trial.result),
         *_verdict(trial, trial.result, planned_objectives),
         *_rates(trial, trial.result, planned_window(run.plan, trial)),
+        *_sessions(trial, trial.result, planned_window(run.plan, trial), planned_objectives),
         *checks_counts.of_readings(trial.result),
         *checks_validity.of_trial(trial, trial.result, run.plan.validity, planned_objectives),
     ]:
@@ -212,6 +213,31 @@ def _rates(trial: Trial, result: TrialResult, planned: float) -> Claims:
         claimed = getattr(figures, name)
         if claimed is not None:
             yield f"{name} is {claimed:g} but the counters say {value:g}", close(claimed, value, RATE_TOLERANCE)
+
+
+def _sessions(trial: Trial, result: TrialResult, planned: float, objectives: tuple[Objective, ...]) -> Claims:
+    """Recomputes what sessions lack: answers for their seconds, and frames answered in time."""
+    answers = result.figures.answers_per_session_second
+    if answers is not None and trial.workers:
+        replies = sum(worker.window.replies for worker in trial.workers)
+        value = replies / (trial.id.tier * planned)
+        yield f"answers_per_session_second is {answers:g} but counted {value:g}", close(answers, value, RATE_TOLERANCE)
+    claimed, ages = result.figures.late_share, trial.histograms.get("frame_ns")
+    if claimed is None or ages is None:
+        return
+    bounds = [
+        one.at_most
+        for one in objectives
+        if isinstance(one.figure, FigurePercentileMs) and one.figure.percentile_ms.histogram == "oldest"
+    ]
+    allowed_ns = max((bound for bound in bounds if bound is not None), default=0.0) * 1e6
+    late = ages.overflow + sum(count for value, count in ages.counts.items() if value > allowed_ns)
+    # A histogram knows a value within a thousandth, so values at the bound itself may count on either side.
+    near = sum(count for value, count in ages.counts.items() if abs(value - allowed_ns) <= RATE_TOLERANCE * allowed_ns)
+    yield (
+        f"late_share is {claimed:g} but the histogram says {late / ages.total:g}",
+        abs(claimed * ages.total - late) <= near + ROUNDING,
+    )
 
 
 def _answered(windows: list[WindowCounts]) -> int:

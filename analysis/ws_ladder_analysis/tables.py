@@ -88,6 +88,9 @@ _FIGURES = (
     _Figure("accepted/s", figure("accepted_per_second"), wording.rate, is_rate=True),
     *(_percentile(name, at, False) for name in ("response_ns", "handshake_ns", "age_ns") for at in (50.0, 99.0, 99.9)),
     *(_percentile(name, at, True) for name in ("newest_ns", "oldest_ns") for at in (50.0, 95.0)),
+    _percentile("frame_ns", 95.0, True),
+    _Figure("late", figure("late_share"), wording.share, sessions=True),
+    _Figure("answers per session·s", figure("answers_per_session_second"), wording.plain_number, sessions=True),
     _percentile("flush_lateness_ns", 95.0, True),
     _Figure("errors per 100k replies", _errors, wording.plain_number, sessions=True),
     _Figure("service CPU per session", cpu_per_session, wording.per_second, sessions=True),
@@ -233,13 +236,20 @@ def percentiles(ladder: Ladder) -> Table | None:
             row = [Cell(wording.count(tier.connections)), Cell(wording.histogram(name))]
             for at in PERCENTILES:
                 value = histogram.percentile_ns(values, at)
-                row.append(NOTHING if value is None else Cell(wording.duration(value)))
-            beyond = f"{wording.count(values.overflow)} beyond 10 min" if values.overflow else ""
+                row.append(_beyond(values, at) if value is None else Cell(wording.duration(value)))
+            beyond = f"{wording.count(values.overflow)} without an end" if values.overflow else ""
             row.append(Cell(wording.count(values.total), beyond))
             rows.append(tuple(row))
     if not rows:
         return None
     return Table(f"{ladder.service}: percentiles, all valid trials merged", tuple(columns), tuple(rows))
+
+
+def _beyond(values: histogram.Values, at: float) -> Cell:
+    """The cell of a percentile without a value: beyond the largest one if it falls among values without an end."""
+    if not values.counts or values.total < histogram.samples_needed(at):
+        return NOTHING
+    return Cell(">" + wording.GAP + wording.duration(max(values.counts)), "among those without an end", Tone.WARN)
 
 
 def trials(ladder: Ladder) -> Table:

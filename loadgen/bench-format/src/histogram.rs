@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::inflate::{InflateError, inflate};
 
-/// Largest value that a recorder holds: ten minutes, in nanoseconds. Larger values count as overflow.
+/// Largest value that a recorder holds: ten minutes, in nanoseconds. Larger values count as overflow, and so do values
+/// that had no end when the trial ended.
 pub const HIGHEST_NS: u64 = 600_000_000_000;
 /// Significant decimal digits of every histogram.
 pub const SIGNIFICANT_DIGITS: u8 = 3;
@@ -55,7 +56,8 @@ pub struct Histogram {
     pub v2: String,
     /// Number of values in `v2`.
     pub count: u64,
-    /// Number of values above [`HIGHEST_NS`]. They are not in `v2`.
+    /// Number of values that are larger than every value in `v2`: those above [`HIGHEST_NS`], and those that had no end
+    /// when the trial ended (messages without a reply).
     pub overflow: u64,
 }
 
@@ -94,6 +96,11 @@ impl Recorder {
         }
     }
 
+    /// Counts values that are only known to exceed every recorded one: replies that never came (right-censored).
+    pub fn censor(&mut self, count: u64) {
+        self.overflow += count;
+    }
+
     /// Adds the values of another recorder, without loss of precision.
     pub fn add(&mut self, other: &Recorder) {
         self.values.add(&other.values).expect("all recorders have one range");
@@ -111,7 +118,7 @@ impl Recorder {
         self.values.len()
     }
 
-    /// Number of values above [`HIGHEST_NS`].
+    /// Number of values above [`HIGHEST_NS`], and of those that had no end.
     pub fn overflow(&self) -> u64 {
         self.overflow
     }

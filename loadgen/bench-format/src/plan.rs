@@ -287,7 +287,7 @@ pub enum Figure {
     /// A percentile of a histogram, in milliseconds.
     PercentileMs {
         /// Name of the histogram without its unit: `response`, `service`, `delay`, `handshake`; for speech `newest`,
-        /// `oldest`, `flush_lateness`.
+        /// `oldest`, `flush_lateness` (one value for each answer) and `frame` (one for each audio frame).
         histogram: String,
         /// Percentile, from 0 to 100.
         percentile: f64,
@@ -299,6 +299,12 @@ pub enum Figure {
     /// Failures in the window per reply received in it. Error frames, wrong replies and sessions that ended count once
     /// each.
     ErrorShare,
+    /// Share of the messages due in the window that were answered later than the longest objective allows, wrongly or
+    /// not at all, 0 to 1. Only speech-to-text sessions have it.
+    LateShare,
+    /// Answers in the window for each second of each session that the tier requires. Only speech-to-text sessions have
+    /// it.
+    AnswersPerSessionSecond,
     /// Service CPU seconds per million messages received in the window.
     ServiceCpuSecondsPerMillion,
     /// Service memory per open connection, in bytes.

@@ -127,6 +127,13 @@ pub struct Figures {
     /// Failures in the window per reply received in it.
     #[serde(default)]
     pub error_share: Option<f64>,
+    /// Share of the messages due in the window that were answered later than the longest objective allows, wrongly or
+    /// not at all, 0 to 1. Absent without such an objective and in older bundles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_share: Option<f64>,
+    /// Answers in the window for each second of each session that the tier requires; absent in older bundles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers_per_session_second: Option<f64>,
     /// CPU seconds that the inference simulator used in the window.
     #[serde(default)]
     pub inference_cpu_seconds: Option<f64>,

@@ -6,7 +6,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::witness::Witness;
+use crate::{
+    plan::{Figure, Objective},
+    witness::Witness,
+};
 
 /// The rules that the judge and the driver apply to a workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -32,4 +35,41 @@ pub struct Terms {
     /// reply can be late.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_by: Option<String>,
+    /// Name, without its unit, of the histogram that has one value for each message due in the window, answered or not;
+    /// absent where unanswered messages enter no histogram. Only with it the share of late messages is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ages: Option<String>,
+}
+
+impl Terms {
+    /// The age after which a message is late, in nanoseconds: the longest that an objective on the histogram `late_by`
+    /// allows; `None` without such an objective.
+    pub fn late_after_ns(&self, objectives: &[Objective]) -> Option<u64> {
+        let late_by = self.late_by.as_deref()?;
+        let allowed = objectives.iter().filter_map(|objective| match &objective.figure {
+            Figure::PercentileMs { histogram, .. } if histogram == late_by => objective.at_most,
+            _ => None,
+        });
+        allowed.reduce(f64::max).map(|allowed_ms| (allowed_ms * 1e6) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_late_after_the_longest_response_that_an_objective_allows() {
+        let objective = |histogram: &str, percentile, at_most| Objective {
+            figure: Figure::PercentileMs { histogram: histogram.into(), percentile },
+            at_most: Some(at_most),
+            at_least: None,
+        };
+        let objectives =
+            [objective("response", 50.0, 2.0), objective("response", 99.0, 10.5), objective("delay", 99.0, 50.0)];
+        let terms = Terms { late_by: Some("response".into()), ..Terms::default() };
+        assert_eq!(terms.late_after_ns(&objectives), Some(10_500_000));
+        assert_eq!(terms.late_after_ns(&objectives[2..]), None);
+        assert_eq!(Terms::default().late_after_ns(&objectives), None, "no reply of such a workload can be late");
+    }
 }

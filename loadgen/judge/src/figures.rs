@@ -53,6 +53,12 @@ pub(crate) fn figures(case: &Case<'_>, messages: &MessageCounts) -> Figures {
         figures.replies_per_second = per_second(window.replies, duration).filter(|_| window.sent > 0);
         let failures: u64 = case.merged.failures.window.values().sum();
         figures.error_share = ratio(failures, window.replies as f64).filter(|_| window.sent > 0);
+        figures.late_share = late_share(case);
+    }
+    if case.trial.terms.counts_answers && case.trial.terms.ages.is_some() {
+        // By the plan: a session that failed and the rest of a window that ended early have seconds without answers.
+        let session_seconds = f64::from(case.trial.trial.tier) * seconds(case.trial.window_ns);
+        figures.answers_per_session_second = ratio(window.replies, session_seconds);
     }
     if witness == Witness::Receiver {
         received(&mut figures, case);
@@ -180,6 +186,15 @@ fn failed_share(connections: &ConnectionCounts, messages: &MessageCounts) -> Opt
     [message_share, connection_share].into_iter().flatten().reduce(f64::max)
 }
 
+/// Share of the messages due in the window that have no right answer within the time that the objectives allow.
+fn late_share(case: &Case<'_>) -> Option<f64> {
+    let late_after_ns = case.trial.terms.late_after_ns(&case.trial.objectives)?;
+    let ages = case.merged.histograms.get(&*format!("{}_ns", case.trial.terms.ages.as_ref()?))?;
+    let in_time = ages.values().count_between(0, late_after_ns);
+    let all = ages.count() + ages.overflow();
+    ratio(all - in_time, all as f64)
+}
+
 /// The published percentiles of a histogram; `None` for those with too few samples.
 pub fn percentiles(recorder: &Recorder) -> BTreeMap<String, Option<u64>> {
     let values = recorder.values();
@@ -195,10 +210,13 @@ pub fn percentiles(recorder: &Recorder) -> BTreeMap<String, Option<u64>> {
 
 #[cfg(test)]
 mod tests {
-    use bench_format::result::ProcessReading;
+    use bench_format::{
+        plan::{Figure, Objective},
+        result::ProcessReading,
+    };
 
     use super::*;
-    use crate::fixture::{Files, flood};
+    use crate::fixture::{Files, flood, sessions};
 
     fn of(files: &Files) -> Figures {
         let uploads: Vec<_> = files.uploads.iter().collect();
@@ -293,6 +311,44 @@ mod tests {
         assert_eq!(of(&files).failed_share, Some(0.0));
         files.uploads[0].connections.failed.insert("refused".into(), 1);
         assert_eq!(of(&files).failed_share, Some(0.1));
+    }
+
+    /// Sessions whose frames may take 1 650 ms; `change` is applied to the ages of their 2 000 frames.
+    fn with_ages(change: impl FnOnce(&mut Recorder)) -> Figures {
+        let mut files = sessions();
+        let figure = Figure::PercentileMs { histogram: "oldest".into(), percentile: 95.0 };
+        files.trial.objectives = vec![Objective { figure, at_most: Some(1650.0), at_least: None }];
+        let name = bench_format::Name::from_static("frame_ns");
+        let mut ages = Recorder::decode(&files.uploads[0].histograms[&name]).unwrap();
+        change(&mut ages);
+        files.uploads[0].histograms.insert(name, ages.encode());
+        of(&files)
+    }
+
+    #[test]
+    fn a_frame_that_is_answered_late_or_never_is_late() {
+        assert_eq!(with_ages(|_| ()).late_share, Some(0.0));
+        assert_eq!(with_ages(|ages| ages.record_n(1_700_000_000, 500)).late_share, Some(0.2));
+        assert_eq!(with_ages(|ages| ages.censor(2000)).late_share, Some(0.5));
+    }
+
+    #[test]
+    fn without_an_allowed_age_or_a_value_for_each_message_no_share_is_late() {
+        assert_eq!(of(&sessions()).late_share, None);
+        assert_eq!(of(&flood()).late_share, None);
+    }
+
+    #[test]
+    fn answers_are_compared_with_the_sessions_and_seconds_of_the_plan() {
+        let with = |change: fn(&mut Files)| {
+            let mut files = sessions();
+            change(&mut files);
+            of(&files).answers_per_session_second
+        };
+        assert_eq!(with(|_| ()), Some(1.0));
+        assert_eq!(with(|files| files.uploads[0].window.replies = 10), Some(0.25));
+        assert_eq!(with(|files| files.uploads[0].window.duration_ns /= 4), Some(1.0), "the planned window counts");
+        assert_eq!(of(&flood()).answers_per_session_second, None);
     }
 
     #[test]

@@ -257,12 +257,20 @@ pub fn with_replies() -> Files {
 pub fn sessions() -> Files {
     let mut files = open();
     let terms = Terms { witness: Witness::Reply, counts_answers: true, ..Terms::default() };
-    files.trial.terms = Terms { unreported_drops: vec!["closed".into()], ..terms };
+    files.trial.terms = Terms {
+        unreported_drops: vec!["closed".into()],
+        late_by: Some("oldest".into()),
+        ages: Some("frame".into()),
+        ..terms
+    };
     files.trial.load = Load::Sessions { ramp_seconds: 0.0, spread_ms: 0.0, in_flight: 1 };
     files.trial.keeping = BookKeeping::Totals;
     let result = &mut files.uploads[0];
     (result.witness, result.messages.delivered) = (Witness::Reply, 2500);
     (result.window.replies, result.window.answered) = (40, 2000);
+    let mut ages = Recorder::new();
+    ages.record_n(SECOND / 2, 2000);
+    result.histograms.insert(bench_format::Name::from_static("frame_ns"), ages.encode());
     let readings = &mut files.service.readings;
     let all = [&mut readings.before, &mut readings.window_start, &mut readings.window_end, &mut readings.after];
     all.into_iter().flatten().for_each(|reading| reading.stats.application = None);

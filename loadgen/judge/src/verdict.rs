@@ -41,6 +41,8 @@ fn observed_value(figure: &Figure, figures: &Figures, histograms: &BTreeMap<Name
         Figure::DeliveredPerSecond => figures.delivered_per_second,
         Figure::FailedShare => figures.failed_share,
         Figure::ErrorShare => figures.error_share,
+        Figure::LateShare => figures.late_share,
+        Figure::AnswersPerSessionSecond => figures.answers_per_session_second,
         Figure::ServiceCpuSecondsPerMillion => figures.service_cpu_seconds_per_million,
         Figure::ServiceBytesPerConnection => figures.service_bytes_per_connection,
     }

@@ -157,6 +157,12 @@ impl<M: Metrics> Recorded<M> {
         self.window_ns = self.window_ns.max(other.window_ns);
     }
 
+    /// Counts values that are only known to exceed every recorded one, because their end wasn't observed. They are in
+    /// the whole window's histogram, in no interval.
+    pub fn censor(&mut self, metric: M, count: u64) {
+        self.window[metric.index()].censor(count);
+    }
+
     /// The values of one metric over the window.
     pub fn values(&self, metric: M) -> &Values {
         &self.window[metric.index()]

@@ -17,6 +17,10 @@ pub(crate) struct Tally {
     pub(crate) due: u64,
     /// Frames that were due inside the window.
     pub(crate) window_due: u64,
+    /// Frames of the window by the schedule: those of sessions that failed or ended, too.
+    pub(crate) window_scheduled: u64,
+    /// Answers that the frames of the window still lack at the end of the drain: one for each flush interval.
+    pub(crate) window_unanswered: u64,
     pub(crate) delivered: u64,
     pub(crate) late: u64,
     pub(crate) wrong: u64,
@@ -60,6 +64,8 @@ impl Tally {
     pub(crate) fn add(&mut self, other: &Self) {
         self.due += other.due;
         self.window_due += other.window_due;
+        self.window_scheduled += other.window_scheduled;
+        self.window_unanswered += other.window_unanswered;
         self.delivered += other.delivered;
         self.late += other.late;
         self.wrong += other.wrong;

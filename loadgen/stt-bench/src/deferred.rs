@@ -21,6 +21,8 @@ pub(crate) struct FrameResult {
     pub(crate) late: u64,
     /// Absent when some of its frames had been answered before, or were not sent.
     pub(crate) times: Option<Times>,
+    /// When its last frame was due, in nanoseconds of the monotonic clock; meaningless when it answers no new frame.
+    pub(crate) newest_due_ns: u64,
     /// When it arrived, in nanoseconds of the monotonic clock.
     pub(crate) at_ns: u64,
 }

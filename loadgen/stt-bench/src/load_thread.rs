@@ -329,6 +329,7 @@ impl LoadThread {
         let mut recorded = recorder.finish();
         recorded_deferred.into_iter().for_each(|aside| recorded.add(aside));
         let tally = std::mem::take(&mut self.cx.tally);
+        censor(&mut recorded, &tally);
         let attempts = std::mem::take(&mut self.cx.attempts);
         Some(ThreadResult {
             tally,
@@ -341,6 +342,17 @@ impl LoadThread {
             books,
             skew_ns: self.skew_ns,
         })
+    }
+}
+
+/// Enters what is still unanswered as older than every recorded value: each frame of the window without a right answer,
+/// and the answers that they lack.
+fn censor(recorded: &mut Recorded<Metric>, tally: &Tally) {
+    let answered = recorded.values(Metric::Frame);
+    let frames = tally.window_scheduled.saturating_sub(answered.count() + answered.overflow());
+    recorded.censor(Metric::Frame, frames);
+    for metric in [Metric::Newest, Metric::Oldest, Metric::NewestService, Metric::OldestService] {
+        recorded.censor(metric, tally.window_unanswered);
     }
 }
 

@@ -5,12 +5,15 @@ use loadgen_core::{
     recorder::{Metrics, Recorder},
 };
 
-/// A histogram over the measured window, in nanoseconds.
+/// A histogram of what was due in the window, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Metric {
-    /// From when the last frame of a batch was due until its partial arrived.
+    /// From when a frame was due until the partial that answers it arrived: one value for each frame due in the window,
+    /// answered or not.
+    Frame,
+    /// From when the last frame of a batch was due until its partial arrived: one value for each answer.
     Newest,
-    /// From when the first frame of a batch was due until its partial arrived.
+    /// From when the first frame of a batch was due until its partial arrived: one value for each answer.
     Oldest,
     /// From when the last frame was sent until its partial arrived; for comparison with other load generators.
     NewestService,
@@ -26,6 +29,7 @@ pub(crate) enum Metric {
 
 impl Metrics for Metric {
     const NAMES: &'static [&'static str] = &[
+        "frame_ns",
         "newest_ns",
         "oldest_ns",
         "newest_service_ns",

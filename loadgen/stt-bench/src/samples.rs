@@ -1,4 +1,4 @@
-//! Raw rows, one for each partial of the window, written by a separate thread.
+//! Raw rows, one for each partial whose newest frame was due in the window, written by a separate thread.
 //!
 //! Load threads hand over batches and never wait: when the queue is full, the rows of a batch are counted as lost, and
 //! the trial's result has their number. The header has the columns that existing readers of such files know.
@@ -24,7 +24,7 @@ const WAITING: usize = 512;
 /// Compression level of zstd: the library's default.
 const LEVEL: i32 = 3;
 
-/// One row: a partial that arrived in the window.
+/// One row: a partial whose newest frame was due in the window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Index of the session among those of all workers.

@@ -18,8 +18,14 @@ use loadgen_core::{
 };
 use rustix::{event::epoll, net::sockopt};
 
-use crate::{audio::FRAME_NS, context::Context, coverage::Coverage};
+use crate::{
+    audio::FRAME_NS,
+    context::{Context, LoadState},
+    coverage::Coverage,
+};
 
+/// Frames between two flushes of a gateway: one flush a second (`services/README.md`, "Gateways").
+const FLUSH_FRAMES: u64 = 50;
 /// Close code 1000, normal closure (RFC 6455, section 7.4.1).
 const NORMAL: [u8; 2] = 1000_u16.to_be_bytes();
 
@@ -261,6 +267,7 @@ impl Session {
     pub(crate) fn settle(&mut self, cx: &mut Context) -> Option<WorkerBook> {
         let sent = self.sent - self.pace.base;
         let lost = self.sent - self.coverage.to;
+        self.count_unanswered(cx);
         cx.tally.unsent += self.due - self.sent;
         cx.tally.lost += lost;
         if lost > 0 && !self.ended_early {
@@ -276,6 +283,15 @@ impl Session {
             replies: self.replies,
             receiver: None,
         })
+    }
+
+    /// Counts the frames that the schedule has in the window, and the answers that they lack. A session that failed or
+    /// ended has them, too: its audio is due whether or not the gateway can take it.
+    fn count_unanswered(&self, cx: &mut Context) {
+        let Some(LoadState { phases, .. }) = &cx.load else { return };
+        let (before, last) = (self.pace.due_before(phases.window_start_ns), self.pace.due_before(phases.window_end_ns));
+        cx.tally.window_scheduled += last - before;
+        cx.tally.window_unanswered += last.saturating_sub(self.coverage.to.max(before)).div_ceil(FLUSH_FRAMES);
     }
 
     /// The socket, from which evidence reads the congestion control.

@@ -79,6 +79,9 @@ pub struct Summary {
     inference_error_counts: Vec<ErrorCount>,
     inference_error_samples: Vec<ErrorSample>,
     timeouts: Timeouts,
+    /// One value for each frame that was due in the window; `count` has those without an answer, too.
+    frame_to_partial_latency: Latency,
+    /// One value for each answer, as the published generator counts.
     newest_frame_to_partial_latency: Latency,
     oldest_frame_to_partial_latency: Latency,
     flush_lateness: Latency,
@@ -100,7 +103,7 @@ pub struct Summary {
     conformance: Option<Conformance>,
     /// Why this is not a clean run; empty when it is one.
     problems: Vec<String>,
-    /// Against the default objective, by what was received in the window.
+    /// Against the default objective, by what was due in the window.
     verdict: Verdict,
     /// What the gateway counted over the run; absent without `--metrics`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -194,6 +197,7 @@ impl Summary {
                 close: total("session/close_timeout"),
                 session: total("coverage/uncovered"),
             },
+            frame_to_partial_latency: latency("frame_ns"),
             newest_frame_to_partial_latency: latency("newest_ns"),
             oldest_frame_to_partial_latency: latency("oldest_ns"),
             flush_lateness: latency("flush_lateness_ns"),

@@ -46,7 +46,14 @@ const CLOSED: &str = "closed";
 
 /// The rules by which the judge counts this workload: the gateway's replies confirm delivery.
 pub fn terms() -> Terms {
-    Terms { witness: Witness::Reply, counts_answers: true, unreported_drops: vec![CLOSED.into()], ..Terms::default() }
+    Terms {
+        witness: Witness::Reply,
+        counts_answers: true,
+        unreported_drops: vec![CLOSED.into()],
+        late_by: Some("oldest".into()),
+        ages: Some("frame".into()),
+        ..Terms::default()
+    }
 }
 
 /// Name and version, for registrations and evidence.

@@ -59,6 +59,12 @@ fn once_each(kind: &str) -> BTreeMap<String, u64> {
     BTreeMap::from([(kind.to_owned(), u64::from(SESSIONS))])
 }
 
+/// Number of values of a histogram, and of those that had no end.
+fn values(result: &WorkerResult, histogram: &str) -> (u64, u64) {
+    let found = &result.histograms[histogram];
+    (found.count, found.overflow)
+}
+
 #[test]
 fn a_right_gateway_answers_every_frame() {
     let result = against(Flaw::None);
@@ -68,8 +74,11 @@ fn a_right_gateway_answers_every_frame() {
     assert!(result.messages.due >= u64::from(SESSIONS) * 55, "{}", result.messages.due);
     assert_eq!(result.window.due, u64::from(SESSIONS) * 50);
     assert!(result.window.replies > 0 && result.window.answered >= result.window.replies);
-    for histogram in ["newest_ns", "oldest_ns", "newest_service_ns", "oldest_service_ns", "flush_lateness_ns"] {
-        assert_eq!(result.histograms[histogram].count, result.window.replies, "{histogram}");
+    assert_eq!(values(&result, "frame_ns"), (result.window.due, 0), "every frame of the window was answered");
+    let answers = values(&result, "newest_ns");
+    assert!(answers.0 >= u64::from(SESSIONS) * 9 && answers.1 == 0, "ten answers in the window: {answers:?}");
+    for histogram in ["oldest_ns", "newest_service_ns", "oldest_service_ns", "flush_lateness_ns"] {
+        assert_eq!(values(&result, histogram), answers, "{histogram}");
     }
     assert_eq!(result.histograms["delay_ns"].count, result.window.due);
     assert_eq!(result.histograms["handshake_ns"].count, u64::from(SESSIONS));
@@ -112,12 +121,8 @@ fn a_wrong_checksum_is_a_wrong_answer_for_its_frames_alone() {
     let result = against(Flaw::WrongChecksum);
     assert_eq!(failures(&result), once_each("content/checksum"));
     assert!(result.messages.wrong >= u64::from(SESSIONS) && result.messages.lost == 0);
-    let measured = result.histograms["newest_ns"].count;
-    assert_eq!(
-        measured + result.failures.window["content/checksum"],
-        result.window.replies,
-        "wrong answers have no latency"
-    );
+    let (answered, never) = values(&result, "frame_ns");
+    assert_eq!((answered + never, never), (result.window.due, result.messages.wrong), "a wrong answer is none");
 }
 
 #[test]
@@ -130,7 +135,7 @@ fn partials_that_are_judged_after_the_load_keep_their_time() {
     assert_eq!(result.messages.delivered, result.messages.due);
     let seconds: Vec<u64> = result.intervals.iter().map(|second| second.histograms["newest_ns"].count).collect();
     assert_eq!(seconds.len(), 2);
-    assert_eq!(seconds.iter().sum::<u64>(), result.window.replies);
+    assert_eq!(seconds.iter().sum::<u64>(), result.histograms["newest_ns"].count);
     assert!(seconds.iter().all(|count| *count >= u64::from(SESSIONS) * 5), "ten in each second: {seconds:?}");
 }
 
@@ -166,6 +171,8 @@ fn sessions_that_a_gateway_closes_are_failures_and_what_was_measured_stays() {
     let result = against(Flaw::Closes);
     assert_eq!(failures(&result), once_each("session/closed"));
     assert!(result.messages.delivered > 0 && result.window.duration_ns < SECOND_NS, "no session is left");
+    let (answered, never) = values(&result, "frame_ns");
+    assert_eq!(answered + never, u64::from(SESSIONS) * 50, "the frames that sessions can't send are due as well");
 }
 
 #[test]
@@ -174,6 +181,9 @@ fn a_gateway_that_falls_silent_leaves_frames_uncovered() {
     assert_eq!(failures(&result), once_each("coverage/uncovered"));
     assert_eq!(result.failures.window.len(), 1, "by when the first of them was due");
     assert!(result.messages.lost > u64::from(SESSIONS));
+    let (answered, never) = values(&result, "frame_ns");
+    assert_eq!(answered + never, result.window.due, "each frame of the window has an age");
+    assert!(never > 0 && values(&result, "newest_ns").1 >= u64::from(SESSIONS), "an answer is missing in each session");
 }
 
 #[test]

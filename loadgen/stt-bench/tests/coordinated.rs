@@ -117,7 +117,7 @@ fn a_worker_carries_out_trials_on_kept_connections_until_the_run_is_over() {
         let named = [of["run"].clone(), of["trial"].clone(), of["attempt"].clone()];
         assert_eq!(named, [result.run.clone(), result.trial.to_string(), "1".into()]);
         let text = String::from_utf8(zstd::decode_all(&rows[..]).unwrap()).unwrap();
-        assert_eq!(text.lines().count() as u64, result.window.replies + 1);
+        assert_eq!(text.lines().count() as u64, result.histograms["newest_ns"].count + 1);
     }
     assert_eq!(observed.samples.len(), 3);
 }

@@ -29,6 +29,8 @@ export type PlainFigure =
   | "delivered_per_second"
   | "failed_share"
   | "error_share"
+  | "late_share"
+  | "answers_per_session_second"
   | "service_cpu_seconds_per_million"
   | "service_bytes_per_connection";
 
@@ -407,7 +409,7 @@ export interface Failures {
 export interface PercentileMs {
   /**
    * Name of the histogram without its unit: `response`, `service`, `delay`, `handshake`; for speech `newest`, `oldest`,
-   * `flush_lateness`.
+   * `flush_lateness` (one value for each answer) and `frame` (one for each audio frame).
    */
   histogram: string;
   /** Percentile, from 0 to 100. */
@@ -425,6 +427,8 @@ export interface Figures {
   window_seconds: number;
   /** Connections opened per second (connection storms). */
   accepted_per_second?: number | null;
+  /** Answers in the window for each second of each session that the tier requires; absent in older bundles. */
+  answers_per_session_second?: number | null;
   /** Bytes per second that the workers read in frames of published messages, headers included. */
   bytes_read_per_second?: number | null;
   /** Messages per second that the witness confirms as delivered. */
@@ -441,6 +445,11 @@ export interface Figures {
   inference_cpu_seconds?: number | null;
   /** Share of its CPU limit that the inference simulator used, as a fraction. */
   inference_cpu_share?: number | null;
+  /**
+   * Share of the messages due in the window that were answered later than the longest objective allows, wrongly or not
+   * at all, 0 to 1. Absent without such an objective and in older bundles.
+   */
+  late_share?: number | null;
   /** Published messages per read system call of the workers. */
   messages_per_read?: number | null;
   /** Messages per write system call of the workers. */
@@ -497,7 +506,10 @@ export interface Histogram {
   v2: string;
   /** Number of values in `v2`. */
   count: number;
-  /** Number of values above `HIGHEST_NS`. They are not in `v2`. */
+  /**
+   * Number of values that are larger than every value in `v2`: those above `HIGHEST_NS`, and those that had no end when
+   * the trial ended (messages without a reply).
+   */
   overflow: number;
 }
 
@@ -1006,6 +1018,11 @@ export interface ServiceStats {
 export interface Terms {
   /** The party that confirms that a message arrived. */
   witness: Witness;
+  /**
+   * Name, without its unit, of the histogram that has one value for each message due in the window, answered or not;
+   * absent where unanswered messages enter no histogram. Only with it the share of late messages is known.
+   */
+  ages?: string | null;
   /**
    * The service counts replies. The workers' counts of answered messages, and of dropped messages by reason, must then
    * equal the service's counts of delivered and dropped messages. This holds for gateways, whose replies come from

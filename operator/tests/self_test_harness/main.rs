@@ -22,5 +22,6 @@ mod stt_books;
 mod stt_deaths;
 mod stt_freeze;
 mod stt_known_delay;
+mod stt_omission;
 mod stt_replicas;
 mod stt_starved;

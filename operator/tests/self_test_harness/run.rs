@@ -248,7 +248,8 @@ impl Run {
         read_json(&path).unwrap_or_else(|| panic!("{} is no trial result", path.display()))
     }
 
-    fn trial_folder(&self, service: &str, variant: &str) -> PathBuf {
+    /// The folder of the only trial of a service in a variant.
+    pub(crate) fn trial_folder(&self, service: &str, variant: &str) -> PathBuf {
         let trial_path = format!("/trials/{service}/");
         let mut found = Vec::new();
         find(&self.folder.path().join("results"), "result.json", &mut found);

@@ -88,6 +88,12 @@ class PlainFigure(StrEnum):
     # Failures in the window per reply received in it. Error frames, wrong replies and sessions that ended count once
     # each.
     ERROR_SHARE = "error_share"
+    # Share of the messages due in the window that were answered later than the longest objective allows, wrongly or not
+    # at all, 0 to 1. Only speech-to-text sessions have it.
+    LATE_SHARE = "late_share"
+    # Answers in the window for each second of each session that the tier requires. Only speech-to-text sessions have
+    # it.
+    ANSWERS_PER_SESSION_SECOND = "answers_per_session_second"
     # Service CPU seconds per million messages received in the window.
     SERVICE_CPU_SECONDS_PER_MILLION = "service_cpu_seconds_per_million"
     # Service memory per open connection, in bytes.
@@ -577,7 +583,7 @@ class PercentileMs:
     """"""
 
     # Name of the histogram without its unit: `response`, `service`, `delay`, `handshake`; for speech `newest`,
-    # `oldest`, `flush_lateness`.
+    # `oldest`, `flush_lateness` (one value for each answer) and `frame` (one for each audio frame).
     histogram: str
     # Percentile, from 0 to 100.
     percentile: float
@@ -599,6 +605,8 @@ class Figures:
     _: KW_ONLY
     # Connections opened per second (connection storms).
     accepted_per_second: float | None = None
+    # Answers in the window for each second of each session that the tier requires; absent in older bundles.
+    answers_per_session_second: float | None = None
     # Bytes per second that the workers read in frames of published messages, headers included.
     bytes_read_per_second: float | None = None
     # Messages per second that the witness confirms as delivered.
@@ -615,6 +623,9 @@ class Figures:
     inference_cpu_seconds: float | None = None
     # Share of its CPU limit that the inference simulator used, as a fraction.
     inference_cpu_share: float | None = None
+    # Share of the messages due in the window that were answered later than the longest objective allows, wrongly or not
+    # at all, 0 to 1. Absent without such an objective and in older bundles.
+    late_share: float | None = None
     # Published messages per read system call of the workers.
     messages_per_read: float | None = None
     # Messages per write system call of the workers.
@@ -670,7 +681,8 @@ class Histogram:
     v2: str
     # Number of values in `v2`.
     count: int
-    # Number of values above `HIGHEST_NS`. They are not in `v2`.
+    # Number of values that are larger than every value in `v2`: those above `HIGHEST_NS`, and those that had no end
+    # when the trial ended (messages without a reply).
     overflow: int
 
 
@@ -1233,6 +1245,9 @@ class Terms:
     # The party that confirms that a message arrived.
     witness: Witness
     _: KW_ONLY
+    # Name, without its unit, of the histogram that has one value for each message due in the window, answered or not;
+    # absent where unanswered messages enter no histogram. Only with it the share of late messages is known.
+    ages: str | None = None
     # The service counts replies. The workers' counts of answered messages, and of dropped messages by reason, must then
     # equal the service's counts of delivered and dropped messages. This holds for gateways, whose replies come from
     # inference.

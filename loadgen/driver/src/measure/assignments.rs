@@ -1,10 +1,6 @@
 //! Computes each worker's part of a trial: connections, load, seed, and the time after which a reply is late. Pure.
 
-use bench_format::{
-    plan::{Figure, Load, Objective},
-    terms::Terms,
-    trial::Assignment,
-};
+use bench_format::{plan::Load, terms::Terms, trial::Assignment};
 
 use crate::trial_plan::TrialPlan;
 
@@ -32,7 +28,7 @@ pub(super) fn assignments(plan: &TrialPlan, terms: &Terms) -> Vec<Assignment> {
             warmup_ns: plan.warmup.as_nanos() as u64,
             window_ns: plan.window.as_nanos() as u64,
             drain_ns: plan.drain.as_nanos() as u64,
-            late_after_ns: late_after_ns(&plan.objectives, terms.late_by.as_deref()),
+            late_after_ns: terms.late_after_ns(&plan.objectives),
             keep_connections: plan.keep_connections,
             settings: plan.settings.clone(),
             samples: plan.samples,
@@ -67,15 +63,6 @@ fn load_of(load: &Load, worker: u32, workers: u32, connections: u32, all: u32) -
     }
 }
 
-/// The longest time that an objective on the histogram `late_by` allows, in nanoseconds; a slower reply is late.
-fn late_after_ns(objectives: &[Objective], late_by: Option<&str>) -> Option<u64> {
-    let allowed = objectives.iter().filter_map(|objective| match &objective.figure {
-        Figure::PercentileMs { histogram, .. } if Some(histogram.as_str()) == late_by => objective.at_most,
-        _ => None,
-    });
-    allowed.reduce(f64::max).map(|allowed_ms| (allowed_ms * 1e6) as u64)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,19 +85,5 @@ mod tests {
         let load = Load::Open { rate_per_second: 100.0, arrivals: Default::default() };
         let Load::Open { rate_per_second, .. } = load_of(&load, 0, 3, 34, 100) else { panic!("closed") };
         assert!((rate_per_second - 34.0).abs() < 1e-9);
-    }
-
-    #[test]
-    fn a_message_is_late_after_the_longest_response_that_an_objective_allows() {
-        let objective = |histogram: &str, percentile, at_most| Objective {
-            figure: Figure::PercentileMs { histogram: histogram.into(), percentile },
-            at_most: Some(at_most),
-            at_least: None,
-        };
-        let objectives =
-            [objective("response", 50.0, 2.0), objective("response", 99.0, 10.5), objective("delay", 99.0, 50.0)];
-        assert_eq!(late_after_ns(&objectives, Some("response")), Some(10_500_000));
-        assert_eq!(late_after_ns(&objectives[2..], Some("response")), None);
-        assert_eq!(late_after_ns(&objectives, None), None, "a workload without such a histogram has no late replies");
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::{Context, LoadState};
 use crate::{
-    audio::{FRAME_SAMPLES, phase},
+    audio::{FRAME_NS, FRAME_SAMPLES, phase},
     deferred::{Deferred, FrameResult, Times},
     expected::WORDS,
     metrics::{Metric, recorder},
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Context {
-    /// Judges an answer at once if its expected result is known or the window isn't open; else defers it.
+    /// Judges an answer at once if its expected result is known or no frame comes due any more; else defers it.
     #[inline]
     pub(crate) fn judge_or_defer(&mut self, partial: &Partial<'_>, answered: FrameResult) {
         let frames = partial.newest_frame_seq - partial.oldest_frame_seq + 1;
@@ -44,7 +44,7 @@ impl Context {
     }
 
     fn judge(&mut self, partial: &Partial<'_>, answered: &FrameResult) {
-        let FrameResult { session, newly_covered, late, times, at_ns } = *answered;
+        let FrameResult { session, newly_covered, late, times, newest_due_ns, at_ns } = *answered;
         let frames = partial.newest_frame_seq - partial.oldest_frame_seq + 1;
         let answer = self.expected.answer(phase(session, partial.oldest_frame_seq), frames);
         let fault = answer.and_then(|answer| wrong(partial, &answer, self.expected.passes()));
@@ -55,15 +55,30 @@ impl Context {
         }
         self.tally.late += late;
         self.tally.delivered += newly_covered - late;
-        if let (Some(times), Some(load), 1..) = (times, &mut self.load, newly_covered) {
+        let (Some(load), 1..) = (&mut self.load, newly_covered) else { return };
+        load.measure_frames(newest_due_ns, newly_covered, at_ns);
+        if let Some(times) = times {
             load.measure(partial, session, &times, at_ns);
         }
     }
 }
 
 impl LoadState {
+    /// Records the ages of the `newly_covered` frames that an answer covers, as far as they were due in the window.
+    ///
+    /// When a frame was due decides, not when its answer came: otherwise a gateway that answers nothing in the window
+    /// has no slow answer in it.
+    fn measure_frames(&mut self, newest_due_ns: u64, newly_covered: u64, now_ns: u64) {
+        for due_ns in (0..newly_covered).map(|earlier| newest_due_ns.saturating_sub(earlier * FRAME_NS)) {
+            if self.phases.in_window(due_ns) {
+                self.recorder.record(Metric::Frame, now_ns.saturating_sub(due_ns), now_ns);
+            }
+        }
+    }
+
+    /// Records the ages of an answer whose last frame was due in the window.
     fn measure(&mut self, partial: &Partial<'_>, session: u64, times: &Times, now_ns: u64) {
-        if !self.phases.in_window(now_ns) {
+        if !self.phases.in_window(times.newest_due_ns) {
             return;
         }
         let since = |then_ns: u64| now_ns.saturating_sub(then_ns);

@@ -140,6 +140,7 @@ impl Session {
             newly_covered: covered.newly_covered,
             late: self.late_frames(cx, newest - covered.newly_covered, newest, now_ns),
             times: times.filter(|_| covered.again == 0),
+            newest_due_ns: if exists && covered.newly_covered > 0 { self.pace.due_ns(newest) } else { 0 },
             at_ns: now_ns,
         };
         if exists {

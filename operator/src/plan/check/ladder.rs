@@ -11,8 +11,10 @@ use crate::registry::{BookKeeping, LoadModel, Protocol, Registry, Service};
 const MOST_REPLICAS: u32 = 256;
 
 /// Histograms that an objective may name, without their unit.
-const HISTOGRAMS: [&str; 8] =
-    ["response", "service", "delay", "handshake", "age", "newest", "oldest", "flush_lateness"];
+const HISTOGRAMS: [&str; 9] =
+    ["response", "service", "delay", "handshake", "age", "frame", "newest", "oldest", "flush_lateness"];
+/// The histogram whose largest bound says when a frame of audio is late.
+const LATE_BY: &str = "oldest";
 
 impl Check<'_> {
     pub(super) fn ladders(&mut self, plan: &WirePlan) {
@@ -58,7 +60,9 @@ impl Check<'_> {
             self.check_protocol(place, ladder, protocol);
         }
         for (index, objective) in ladder.objectives.iter().enumerate() {
-            self.objective(&format!("{place}.objectives[{index}]"), objective);
+            let place = format!("{place}.objectives[{index}]");
+            self.objective(&place, objective);
+            self.late_share(&place, &objective.figure, &ladder.objectives);
         }
         self.replicas(&format!("{place}.replicas"), ladder, plan);
         self.search(place, ladder, plan);
@@ -118,6 +122,12 @@ impl Check<'_> {
         let message = format!("protocol {name} has no inference behind its services; leave it out");
         let env = &ladder.inference_env;
         self.unless(env.is_empty() || protocol.inference.is_some(), format!("{place}.inference_env"), message);
+        for (index, objective) in ladder.objectives.iter().enumerate() {
+            let of_sessions = matches!(objective.figure, Figure::LateShare | Figure::AnswersPerSessionSecond);
+            let message = format!("only speech-to-text sessions have this figure; {name} has `failed_share`");
+            let place = format!("{place}.objectives[{index}].figure");
+            self.unless(!of_sessions || protocol.inference.is_some(), place, message);
+        }
     }
 
     fn tiers(&mut self, place: &str, ladder: &WireLadder, workers: u32) {
@@ -177,6 +187,16 @@ impl Check<'_> {
             let message = format!("{percentile} is no percentile; give more than 0 and at most 100");
             self.unless(in_range, format!("{place}.figure.percentile_ms.percentile"), message);
         }
+    }
+
+    /// Rejects a share of late frames where no objective says when a frame is late.
+    fn late_share(&mut self, place: &str, figure: &Figure, objectives: &[Objective]) {
+        let bounds = |objective: &Objective| {
+            matches!(&objective.figure, Figure::PercentileMs { histogram, .. } if histogram == LATE_BY)
+                && objective.at_most.is_some()
+        };
+        let message = format!("no objective says when a frame is late; give a percentile of `{LATE_BY}` an at_most");
+        self.unless(*figure != Figure::LateShare || objectives.iter().any(bounds), place, message);
     }
 }
 
@@ -275,6 +295,14 @@ mod tests {
         let figure = Figure::PercentileMs { histogram: "respones".into(), percentile: 99.0 };
         let typo = Objective { figure, at_most: Some(1.0), at_least: None };
         assert!(one(|plan| plan.ladders[0].objectives = vec![typo]).contains("did you mean \"response\"?"));
+    }
+
+    #[test]
+    fn figures_of_sessions_need_sessions_and_an_age_after_which_a_frame_is_late() {
+        let late = Objective { figure: Figure::LateShare, at_most: Some(0.01), at_least: None };
+        let mistakes = found(|plan| plan.ladders[0].objectives = vec![late]);
+        assert!(mistakes[0].contains("only speech-to-text sessions have this figure"), "{mistakes:?}");
+        assert!(mistakes[1].contains("give a percentile of `oldest` an at_most"), "{mistakes:?}");
     }
 
     #[test]

@@ -55,6 +55,12 @@ pub struct Config {
     /// Mean of the exponential part that is added to the shortest delay, in milliseconds (flaw `delay`)
     #[arg(long, default_value_t = 20)]
     pub tail_ms: u64,
+    /// Percentage of sessions that fall silent after their first partial
+    #[arg(long, env = "SILENT_PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub silent_percent: u32,
+    /// Interval between two ticks of a session that has fallen silent, in milliseconds
+    #[arg(long, env = "SILENCE_MS", default_value = "12000")]
+    pub silence_ms: NonZeroU64,
     /// Seed of the delays and of the phases
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -68,6 +74,11 @@ impl Config {
     /// Interval between two ticks.
     pub fn interval(&self) -> Duration {
         Duration::from_millis(self.flush_interval_ms.get())
+    }
+
+    /// Interval between two ticks of a session that has fallen silent.
+    pub fn silence(&self) -> Duration {
+        Duration::from_millis(self.silence_ms.get())
     }
 
     /// Longest duration of a request to the inference.

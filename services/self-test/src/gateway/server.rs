@@ -58,6 +58,8 @@ pub struct Shared {
     accepting: AtomicBool,
     /// Counter for numbers that differ from session to session: sequences of delays, phases and chances.
     streams: AtomicU64,
+    /// Sessions so far.
+    sessions: AtomicU64,
     stop: watch::Sender<bool>,
 }
 
@@ -79,6 +81,13 @@ impl Shared {
     pub(super) fn is_racy(&self) -> bool {
         self.config.flaw == Flaw::RacyTwoInFlight
             && uniform(self.config.seed, self.streams.fetch_add(1, Ordering::Relaxed)) < 1.0 / 3.0
+    }
+
+    /// Whether the next session falls silent. Of any hundred sessions in a row as many do as the percentage says.
+    pub(super) fn is_silent(&self) -> bool {
+        let percent = u64::from(self.config.silent_percent);
+        let before = self.sessions.fetch_add(1, Ordering::Relaxed);
+        (before + 1) * percent / 100 > before * percent / 100
     }
 
     /// The offset of a session's schedule.
@@ -113,6 +122,7 @@ impl Gateway {
             inference: Inference::new(&config).context("failed to create a client for the inference service")?,
             accepting: AtomicBool::new(true),
             streams: AtomicU64::new(0),
+            sessions: AtomicU64::new(0),
             stop: watch::Sender::new(false),
             config,
         });

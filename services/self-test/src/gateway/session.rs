@@ -76,6 +76,8 @@ struct Session {
     skipped: bool,
     /// The flaw `racy-two-in-flight`: the next tick that finds a request in flight sends another.
     racy: bool,
+    /// Whether the session falls silent after its first flush.
+    falls_silent: bool,
 }
 
 /// Serves a connection from its upgrade until its counters are in the books.
@@ -149,7 +151,7 @@ async fn until(due: Option<Instant>) {
 
 impl Session {
     fn new(shared: Arc<Shared>) -> Self {
-        let (delays, racy) = (shared.delays(), shared.is_racy());
+        let (delays, racy, falls_silent) = (shared.delays(), shared.is_racy(), shared.is_silent());
         Self {
             shared,
             connected: Instant::now(),
@@ -165,6 +167,7 @@ impl Session {
             dead: false,
             skipped: false,
             racy,
+            falls_silent,
         }
     }
 
@@ -243,6 +246,9 @@ impl Session {
         self.skipped |= busy;
         if !busy {
             self.flush(lateness, outbox)?;
+        }
+        if outcome == "flushed" && std::mem::take(&mut self.falls_silent) {
+            self.schedule = Some(Schedule::new(Instant::now(), self.shared.config.silence(), self.flaw()));
         }
         Ok(())
     }
