@@ -55,9 +55,12 @@ pub struct Config {
     /// Mean of the exponential part that is added to the shortest delay, in milliseconds (flaw `delay`)
     #[arg(long, default_value_t = 20)]
     pub tail_ms: u64,
-    /// Percentage of sessions that fall silent after their first partial
+    /// Percentage of sessions that fall silent after some flushes
     #[arg(long, env = "SILENT_PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub silent_percent: u32,
+    /// Number of flushes after which such a session falls silent
+    #[arg(long, env = "SILENT_AFTER", default_value = "1")]
+    pub silent_after: NonZeroU32,
     /// Interval between two ticks of a session that has fallen silent, in milliseconds
     #[arg(long, env = "SILENCE_MS", default_value = "12000")]
     pub silence_ms: NonZeroU64,

@@ -76,8 +76,8 @@ struct Session {
     skipped: bool,
     /// The flaw `racy-two-in-flight`: the next tick that finds a request in flight sends another.
     racy: bool,
-    /// Whether the session falls silent after its first flush.
-    falls_silent: bool,
+    /// Flushes until the session falls silent; `None` if it doesn't.
+    flushes_left: Option<u32>,
 }
 
 /// Serves a connection from its upgrade until its counters are in the books.
@@ -151,7 +151,8 @@ async fn until(due: Option<Instant>) {
 
 impl Session {
     fn new(shared: Arc<Shared>) -> Self {
-        let (delays, racy, falls_silent) = (shared.delays(), shared.is_racy(), shared.is_silent());
+        let (delays, racy) = (shared.delays(), shared.is_racy());
+        let flushes_left = shared.is_silent().then(|| shared.config.silent_after.get());
         Self {
             shared,
             connected: Instant::now(),
@@ -167,7 +168,7 @@ impl Session {
             dead: false,
             skipped: false,
             racy,
-            falls_silent,
+            flushes_left,
         }
     }
 
@@ -247,10 +248,19 @@ impl Session {
         if !busy {
             self.flush(lateness, outbox)?;
         }
-        if outcome == "flushed" && std::mem::take(&mut self.falls_silent) {
-            self.schedule = Some(Schedule::new(Instant::now(), self.shared.config.silence(), self.flaw()));
+        if outcome == "flushed" {
+            self.fall_silent();
         }
         Ok(())
+    }
+
+    /// Counts a flush; after the last one that the session has, its ticks come at the interval of a silent session.
+    fn fall_silent(&mut self) {
+        self.flushes_left = self.flushes_left.map(|left| left.saturating_sub(1));
+        if self.flushes_left == Some(0) {
+            self.flushes_left = None;
+            self.schedule = Some(Schedule::new(Instant::now(), self.shared.config.silence(), self.flaw()));
+        }
     }
 
     /// Whether a flaw sends although a request is in flight.
