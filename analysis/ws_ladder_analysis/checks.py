@@ -14,11 +14,13 @@ from bench_format import histogram
 from bench_format.histogram import Values
 from bench_format.meaning import is_valid, meets
 from bench_format.schemas import (
+    ErrorBudget,
     FigurePercentileMs,
     Objective,
     Reading,
     Run,
     RunState,
+    Shown,
     TrialResult,
     TrialStateFailed,
     TrialStateFinished,
@@ -29,6 +31,7 @@ from bench_format.wire import FormatError
 
 from . import checks_counts, checks_validity, wording
 from .claims import Claims, close, value_text
+from .error_budget import Errors, budget_of
 from .ladders import objectives, planned_window
 from .load import Bundle, Trial
 
@@ -171,10 +174,12 @@ def _verdict(trial: Trial, result: TrialResult, planned: tuple[Objective, ...]) 
     yield "its verdict contradicts its objectives", result.verdict.passed == all(one.passed for one in judged)
     for one in judged:
         description = wording.objective(one.objective)
-        yield (
-            f"{description}: seen {one.seen}, called {_passed(one.passed)}",
-            one.passed == meets(one.objective, one.seen),
-        )
+        if one.budget is None:
+            holds = meets(one.objective, one.seen)
+        else:
+            holds = one.budget.shown is not Shown.MISSED
+            yield from _budget(description, one.objective, one.budget)
+        yield f"{description}: seen {one.seen}, called {_passed(one.passed)}", one.passed == holds
         compared = one.objective.figure
         if isinstance(compared, FigurePercentileMs):
             percentile = compared.percentile_ms
@@ -186,6 +191,20 @@ def _verdict(trial: Trial, result: TrialResult, planned: tuple[Objective, ...]) 
         else:
             figure = getattr(result.figures, compared)
             yield f"{description}: seen {one.seen} but the figure is {figure}", close(one.seen, figure, ROUNDING)
+
+
+def _budget(description: str, objective: Objective, claimed: ErrorBudget) -> Claims:
+    """Recomputes what the errors of a trial show about its budget."""
+    errors, budget = Errors.of([claimed]), budget_of(objective)
+    if budget is None:
+        yield f"{description}: a budget that no counts can show", False
+        return
+    bound, shown = errors.upper_bound, errors.shown(budget)
+    yield (
+        f"{description}: at most {claimed.upper_bound:g} is claimed, recomputed {bound:g}",
+        close(claimed.upper_bound, bound, ROUNDING),
+    )
+    yield f"{description}: {claimed.shown} is claimed, recomputed {shown}", claimed.shown is shown
 
 
 def _passed(passed: bool) -> str:

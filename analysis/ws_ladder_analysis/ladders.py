@@ -14,6 +14,7 @@ from bench_format.meaning import is_valid
 from bench_format.schemas import BoundBy, LoadSessions, Objective, TrialResult, WirePlan, Witness
 
 from . import wording
+from .error_budget import Errors, budget_of
 from .load import Bundle, Trial
 from .statistics import Spread, spread
 
@@ -106,6 +107,16 @@ class Tier:
     def verdicts(self) -> tuple[bool, ...]:
         """Verdicts of the valid trials that have one."""
         return tuple(result.verdict.passed for result in self.results if result.verdict is not None)
+
+    @cached_property
+    def errors(self) -> tuple[Errors, float] | None:
+        """The errors of all valid trials together with their budget; `None` without a budget that counts can show."""
+        judged = [one for result in self.results if result.verdict for one in result.verdict.objectives]
+        budgets = [one.budget for one in judged if one.budget is not None]
+        allowed = [budget_of(one.objective) for one in judged if one.budget is not None]
+        if not budgets or allowed[0] is None:
+            return None
+        return Errors.of(budgets), allowed[0]
 
     @cached_property
     def histograms(self) -> dict[str, Values]:

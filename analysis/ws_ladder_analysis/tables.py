@@ -14,6 +14,7 @@ from bench_format.schemas import (
     BoundBy,
     LoadClosed,
     LoadSessions,
+    Shown,
     TrialStateFailed,
     TrialStateFinished,
     TrialStateStarted,
@@ -166,15 +167,30 @@ def bound_cell(tier: Tier) -> Cell:
 
 
 def verdict_cell(tier: Tier) -> Cell:
-    """`pass`, `fail`, or `borderline` when the tier's trials disagree."""
+    """`pass`, `fail`, `borderline` when the tier's trials disagree, or what its errors show over all trials."""
     passed = sum(tier.verdicts)
     if not tier.verdicts:
         return NONE
     if passed == len(tier.verdicts):
-        return Cell("pass", _of(passed, tier.verdicts), Tone.GOOD)
+        return _unless_errors(tier, Cell("pass", _of(passed, tier.verdicts), Tone.GOOD))
     if passed == 0:
         return Cell("fail", _of(0, tier.verdicts), Tone.BAD)
     return Cell("borderline", _of(passed, tier.verdicts), Tone.WARN)
+
+
+def _unless_errors(tier: Tier, passed: Cell) -> Cell:
+    """The cell of a tier whose trials all pass; another one if their errors together don't show the budget."""
+    if tier.errors is None:
+        return passed
+    errors, budget = tier.errors
+    detail = f"{wording.count(errors.failures)} of {wording.count(errors.messages)}: at most {errors.upper_bound:.1e}"
+    match errors.shown(budget):
+        case Shown.MET:
+            return passed
+        case Shown.MISSED:
+            return Cell("fail", f"errors {detail}", Tone.BAD)
+        case Shown.NOT_SHOWN:
+            return Cell("errors not shown", detail, Tone.WARN)
 
 
 def _of(passed: int, verdicts: Sequence[bool]) -> str:

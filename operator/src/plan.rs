@@ -24,6 +24,7 @@ use bench_format::{
 use crate::{plan::check::MachineLimits, registry::Registry};
 
 pub mod check;
+mod notes;
 pub mod read;
 
 /// A mistake that keeps a plan from being climbed.

@@ -3,7 +3,7 @@
 use bench_format::{
     histogram::milliseconds,
     plan::Load,
-    result::{BoundBy, SAMPLES_LOST, TrialResult, Validity},
+    result::{BoundBy, SAMPLES_LOST, Shown, TrialResult, Validity},
     run::{Run, TrialState},
     timeline::Overhead,
 };
@@ -11,6 +11,7 @@ use bench_format::{
 use crate::store;
 use std::path::Path;
 
+pub mod budgets;
 pub mod search;
 
 /// Limit of the length of a failure reason in a table cell, in characters.
@@ -31,14 +32,19 @@ pub fn description(result: &TrialResult) -> String {
     if figure.is_empty() { description } else { format!("{description}, {figure}") }
 }
 
-/// `passed`, `failed`, `valid` (without objectives), or `invalid` with its reasons.
+/// `passed`, `failed`, `valid` (without objectives), or `invalid` with its reasons. A trial that has too few replies for
+/// its budget of errors has passed the rest.
 pub fn standing(result: &TrialResult) -> String {
     match (&result.validity, &result.verdict) {
         (Validity::Invalid { reasons }, _) => {
             let description: Vec<&str> = reasons.iter().map(|reason| reason.detail.as_str()).collect();
             format!("invalid: {}", description.join("; "))
         }
-        (Validity::Valid, Some(verdict)) if verdict.passed => "passed".into(),
+        (Validity::Valid, Some(verdict)) if verdict.passed => {
+            let budgets = verdict.objectives.iter().filter_map(|judged| judged.budget.as_ref());
+            let open = budgets.filter(|budget| budget.shown == Shown::NotShown).count();
+            if open == 0 { "passed".into() } else { "passed, errors not shown".into() }
+        }
         (Validity::Valid, Some(_)) => "failed".into(),
         (Validity::Valid, None) => "valid".into(),
     }

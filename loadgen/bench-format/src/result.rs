@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     books::{Books, ConnectionCheck, Equation},
-    judgement::{BoundBy, Judged, Reason, ReasonKind, Validity, Verdict},
+    judgement::{BoundBy, ErrorBudget, Judged, Reason, ReasonKind, Shown, Validity, Verdict},
     readings::{ProcessReading, Reading, ServiceFile, ServiceReadings},
     worker::{
         Conformance, ConnectionCounts, ErrorSample, Failures, Interval, MessageCounts, RECEIVER_BEHIND, ReceiverBook,

@@ -4,7 +4,7 @@
 //! service's readings) → `complete` (message counts, completed with the service's) → `books` (the equations, with
 //! [`connections`] for single connections and [`published`] for services that publish) → [`figures`] (rates, costs,
 //! memory; `shares` of CPU) → `validity` (one function per rule, in the order of `docs/METHODOLOGY.md`) → [`verdict`]
-//! (objectives against figures) → `bound` (what limited the load). For runs by hand, [`remarks`] lists what a valid
+//! (objectives against figures, with [`error_budget`]) → `bound` (what limited the load). For runs by hand, [`remarks`] lists what a valid
 //! trial failed to do.
 //!
 //! Protocols differ only by their [`Terms`](bench_format::terms::Terms). No service, protocol or workload is named
@@ -16,6 +16,7 @@ pub mod case;
 mod complete;
 pub mod connections;
 pub mod delta;
+pub mod error_budget;
 pub mod figures;
 #[cfg(any(test, feature = "fixture"))]
 pub mod fixture;
@@ -57,7 +58,10 @@ pub fn judge(trial: &TrialFile, uploads: &[&WorkerResult], service: &ServiceFile
     let figures = figures::figures(&case, &messages);
     let validity = validity::validity(&case, &books);
     let verdict = match validity {
-        Validity::Valid => verdict::verdict(&trial.objectives, &figures, &case.merged.histograms),
+        Validity::Valid => {
+            let errors = case.merged.errors();
+            verdict::verdict(&trial.objectives, &figures, &case.merged.histograms, Some(&errors))
+        }
         Validity::Invalid { .. } => None,
     };
     let bound_by = bound::bound_by(&trial.load, &figures, verdict.as_ref(), trial.thresholds.bound_share);

@@ -10,6 +10,8 @@ use bench_format::{
     },
 };
 
+use crate::error_budget::ErrorCounts;
+
 /// Intervals are aligned to the second in which they start, in nanoseconds.
 const INTERVAL_NS: u64 = 1_000_000_000;
 /// Histogram of the delay between a message's due time and the attempt to send it, without the unit.
@@ -54,6 +56,8 @@ impl Merged {
     /// [`histogram::Error`] if a histogram can't be read.
     pub fn of<'a>(results: impl IntoIterator<Item = &'a WorkerResult>) -> Result<Self, histogram::Error> {
         let mut merged = Self::default();
+        // Known until a worker that doesn't count failures by connection is added.
+        (merged.window.failing_connections, merged.window.most_failures) = (Some(0), Some(0));
         for result in results {
             merged.connections.add(&result.connections);
             merged.messages.add(&result.messages);
@@ -119,6 +123,11 @@ impl Merged {
     pub fn attempted_sends(&self) -> u64 {
         let lateness = self.histograms.get(&*format!("{OWN_LATENESS}_ns"));
         lateness.map_or(self.window.sent, |lateness| lateness.count() + lateness.overflow())
+    }
+
+    /// The failures and replies of the window.
+    pub fn errors(&self) -> ErrorCounts {
+        ErrorCounts::of(&self.window, self.failures.window.values().sum())
     }
 
     /// The books of the connections that receive published messages.
@@ -188,7 +197,19 @@ impl Sum for MessageCounts {
 }
 
 fn add_window(sum: &mut WindowCounts, other: &WindowCounts) {
-    let WindowCounts { duration_ns, due, sent, replies, answered, writes, reads, bytes_read, cpu_ns } = *other;
+    let WindowCounts {
+        duration_ns,
+        due,
+        sent,
+        replies,
+        answered,
+        writes,
+        reads,
+        bytes_read,
+        cpu_ns,
+        failing_connections,
+        most_failures,
+    } = *other;
     sum.duration_ns = sum.duration_ns.max(duration_ns);
     sum.due += due;
     sum.sent += sent;
@@ -198,6 +219,9 @@ fn add_window(sum: &mut WindowCounts, other: &WindowCounts) {
     sum.reads += reads;
     sum.bytes_read += bytes_read;
     sum.cpu_ns += cpu_ns;
+    let known = |one: Option<u64>, other: Option<u64>| one.zip(other);
+    sum.failing_connections = known(sum.failing_connections, failing_connections).map(|(one, other)| one + other);
+    sum.most_failures = known(sum.most_failures, most_failures).map(|(one, other)| one.max(other));
 }
 
 #[cfg(test)]

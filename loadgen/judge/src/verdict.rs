@@ -6,19 +6,40 @@ use bench_format::{
     Name,
     histogram::{Recorder, percentile_ns},
     plan::{Figure, Objective},
-    result::{Figures, Judged, Verdict},
+    result::{ErrorBudget, Figures, Judged, Shown, Verdict},
 };
 
+use crate::error_budget::ErrorCounts;
+
 /// Compares each objective with its figure; `None` without objectives.
-pub fn verdict(objectives: &[Objective], figures: &Figures, histograms: &BTreeMap<Name, Recorder>) -> Option<Verdict> {
+///
+/// A bound on the error share is judged by what `errors` show: it fails only if they show that it is missed. Without
+/// `errors` the share that was seen is compared.
+pub fn verdict(
+    objectives: &[Objective],
+    figures: &Figures,
+    histograms: &BTreeMap<Name, Recorder>,
+    errors: Option<&ErrorCounts>,
+) -> Option<Verdict> {
     let judge = |objective: &Objective| {
         let observed = observed_value(&objective.figure, figures, histograms);
+        let budget = errors.and_then(|errors| error_budget(objective, errors)).filter(|_| observed.is_some());
         // A figure that could not be computed doesn't pass.
-        let passed = observed.is_some_and(|observed| is_within_bounds(objective, observed));
-        Judged { objective: objective.clone(), seen: observed, passed }
+        let passed = match &budget {
+            Some(budget) => budget.shown != Shown::Missed,
+            None => observed.is_some_and(|observed| is_within_bounds(objective, observed)),
+        };
+        Judged { objective: objective.clone(), seen: observed, passed, budget }
     };
     let judged: Vec<Judged> = objectives.iter().map(judge).collect();
     (!judged.is_empty()).then(|| Verdict { passed: judged.iter().all(|judged| judged.passed), objectives: judged })
+}
+
+/// What errors show about an objective; `None` if it is no budget of errors. A budget of 0 is none: no number of messages
+/// shows it, so it is compared with what was seen.
+pub fn error_budget(objective: &Objective, errors: &ErrorCounts) -> Option<ErrorBudget> {
+    let budget = objective.at_most.filter(|most| objective.figure == Figure::ErrorShare && (0.0..1.0).contains(most));
+    errors.shows(budget.filter(|budget| *budget > 0.0)?)
 }
 
 /// Whether an objective on a figure other than a percentile is met. A figure that could not be computed doesn't meet
@@ -58,7 +79,7 @@ mod tests {
 
     fn passed(objective: Objective, delivered_per_second: Option<f64>) -> bool {
         let figures = Figures { delivered_per_second, ..Figures::default() };
-        verdict(&[objective], &figures, &BTreeMap::new()).unwrap().passed
+        verdict(&[objective], &figures, &BTreeMap::new(), None).unwrap().passed
     }
 
     #[test]
@@ -74,15 +95,32 @@ mod tests {
     }
 
     #[test]
+    fn an_error_budget_fails_only_if_it_is_shown_to_be_missed() {
+        let judged = |failures, messages, at_most| {
+            let errors = ErrorCounts { failures, messages, ..ErrorCounts::default() };
+            let figures = Figures { error_share: Some(failures as f64 / messages as f64), ..Figures::default() };
+            let objective = Objective { figure: Figure::ErrorShare, at_most: Some(at_most), at_least: None };
+            let verdict = verdict(&[objective], &figures, &BTreeMap::new(), Some(&errors)).unwrap();
+            (verdict.passed, verdict.objectives[0].budget.as_ref().map(|budget| budget.shown))
+        };
+        assert_eq!(judged(0, 45_000, 1e-5), (true, Some(Shown::NotShown)));
+        assert_eq!(judged(1, 45_000, 1e-5), (true, Some(Shown::NotShown)));
+        assert_eq!(judged(0, 400_000, 1e-5), (true, Some(Shown::Met)));
+        assert_eq!(judged(40, 400_000, 1e-5), (false, Some(Shown::Missed)));
+        assert_eq!(judged(0, 10, 0.0), (true, None), "no number of messages shows a share of 0");
+        assert_eq!(judged(1, 10, 0.0), (false, None));
+    }
+
+    #[test]
     fn without_objectives_there_is_no_verdict() {
-        assert_eq!(verdict(&[], &Figures::default(), &BTreeMap::new()), None);
+        assert_eq!(verdict(&[], &Figures::default(), &BTreeMap::new(), None), None);
     }
 
     #[test]
     fn one_objective_that_fails_fails_the_trial() {
         let figures = Figures { delivered_per_second: Some(7.0), ..Figures::default() };
         let objectives = [delivered(None, Some(1.0)), delivered(None, Some(8.0))];
-        let verdict = verdict(&objectives, &figures, &BTreeMap::new()).unwrap();
+        let verdict = verdict(&objectives, &figures, &BTreeMap::new(), None).unwrap();
         assert_eq!(
             (verdict.passed, verdict.objectives[0].passed, verdict.objectives[1].seen),
             (false, true, Some(7.0))
@@ -96,7 +134,7 @@ mod tests {
         let histograms = [(Name::from_static("response_ns"), recorder)].into();
         let figure = Figure::PercentileMs { histogram: "response".into(), percentile: 99.0 };
         let at_most = |bound| Objective { figure: figure.clone(), at_most: Some(bound), at_least: None };
-        let passes = |bound| verdict(&[at_most(bound)], &Figures::default(), &histograms).unwrap().passed;
+        let passes = |bound| verdict(&[at_most(bound)], &Figures::default(), &histograms, None).unwrap().passed;
         assert!(passes(2.01) && !passes(1.99));
     }
 }

@@ -2,7 +2,7 @@
 
 mod partials;
 
-use std::{os::fd::OwnedFd, sync::Arc};
+use std::{collections::HashMap, os::fd::OwnedFd, sync::Arc};
 
 use bench_format::{histogram::Recorder as Values, result::Failures};
 use loadgen_core::{
@@ -40,6 +40,8 @@ pub(crate) struct Context {
     /// Answers of the window that take long to judge, until the load is over.
     pub(crate) deferred: Deferred,
     pub(crate) failures: Failures,
+    /// Failures of the window, by the index of the session among those of all workers.
+    pub(crate) failures_of_session: HashMap<u64, u64>,
     pub(crate) errors: ErrorSamples,
     /// From the start of an attempt until the gateway accepted the upgrade, in nanoseconds.
     pub(crate) handshakes: Values,
@@ -81,6 +83,7 @@ impl Context {
             tally: Tally::default(),
             deferred: Deferred::default(),
             failures: Failures::default(),
+            failures_of_session: HashMap::new(),
             errors: ErrorSamples::default(),
             handshakes: Values::new(),
             late_after_ns: u64::MAX,
@@ -98,9 +101,12 @@ impl Context {
         }
     }
 
-    /// Counts a failure that occurred at `now_ns`.
-    pub(crate) fn fail(&mut self, kind: &str, now_ns: u64) {
+    /// Counts a failure of a session that occurred at `now_ns`.
+    pub(crate) fn fail(&mut self, session: u64, kind: &str, now_ns: u64) {
         let in_window = books::in_window(self.load.as_ref().map(|load| &load.phases), now_ns);
+        if in_window {
+            *self.failures_of_session.entry(session).or_default() += 1;
+        }
         books::count_failure(&mut self.failures, kind, in_window);
     }
 }

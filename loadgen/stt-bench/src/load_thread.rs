@@ -53,6 +53,10 @@ pub(crate) struct ThreadResult {
     pub(crate) recorded: Recorded<Metric>,
     pub(crate) handshakes: bench_format::histogram::Recorder,
     pub(crate) failures: bench_format::result::Failures,
+    /// Sessions with a failure in the window.
+    pub(crate) failing_sessions: u64,
+    /// Largest number of failures of one session in the window.
+    pub(crate) most_failures: u64,
     pub(crate) errors: crate::error_samples::ErrorSamples,
     pub(crate) books: Vec<WorkerBook>,
     /// Actual start minus planned start, in nanoseconds.
@@ -331,6 +335,7 @@ impl LoadThread {
         let tally = std::mem::take(&mut self.cx.tally);
         censor(&mut recorded, &tally);
         let attempts = std::mem::take(&mut self.cx.attempts);
+        let by_session = std::mem::take(&mut self.cx.failures_of_session);
         Some(ThreadResult {
             tally,
             attempts,
@@ -338,6 +343,8 @@ impl LoadThread {
             recorded,
             handshakes: std::mem::take(&mut self.cx.handshakes),
             failures: std::mem::take(&mut self.cx.failures),
+            failing_sessions: by_session.len() as u64,
+            most_failures: by_session.into_values().max().unwrap_or(0),
             errors: std::mem::take(&mut self.cx.errors),
             books,
             skew_ns: self.skew_ns,

@@ -21,6 +21,9 @@ impl ThreadResult {
         self.handshakes.add(&other.handshakes);
         crate::books::add(&mut self.failures.window, &other.failures.window);
         crate::books::add(&mut self.failures.outside, &other.failures.outside);
+        // A session belongs to one thread.
+        self.failing_sessions += other.failing_sessions;
+        self.most_failures = self.most_failures.max(other.most_failures);
         other.errors.0.into_iter().for_each(|sample| self.errors.add(sample));
         self.books.extend(other.books);
         if other.skew_ns.abs() > self.skew_ns.abs() {
@@ -41,7 +44,18 @@ pub(crate) fn result(
     window_cpu_ns: u64,
     evidence: WorkerEvidence,
 ) -> WorkerResult {
-    let ThreadResult { tally, attempts, phases, recorded, handshakes, failures, books, .. } = done;
+    let ThreadResult {
+        tally,
+        attempts,
+        phases,
+        recorded,
+        handshakes,
+        failures,
+        failing_sessions,
+        most_failures,
+        books,
+        ..
+    } = done;
     let mut histograms = recorded.histograms();
     histograms.extend(named(Name::from_static("handshake_ns"), &handshakes));
     WorkerResult {
@@ -79,6 +93,8 @@ pub(crate) fn result(
             answered: tally.window.answered,
             writes: tally.window.writes,
             cpu_ns: window_cpu_ns,
+            failing_connections: Some(failing_sessions),
+            most_failures: Some(most_failures),
             ..WindowCounts::default()
         },
         histograms,

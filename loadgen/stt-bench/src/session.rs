@@ -235,17 +235,17 @@ impl Session {
             Stage::Connecting | Stage::Upgrading => {
                 cx.attempts.in_flight -= 1;
                 *cx.attempts.failed.entry(reason.to_owned()).or_default() += 1;
-                cx.fail(&format!("session/{reason}"), now);
+                cx.fail(self.index, &format!("session/{reason}"), now);
             }
             Stage::Open => {
                 self.ended_early = true;
                 cx.alive -= 1;
                 *cx.attempts.closed_early.entry(reason.to_owned()).or_default() += 1;
                 let ended_by_gateway = reason == "eof" || reason.starts_with("close_");
-                cx.fail(&format!("session/{}", if ended_by_gateway { "closed" } else { reason }), now);
+                cx.fail(self.index, &format!("session/{}", if ended_by_gateway { "closed" } else { reason }), now);
             }
             // The end of the stream is accepted in place of a Close frame.
-            Stage::Closing if reason != "eof" => cx.fail(&format!("session/{reason}"), now),
+            Stage::Closing if reason != "eof" => cx.fail(self.index, &format!("session/{reason}"), now),
             Stage::Closing | Stage::Closed => {}
         }
         self.stage = Stage::Ended;
@@ -273,7 +273,7 @@ impl Session {
         if lost > 0 && !self.ended_early {
             // The failure is dated by the first frame without an answer.
             let due_ns = self.pace.due_ns((self.coverage.to + 1).max(self.pace.base + 1));
-            cx.fail("coverage/uncovered", due_ns);
+            cx.fail(self.index, "coverage/uncovered", due_ns);
         }
         (sent + self.unnumbered > 0).then(|| WorkerBook {
             id: String::new(),

@@ -68,6 +68,9 @@ export type SearchStep = "bounds" | "confirm";
 /** When a fresh service process replaces the current one. */
 export type ServiceProcess = "tier" | "repeat";
 
+/** What counts show about an objective. */
+export type Shown = "met" | "not-shown" | "missed";
+
 /** What the operator did. */
 export type TimelineStep =
   | "prepare"
@@ -381,6 +384,24 @@ export interface Equation {
   terms: [string, Wide][];
 }
 
+/** What counted errors show about a bound on their share, at 95 % confidence (Clopper & Pearson, 1934). */
+export interface ErrorBudget {
+  /** Failures in the window. */
+  failures: number;
+  /** Replies in the window, among which they are counted. */
+  messages: number;
+  /** The share is at most this, 0 to 1. */
+  upper_bound: number;
+  /** What is shown. */
+  shown: Shown;
+  /** Connections with a failure; absent where failures aren't counted by connection. */
+  failing_connections?: number | null;
+  /** Replies that would show that the budget is met, with the failures seen; absent where it is shown or missed. */
+  messages_needed?: number | null;
+  /** Largest number of failures of one connection; absent where failures aren't counted by connection. */
+  most_failures?: number | null;
+}
+
 /** An error frame, without the fields that differ from batch to batch. */
 export interface ErrorSample {
   /** The gateway's stage in which the error occurred. */
@@ -545,8 +566,16 @@ export interface Interval {
 export interface Judged {
   /** The objective that was compared. */
   objective: Objective;
-  /** Whether the objective is met. */
+  /**
+   * Whether the objective is met. A budget of errors is met here unless it is shown to be missed; `budget` says whether
+   * it is shown to be met.
+   */
   passed: boolean;
+  /**
+   * What the errors of the trial show about an error share; absent for other figures, for a budget of 0 and in older
+   * bundles.
+   */
+  budget?: ErrorBudget | null;
   /** Value of the figure; absent if it could not be computed, which fails the objective. */
   seen?: number | null;
 }
@@ -1266,6 +1295,10 @@ export interface WindowCounts {
   answered?: number;
   /** Bytes of the frames that those reads completed, headers included. */
   bytes_read?: number;
+  /** Connections with a failure in the window; absent where failures aren't counted by connection. */
+  failing_connections?: number | null;
+  /** Largest number of failures of one connection in the window; absent where failures aren't counted by connection. */
+  most_failures?: number | null;
   /** Read system calls in the window that brought published messages; 0 if the workload doesn't count them. */
   reads?: number;
 }

@@ -155,6 +155,7 @@ fn execute(
         ClimbEnd::Stopped(_) => Vec::new(),
     };
     print!("{}", print::table(&bundle, &file));
+    print::budgets::lines(&bundle, &file).iter().for_each(|line| println!("{line}"));
     file.searches.iter().for_each(|search| println!("{}", print::search::line(search)));
     println!("{}", print::overhead(&Overhead::of(&store::read_timeline(&bundle))));
     if let ClimbEnd::Stopped(signal) = end {
@@ -235,6 +236,7 @@ fn begin(
             .for_each(|text| eprintln!("{}: {text}", path.display()));
     }
     let plan = Plan::check(wire, &path, registry, &machine::machine_limits()?)?;
+    plan.notes().iter().for_each(|note| eprintln!("{}: {note}", path.display()));
     let only = TrialFilter(shared.only.clone());
     let trials = if searches { vec![] } else { plan.trials() };
     let trials: Vec<_> = trials.into_iter().filter(|trial| only.selects(trial)).collect();

@@ -73,7 +73,7 @@ impl TrialSummary {
         let short =
             has_only_reasons(&result.validity, &[ReasonKind::WindowShort]) && result.figures.window_seconds > 0.0;
         let verdict =
-            result.verdict.clone().or_else(|| verdict::verdict(objectives, &result.figures, &decoded(result)));
+            result.verdict.clone().or_else(|| verdict::verdict(objectives, &result.figures, &decoded(result), None));
         let judged = verdict.iter().flat_map(|verdict| &verdict.objectives);
         let missed = judged.filter(|judged| !judged.passed).map(|judged| {
             let factor = judged.seen.map_or(f64::INFINITY, |seen| excess(&judged.objective, seen));
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(losses(&result, objective(Figure::FailedShare, Some(0.1), None)), 0.25);
         let ceiling = objective(Figure::ServiceBytesPerConnection, Some(10.0), None);
         result.figures.service_bytes_per_connection = Some(30.0);
-        let judged = Judged { objective: ceiling.clone(), seen: Some(30.0), passed: false };
+        let judged = Judged { objective: ceiling.clone(), seen: Some(30.0), passed: false, budget: None };
         result.verdict = Some(Verdict { passed: false, objectives: vec![judged] });
         assert_eq!(losses(&result, ceiling.clone()), 1.0);
         assert_eq!(

@@ -193,6 +193,17 @@ class ServiceProcess(StrEnum):
     REPEAT = "repeat"
 
 
+class Shown(StrEnum):
+    """What counts show about an objective."""
+
+    # The share is within the budget.
+    MET = "met"
+    # Too few messages were counted to tell.
+    NOT_SHOWN = "not-shown"
+    # The share exceeds the budget.
+    MISSED = "missed"
+
+
 class TimelineStep(StrEnum):
     """What the operator did."""
 
@@ -550,6 +561,27 @@ class Equation:
 
 
 @dataclass(frozen=True)
+class ErrorBudget:
+    """What counted errors show about a bound on their share, at 95 % confidence (Clopper & Pearson, 1934)."""
+
+    # Failures in the window.
+    failures: int
+    # Replies in the window, among which they are counted.
+    messages: int
+    # The share is at most this, 0 to 1.
+    upper_bound: float
+    # What is shown.
+    shown: Shown
+    _: KW_ONLY
+    # Connections with a failure; absent where failures aren't counted by connection.
+    failing_connections: int | None = None
+    # Replies that would show that the budget is met, with the failures seen; absent where it is shown or missed.
+    messages_needed: int | None = None
+    # Largest number of failures of one connection; absent where failures aren't counted by connection.
+    most_failures: int | None = None
+
+
+@dataclass(frozen=True)
 class ErrorSample:
     """An error frame, without the fields that differ from batch to batch."""
 
@@ -724,9 +756,13 @@ class Judged:
 
     # The objective that was compared.
     objective: Objective
-    # Whether the objective is met.
+    # Whether the objective is met. A budget of errors is met here unless it is shown to be missed; `budget` says
+    # whether it is shown to be met.
     passed: bool
     _: KW_ONLY
+    # What the errors of the trial show about an error share; absent for other figures, for a budget of 0 and in older
+    # bundles.
+    budget: ErrorBudget | None = None
     # Value of the figure; absent if it could not be computed, which fails the objective.
     seen: float | None = None
 
@@ -1521,6 +1557,10 @@ class WindowCounts:
     answered: int = 0
     # Bytes of the frames that those reads completed, headers included.
     bytes_read: int = 0
+    # Connections with a failure in the window; absent where failures aren't counted by connection.
+    failing_connections: int | None = None
+    # Largest number of failures of one connection in the window; absent where failures aren't counted by connection.
+    most_failures: int | None = None
     # Read system calls in the window that brought published messages; 0 if the workload doesn't count them.
     reads: int = 0
 

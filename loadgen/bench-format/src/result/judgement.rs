@@ -100,8 +100,45 @@ pub struct Judged {
     pub objective: Objective,
     /// Value of the figure; absent if it could not be computed, which fails the objective.
     pub seen: Option<f64>,
-    /// Whether the objective is met.
+    /// Whether the objective is met. A budget of errors is met here unless it is shown to be missed; `budget` says
+    /// whether it is shown to be met.
     pub passed: bool,
+    /// What the errors of the trial show about an error share; absent for other figures, for a budget of 0 and in older
+    /// bundles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<ErrorBudget>,
+}
+
+/// What counted errors show about a bound on their share, at 95 % confidence (Clopper & Pearson, 1934).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ErrorBudget {
+    /// Failures in the window.
+    pub failures: u64,
+    /// Replies in the window, among which they are counted.
+    pub messages: u64,
+    /// Connections with a failure; absent where failures aren't counted by connection.
+    pub failing_connections: Option<u64>,
+    /// Largest number of failures of one connection; absent where failures aren't counted by connection.
+    pub most_failures: Option<u64>,
+    /// The share is at most this, 0 to 1.
+    pub upper_bound: f64,
+    /// What is shown.
+    pub shown: Shown,
+    /// Replies that would show that the budget is met, with the failures seen; absent where it is shown or missed.
+    pub messages_needed: Option<u64>,
+}
+
+/// What counts show about an objective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Shown {
+    /// The share is within the budget.
+    Met,
+    /// Too few messages were counted to tell.
+    NotShown,
+    /// The share exceeds the budget.
+    Missed,
 }
 
 /// What limited a trial with a closed loop or with sessions.

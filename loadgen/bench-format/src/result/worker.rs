@@ -180,6 +180,12 @@ pub struct WindowCounts {
     pub bytes_read: u64,
     /// CPU time that the worker used in the window, in user and kernel mode, in nanoseconds.
     pub cpu_ns: u64,
+    /// Connections with a failure in the window; absent where failures aren't counted by connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failing_connections: Option<u64>,
+    /// Largest number of failures of one connection in the window; absent where failures aren't counted by connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most_failures: Option<u64>,
 }
 
 /// The histograms of one interval of the window.

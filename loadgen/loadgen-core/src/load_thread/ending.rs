@@ -67,7 +67,7 @@ impl<W: Workload> LoadThread<W> {
             writes: to.writes - from.writes,
             reads: tally.window_reads,
             bytes_read: tally.window_bytes,
-            cpu_ns: 0,
+            ..WindowCounts::default()
         };
         let recorded = load.map(|load| load.recorder.finish());
         ThreadResult { tally, window, connections, recorded, books, skew_ns: self.skew_ns }

@@ -49,7 +49,7 @@ impl Context {
         let answer = self.expected.answer(phase(session, partial.oldest_frame_seq), frames);
         let fault = answer.and_then(|answer| wrong(partial, &answer, self.expected.passes()));
         if let Some(fault) = fault {
-            self.fail(fault, at_ns);
+            self.fail(session, fault, at_ns);
             self.tally.wrong += newly_covered;
             return;
         }

@@ -153,7 +153,7 @@ impl Session {
     fn on_error(&mut self, cx: &mut Context, error: &ErrorFrame<'_>, now_ns: u64) {
         let covered = self.cover(cx, error.oldest_frame_seq, error.newest_frame_seq, now_ns);
         let kind = as_key(&error.kind);
-        cx.fail(&format!("{}/{kind}", as_key(&error.stage)), now_ns);
+        cx.fail(self.index, &format!("{}/{kind}", as_key(&error.stage)), now_ns);
         cx.errors.keep(error);
         if covered.newly_covered > 0 {
             *cx.tally.dropped.entry(kind.to_owned()).or_default() += covered.newly_covered;
@@ -168,7 +168,7 @@ impl Session {
         cx.tally.lost += covered.gap;
         cx.tally.duplicates += covered.again;
         if let Some(failure) = covered.failure() {
-            cx.fail(failure, now_ns);
+            cx.fail(self.index, failure, now_ns);
         }
         covered
     }

@@ -2,7 +2,7 @@
 
 use bench_format::{
     plan::{Figure, Objective},
-    result,
+    result::{self, ErrorBudget},
 };
 use judge::{Judged, verdict::verdict};
 use serde::Serialize;
@@ -55,25 +55,29 @@ pub struct Gate {
     pub at_least: Option<f64>,
     /// Measured value; `null` when there are too few samples for it, which fails.
     pub measured: Option<f64>,
-    /// Whether the condition is met.
+    /// Whether the condition is met; for a budget of errors, whether it isn't shown to be missed.
     pub pass: bool,
+    /// What the errors show about a budget of errors; absent for other figures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<ErrorBudget>,
 }
 
 impl From<result::Judged> for Gate {
     fn from(judged: result::Judged) -> Self {
-        let result::Judged { objective, seen, passed } = judged;
+        let result::Judged { objective, seen, passed, budget } = judged;
         let figure = match &objective.figure {
             Figure::PercentileMs { histogram, percentile } => format!("{histogram}_p{percentile}_ms"),
             other => name(other),
         };
-        Self { figure, at_most: objective.at_most, at_least: objective.at_least, measured: seen, pass: passed }
+        Self { figure, at_most: objective.at_most, at_least: objective.at_least, measured: seen, pass: passed, budget }
     }
 }
 
 impl Verdict {
     /// Judges against `objectives`; a trial may be invalid.
     pub(super) fn of(judged: &Judged, objectives: &[Objective]) -> Self {
-        let verdict = verdict(objectives, &judged.result.figures, &judged.merged.histograms);
+        let verdict =
+            verdict(objectives, &judged.result.figures, &judged.merged.histograms, Some(&judged.merged.errors()));
         let passed = verdict.as_ref().is_some_and(|verdict| verdict.passed);
         let gates = verdict.into_iter().flat_map(|verdict| verdict.objectives).map(Gate::from).collect();
         Self { verdict: if passed { "pass" } else { "fail" }, gates }
@@ -82,7 +86,7 @@ impl Verdict {
 
 #[cfg(test)]
 mod tests {
-    use bench_format::histogram::Recorder;
+    use bench_format::{histogram::Recorder, result::Shown};
     use judge::fixture::sessions;
 
     use super::*;
@@ -104,9 +108,14 @@ mod tests {
     }
 
     #[test]
-    fn a_run_inside_the_objective_passes_with_one_failure_in_100_000() {
-        assert_eq!(of(100, 1).verdict, "pass");
-        assert_eq!(of(100, 2).verdict, "fail");
+    fn a_run_inside_the_objective_passes_unless_its_failures_show_a_larger_share() {
+        let shown = |failures| {
+            let verdict = of(100, failures);
+            (verdict.verdict, verdict.gates.last().unwrap().budget.as_ref().map(|budget| budget.shown))
+        };
+        assert_eq!(shown(0), ("pass", Some(Shown::NotShown)), "100 000 replies can't show one in 100 000");
+        assert_eq!(shown(3), ("pass", Some(Shown::NotShown)));
+        assert_eq!(shown(4), ("fail", Some(Shown::Missed)));
     }
 
     #[test]
