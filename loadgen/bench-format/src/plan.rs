@@ -300,7 +300,7 @@ pub enum Figure {
     /// each.
     ErrorShare,
     /// Share of the messages due in the window that were answered later than the longest objective allows, wrongly or
-    /// not at all, 0 to 1. Only speech-to-text sessions have it.
+    /// not at all, 0 to 1. Sessions have it, and open loops with replies.
     LateShare,
     /// Answers in the window for each second of each session that the tier requires. Only speech-to-text sessions have
     /// it.

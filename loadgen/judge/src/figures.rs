@@ -186,8 +186,12 @@ fn failed_share(connections: &ConnectionCounts, messages: &MessageCounts) -> Opt
     [message_share, connection_share].into_iter().flatten().reduce(f64::max)
 }
 
-/// Share of the messages due in the window that have no right answer within the time that the objectives allow.
+/// Share of the messages due in the window that have no right answer within the time that the objectives allow; `None`
+/// in a closed loop, where nothing is due.
 fn late_share(case: &Case<'_>) -> Option<f64> {
+    if !case.trial.load.is_open() {
+        return None;
+    }
     let late_after_ns = case.trial.terms.late_after_ns(&case.trial.objectives)?;
     let ages = case.merged.histograms.get(&*format!("{}_ns", case.trial.terms.ages.as_ref()?))?;
     let in_time = ages.values().count_between(0, late_after_ns);

@@ -7,7 +7,7 @@ use crate::{
     frame::{Batch, Masks},
     pattern::Pattern,
     phases::Phases,
-    recorder::Recorder,
+    recorder::{Metric, Recorder},
     thread_plan::ThreadPlan,
     workload::Workload,
 };
@@ -120,6 +120,15 @@ impl<W: Workload> Context<W> {
             load: None,
             flooding: false,
             in_ping_pong: 0,
+        }
+    }
+
+    /// Records how late the messages of one write, due at `due_ns`, are handled at `now_ns`.
+    pub(crate) fn handled(&mut self, due_ns: u64, now_ns: u64) {
+        if let Some(load) = &mut self.load
+            && load.phases.in_window(due_ns)
+        {
+            load.recorder.record_n(Metric::Lateness, now_ns.saturating_sub(due_ns), self.coalesce, now_ns);
         }
     }
 

@@ -33,10 +33,13 @@ pub enum Metric {
     /// Time received - time published, if the service publishes as fast as it can: the age of its backlog, not a
     /// latency.
     Age,
+    /// Time the generator handled a message - time due: its own lateness alone, without the delay of a full socket.
+    Lateness,
 }
 
 impl Metrics for Metric {
-    const NAMES: &'static [&'static str] = &["response_ns", "service_ns", "delay_ns", "handshake_ns", "age_ns"];
+    const NAMES: &'static [&'static str] =
+        &["response_ns", "service_ns", "delay_ns", "handshake_ns", "age_ns", "lateness_ns"];
 
     #[inline]
     fn index(self) -> usize {
@@ -78,11 +81,17 @@ impl<M: Metrics> Recorder<M> {
     /// Records a value that became known at `now_ns`. Values from the drain count in the last interval.
     #[inline]
     pub fn record(&mut self, metric: M, value_ns: u64, now_ns: u64) {
+        self.record_n(metric, value_ns, 1, now_ns);
+    }
+
+    /// Records a value that `count` messages have in common, as [`Self::record`] does.
+    #[inline]
+    pub fn record_n(&mut self, metric: M, value_ns: u64, count: u64, now_ns: u64) {
         if now_ns >= self.interval_start_ns + INTERVAL_NS {
             self.close_intervals(now_ns);
         }
         // The whole is the sum of its intervals, so recording into the current one is enough.
-        self.current[metric.index()].record(value_ns);
+        self.current[metric.index()].record_n(value_ns, count);
     }
 
     /// Sets an earlier end of the window.

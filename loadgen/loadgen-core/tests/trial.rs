@@ -99,7 +99,7 @@ fn an_open_loop_sends_exactly_its_schedule() {
     // 0.1 s of warm-up and 0.5 s of window.
     assert_eq!((result.messages.due, result.window.due), (600, 500));
     assert_eq!((result.messages.delivered, result.messages.lost, result.messages.unsent), (600, 0, 0));
-    for name in ["response_ns", "service_ns", "delay_ns"] {
+    for name in ["response_ns", "service_ns", "delay_ns", "lateness_ns"] {
         assert_eq!(values(&result, name).count(), 500, "{name}");
     }
     assert_books_agree(&result, &service);
@@ -115,6 +115,8 @@ fn messages_that_the_generator_has_no_time_to_send_are_counted_as_unsent() {
     assert_eq!((result.messages.due, result.window.due), (10_000_000, 10_000_000));
     assert!(result.messages.sent > 0 && result.messages.unsent > 0, "{:?}", result.messages);
     assert_eq!(result.messages.due, result.messages.sent + result.messages.unsent);
+    let handled = values(&result, "lateness_ns").count();
+    assert!(handled < result.window.due, "{handled} handled in time to be attempted");
 }
 
 #[test]
@@ -147,6 +149,17 @@ fn unanswered_messages_are_lost() {
     assignment.drain_ns = 200_000_000;
     let result = trial(&assignment, PING_PONG);
     assert_eq!((result.messages.sent, result.messages.lost, result.messages.delivered), (2, 2, 0));
+}
+
+#[test]
+fn unanswered_messages_of_an_open_loop_rank_above_every_response() {
+    let service = Service::start(Behaviour::Silent);
+    let mut assignment = assignment(&service.address, 2);
+    (assignment.warmup_ns, assignment.window_ns, assignment.drain_ns) = (0, 300_000_000, 100_000_000);
+    let result = trial(&assignment, open_loop(1000.0));
+    assert_eq!(result.window.due, 300);
+    let response = values(&result, "response_ns");
+    assert_eq!((response.count(), response.overflow()), (0, 300));
 }
 
 #[test]

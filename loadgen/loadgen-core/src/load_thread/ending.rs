@@ -4,7 +4,8 @@ use bench_format::result::WindowCounts;
 
 use super::{CHECK_INTERVAL_NS, LoadThread, ThreadResult};
 use crate::{
-    clock::monotonic_ns, context::Context, error::Error, pattern::Pattern, session::Stage, workload::Workload,
+    clock::monotonic_ns, context::Context, error::Error, pattern::Pattern, recorder::Metric, session::Stage,
+    workload::Workload,
 };
 
 /// Longest time between the exchange of Close frames and the service's end of the stream, in nanoseconds.
@@ -53,9 +54,10 @@ impl<W: Workload> LoadThread<W> {
 
     pub(super) fn finish(self) -> ThreadResult {
         let books = self.sessions.iter().filter_map(|session| session.book(&self.cx)).collect();
-        let Context { tally, connections, load, .. } = self.cx;
+        let Context { tally, connections, load, workload, .. } = self.cx;
         let (from, to) = (self.window_from.unwrap_or_default(), self.window_to.unwrap_or(tally));
         let flood = self.plan.pattern == Pattern::Flood;
+        let open_with_replies = matches!(self.plan.pattern, Pattern::Open { .. }) && workload.expects_replies();
         // One of the two is 0, because a connection that receives sends no messages.
         let replies = to.replies - from.replies + tally.window_deliveries;
         let window = WindowCounts {
@@ -69,7 +71,14 @@ impl<W: Workload> LoadThread<W> {
             bytes_read: tally.window_bytes,
             ..WindowCounts::default()
         };
-        let recorded = load.map(|load| load.recorder.finish());
+        let mut recorded = load.map(|load| load.recorder.finish());
+        if let Some(recorded) = recorded.as_mut().filter(|_| open_with_replies) {
+            // A message without a right reply waited longer than every other: left out, a service that stops to answer
+            // would have no slow reply.
+            let response = recorded.values(Metric::Response);
+            let answered = response.count() + response.overflow();
+            recorded.censor(Metric::Response, window.due.saturating_sub(answered));
+        }
         ThreadResult { tally, window, connections, recorded, books, skew_ns: self.skew_ns }
     }
 }

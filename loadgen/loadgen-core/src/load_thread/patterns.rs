@@ -68,6 +68,7 @@ impl<W: Workload> LoadThread<W> {
             while due <= now && due < window_end_ns && burst < DUE_PER_TURN && !self.sessions.is_empty() {
                 let session = &mut self.sessions[next_session];
                 (0..self.cx.coalesce).for_each(|_| session.offer(&mut self.cx, due));
+                self.cx.handled(due, now);
                 session.pump(&mut self.cx);
                 next_session = (next_session + 1) % self.sessions.len();
                 due = start_ns + schedule.next_due_ns();

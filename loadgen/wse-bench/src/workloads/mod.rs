@@ -91,7 +91,10 @@ impl Workload {
         let published_by = |mode: &str| Terms { publishes_by: Some(mode.into()), ..by(Witness::Receiver) };
         match self {
             Self::ConnectionStorm => Terms { opens_in_window: true, ..by(Witness::Reply) },
-            Self::PingLatency => Terms { late_by: Some("response".into()), ..by(Witness::Reply) },
+            Self::PingLatency => {
+                let response = Some("response".to_owned());
+                Terms { late_by: response.clone(), ages: response, ..by(Witness::Reply) }
+            }
             Self::Throughput => by(Witness::Application),
             Self::FanoutBroadcast => published_by("broadcast"),
             Self::FanoutRedis => published_by("pubsub"),

@@ -13,8 +13,8 @@ const MOST_REPLICAS: u32 = 256;
 /// Histograms that an objective may name, without their unit.
 const HISTOGRAMS: [&str; 9] =
     ["response", "service", "delay", "handshake", "age", "frame", "newest", "oldest", "flush_lateness"];
-/// The histogram whose largest bound says when a frame of audio is late.
-const LATE_BY: &str = "oldest";
+/// The histograms whose largest bound says when a message is late: of sessions, and of open loops with replies.
+const LATE_BY: [&str; 2] = ["oldest", "response"];
 
 impl Check<'_> {
     pub(super) fn ladders(&mut self, plan: &WirePlan) {
@@ -62,7 +62,9 @@ impl Check<'_> {
         for (index, objective) in ladder.objectives.iter().enumerate() {
             let place = format!("{place}.objectives[{index}]");
             self.objective(&place, objective);
-            self.late_share(&place, &objective.figure, &ladder.objectives);
+            if objective.figure == Figure::LateShare {
+                self.late_share(&place, ladder);
+            }
         }
         self.replicas(&format!("{place}.replicas"), ladder, plan);
         self.search(place, ladder, plan);
@@ -123,8 +125,8 @@ impl Check<'_> {
         let env = &ladder.inference_env;
         self.unless(env.is_empty() || protocol.inference.is_some(), format!("{place}.inference_env"), message);
         for (index, objective) in ladder.objectives.iter().enumerate() {
-            let of_sessions = matches!(objective.figure, Figure::LateShare | Figure::AnswersPerSessionSecond);
-            let message = format!("only speech-to-text sessions have this figure; {name} has `failed_share`");
+            let of_sessions = objective.figure == Figure::AnswersPerSessionSecond;
+            let message = format!("only speech-to-text sessions have this figure; {name} has `late_share`");
             let place = format!("{place}.objectives[{index}].figure");
             self.unless(!of_sessions || protocol.inference.is_some(), place, message);
         }
@@ -189,14 +191,20 @@ impl Check<'_> {
         }
     }
 
-    /// Rejects a share of late frames where no objective says when a frame is late.
-    fn late_share(&mut self, place: &str, figure: &Figure, objectives: &[Objective]) {
+    /// Rejects a share of late messages where none can be late: in a closed loop, or without an objective that says when
+    /// a message is late.
+    fn late_share(&mut self, place: &str, ladder: &WireLadder) {
+        let message = "in a closed loop nothing is due, so nothing is late; give an open load";
+        self.unless(ladder.load.is_open(), place, message);
         let bounds = |objective: &Objective| {
-            matches!(&objective.figure, Figure::PercentileMs { histogram, .. } if histogram == LATE_BY)
+            matches!(&objective.figure, Figure::PercentileMs { histogram, .. } if LATE_BY.contains(&histogram.as_str()))
                 && objective.at_most.is_some()
         };
-        let message = format!("no objective says when a frame is late; give a percentile of `{LATE_BY}` an at_most");
-        self.unless(*figure != Figure::LateShare || objectives.iter().any(bounds), place, message);
+        let message = format!(
+            "no objective says when a message is late; give a percentile of `{}` an at_most",
+            LATE_BY.join("` or `")
+        );
+        self.unless(ladder.objectives.iter().any(bounds), place, message);
     }
 }
 
@@ -298,11 +306,14 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_sessions_need_sessions_and_an_age_after_which_a_frame_is_late() {
+    fn a_share_that_is_late_needs_a_schedule_and_a_time_after_which_a_message_is_late() {
         let late = Objective { figure: Figure::LateShare, at_most: Some(0.01), at_least: None };
         let mistakes = found(|plan| plan.ladders[0].objectives = vec![late]);
-        assert!(mistakes[0].contains("only speech-to-text sessions have this figure"), "{mistakes:?}");
-        assert!(mistakes[1].contains("give a percentile of `oldest` an at_most"), "{mistakes:?}");
+        assert!(mistakes[0].contains("in a closed loop nothing is due"), "{mistakes:?}");
+        assert!(mistakes[1].contains("give a percentile of `oldest` or `response` an at_most"), "{mistakes:?}");
+        let answers = Objective { figure: Figure::AnswersPerSessionSecond, at_most: None, at_least: Some(1.0) };
+        let message = one(|plan| plan.ladders[0].objectives = vec![answers]);
+        assert!(message.contains("only speech-to-text sessions have this figure"), "{message}");
     }
 
     #[test]
