@@ -229,33 +229,9 @@ impl Inference {
         if request.method() == Method::GET && request.uri().path() == "/health" {
             return Ok(Response::new(Full::new(Bytes::from_static(b"ok"))));
         }
-        let (arrived, version) = (Instant::now(), request.version());
-        let target = format!("{} {}", request.method(), request.uri().path());
-        let header = |name: &str| {
-            request
-                .headers()
-                .get(name)
-                .map(|value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned())
-        };
-        let (passes, length) = (header("x-cpu-passes"), header("content-length"));
-        let Ok(body) = Limited::new(request.into_body(), BODY_BYTES).collect().await else {
-            return Err(Interrupted);
-        };
-        let body = body.to_bytes();
-        let (session, sequences, damage) = read_body(&body);
-        let bytes = body.len();
-        let request = ReceivedRequest {
-            arrived,
-            answered: None,
-            sequences,
-            damage,
-            passes: passes.clone(),
-            length,
-            bytes,
-            target,
-            version,
-        };
-        let (pending, reply) = self.record(session, request);
+        let (received, body, session) = receive(request).await?;
+        let (arrived, version, passes) = (received.arrived, received.version, received.passes.clone());
+        let (pending, reply) = self.record(session, received);
         if let Some(mut gate) = reply.gate {
             // If the gate's sender was dropped, the request stays open.
             if gate.wait_for(|open| *open).await.is_err() {
@@ -281,11 +257,7 @@ impl Inference {
             }
         };
         pending.answered();
-        let mut response = Response::new(Full::new(Bytes::from(body)));
-        *response.status_mut() = StatusCode::from_u16(status).expect("scripts name statuses of HTTP");
-        let json = HeaderValue::from_static("application/json");
-        response.headers_mut().insert(hyper::header::CONTENT_TYPE, json);
-        Ok(response)
+        Ok(json(status, body))
     }
 
     /// Records a request and selects its reply.
@@ -336,6 +308,32 @@ impl Drop for PendingRequest<'_> {
             state.in_flight -= 1;
         }
     }
+}
+
+/// Reads a request with its body. Also returns the session to which the body belongs.
+async fn receive(request: Request<Incoming>) -> Result<(ReceivedRequest, Bytes, u32), Interrupted> {
+    let (arrived, version) = (Instant::now(), request.version());
+    let target = format!("{} {}", request.method(), request.uri().path());
+    let header = |name: &str| {
+        let value = request.headers().get(name);
+        value.map(|value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned())
+    };
+    let (passes, length) = (header("x-cpu-passes"), header("content-length"));
+    let body = Limited::new(request.into_body(), BODY_BYTES).collect().await.map_err(|_| Interrupted)?.to_bytes();
+    let (session, sequences, damage) = read_body(&body);
+    let bytes = body.len();
+    let received =
+        ReceivedRequest { arrived, answered: None, sequences, damage, passes, length, bytes, target, version };
+    Ok((received, body, session))
+}
+
+/// A response with this status and body.
+fn json(status: u16, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = StatusCode::from_u16(status).expect("scripts name statuses of HTTP");
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(hyper::header::CONTENT_TYPE, json);
+    response
 }
 
 /// Session of the frames in a body, their sequence numbers, and the first fault. Session 0 stands for bodies that do

@@ -12,7 +12,7 @@ use crate::conformance::{
     inference::{BatchResponse, Reply},
     messages::check_cover,
     payload::FRAME_BYTES,
-    readings::description,
+    readings::{Readings, description},
     scene::{FRAME, Scene, Session},
 };
 
@@ -87,6 +87,14 @@ async fn stuck(scene: &Scene, session: &mut Session) -> Result<(), NotPassed> {
     scene.inference.wait(session.id, before + 1, scene.patience()).await.map(drop)
 }
 
+/// The gateway's resident memory. A gateway that doesn't report it does not pass: a missing reading is no growth of 0.
+async fn resident_bytes(metrics: &Readings) -> Result<f64, NotPassed> {
+    const NAME: &str = "service_process_resident_bytes";
+    let reading = metrics.metric(NAME).await?.filter(|bytes| *bytes > 0.0);
+    ensure(reading.is_some(), format!("/metrics has {NAME} above 0"), "no such reading")?;
+    Ok(reading.unwrap_or_default())
+}
+
 /// Case `bounded-memory`: clients continue to send while the inference stalls; the gateway's buffers and its resident
 /// memory stay bounded.
 pub(super) async fn bounded_memory(scene: Scene) -> Verdict {
@@ -95,7 +103,7 @@ pub(super) async fn bounded_memory(scene: Scene) -> Verdict {
     let metrics = scene.metrics()?;
     let mut open = try_join_all((0..sessions).map(|_| scene.session(Vec::new()))).await?;
     try_join_all(open.iter_mut().map(|session| warm(&scene, session, frames))).await?;
-    let resident = metrics.metric("service_process_resident_bytes").await?.unwrap_or(0.0);
+    let resident = resident_bytes(metrics).await?;
     let before = metrics.stats().await?;
     try_join_all(open.iter_mut().map(|session| stuck(&scene, session))).await?;
     let pause = scene.settings().interval * 3;
@@ -128,7 +136,7 @@ pub(super) async fn bounded_memory(scene: Scene) -> Verdict {
     let limit = sessions * (u64::from(scene.settings().buffered_frames) * 3 / 2 + 1) * FRAME_BYTES as u64;
     let expectation = format!("service_buffered_bytes stays at or below {limit} while {sent} bytes come");
     ensure(most > 0 && most <= limit, &expectation, format!("{most} bytes at the most"))?;
-    let growth = metrics.metric("service_process_resident_bytes").await?.unwrap_or(0.0) - resident;
+    let growth = resident_bytes(metrics).await? - resident;
     ensure(
         growth < sent as f64,
         format!("the process grows by less than the {sent} bytes"),
