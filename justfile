@@ -90,6 +90,11 @@ self-test: _bench-build _node-env
 hostile *OPTIONS: _bench-build
     {{python}} -m pytest -q hostile "$@"
 
+# run the engine's unit tests under ThreadSanitizer (weekly in the workflow; needs nightly with rust-src: an uninstrumented std is reported as racing)
+thread-sanitizer:
+    cd services/wse-server && RUSTFLAGS="-Zsanitizer=thread" CARGO_TARGET_DIR=../../target/sanitizer \
+        cargo +nightly test --locked -Z build-std --target x86_64-unknown-linux-gnu -p wse-engine --lib
+
 # check gateways against their contract, case by case: all of the registry, or those named (docs/CONFORMANCE.md)
 conformance *SERVICES: _bench-build
     @python3 tools/service_tasks.py conformance "$@"
