@@ -217,7 +217,7 @@ fn supersede(results: &Path, id: &Name) -> Result<(), store::Error> {
     let (store, mut run) = Store::open(results, id)?;
     run.state = RunState::Superseded;
     run.finished_at = Some(clock::rfc3339(clock::unix_ns()));
-    store.save_run(&run)
+    store.save_ended_run(&run)
 }
 
 #[cfg(test)]
