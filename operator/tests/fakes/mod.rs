@@ -113,6 +113,13 @@ impl Checkout {
         self.ladder(arguments).output().unwrap()
     }
 
+    /// Asserts that `ladder verify` finds nothing wrong in run `r`, and returns what it printed.
+    pub fn verify(&self) -> String {
+        let output = self.run("verify results/r");
+        assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
+        output_text(&output)
+    }
+
     /// Starts `ladder` in the background.
     pub fn start(&self, arguments: &str) -> Child {
         self.ladder(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()

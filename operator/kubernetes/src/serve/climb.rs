@@ -239,5 +239,6 @@ mod tests {
         supersede(results.path(), &Name::from_static("old")).unwrap();
         let after = store::read_run(&results.path().join("old")).unwrap();
         assert_eq!((after.state, after.trials.len()), (RunState::Superseded, 1));
+        assert!(store::read_list(&results.path().join("old")).unwrap().unwrap().0.contains_key("run.json"));
     }
 }
