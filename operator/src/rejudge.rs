@@ -106,7 +106,7 @@ impl TrialFiles {
         Ok(Self { folder: folder.into(), trial, uploads, service })
     }
 
-    /// Judges the trial.
+    /// Judges the trial and writes nothing.
     ///
     /// # Errors
     /// [`Error::Histogram`] when a histogram can't be read.

@@ -38,7 +38,7 @@ pub enum KeyError {
     File {
         /// The failed operation, as a verb for the message.
         verb: &'static str,
-        /// The key's file.
+        /// Path of the file that should hold the key.
         path: PathBuf,
         /// The file system's error.
         source: io::Error,
@@ -46,7 +46,7 @@ pub enum KeyError {
     /// The file holds no key of this kind.
     #[error("{path}: it has no {tag} of ed25519 in PEM; {way_out}")]
     NoKey {
-        /// The key's file.
+        /// Path of the file that should hold the key.
         path: PathBuf,
         /// The PEM tag that is needed.
         tag: &'static str,
@@ -61,7 +61,7 @@ pub enum KeyError {
     NoRandomness,
 }
 
-/// A private key.
+/// A private key of ed25519, which `Debug` doesn't print.
 pub struct SigningKey(Ed25519KeyPair);
 
 impl fmt::Debug for SigningKey {
@@ -112,7 +112,7 @@ impl SigningKey {
     }
 }
 
-/// A public key.
+/// An ed25519 key that anyone may have, and that verifies what its private key signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublicKey([u8; 32]);
 

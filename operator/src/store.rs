@@ -71,7 +71,7 @@ pub enum Error {
     /// The list of the bundle's files can't be parsed.
     #[error("{path} is no list of files: {source}; `ladder verify` compares it with the files")]
     Manifest {
-        /// The list.
+        /// Path of the list, `MANIFEST.sha256`.
         path: PathBuf,
         /// The first line that can't be in a list.
         source: manifest::BrokenLine,

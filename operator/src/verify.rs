@@ -41,7 +41,7 @@ pub enum Error {
     /// The folder can't be read.
     #[error("failed to read {path}")]
     Read {
-        /// The bundle.
+        /// Path of the bundle, as it was given.
         path: PathBuf,
         /// The file system's error.
         source: io::Error,
@@ -86,7 +86,7 @@ impl Bundle<'_> {
     fn state(&self) -> Check {
         let Run { id, state, version, .. } = self.run;
         let mut check = Check::new("run");
-        check.summary = format!("{id}, by ladder {version}");
+        check.summary = format!("{id}, of version {version}");
         if *state == RunState::Running {
             let reason = "the run has not ended: its state is running; resume it, and verify its bundle then";
             check.find("run.json", reason);

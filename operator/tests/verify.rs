@@ -343,7 +343,7 @@ fn an_older_bundle_says_what_was_not_checked() {
     let report = setting.verify();
     assert!(report.verified(), "{}", report.text());
     assert!(
-        report.text().contains("not checked: the seed of 4 trials: their trial.json has none"),
+        report.text().contains("not checked: the seed of 4 trials, whose trial.json has none"),
         "{}",
         report.text()
     );

@@ -34,7 +34,7 @@ pub enum Error {
     Altered {
         /// Path of the first file that differs.
         place: String,
-        /// How it differs.
+        /// How the file differs from the list.
         reason: String,
     },
     /// The signature can't be written.

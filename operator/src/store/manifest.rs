@@ -70,7 +70,7 @@ impl Manifest {
         Ok(Self(digests))
     }
 
-    /// Parses a list.
+    /// Parses a list in the only form that it has.
     ///
     /// # Errors
     /// The first [`BrokenLine`].

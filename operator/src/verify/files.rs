@@ -2,7 +2,7 @@
 
 use std::{fs::File, path::Path};
 
-use super::report::{Check, Finding};
+use super::report::{Check, Finding, counted};
 use crate::store::{
     self,
     manifest::{MANIFEST, Manifest, Walk, digest},
@@ -24,8 +24,8 @@ pub(super) fn check(bundle: &Path, walk: &Walk) -> Check {
     };
     check.findings = compare(bundle, &manifest, walk);
     check.summary = match check.findings.len() {
-        0 => format!("{} files unchanged", manifest.0.len()),
-        count => format!("{} files listed, {count} differences", manifest.0.len()),
+        0 => format!("{} unchanged", counted(manifest.0.len(), "file")),
+        count => format!("{} listed, {}", counted(manifest.0.len(), "file"), counted(count, "difference")),
     };
     check
 }

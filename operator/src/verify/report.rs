@@ -25,7 +25,7 @@ pub struct Check {
     pub name: &'static str,
     /// What was checked, with counts.
     pub summary: String,
-    /// What is wrong.
+    /// What is wrong, each with its place.
     pub findings: Vec<Finding>,
     /// What could not be checked, each with the reason.
     pub not_checked: Vec<String>,
@@ -124,6 +124,12 @@ impl Serialize for Report {
         report.serialize_field("checks", &self.checks)?;
         report.end()
     }
+}
+
+/// A number of things, with the noun in the right form: `1 trial`, `2 trials`.
+pub(super) fn counted(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
 }
 
 /// Appends a line. What a bundle contains must not control the terminal.

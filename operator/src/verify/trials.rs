@@ -11,7 +11,7 @@ use judge::Judged;
 
 use super::{
     Bundle, difference, planned,
-    report::{Check, Finding},
+    report::{Check, Finding, counted},
 };
 use crate::{
     rejudge::{self, TrialFiles},
@@ -190,26 +190,28 @@ impl Trials<'_> {
 
     fn into_checks(self) -> Vec<Check> {
         let Self { mut results, mut logs, mut plan, mut versions, counts, .. } = self;
-        let judged = counts.judged;
+        let judged = counted(counts.judged, "trial");
         results.summary = match results.findings.len() {
-            0 => format!("{judged} trials judged again: the same results"),
-            count => format!("{judged} trials judged again, {count} differences"),
+            0 => format!("{judged} judged again: the same results"),
+            count => format!("{judged} judged again, {}", counted(count, "difference")),
         };
-        logs.summary = format!("{} files merged again: the same values", counts.logs);
+        logs.summary = format!("{} merged again: the same values", counted(counts.logs, "file"));
         if counts.without_logs > 0 {
-            logs.not_checked.push(format!("{} trials have no .hlog files", counts.without_logs));
+            logs.not_checked.push(format!("{} without .hlog files", counted(counts.without_logs, "trial")));
         }
-        plan.summary = format!("{judged} trials: load, window, terms and workers are the plan's");
+        plan.summary = format!("{judged}: load, window, terms and workers are the plan's");
         match counts.without_seed {
             0 => plan.summary += ", and so is the seed",
-            count => plan.not_checked.push(format!("the seed of {count} trials: their trial.json has none")),
+            count => {
+                plan.not_checked.push(format!("the seed of {}, whose trial.json has none", counted(count, "trial")))
+            }
         }
         let programs: Vec<String> = counts.programs.into_iter().collect();
         versions.summary = format!("workers by run.json: {}", programs.join(", "));
         let mut books = Check::new("books");
         books.summary = match counts.unbalanced {
-            0 => format!("balanced in {judged} trials"),
-            count => format!("balanced in {} of {judged} trials; the others are invalid", judged - count),
+            0 => format!("balanced in {judged}"),
+            count => format!("balanced in {} of {judged}; the others are invalid", counts.judged - count),
         };
         vec![results, books, logs, plan, versions]
     }
