@@ -254,6 +254,17 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn arbitrary_bytes_are_a_list_in_its_one_form_or_none(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200)) {
+            for bytes in [bytes.clone(), [digest(&b""[..]).unwrap().0.as_bytes(), b"  ", &bytes].concat()] {
+                if let Ok(manifest) = Manifest::parse(&bytes) {
+                    assert_eq!(manifest.text().as_bytes(), bytes);
+                }
+            }
+        }
+    }
+
     #[test]
     fn links_are_not_followed_and_a_lock_is_empty() {
         let bundle = bundle();

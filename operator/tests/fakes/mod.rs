@@ -17,6 +17,7 @@ use std::{
 use bench_format::{result::TrialResult, run::Run, trial::TrialId};
 use tempfile::TempDir;
 
+pub mod bundle;
 pub mod service;
 pub mod worker;
 
