@@ -35,7 +35,8 @@ pub(super) fn ladder(run: &Run, entry: &TrialEntry) -> Result<Ladder, String> {
     if entry.search.is_some_and(|search| !(0.0..=86_400.0).contains(&search.window_seconds)) {
         return Err(format!("the window of {trial} is no length of time"));
     }
-    let ladder = Ladder::of_bundle(wire, plan, Path::new("run.json")).map_err(|mistakes| mistakes.to_string())?;
+    let ladder = Ladder::of_bundle(wire, plan, Path::new("run.json"))
+        .map_err(|mistakes| mistakes.to_string().replace('\n', "; "))?;
     Ok(ladder.for_trial(entry))
 }
 
