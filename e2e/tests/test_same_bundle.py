@@ -86,6 +86,13 @@ def test_run_and_results_have_the_same_fields_and_the_same_plan(bundles: tuple[B
         assert fields(read(trial / "result.json")) == fields(read(other / "result.json"))
 
 
+def test_one_command_verifies_both(bundles: tuple[Bundle, Bundle]) -> None:
+    for bundle in bundles:
+        verify = [str(LADDER), "verify", str(bundle.folder)]
+        done = subprocess.run(verify, capture_output=True, text=True, timeout=CLIMB_SECONDS, check=False)
+        assert done.returncode == PASSED, done.stdout + done.stderr
+
+
 def test_one_report_opens_both(bundles: tuple[Bundle, Bundle]) -> None:
     for bundle in bundles:
         command = [str(ROOT / ".venv/bin/python"), "-m", "ws_ladder_analysis", str(bundle.folder)]

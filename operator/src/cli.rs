@@ -27,6 +27,8 @@ mod machine;
 mod outside;
 mod run;
 mod search;
+mod sign;
+mod verify;
 
 /// The parsed command line.
 #[derive(Debug, Parser)]
@@ -60,6 +62,27 @@ enum Command {
     ///
     /// Exit code 0: everything is valid; 2: a trial is invalid; 1: a trial could not be judged (the reason is printed).
     Judge(judge::Judge),
+    /// Check that a bundle is what its run left, and that its figures are what its measurements give.
+    ///
+    /// Compares every file with MANIFEST.sha256, which the run wrote at its end, and the list with its signature; judges
+    /// every trial again from its workers' files and compares results, histograms and books; compares run.json with the
+    /// folders, trials with the plan and its seed, and workers' programs with the versions of the run; decides searches
+    /// again. Writes nothing. Tables and charts in report/ are not part of it: `just analyze-results` makes them again.
+    ///
+    /// Exit code 0: verified; 1: something differs, or the list of files is missing (the places are printed); 2: there is
+    /// no bundle or no key to read.
+    Verify(verify::Verify),
+    /// Sign a bundle with your key, or make a key.
+    ///
+    /// Signs MANIFEST.sha256, which has the digest of each file, and writes MANIFEST.sha256.sig and MANIFEST.sha256.pub
+    /// beside it. Refuses a bundle whose files differ from the list.
+    ///
+    /// Exit code 0: done; 2: nothing was signed (the reason is printed).
+    #[command(after_help = "Example:
+  ladder sign --new-key key.pem --public-key-out key.pub
+  ladder sign results/RUN_ID --key key.pem
+  ladder verify results/RUN_ID --public-key key.pub")]
+    Sign(sign::Sign),
     /// Turn a bundle's verdicts into an exit code: 0 pass, 1 fail, 2 invalid.
     ///
     /// With --url or --release it asserts on a run in a cluster.
@@ -122,6 +145,8 @@ pub fn main() -> ExitCode {
         Command::Plan(PlanCommand::Check(arguments)) => check(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
         Command::Judge(arguments) => Ok(judge::run(&arguments)),
+        Command::Verify(arguments) => verify::run(&arguments),
+        Command::Sign(arguments) => sign::run(&arguments),
         Command::Assert(arguments) => assert(&arguments),
         Command::Serve(_) | Command::Status(_) | Command::Fetch(_) | Command::Evidence(_) => {
             cluster_program::exec_cluster_program().map(|never| match never {})

@@ -239,7 +239,8 @@ impl<B: Backend> Climb<'_, B> {
         }
         self.run.state = RunState::Finished;
         self.run.finished_at = Some(clock::rfc3339(clock::unix_ns()));
-        self.save_run()?;
+        self.store.save_ended_run(&self.run)?;
+        self.watcher.run(&self.run);
         Ok(ClimbEnd::Finished)
     }
 

@@ -11,7 +11,7 @@
 //! - [`mod@print`], [`watcher`], [`report`] and [`mod@assert`]: output and exit codes
 //!
 //! [`secrets`] keeps secrets out of the bundle, and [`resume`] checks a bundle that is resumed.
-//! [`rejudge`] judges a stored trial again. [`contract`] calls the program that checks a service's protocol.
+//! [`rejudge`] judges a stored trial again, [`verify`] checks a whole bundle, and [`signing`] signs one. [`contract`] calls the program that checks a service's protocol.
 //! [`evidence`] reads versions and the commit of a run. [`cli`] is the command line, [`signals`] handles SIGINT and
 //! SIGTERM.
 
@@ -33,7 +33,9 @@ pub mod search;
 pub mod secrets;
 mod seed;
 pub mod signals;
+pub mod signing;
 mod spelling;
 pub mod step;
 pub mod store;
+pub mod verify;
 pub mod watcher;

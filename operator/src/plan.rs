@@ -255,6 +255,19 @@ impl Ladder {
 }
 
 impl Ladder {
+    /// A ladder of the plan in a bundle, for a reader without a registry: it has no `services`, and no longer warm-ups
+    /// than the plan's.
+    ///
+    /// # Errors
+    /// All mistakes in its names, times and search; `path` appears in them.
+    pub fn of_bundle(wire: &WireLadder, plan: &WirePlan, path: &Path) -> Result<Self, Mistakes> {
+        let mistakes = check::alone::mistakes(wire, plan, path);
+        if !mistakes.is_empty() {
+            return Err(Mistakes(mistakes));
+        }
+        Ok(Self::resolve(wire, plan, &check::alone::empty_registry()))
+    }
+
     /// Time before the window for a service: the ladder's warm-up, or a longer one that this service needs.
     pub fn warmup_of(&self, service: &str) -> Duration {
         self.longer_warmups.get(service).copied().unwrap_or(self.warmup)

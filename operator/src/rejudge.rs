@@ -1,4 +1,6 @@
 //! Judges trials again from their files on disk: `trial.json`, `workers/<n>.json`, `service.json`.
+//!
+//! [`TrialFiles`] reads and judges and writes nothing; [`trial`] and [`bundle`] also write the results.
 
 use std::{
     fs, io,
@@ -11,13 +13,17 @@ use bench_format::{
     run::TrialState,
     trial_file::{BookKeeping, TrialFile},
 };
-use judge::judge;
+use judge::{Judged, judge};
 use serde::de::DeserializeOwned;
 
 use crate::store::{
     self, Store,
-    files::{Disk, replace},
+    files::{self, Disk, LARGEST, replace},
+    json_text,
 };
+
+/// Number of folders from a bundle to the folder of a trial.
+const TRIAL_DEPTH: usize = 5;
 
 /// Why a trial can't be judged again.
 #[derive(Debug, thiserror::Error)]
@@ -67,54 +73,95 @@ pub enum Error {
     Store(#[from] store::Error),
 }
 
-/// Judges the trial in a folder and writes its `result.json`.
+/// The files by which a trial is judged.
+#[derive(Debug)]
+pub struct TrialFiles {
+    folder: PathBuf,
+    /// `trial.json`: the conditions of the trial.
+    pub trial: TrialFile,
+    /// `workers/<n>.json`: the workers' results, sorted by the worker's index.
+    pub uploads: Vec<WorkerResult>,
+    /// `service.json`: the service's side.
+    pub service: ServiceFile,
+}
+
+impl TrialFiles {
+    /// Reads the files in a trial's folder.
+    ///
+    /// # Errors
+    /// When a file can't be read or parsed.
+    pub fn read(folder: &Path) -> Result<Self, Error> {
+        let path = folder.join("trial.json");
+        if !path.is_file() {
+            return Err(Error::NoTrialFile(folder.into()));
+        }
+        let trial: TrialFile = read(&path, |trial: &TrialFile| trial.schema)?;
+        let uploads = uploads(&folder.join("workers"))?;
+        let path = folder.join("service.json");
+        let service = if trial.keeping == BookKeeping::None && !path.exists() {
+            ServiceFile { schema: trial.schema, readings: Default::default(), connections: None }
+        } else {
+            read(&path, |service: &ServiceFile| service.schema)?
+        };
+        Ok(Self { folder: folder.into(), trial, uploads, service })
+    }
+
+    /// Judges the trial and writes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Histogram`] when a histogram can't be read.
+    pub fn judge(&self) -> Result<Judged, Error> {
+        judge(&self.trial, &self.uploads.iter().collect::<Vec<_>>(), &self.service)
+            .map_err(|reason| Error::Histogram { path: self.folder.clone(), reason })
+    }
+}
+
+/// Judges the trial in a folder, writes its `result.json`, and renews its line in the list of the bundle's files.
 ///
 /// # Errors
 /// When a file can't be read or parsed, or `result.json` can't be written; the existing `result.json` is then
-/// unchanged.
+/// unchanged. When the list can't be renewed.
 pub fn trial(folder: &Path) -> Result<TrialResult, Error> {
-    let path = folder.join("trial.json");
-    if !path.is_file() {
-        return Err(Error::NoTrialFile(folder.into()));
+    let result = write_result(folder)?;
+    let folder = folder.canonicalize().map_err(|source| Error::File { verb: "open", path: folder.into(), source })?;
+    let bundle = folder.ancestors().nth(TRIAL_DEPTH).filter(|bundle| bundle.join("run.json").is_file());
+    if let Some((bundle, path)) = bundle.and_then(|bundle| Some((bundle, folder.strip_prefix(bundle).ok()?))) {
+        store::renew_list(bundle, &[path.join("result.json").display().to_string()])?;
     }
-    let trial: TrialFile = read(&path, |trial: &TrialFile| trial.schema)?;
-    let uploads = uploads(&folder.join("workers"))?;
-    let path = folder.join("service.json");
-    let service = if trial.keeping == BookKeeping::None && !path.exists() {
-        ServiceFile { schema: trial.schema, readings: Default::default(), connections: None }
-    } else {
-        read(&path, |service: &ServiceFile| service.schema)?
-    };
-    let judged = judge(&trial, &uploads.iter().collect::<Vec<_>>(), &service)
-        .map_err(|reason| Error::Histogram { path: folder.into(), reason })?;
+    Ok(result)
+}
+
+fn write_result(folder: &Path) -> Result<TrialResult, Error> {
+    let result = TrialFiles::read(folder)?.judge()?.result;
     let path = folder.join("result.json");
-    let mut text = serde_json::to_vec_pretty(&judged.result).expect("our types have no map keys but strings");
-    text.push(b'\n');
-    replace(&Disk, &path, &text).map_err(|source| Error::File { verb: "write", path, source })?;
-    Ok(judged.result)
+    replace(&Disk, &path, &json_text(&result)).map_err(|source| Error::File { verb: "write", path, source })?;
+    Ok(result)
 }
 
 /// Judges all finished trials of a bundle and writes their states into `run.json`. Calls `each` for every trial as soon
-/// as it is judged.
+/// as it is judged. Renews the lines of the written files in the list of the bundle's files.
 ///
 /// # Errors
 /// When the bundle can't be opened or written. A trial that can't be judged keeps its state.
 pub fn bundle(folder: &Path, mut each: impl FnMut(Result<&TrialResult, Error>)) -> Result<(), Error> {
     let folder = folder.canonicalize().map_err(|source| Error::File { verb: "open", path: folder.into(), source })?;
     let (store, mut run) = Store::open_folder(folder)?;
+    let mut written = vec!["run.json".to_owned()];
     for entry in &mut run.trials {
         if !matches!(entry.state, TrialState::Finished { .. }) {
             continue;
         }
-        match trial(&store.trial_folder(&entry.trial)) {
+        match write_result(&store.trial_folder(&entry.trial)) {
             Ok(result) => {
                 entry.state = state_of(&result);
+                written.push(format!("trials/{}/result.json", entry.trial));
                 each(Ok(&result));
             }
             Err(error) => each(Err(error)),
         }
     }
-    Ok(store.save_run(&run)?)
+    store.save_run(&run)?;
+    Ok(store::renew_list(store.folder(), &written)?)
 }
 
 /// The state of a trial that has a result.
@@ -141,7 +188,7 @@ fn uploads(folder: &Path) -> Result<Vec<WorkerResult>, Error> {
 }
 
 fn read<T: DeserializeOwned>(path: &Path, schema: impl FnOnce(&T) -> u32) -> Result<T, Error> {
-    let text = fs::read(path).map_err(|source| Error::File { verb: "read", path: path.into(), source })?;
+    let text = files::read(path, LARGEST).map_err(|source| Error::File { verb: "read", path: path.into(), source })?;
     let value: T = serde_json::from_slice(&text).map_err(|reason| Error::Parse { path: path.into(), reason })?;
     check_schema(schema(&value)).map_err(|reason| Error::Schema { path: path.into(), reason })?;
     Ok(value)

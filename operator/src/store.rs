@@ -16,12 +16,14 @@ use driver::measure::Measured;
 use judge::Judged;
 use serde::Serialize;
 
-use files::{Disk, Files};
+use files::{Disk, Files, LARGEST, read};
+use manifest::{MANIFEST, Manifest, Walk};
 
 use crate::secrets;
 
 pub mod files;
 pub mod hlog;
+pub mod manifest;
 
 /// Name of the bundle's timeline: which step ran when.
 const TIMELINE: &str = "timeline.jsonl";
@@ -65,6 +67,14 @@ pub enum Error {
         path: PathBuf,
         /// Carries the schema version in the file.
         source: SchemaTooNew,
+    },
+    /// The list of the bundle's files can't be parsed.
+    #[error("{path} is no list of files: {source}; `ladder verify` compares it with the files")]
+    Manifest {
+        /// Path of the list, `MANIFEST.sha256`.
+        path: PathBuf,
+        /// The first line that can't be in a list.
+        source: manifest::BrokenLine,
     },
 }
 
@@ -135,8 +145,40 @@ impl<F: Files> Store<F> {
     /// # Errors
     /// When it can't be written; the previous file is then still there.
     pub fn save_run(&self, run: &Run) -> Result<(), Error> {
-        let masked = Run { plan: secrets::masked_plan(&run.plan), ..run.clone() };
-        self.write_json(&self.folder.join("run.json"), &masked)
+        self.write(&self.folder.join("run.json"), &run_text(run))
+    }
+
+    /// Writes the list of the bundle's files, and then the run, which has ended. A run that is called ended therefore
+    /// always has its list: after a kill between the two it is resumed, and ends again.
+    ///
+    /// # Errors
+    /// When a file can't be read or written; the run is then not called ended.
+    pub fn save_ended_run(&self, run: &Run) -> Result<(), Error> {
+        let text = run_text(run);
+        self.write_list_with(&text)?;
+        self.write(&self.folder.join("run.json"), &text)
+    }
+
+    /// Writes the list of a bundle that has none, because an older ladder or another program wrote it.
+    ///
+    /// # Errors
+    /// When a file can't be read, or the list can't be written.
+    pub fn write_list(&self) -> Result<(), Error> {
+        let path = self.folder.join("run.json");
+        self.write_list_with(&read(&path, LARGEST).map_err(|source| failed("read", &path, source))?)
+    }
+
+    fn write_list_with(&self, run_json: &[u8]) -> Result<(), Error> {
+        let manifest = Manifest::of(&self.folder, run_json).map_err(|source| failed("list", &self.folder, source))?;
+        self.write(&self.folder.join(MANIFEST), manifest.text().as_bytes())
+    }
+
+    /// Lists what is in the bundle's folder.
+    ///
+    /// # Errors
+    /// When a folder can't be read, or the bundle has too many files or folders.
+    pub fn walk(&self) -> Result<Walk, Error> {
+        manifest::walk(&self.folder).map_err(|source| failed("list", &self.folder, source))
     }
 
     /// Creates a trial's folder and removes what an interrupted attempt left in it.
@@ -196,13 +238,52 @@ impl<F: Files> Store<F> {
     }
 
     fn write_json<T: Serialize>(&self, path: &Path, value: &T) -> Result<(), Error> {
-        let mut text = serde_json::to_vec_pretty(value).expect("our types have no map keys but strings");
-        text.push(b'\n');
-        self.write(path, &text)
+        self.write(path, &json_text(value))
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), Error> {
         files::replace(&self.files, path, bytes).map_err(|source| failed("write", path, source))
+    }
+}
+
+/// `run.json` of a run, without the secrets of its plan.
+fn run_text(run: &Run) -> Vec<u8> {
+    json_text(&Run { plan: secrets::masked_plan(&run.plan), ..run.clone() })
+}
+
+/// A value as the files of a bundle have it: indented, with a line break at its end.
+pub fn json_text<T: Serialize>(value: &T) -> Vec<u8> {
+    let mut text = serde_json::to_vec_pretty(value).expect("our types have no map keys but strings");
+    text.push(b'\n');
+    text
+}
+
+/// Renews the lines of files that were written after the run ended, such as results that were judged again. All other
+/// lines stay, so that a file that was altered stays one. Does nothing in a bundle without a list.
+///
+/// # Errors
+/// When the list can't be read, parsed or written, or a file can't be read.
+pub fn renew_list(bundle: &Path, paths: &[String]) -> Result<(), Error> {
+    let path = bundle.join(MANIFEST);
+    let Some(mut manifest) = read_list(bundle)? else { return Ok(()) };
+    for path in paths {
+        let file = bundle.join(path);
+        let digest = File::open(&file).and_then(manifest::digest).map_err(|source| failed("read", &file, source))?;
+        manifest.0.insert(path.clone(), digest.0);
+    }
+    files::replace(&Disk, &path, manifest.text().as_bytes()).map_err(|source| failed("write", &path, source))
+}
+
+/// Reads the list of a bundle's files; `None` if it has none.
+///
+/// # Errors
+/// When the list can't be read or parsed.
+pub fn read_list(bundle: &Path) -> Result<Option<Manifest>, Error> {
+    let path = bundle.join(MANIFEST);
+    match read(&path, manifest::LARGEST_LIST) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(failed("read", &path, source)),
+        Ok(text) => Manifest::parse(&text).map(Some).map_err(|source| Error::Manifest { path, source }),
     }
 }
 
@@ -218,7 +299,7 @@ pub fn read_timeline(folder: &Path) -> Vec<TimelineEntry> {
 /// When it doesn't exist, can't be parsed, or has a newer schema.
 pub fn read_run(folder: &Path) -> Result<Run, Error> {
     let path = folder.join("run.json");
-    let text = std::fs::read(&path).map_err(|source| failed("read", &path, source))?;
+    let text = read(&path, LARGEST).map_err(|source| failed("read", &path, source))?;
     let run: Run = serde_json::from_slice(&text).map_err(|source| Error::Parse { path: path.clone(), source })?;
     bench_format::check_schema(run.schema).map_err(|source| Error::Schema { path, source })?;
     Ok(run)
@@ -230,7 +311,7 @@ pub fn read_run(folder: &Path) -> Result<Run, Error> {
 /// When it doesn't exist, can't be parsed, or has a newer schema.
 pub fn read_result(bundle: &Path, trial: &TrialId) -> Result<TrialResult, Error> {
     let path = bundle.join("trials").join(trial.to_string()).join("result.json");
-    let text = std::fs::read(&path).map_err(|source| failed("read", &path, source))?;
+    let text = read(&path, LARGEST).map_err(|source| failed("read", &path, source))?;
     let result: TrialResult =
         serde_json::from_slice(&text).map_err(|source| Error::Parse { path: path.clone(), source })?;
     bench_format::check_schema(result.schema).map_err(|source| Error::Schema { path, source })?;
@@ -243,7 +324,7 @@ pub fn read_result(bundle: &Path, trial: &TrialId) -> Result<TrialResult, Error>
 /// When the file exists but can't be read or parsed, or has a newer schema.
 pub fn read_contract(bundle: &Path, service: &Name) -> Result<Option<ContractFile>, Error> {
     let path = contract_path(bundle, service);
-    let text = match std::fs::read(&path) {
+    let text = match read(&path, LARGEST) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         read => read.map_err(|source| failed("read", &path, source))?,
     };
@@ -262,123 +343,4 @@ fn failed(verb: &'static str, path: &Path, source: io::Error) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use bench_format::{
-        SCHEMA,
-        result::Validity,
-        run::{RunState, TrialEntry, TrialState},
-    };
-
-    use driver::measure::fixture::measured;
-
-    use super::{files::KilledDisk, *};
-    use crate::plan::check::fixture::minimal;
-
-    fn run(id: &'static str) -> Run {
-        let entry = |repeat| TrialEntry::pending(TrialId { repeat, ..measured().trial.trial });
-        Run {
-            schema: SCHEMA,
-            id: Name::from_static(id),
-            started_at: String::new(),
-            finished_at: None,
-            state: RunState::Running,
-            plan: minimal(),
-            command: String::new(),
-            version: String::new(),
-            commit: String::new(),
-            versions: Default::default(),
-            lines: Default::default(),
-            machines: vec![],
-            cpu_roles: Default::default(),
-            outside: None,
-            trials: (1..=2).map(entry).collect(),
-            searches: vec![],
-        }
-    }
-
-    /// Climbs all trials of a run into a store, in the order that the climb uses.
-    fn climb<F: Files>(store: &Store<F>, run: &mut Run) -> Result<(), Error> {
-        for index in 0..run.trials.len() {
-            let trial = run.trials[index].trial.clone();
-            run.trials[index].state = TrialState::Started { attempt: 1 };
-            store.save_run(run)?;
-            store.begin_trial(&trial)?;
-            let mut measured = measured();
-            measured.trial.trial = trial;
-            store.save_trial(&measured, &measured.judge().unwrap())?;
-            run.trials[index].state = TrialState::Finished { validity: Validity::Valid, passed: None };
-            store.save_run(run)?;
-        }
-        Ok(())
-    }
-
-    /// Asserts what must hold in a bundle at any moment.
-    fn assert_consistent(folder: &Path) -> Run {
-        let run = read_run(folder).unwrap();
-        for entry in &run.trials {
-            if matches!(entry.state, TrialState::Finished { .. }) {
-                assert_eq!(read_result(folder, &entry.trial).unwrap().trial, entry.trial);
-            }
-        }
-        run
-    }
-
-    #[test]
-    fn a_kill_between_any_two_steps_leaves_a_bundle_that_can_be_resumed() {
-        let mut deaths = 0;
-        for steps in 0.. {
-            let results = tempfile::tempdir().unwrap();
-            let folder = results.path().join("run");
-            drop(Store::create(results.path(), &run("run")).unwrap());
-            let store = Store { folder: folder.clone(), files: KilledDisk::after(steps), _lock: None };
-            let survived = climb(&store, &mut run("run")).is_ok();
-            let interrupted = assert_consistent(&folder);
-            let open = interrupted.trials.iter().filter(|entry| crate::step::is_open(&entry.state)).count();
-            assert_eq!(open == 0, interrupted.trials.iter().all(|e| matches!(e.state, TrialState::Finished { .. })));
-            let (store, mut resumed) = Store::open(results.path(), &Name::from_static("run")).unwrap();
-            climb(&store, &mut resumed).unwrap();
-            assert!(assert_consistent(&folder).trials.iter().all(|e| matches!(e.state, TrialState::Finished { .. })));
-            if survived {
-                break;
-            }
-            deaths += 1;
-        }
-        assert!(deaths > 20, "only {deaths} steps were tried");
-    }
-
-    #[test]
-    fn a_run_of_the_same_name_is_not_overwritten() {
-        let results = tempfile::tempdir().unwrap();
-        drop(Store::create(results.path(), &run("a")).unwrap());
-        let description = Store::create(results.path(), &run("a")).unwrap_err().to_string();
-        assert!(description.contains("resume it with --resume a"), "{description}");
-    }
-
-    #[test]
-    fn two_ladders_never_write_one_run() {
-        let results = tempfile::tempdir().unwrap();
-        let _first = Store::create(results.path(), &run("a")).unwrap();
-        assert!(matches!(Store::open(results.path(), &Name::from_static("a")), Err(Error::InUse(_))));
-    }
-
-    #[test]
-    fn a_run_of_a_newer_program_is_refused_with_the_reason() {
-        let results = tempfile::tempdir().unwrap();
-        let newer = Run { schema: SCHEMA + 1, ..run("a") };
-        drop(Store::create(results.path(), &newer).unwrap());
-        let description = Store::open(results.path(), &Name::from_static("a")).unwrap_err().to_string();
-        assert!(description.contains("is newer than"), "{description}");
-    }
-
-    #[test]
-    fn the_files_of_an_interrupted_attempt_are_removed() {
-        let results = tempfile::tempdir().unwrap();
-        let store = Store::create(results.path(), &run("a")).unwrap();
-        let trial = measured().trial.trial;
-        store.begin_trial(&trial).unwrap();
-        let rubbish = store.trial_folder(&trial).join("workers/0.json");
-        std::fs::write(&rubbish, "half").unwrap();
-        store.begin_trial(&trial).unwrap();
-        assert!(!rubbish.exists() && rubbish.parent().unwrap().is_dir());
-    }
-}
+mod tests;

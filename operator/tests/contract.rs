@@ -61,6 +61,7 @@ fn a_conforming_service_is_checked_before_and_after_its_trials() {
     let found = calls(&checkout);
     assert!(found[0].starts_with("--level core --except unmasked=it ends --json "), "{found:?}");
     assert!(found[1].ends_with("--start honest -- bin/fake-service"), "{found:?}");
+    checkout.verify();
 }
 
 #[test]
@@ -85,6 +86,7 @@ fn a_contract_that_is_broken_after_the_trials_makes_the_run_invalid() {
     // A resumed run doesn't repeat the check.
     check_output(&checkout.run("run --resume r --no-report"), 2, "the contract is broken");
     assert_eq!(calls(&checkout).len(), 2);
+    checkout.verify();
 }
 
 #[test]

@@ -197,6 +197,7 @@ fn ctrl_c_stops_everything_and_the_run_can_be_resumed() {
     assert!(states(&checkout).iter().all(finished));
     let again = fs::read(checkout.path("results/r/trials/honest/throughput/standard/4-p1-r1/result.json")).unwrap();
     assert!(first == again, "a finished trial was climbed again");
+    checkout.verify();
 }
 
 #[test]
@@ -219,6 +220,7 @@ fn kill_9_ends_the_children_too_and_costs_only_the_trial_in_flight() {
     assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
     let attempts: Vec<u32> = checkout.results().iter().map(|result| result.attempt).collect();
     assert_eq!(attempts, [1, 2]);
+    checkout.verify();
 }
 
 /// `run.json` of run `r` after one whole run, with its last trial pending again and a change.

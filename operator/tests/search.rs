@@ -81,6 +81,21 @@ fn the_capacity_of_a_service_is_found_and_confirmed() {
     assert_eq!((confirming.tier, confirming.process), (22, 2));
     assert_eq!(checkout.result(confirming).figures.window_seconds, 0.2);
     assert_eq!(checkout.run("assert results/r").status.code(), Some(0), "failed trials of a search count as failures");
+    assert!(checkout.verify().contains("ok      searches   1 decided again\n"));
+}
+
+#[test]
+fn a_forged_capacity_is_found_by_deciding_the_search_again() {
+    let checkout = checkout("honest");
+    search(&checkout, "search honest --run-id r --no-report");
+    let path = checkout.path("results/r/run.json");
+    let mut run: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    run["searches"][0]["found"]["confirmed"] = 40.into();
+    fs::write(&path, operator::store::json_text(&run)).unwrap();
+    let output = checkout.run("verify results/r");
+    assert_eq!(output.status.code(), Some(1));
+    let expected = "run.json: searches[0].found.confirmed: it has 40, and the trial's files give 21";
+    assert!(output_text(&output).contains(expected), "{}", output_text(&output));
 }
 
 #[test]
@@ -100,9 +115,11 @@ fn a_resumed_search_makes_the_same_decisions() {
     assert!(resumed.run_file().searches[0].found.is_none());
     let output = search(&resumed, "run --resume r --no-report");
     assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
-    let (uninterrupted, resumed) = (uninterrupted.run_file(), resumed.run_file());
+    let bundle = resumed;
+    let (uninterrupted, resumed) = (uninterrupted.run_file(), bundle.run_file());
     assert_eq!((decisions(&resumed), &resumed.searches), (decisions(&uninterrupted), &uninterrupted.searches));
     assert_eq!(resumed.state, RunState::Finished);
+    bundle.verify();
 }
 
 #[test]
@@ -115,6 +132,7 @@ fn a_service_that_dies_under_the_smallest_load_has_no_capacity() {
     assert_eq!((found.confirmed, found.first_solid_fail, found.edge), (None, Some(4), Some(Edge::Errors)));
     let steps: Vec<SearchStep> = run.trials.iter().map(|entry| entry.search.unwrap().step).collect();
     assert_eq!(steps.iter().filter(|step| **step == SearchStep::Confirm).count(), 2);
+    checkout.verify();
 }
 
 #[test]

@@ -147,7 +147,7 @@ impl Recorder {
     /// - [`Error::Format`] if it is not a V2 histogram or holds another number of values than `count`
     /// - [`Error::Add`] if its range exceeds that of a recorder
     pub fn decode(histogram: &Histogram) -> Result<Self, Error> {
-        let inflated = inflate_v2(&STANDARD.decode(&histogram.v2)?)?;
+        let inflated = inflated(&histogram.v2)?;
         let values: Hdr<u64> =
             Deserializer::new().deserialize(&mut &inflated[..]).map_err(|error| Error::Format(format!("{error:?}")))?;
         if values.len() != histogram.count {
@@ -158,6 +158,15 @@ impl Recorder {
         recorder.overflow = histogram.overflow;
         Ok(recorder)
     }
+}
+
+/// The counts of an encoded histogram, inflated. Equal counts have equal bytes here, although compressors may deflate
+/// them to different ones.
+///
+/// # Errors
+/// As [`Recorder::decode`], apart from the values' range and number.
+pub fn inflated(v2: &str) -> Result<Vec<u8>, Error> {
+    inflate_v2(&STANDARD.decode(v2)?)
 }
 
 /// Inflates a deflated V2 histogram and checks the sizes in its header: the counts are as long as what came, and the

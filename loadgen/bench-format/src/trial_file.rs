@@ -28,6 +28,9 @@ pub struct TrialFile {
     pub attempt: u32,
     /// Start of the load, in nanoseconds since the Unix epoch.
     pub started_at_unix_ns: u64,
+    /// Seed of the trial's schedules. Absent in older bundles, and where a program other than ladder made the schedules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
     /// How load was offered, over all workers.
     pub load: Load,
     /// Format, size and coalescing of the messages.

@@ -228,6 +228,7 @@ impl<S: Stage> Trial<'_, S> {
             trial: plan.trial,
             attempt: plan.attempt,
             started_at_unix_ns,
+            seed: Some(plan.seed),
             load: plan.load,
             message: plan.message,
             objectives: plan.objectives,

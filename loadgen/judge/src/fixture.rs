@@ -133,6 +133,7 @@ pub fn flood() -> Files {
         trial: trial(),
         attempt: 1,
         started_at_unix_ns: 2 * SECOND,
+        seed: None,
         load: Load::Closed { messages_per_connection: None, in_flight: 1 },
         message: Message::default(),
         objectives: vec![],

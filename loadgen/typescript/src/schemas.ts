@@ -1156,6 +1156,10 @@ export interface TrialFile {
   /** Resident memory of this service process before its first connection, in bytes; absent if it isn't known. */
   rss_at_rest_bytes?: number | null;
   /**
+   * Seed of the trial's schedules. Absent in older bundles, and where a program other than ladder made the schedules.
+   */
+  seed?: number | null;
+  /**
    * Duration of the load before the window, in nanoseconds: the ramp until all of it is offered, and the warm-up.
    * Absent in older bundles.
    */

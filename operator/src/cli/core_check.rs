@@ -20,7 +20,7 @@ use crate::{
     contract::{self, Level, SELF_TEST},
     registry::{Registry, Service},
     step,
-    store::{Store, read_contract},
+    store::{Store, read_contract, renew_list},
 };
 
 /// Whether `ladder run` checks the contract.
@@ -98,6 +98,8 @@ pub(super) fn after(registry: &Registry, bundle: &Path, run: &Run) -> anyhow::Re
         }
         file.after = Some(checked);
         store.save_contract(&file)?;
+        // The run has ended, and its list has the file as it was before.
+        renew_list(store.folder(), &[format!("conformance/{name}.json")])?;
     }
     Ok(broken)
 }

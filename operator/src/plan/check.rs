@@ -1,5 +1,6 @@
 //! Checks the values of a plan and reports every mistake at once, each with its place and how to fix it. Pure.
 
+pub mod alone;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod ladder;

@@ -2,9 +2,29 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Write},
+    io::{self, Read, Write},
     path::Path,
 };
+
+use driver::coordinator::upload;
+
+/// Largest file of a bundle that is read whole, in bytes: as large as the largest upload.
+pub const LARGEST: u64 = upload::LARGEST as u64;
+
+/// Reads a file that may come from another person: what isn't a regular file, which could block or never end, and what
+/// is larger than `most` bytes is refused.
+///
+/// # Errors
+/// The file system's error, or `InvalidData` with the reason.
+pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let refused = |reason| Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+    if !fs::metadata(path)?.is_file() {
+        return refused("it is not a file".to_owned());
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most { refused(format!("it has more than {most} bytes")) } else { Ok(bytes) }
+}
 
 /// File system operations. Each except [`Files::append`] is durable when it returns or made durable by
 /// [`Files::sync_folder`].

@@ -17,6 +17,7 @@ use std::{
 use bench_format::{result::TrialResult, run::Run, trial::TrialId};
 use tempfile::TempDir;
 
+pub mod bundle;
 pub mod service;
 pub mod worker;
 
@@ -111,6 +112,13 @@ impl Checkout {
     /// Runs `ladder` to its end.
     pub fn run(&self, arguments: &str) -> Output {
         self.ladder(arguments).output().unwrap()
+    }
+
+    /// Asserts that `ladder verify` finds nothing wrong in run `r`, and returns what it printed.
+    pub fn verify(&self) -> String {
+        let output = self.run("verify results/r");
+        assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
+        output_text(&output)
     }
 
     /// Starts `ladder` in the background.

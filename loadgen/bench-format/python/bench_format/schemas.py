@@ -1393,6 +1393,8 @@ class TrialFile:
     problems: list[Reason] = field(default_factory=list)
     # Resident memory of this service process before its first connection, in bytes; absent if it isn't known.
     rss_at_rest_bytes: int | None = None
+    # Seed of the trial's schedules. Absent in older bundles, and where a program other than ladder made the schedules.
+    seed: int | None = None
     # Duration of the load before the window, in nanoseconds: the ramp until all of it is offered, and the warm-up.
     # Absent in older bundles.
     warmup_ns: int | None = None

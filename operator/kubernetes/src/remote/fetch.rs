@@ -9,12 +9,12 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use operator::report;
+use operator::{report, store::manifest::digest};
 
 use super::{options::ReleaseOptions, reach::Operator};
 use crate::{
     cluster_file::check_run_id,
-    web::files::{BundleFile, RunSummary, digest},
+    web::files::{BundleFile, RunSummary},
 };
 
 /// Arguments of `ladder fetch`.

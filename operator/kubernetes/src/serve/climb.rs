@@ -217,7 +217,7 @@ fn supersede(results: &Path, id: &Name) -> Result<(), store::Error> {
     let (store, mut run) = Store::open(results, id)?;
     run.state = RunState::Superseded;
     run.finished_at = Some(clock::rfc3339(clock::unix_ns()));
-    store.save_run(&run)
+    store.save_ended_run(&run)
 }
 
 #[cfg(test)]
@@ -239,5 +239,6 @@ mod tests {
         supersede(results.path(), &Name::from_static("old")).unwrap();
         let after = store::read_run(&results.path().join("old")).unwrap();
         assert_eq!((after.state, after.trials.len()), (RunState::Superseded, 1));
+        assert!(store::read_list(&results.path().join("old")).unwrap().unwrap().0.contains_key("run.json"));
     }
 }

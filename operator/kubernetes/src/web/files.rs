@@ -3,24 +3,21 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Read},
+    io,
     path::{Component, Path, PathBuf},
 };
 
 use bench_format::run::{Run, RunState};
-use operator::{step, store};
+use operator::{
+    step,
+    store::{
+        self,
+        manifest::{DEEPEST, MOST_FILES, digest},
+    },
+};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use crate::cluster_file::check_run_id;
-
-/// Largest number of files in a bundle; more indicate an error.
-const MOST_FILES: usize = 100_000;
-/// Deepest nesting of folders in a bundle.
-const DEEPEST: usize = 12;
-
-/// Size of the chunks in which a file is read, in bytes.
-const CHUNK: usize = 64 * 1024;
 
 /// Why a bundle or a file can't be served.
 #[derive(Debug, thiserror::Error)]
@@ -178,29 +175,6 @@ fn collect(bundle: &Path, folder: &Path, deep: usize, paths: &mut Vec<String>) -
 fn describe(bundle: &Path, path: String) -> Result<BundleFile, Error> {
     let (sha256, bytes) = digest(File::open(bundle.join(&path))?)?;
     Ok(BundleFile { path, bytes, sha256 })
-}
-
-/// The SHA-256 digest of everything that can be read, in hexadecimal, and the number of bytes.
-///
-/// # Errors
-/// When reading fails.
-pub fn digest(mut from: impl Read) -> io::Result<(String, u64)> {
-    let (mut hasher, mut bytes) = (Sha256::new(), 0);
-    let mut chunk = vec![0; CHUNK];
-    loop {
-        match from.read(&mut chunk)? {
-            0 => return Ok((hex(&hasher.finalize()), bytes)),
-            read => {
-                hasher.update(&chunk[..read]);
-                bytes += read as u64;
-            }
-        }
-    }
-}
-
-/// Bytes in lower-case hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Whether a name is hidden. A name that isn't UTF-8 counts as hidden, since ladder doesn't create such files.
