@@ -89,7 +89,7 @@ class PlainFigure(StrEnum):
     # each.
     ERROR_SHARE = "error_share"
     # Share of the messages due in the window that were answered later than the longest objective allows, wrongly or not
-    # at all, 0 to 1. Only speech-to-text sessions have it.
+    # at all, 0 to 1. Sessions have it, and open loops with replies.
     LATE_SHARE = "late_share"
     # Answers in the window for each second of each session that the tier requires. Only speech-to-text sessions have
     # it.
