@@ -45,6 +45,7 @@ FANOUT_FLOODS = {100: "flood", 1000: "flood", 5000: "flood-5000"}
 FANOUT_RATE = 20_000
 PARTS = (
     Part("flood-64", "bench", "throughput/x64"),
+    Part("flood-64-varied", "bench", "throughput/x64-varied"),
     Part("flood-1", "bench", "throughput/x1"),
     Part("generator-64", "bench", "throughput/null-x64", ("flood", "--connections", "100", "--per-write", "64")),
     Part("generator-1", "bench", "throughput/null-x1", ("flood", "--connections", "100", "--per-write", "1")),

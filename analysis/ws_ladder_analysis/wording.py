@@ -178,6 +178,7 @@ def plain(text: str) -> str:
 def message(one: Message) -> str:
     """Describes the messages of a trial: format, size, and how many go into one write."""
     together = f", {one.coalesce} in one write" if one.coalesce != 1 else ""
+    together += f", {one.shapes} shapes" if one.shapes != 1 else ""
     return f"{one.format}, {count(one.size_bytes)} bytes{together}"
 
 

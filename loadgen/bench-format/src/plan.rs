@@ -187,11 +187,15 @@ pub struct Message {
     /// Number of messages that one write hands to the socket.
     #[serde(default = "one")]
     pub coalesce: u32,
+    /// Number of different messages, 1 to 256, drawn in an order without a pattern: each has a type of its own, and the
+    /// keys and the length differ. With 1 all messages are alike except for their number. Only a flood of JSON varies.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub shapes: u32,
 }
 
 impl Default for Message {
     fn default() -> Self {
-        Self { format: json(), size_bytes: base_size(), coalesce: 1 }
+        Self { format: json(), size_bytes: base_size(), coalesce: 1, shapes: 1 }
     }
 }
 
@@ -313,6 +317,9 @@ pub enum Figure {
 
 fn one() -> u32 {
     1
+}
+fn is_one(number: &u32) -> bool {
+    *number == 1
 }
 fn half() -> f64 {
     0.5

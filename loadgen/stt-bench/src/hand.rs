@@ -163,7 +163,7 @@ fn trial_plan(cli: &Cli, address: &str, sessions: u32) -> TrialPlan {
         read_when_open: false,
         close_grace: Duration::from_millis(cli.close_grace_ms),
         load,
-        message: Message { format: "pcm".into(), size_bytes: 640, coalesce: 1 },
+        message: Message { format: "pcm".into(), size_bytes: 640, ..Default::default() },
         seed: cli.seed,
         objectives: objectives(),
         thresholds: Thresholds::default(),

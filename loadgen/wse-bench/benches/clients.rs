@@ -122,7 +122,7 @@ fn ours(address: &str, coalesce: u32) -> f64 {
         first_connection: 0,
         seed: 1,
         load: Load::Closed { messages_per_connection: None, in_flight: 64 },
-        message: PlanMessage { format: "json".into(), size_bytes: SIZE, coalesce },
+        message: PlanMessage { format: "json".into(), size_bytes: SIZE, coalesce, shapes: 1 },
         warmup_ns: 0,
         window_ns: WINDOW.as_nanos() as u64,
         // The reader doesn't answer Close frames.

@@ -4,10 +4,14 @@
 //! Pure. Each message is a template in which only the sequence number (in pings also the clock) changes, so its length
 //! is constant, except when compressed. Keys are sorted, as the client of those benchmarks sent them.
 
+pub mod varied;
+
 use std::ops::Range;
 
 use flate2::{Compress, Compression, FlushCompress, Status};
 use loadgen_core::workload::{Messages, Opcode};
+
+use varied::Varied;
 
 /// First sequence number of a connection: nine digits, so that a message's length is constant.
 pub const FIRST_SEQUENCE: u64 = 100_000_000;
@@ -55,6 +59,8 @@ pub enum WseMessages {
     Msgpack(Template),
     /// Trade updates as compressed JSON.
     Compressed(Box<Compressed>),
+    /// JSON messages of many types, keys and lengths.
+    Varied(Varied),
     /// Pings, whose sequence number the service echoes.
     Ping(Ping),
 }
@@ -70,6 +76,13 @@ impl WseMessages {
     }
 }
 
+impl WseMessages {
+    /// JSON messages of `shapes` types, 2 to [`varied::MOST_SHAPES`]; `size_bytes` is the nominal size of the longest.
+    pub fn varied(size_bytes: usize, shapes: u32) -> Self {
+        Self::Varied(Varied::new(size_bytes, shapes))
+    }
+}
+
 /// Length of a trade update of a format and a nominal size, both in bytes; compressed ones vary by a few.
 pub fn trade_bytes(format: Format, size_bytes: usize) -> usize {
     WseMessages::trade(format, size_bytes).payload(FIRST_SEQUENCE, 0).len()
@@ -79,7 +92,7 @@ impl Messages for WseMessages {
     #[inline]
     fn opcode(&self) -> Opcode {
         match self {
-            Self::Json(_) | Self::Ping(_) => Opcode::Text,
+            Self::Json(_) | Self::Varied(_) | Self::Ping(_) => Opcode::Text,
             Self::Msgpack(_) | Self::Compressed(_) => Opcode::Binary,
         }
     }
@@ -96,6 +109,7 @@ impl Messages for WseMessages {
                 &template.bytes
             }
             Self::Compressed(compressed) => compressed.payload(sequence),
+            Self::Varied(varied) => varied.payload(sequence),
             Self::Ping(ping) => ping.payload(sequence, unix_us),
         }
     }

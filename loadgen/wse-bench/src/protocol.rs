@@ -41,6 +41,8 @@ pub enum Use {
         format: Format,
         /// Nominal size of the messages, in bytes.
         size_bytes: usize,
+        /// Number of different messages; more than one only in JSON.
+        shapes: u32,
     },
     /// Receiving what the service publishes.
     Receive,
@@ -142,7 +144,8 @@ impl Workload for Wse {
 
     fn messages(&self) -> WseMessages {
         match self.purpose {
-            Use::Trade { format, size_bytes } => WseMessages::trade(format, size_bytes),
+            Use::Trade { size_bytes, shapes: shapes @ 2.., .. } => WseMessages::varied(size_bytes, shapes),
+            Use::Trade { format, size_bytes, .. } => WseMessages::trade(format, size_bytes),
             Use::Open | Use::Ping | Use::Receive => WseMessages::Ping(Ping::default()),
         }
     }
@@ -265,7 +268,7 @@ mod tests {
 
     #[test]
     fn only_msgpack_asks_for_msgpack() {
-        let path = |format| wse(Use::Trade { format, size_bytes: 175 }).path();
+        let path = |format| wse(Use::Trade { format, size_bytes: 175, shapes: 1 }).path();
         assert!(path(Format::Msgpack).contains("format=msgpack"));
         assert!(!path(Format::Json).contains("format=msgpack"));
     }

@@ -154,7 +154,7 @@ impl Test {
     fn message(self, cli: &Cli) -> Message {
         match self.workload() {
             Workload::Throughput => {
-                Message { format: cli.format.name().into(), size_bytes: cli.size, coalesce: cli.coalesce }
+                Message { format: cli.format.name().into(), size_bytes: cli.size, coalesce: cli.coalesce, shapes: 1 }
             }
             Workload::ConnectionStorm
             | Workload::PingLatency

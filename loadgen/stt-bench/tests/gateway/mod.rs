@@ -112,7 +112,7 @@ impl Gateway {
             first_connection: 0,
             seed: 1,
             load: Load::Sessions { ramp_seconds: 0.0, spread_ms: 100.0, in_flight: 4 },
-            message: plan::Message { format: "pcm".into(), size_bytes: 640, coalesce: 1 },
+            message: plan::Message { format: "pcm".into(), size_bytes: 640, ..Default::default() },
             warmup_ns: 200_000_000,
             window_ns: 400_000_000,
             // It counts as in flight until it is dropped.

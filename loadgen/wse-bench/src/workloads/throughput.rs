@@ -5,7 +5,10 @@ use anyhow::bail;
 use bench_format::plan::{Load, Message};
 use loadgen_core::Pattern;
 
-use crate::{payload::Format, protocol::Use};
+use crate::{
+    payload::{Format, varied::MOST_SHAPES},
+    protocol::Use,
+};
 
 /// Largest message that the services accept, in bytes.
 const LARGEST_MESSAGE: u32 = 1 << 20;
@@ -20,6 +23,9 @@ pub(super) fn plan(load: &Load, message: &Message) -> anyhow::Result<(Pattern, U
     if message.coalesce == 0 {
         bail!("0 messages per write send nothing; give at least 1");
     }
+    if !(1..=MOST_SHAPES).contains(&message.shapes) || (message.shapes > 1 && format != Format::Json) {
+        bail!("{} shapes of {}; give 1 to {MOST_SHAPES}, more than one only of json", message.shapes, message.format);
+    }
     let pattern = match load {
         Load::Open { rate_per_second, arrivals } => {
             Pattern::Open { rate_per_second: *rate_per_second, arrivals: *arrivals }
@@ -29,5 +35,5 @@ pub(super) fn plan(load: &Load, message: &Message) -> anyhow::Result<(Pattern, U
         }
         Load::Closed { messages_per_connection: None, .. } | Load::Sessions { .. } => Pattern::Flood,
     };
-    Ok((pattern, Use::Trade { format, size_bytes: message.size_bytes as usize }))
+    Ok((pattern, Use::Trade { format, size_bytes: message.size_bytes as usize, shapes: message.shapes }))
 }

@@ -170,6 +170,10 @@ impl Check<'_> {
     fn message(&mut self, place: &str, ladder: &WireLadder) {
         let message = &ladder.message;
         self.unless(message.size_bytes > 0, format!("{place}.message.size_bytes"), "0 bytes is no message");
+        let shapes = format!("{place}.message.shapes");
+        let mistake = format!("{} shapes; give 1 to 256, more than one only of format json", message.shapes);
+        let varies = message.shapes == 1 || ((2..=256).contains(&message.shapes) && message.format == "json");
+        self.unless(varies, shapes, mistake);
         let coalesce = format!("{place}.message.coalesce");
         self.unless(message.coalesce > 0, coalesce, "0 messages in a write is no write; give at least 1");
     }
