@@ -148,6 +148,19 @@ def find_number(data: bytes) -> tuple[int, NumberPosition | None] | None:
     return int.from_bytes(number), position if len(number) == MESSAGEPACK_BYTES else None
 
 
+def read_number(data: bytes) -> int | None:
+    """The number of a message; `None` without one."""
+    at = data.find(JSON_NUMBER)
+    if at >= 0:
+        digits = DIGITS.match(data, at + len(JSON_NUMBER))
+        return None if digits is None else int(digits[1])
+    at = data.find(MESSAGEPACK_NUMBER)
+    if at < 0:
+        return None
+    first = at + len(MESSAGEPACK_NUMBER)
+    return int.from_bytes(data[first : first + MESSAGEPACK_BYTES])
+
+
 def have_equal_size(ends: bytes, size: int) -> bool:
     """Whether all messages with these end offsets have one size."""
     offsets = EVEN_OFFSETS.get(size)
@@ -250,6 +263,11 @@ def count_packed(runs: Iterable[tuple[int, str | None, bytes, bytes]], books: Bo
     """
     position = None
     for connection, _type, data, ends in runs:
+        if len(ends) == END_BYTES:
+            # Where types vary, most runs are one message: its position says nothing about the next one.
+            number = read_number(data)
+            books.add(connection, 1, number or 0, number is None)
+            continue
         total, unnumbered, position = sum_run(data, ends, position)
         books.add(connection, len(ends) // END_BYTES, total, unnumbered)
 

@@ -218,3 +218,20 @@ def test_columns_hold_machine_words() -> None:
         books.open(key, str(key))
     columns = [column for column in vars(books).values() if isinstance(column, array)]
     assert [(len(column), column.itemsize) for column in columns] == [(1000, 8)] * 3
+
+
+@pytest.mark.parametrize(
+    ("data", "number"),
+    [
+        (b'{"p":{"seq":100000007},"t":"a"}', 100000007),
+        (b'{"p":{"seq": 12},"t":"b"}', 12),
+        (b"M:\x82\xa1p\x81\xa3seq\xce\x00\x00\x01\x02\xa1t\xa1c", 258),
+        (b'{"p":{},"t":"d"}', None),
+        (b'{"p":{"seq":"x"},"t":"e"}', None),
+    ],
+)
+def test_a_message_alone_in_its_run_is_read_as_among_others(data: bytes, number: int | None) -> None:
+    alone, among = Books(), Books()
+    count_packed([(1, "t", data, array("I", [len(data)]).tobytes())] * 2, alone)
+    count_packed([(1, "t", data * 2, array("I", [len(data), 2 * len(data)]).tobytes())], among)
+    assert alone.totals() == among.totals() == (2, 2 * (number or 0), 0 if number is not None else 2)
