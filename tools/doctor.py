@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTHON_LOCKS = [
     "analysis/requirements.txt",
     "analysis/requirements-test.txt",
+    "analysis/otava/requirements.txt",
     "loadgen/python/requirements.txt",
     "services/wse-server/requirements-test.txt",
     "services/wse-reference/requirements.txt",
