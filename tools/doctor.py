@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON_LOCKS = [
+    # First, because the versions of later files count, and this one has older ones of some packages.
+    "analysis/otava/requirements.txt",
     "analysis/requirements.txt",
     "analysis/requirements-test.txt",
-    "analysis/otava/requirements.txt",
     "loadgen/python/requirements.txt",
     "services/wse-server/requirements-test.txt",
     "services/wse-reference/requirements.txt",

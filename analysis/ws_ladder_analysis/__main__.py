@@ -1,6 +1,8 @@
 """`python -m ws_ladder_analysis BUNDLE`: writes the report of a bundle and prints the path of its HTML page.
 
 `python -m ws_ladder_analysis clients BUNDLE...`: prints the results of several clients side by side, one bundle each.
+
+`compare`, `history` and `export` are the subcommands of `ladder` with these names.
 """
 
 from __future__ import annotations
@@ -18,8 +20,13 @@ from .report import write_report
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 when the report is written, 1 when a bundle can't be read."""
-    description = sys.argv[1:] if arguments is None else arguments
-    return _clients(description[1:]) if description[:1] == ["clients"] else _report(description)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    # Imported only when it is asked for: a report doesn't pay for what detectors load.
+    if given[:1] == ["compare"]:
+        from .comparison import command as compare
+
+        return compare.main(given[1:])
+    return _clients(given[1:]) if given[:1] == ["clients"] else _report(given)
 
 
 def _report(description: Sequence[str]) -> int:
