@@ -26,6 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from .comparison import command as compare
 
         return compare.main(given[1:])
+    if given[:1] == ["history"]:
+        from .history import command as history
+
+        return history.main(given[1:])
     return _clients(given[1:]) if given[:1] == ["clients"] else _report(given)
 
 

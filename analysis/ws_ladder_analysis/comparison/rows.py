@@ -111,7 +111,7 @@ def _rows(left: Side, right: Side, ladder: Ladder, other: Ladder, left_out: list
         if reasons:
             continue
         pairing = (of_one_run if left.bundle is right.bundle else of_two_runs)(tier, against)
-        # The letters name the sides, because both may be one service.
+        # A and B name the sides, because both may be the same service.
         sides_of = replace(ladder, service="A"), replace(other, service="B")
         for comparison in compare_tiers(*sides_of, tier, against, pairing.reader):
             yield Row(comparison, pairing)
