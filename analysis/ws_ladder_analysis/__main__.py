@@ -26,6 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from .comparison import command as compare
 
         return compare.main(given[1:])
+    if given[:1] == ["export"]:
+        from . import export
+
+        return export.main(given[1:])
     if given[:1] == ["history"]:
         from .history import command as history
 

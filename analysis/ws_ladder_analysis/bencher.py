@@ -35,5 +35,5 @@ def results(metrics: Iterable[Metric]) -> Results:
 
 
 def slug(figure: str) -> str:
-    """The name of a measure: lower-case letters, digits and dashes."""
+    """The name of a measure: lower-case ASCII, digits and dashes."""
     return re.sub(r"[^a-z0-9]+", "-", figure.lower()).strip("-")

@@ -190,7 +190,8 @@ def trend(
     domain = [max(min(values) - room, 0), max(values) + room]
     y = alt.Scale(domain=domain, nice=False, zero=False)
     x = alt.Scale(domain=[0, len(rows) + 1], nice=False)
-    axis = alt.Axis(tickCount=5, labelExpr=_NUMBER)
+    # A fixed extent, because layers whose labels differ in width would let the title overlap them.
+    axis = alt.Axis(tickCount=5, labelExpr=_NUMBER, minExtent=40)
     base = alt.Chart(pl.DataFrame(rows)).encode(
         x=alt.X("run:Q", title="run", scale=x, axis=alt.Axis(tickCount=6, format="d")),
         y=alt.Y("value:Q", title=title, scale=y, axis=axis),

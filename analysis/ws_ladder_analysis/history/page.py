@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +20,13 @@ from .trend import CONFIRM, Found, History, Standing, Trend
 # How a change is marked: colour of its line in the chart, tone of its row in the table.
 _COLOURS = {Standing.WORSE: "red", Standing.BETTER: "green", Standing.ACKNOWLEDGED: "grey"}
 _TONES = {Standing.WORSE: Tone.BAD, Standing.BETTER: Tone.GOOD, Standing.ACKNOWLEDGED: Tone.MUTED}
-_TEXTS = ("plan", "service", "where", "figure", "between commits", "between runs", "what it is")
+_TEXTS = ("series", "figure", "between commits", "what it is")
 NS_PER_MS, BYTES_PER_KIB = 1e6, 1024
 
 
 @dataclass(frozen=True)
 class Section:
-    """The charts of one plan on one machine."""
+    """The charts of one ladder of a plan on one machine."""
 
     title: str
     anchor: str
@@ -61,10 +62,12 @@ def write_page(found: History, title: str, output: Path) -> Path:
 def build(found: History, title: str) -> Page:
     """Builds the page as data for the template."""
     long = [trend for trend in found.trends if not trend.too_few]
-    groups: dict[tuple[str, str, str], list[Trend]] = {}
+    groups: dict[tuple[str, ...], list[Trend]] = {}
     for trend in long:
         place = trend.series.place
-        groups.setdefault((place.plan, place.machine, place.definition), []).append(trend)
+        key = (place.plan, place.workload, place.variant, place.machine, place.definition)
+        groups.setdefault(key, []).append(trend)
+    again = Counter(key[:3] for key in groups)
     unmatched = tuple(f"{one.figure}, {one.first}..{one.last} (plan {one.plan}): {one.why}" for one in found.unmatched)
     return Page(
         title=title,
@@ -75,7 +78,9 @@ def build(found: History, title: str) -> Page:
         short=_short([trend for trend in found.trends if trend.too_few]),
         left_out=found.left_out,
         unmatched=unmatched,
-        sections=tuple(_section(place, number, group) for number, (place, group) in enumerate(groups.items(), 1)),
+        sections=tuple(
+            _section(number, group, again[key[:3]] > 1) for number, (key, group) in enumerate(groups.items(), 1)
+        ),
     )
 
 
@@ -92,24 +97,24 @@ def _changes(trends: Sequence[Trend]) -> Table | None:
     rows = [_row(trend, one) for trend in trends for one in trend.changes]
     if not rows:
         return None
-    columns = tuple(Column(title, number=False) for title in _TEXTS[:4])
+    columns = tuple(Column(title, number=False) for title in _TEXTS[:2])
     columns += (Column("step"), Column("before"), Column("after"))
-    columns += tuple(Column(title, number=False) for title in _TEXTS[4:])
+    columns += tuple(Column(title, number=False) for title in _TEXTS[2:])
     return Table("Changes", columns, tuple(rows))
 
 
 def _row(trend: Trend, found: Found) -> tuple[Cell, ...]:
     place, shown = trend.series.place, trend.series.figure.shown
     return (
-        Cell(place.plan),
-        Cell(place.service),
-        Cell(f"{place.workload}/{place.variant}/{place.tier}"),
+        Cell(place.name, f"plan {place.plan}"),
         Cell(place.figure),
         Cell(step(found), tone=_TONES[found.standing]),
         Cell(shown(found.change.before)),
         Cell(shown(found.change.after)),
-        Cell(f"{commit(found.last_before.commit)}..{commit(found.first_after.commit)}"),
-        Cell(f"{found.last_before.run} and {found.first_after.run}"),
+        Cell(
+            f"{commit(found.last_before.commit)}..{commit(found.first_after.commit)}",
+            f"before run {found.first_after.run}",
+        ),
         Cell(str(found.standing), found.why, _TONES[found.standing]),
     )
 
@@ -125,14 +130,16 @@ def _short(trends: Sequence[Trend]) -> Table | None:
     return Table(f"Too few runs: a series needs {FEWEST_RUNS}", columns, rows)
 
 
-def _section(place: tuple[str, str, str], number: int, trends: Sequence[Trend]) -> Section:
-    plan, machine, definition = place
+def _section(number: int, trends: Sequence[Trend], again: bool) -> Section:
+    """The section of one ladder; `again` says that the ladder has several, on other machines or of other plans."""
+    of = trends[0].series.place
+    ladder = of.workload if of.variant == "standard" else f"{of.workload} · {of.variant}"
     # Series with news first.
     ordered = sorted(trends, key=lambda trend: (not trend.is_worse, not trend.changes))
     return Section(
-        title=f"{plan} ({definition})",
-        anchor=f"plan-{number}",
-        machine=machine,
+        title=f"{of.plan}: {ladder}" + (f" (plan as of {trends[0].series.points[0].run})" if again else ""),
+        anchor=f"ladder-{number}",
+        machine=of.machine,
         charts=tuple(_chart(trend, f"series-{number}-{place}") for place, trend in enumerate(ordered, 1)),
         runs=_runs(trends),
     )
@@ -168,7 +175,7 @@ def _chart(trend: Trend, name: str) -> Chart:
         }
         for one in trend.changes
     ]
-    title = f"{place.service}, {place.workload}/{place.variant}/{place.tier}: {place.figure}"
+    title = f"{place.service}, {wording.count(place.tier)}: {place.figure}"
     seen = "; ".join(f"{step(one)} before run {one.first_after.run}, {one.standing}" for one in trend.changes)
     description = f"{title} over {len(values)} runs: {seen or 'no change'}."
     return drawing.render(re.sub(r"[^\w-]+", "-", name), title, description, drawing.trend(rows, levels, marks, unit))
@@ -185,4 +192,4 @@ def _unit(figure: Compared) -> tuple[float, str]:
         return NS_PER_MS, "milliseconds"
     if figure.shown is wording.memory:
         return BYTES_PER_KIB, "KiB"
-    return 1.0, "CPU seconds per million" if figure.shown is wording.seconds else figure.name
+    return 1.0, "CPU seconds per million" if figure.shown is wording.seconds else "per second"
