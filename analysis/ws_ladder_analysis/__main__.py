@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 from .checks import check
@@ -17,24 +19,28 @@ from .clients import clients, markdown, published
 from .load import BundleError, read_bundle
 from .report import write_report
 
+# The subcommands of `ladder` that this program does the work of, with their modules.
+_COMMANDS = {"compare": "comparison.command", "history": "history.command", "export": "export"}
+# Exit code of a program that failed: 1 is an answer of these commands.
+_FAILED = 2
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 when the report is written, 1 when a bundle can't be read."""
+    """Returns the exit code: 0 when the report is written, 1 when a bundle can't be read; the subcommands of `ladder`
+    have their own."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    # Imported only when it is asked for: a report doesn't pay for what detectors load.
-    if given[:1] == ["compare"]:
-        from .comparison import command as compare
+    if given[:1] == ["clients"]:
+        return _clients(given[1:])
+    return _command(given[0], given[1:]) if given and given[0] in _COMMANDS else _report(given)
 
-        return compare.main(given[1:])
-    if given[:1] == ["export"]:
-        from . import export
 
-        return export.main(given[1:])
-    if given[:1] == ["history"]:
-        from .history import command as history
-
-        return history.main(given[1:])
-    return _clients(given[1:]) if given[:1] == ["clients"] else _report(given)
+def _command(name: str, arguments: Sequence[str]) -> int:
+    try:
+        # Imported only when it is asked for: a report doesn't pay for what detectors load.
+        return int(import_module(f".{_COMMANDS[name]}", __package__).main(arguments))
+    except Exception:
+        traceback.print_exc()
+        return _FAILED
 
 
 def _report(description: Sequence[str]) -> int:
