@@ -62,3 +62,25 @@ fn python_path(root: &Path) -> OsString {
     }
     path
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{KILLED, analyse};
+
+    fn exit_code(script: &str) -> u8 {
+        analyse("/bin/sh -c", Path::new("/"), &[script.into()]).unwrap()
+    }
+
+    #[test]
+    fn the_exit_code_of_the_analysis_is_returned_and_a_killed_one_is_no_answer() {
+        assert_eq!([exit_code("exit 0"), exit_code("exit 1"), exit_code("kill -9 $$")], [0, 1, KILLED]);
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let error = analyse("none/python -m x", Path::new("/"), &[]).unwrap_err();
+        assert!(error.to_string().contains("/none/python"), "{error}");
+    }
+}
