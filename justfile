@@ -74,7 +74,7 @@ unit: _python-env _redis-env
     LD_LIBRARY_PATH="$({{libpython}})" cargo test --locked {{checked}}
 
 # test Python: the wse_server package against real clients, the reference, the analysis
-python-test: _bench-build _reference-env _redis-env
+python-test: _bench-build _reference-env _redis-env history-env
     cargo build --locked --quiet {{checked}} --example search_decisions
     {{python}} -m pytest
 
@@ -134,6 +134,10 @@ fuzz SECONDS="60": _cargo-fuzz
 # write the report of a bundle anew
 analyze-results BUNDLE: _python-env
     {{python}} -m ws_ladder_analysis "$1"
+
+# make the environment of the second detector of change points, which `ladder history` runs
+history-env:
+    @tools/python-env .tools/otava 3.11 analysis/otava/requirements.txt
 
 # print clients side by side as Markdown, from one bundle of each
 compare-clients +BUNDLES: _python-env
@@ -288,7 +292,7 @@ _rust-lint: _python-env
 # Builds and fetches in parallel what CI's tests need, before any test runs: most of these steps leave a CPU idle at times,
 # and timing-sensitive tests then have a quiet machine.
 [parallel]
-_ahead: _ahead-rust _ahead-debian _ahead-fuzz _cargo-deny _node-env _reference-env
+_ahead: _ahead-rust _ahead-debian _ahead-fuzz _cargo-deny _node-env _reference-env history-env
 
 _ahead-rust: _rust-lint _bench-build
     cargo test --locked --quiet {{checked}} --no-run

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON_LOCKS = [
+    # First, because the versions of later files count, and this one has older ones of some packages.
+    "analysis/otava/requirements.txt",
     "analysis/requirements.txt",
     "analysis/requirements-test.txt",
     "loadgen/python/requirements.txt",

@@ -51,3 +51,16 @@ def test_it_runs_as_a_module() -> None:
     command = [sys.executable, "-m", "ws_ladder_analysis", "--help"]
     completed = subprocess.run(command, cwd=package, capture_output=True, text=True, check=True)
     assert "folder of a run" in completed.stdout
+
+
+def test_a_command_that_breaks_doesn_t_answer_with_exit_code_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = bundle(tmp_path, [SPEC])
+
+    def broken(_: Path) -> None:
+        raise RuntimeError("a fault of the program")
+
+    monkeypatch.setattr("ws_ladder_analysis.export.read_bundle", broken)
+    assert main(["export", str(root), "--format", "bencher"]) == 2
+    assert "a fault of the program" in capsys.readouterr().err

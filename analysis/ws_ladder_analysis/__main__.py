@@ -1,13 +1,17 @@
 """`python -m ws_ladder_analysis BUNDLE`: writes the report of a bundle and prints the path of its HTML page.
 
 `python -m ws_ladder_analysis clients BUNDLE...`: prints the results of several clients side by side, one bundle each.
+
+`compare`, `history` and `export` are the subcommands of `ladder` with these names.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 from .checks import check
@@ -15,11 +19,28 @@ from .clients import clients, markdown, published
 from .load import BundleError, read_bundle
 from .report import write_report
 
+# The subcommands of `ladder` that this program does the work of, with their modules.
+_COMMANDS = {"compare": "comparison.command", "history": "history.command", "export": "export"}
+# Exit code of a program that failed: 1 is an answer of these commands.
+_FAILED = 2
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code: 0 when the report is written, 1 when a bundle can't be read."""
-    description = sys.argv[1:] if arguments is None else arguments
-    return _clients(description[1:]) if description[:1] == ["clients"] else _report(description)
+    """Returns the exit code: 0 when the report is written, 1 when a bundle can't be read; the subcommands of `ladder`
+    have their own."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if given[:1] == ["clients"]:
+        return _clients(given[1:])
+    return _command(given[0], given[1:]) if given and given[0] in _COMMANDS else _report(given)
+
+
+def _command(name: str, arguments: Sequence[str]) -> int:
+    try:
+        # Imported only when it is asked for: a report doesn't pay for what detectors load.
+        return int(import_module(f".{_COMMANDS[name]}", __package__).main(arguments))
+    except Exception:
+        traceback.print_exc()
+        return _FAILED
 
 
 def _report(description: Sequence[str]) -> int:

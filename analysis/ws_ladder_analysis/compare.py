@@ -17,6 +17,9 @@ from . import wording
 from .ladders import Getter, Ladder, Percentile, Tier, figure
 from .statistics import CONFIDENCE, PAIRS_NEEDED, Ratio, percentile_ratio, ratio, table_level
 
+# Computes the ratio of a figure of two tiers; `None` where there is none.
+RatioReader = Callable[[Tier, Tier, Getter], Ratio | None]
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -125,8 +128,12 @@ def with_levels(found: Sequence[Comparison]) -> tuple[Comparison, ...]:
 
 
 def _without_interval(found: Ratio) -> str:
-    if found.processes[0] >= PAIRS_NEEDED:
+    if min(found.processes) >= PAIRS_NEEDED:
         return "no interval: a process has too few samples for the percentile"
+    if not found.paired:
+        return (
+            f"no interval: {found.processes[0]} and {found.processes[1]} processes, {PAIRS_NEEDED} of each are needed"
+        )
     return f"no interval: {found.processes[0]} pairs of processes, {PAIRS_NEEDED} are needed"
 
 
@@ -136,10 +143,13 @@ def _between(first: Ladder, other: Ladder) -> Iterator[Comparison]:
     for tier in first.tiers:
         against = theirs.get(tier.connections)
         if against is not None and tier.valid and against.valid:
-            yield from _tiers(first, other, tier, against)
+            yield from compare_tiers(first, other, tier, against)
 
 
-def _tiers(first: Ladder, other: Ladder, tier: Tier, against: Tier) -> Iterator[Comparison]:
+def compare_tiers(
+    first: Ladder, other: Ladder, tier: Tier, against: Tier, read: RatioReader | None = None
+) -> Iterator[Comparison]:
+    """Compares two tiers figure by figure; `read` computes a ratio, by default over processes with the same number."""
     scheduled = any(is_scheduled(result.load) for result in (*tier.results, *against.results))
     for one in FIGURES:
         # The schedule sets the rate of an open loop, so there is nothing to compare.
@@ -148,7 +158,7 @@ def _tiers(first: Ladder, other: Ladder, tier: Tier, against: Tier) -> Iterator[
         left, right = tier.spread(one.getter), against.spread(one.getter)
         if left is None or right is None:
             continue
-        found = ratio_of(tier, against, one.getter)
+        found = (read or ratio_of)(tier, against, one.getter)
         yield Comparison(
             first,
             tier.connections,

@@ -177,6 +177,45 @@ def points(rows: Sequence[Mapping[str, object]], x: str, y: str, size: str) -> D
     return alt.layer(drawn, *_names(rows, across, up))
 
 
+def trend(
+    rows: Sequence[Mapping[str, object]],
+    levels: Sequence[Mapping[str, object]],
+    marks: Sequence[Mapping[str, object]],
+    title: str,
+) -> Drawing:
+    """A figure over runs with its levels, and a named vertical line at each change. Rows have run (a number) and value;
+    levels start, end and value; marks run, name and colour (a name of `COLOURS`)."""
+    values = [float(str(row["value"])) for row in (*rows, *levels)]
+    room = (max(values) - min(values)) * 0.25 or max(values) * 0.05
+    domain = [max(min(values) - room, 0), max(values) + room]
+    y = alt.Scale(domain=domain, nice=False, zero=False)
+    x = alt.Scale(domain=[0, len(rows) + 1], nice=False)
+    # A fixed extent, because layers whose labels differ in width would let the title overlap them.
+    axis = alt.Axis(tickCount=5, labelExpr=_NUMBER, minExtent=40)
+    base = alt.Chart(pl.DataFrame(rows)).encode(
+        x=alt.X("run:Q", title="run", scale=x, axis=alt.Axis(tickCount=6, format="d")),
+        y=alt.Y("value:Q", title=title, scale=y, axis=axis),
+    )
+    steps = alt.Chart(pl.DataFrame(levels)).mark_rule(color=COLOURS["ink"], strokeWidth=1.6)
+    drawn = [
+        base.mark_circle(color=COLOURS["blue"], size=22, opacity=0.75),
+        steps.encode(x=alt.X("start:Q", title="run"), x2="end:Q", y=alt.Y("value:Q", title=title)),
+    ]
+    for mark in marks:
+        colour = COLOURS[str(mark["colour"])]
+        one = alt.Chart(pl.DataFrame([mark])).encode(x=alt.X("run:Q", title="run"))
+        drawn.append(one.mark_rule(color=colour, strokeWidth=1.4, strokeDash=[4, 3]))
+        # The name stands left of the line where there is no room to its right.
+        late = float(str(mark["run"])) > 0.6 * len(rows)
+        align: _Side = "right" if late else "left"
+        drawn.append(
+            one.mark_text(align=align, dx=-4 if late else 4, fontSize=10, color=colour).encode(
+                y=alt.value(6), text="name:N"
+            )
+        )
+    return alt.layer(*drawn)
+
+
 def _names(rows: Sequence[Mapping[str, object]], across: tuple[float, float], up: tuple[float, float]) -> list[Drawing]:
     """Places the points' names in the first free position. `across` and `up` are the ends of the x and y axis."""
     taken: list[tuple[float, float, float]] = []

@@ -14,10 +14,8 @@ from pathlib import Path
 
 from bench_format.meaning import holds
 from bench_format.schemas import Run, RunState
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
-from . import __version__, brackets, charts, drawing, evidence, gateways, overview, reading, tables, wording
+from . import __version__, brackets, charts, evidence, gateways, overview, pages, reading, tables, wording
 from .cells import Table
 from .charts import MOST_DISTRIBUTIONS, count_distributions
 from .checks import Checked, check
@@ -91,9 +89,9 @@ def write_report(folder: Path, output: Path | None = None) -> tuple[Path, Report
         old.unlink()
     drawn = [chart for section in report.sections for chart in (*section.charts, *section.distributions)]
     for chart in (*drawn, *filter(None, [report.gateways_picture])):
-        _put(target / f"{chart.name}.png", chart.png)
-    _put(target / "report.md", render(report, "report.md.j2").encode())
-    _put(target / "report.html", render(report, "report.html.j2").encode())
+        pages.put(target / f"{chart.name}.png", chart.png)
+    pages.put(target / "report.md", render(report, "report.md.j2").encode())
+    pages.put(target / "report.html", render(report, "report.html.j2").encode())
     return target / "report.html", report
 
 
@@ -132,21 +130,7 @@ def build(bundle: Bundle, found: Sequence[Ladder], compared: Sequence[Comparison
 
 def render(report: Report, template: str) -> str:
     """Renders a template; text is escaped for HTML, charts are inserted as they are."""
-    html = template.endswith(".html.j2")
-    environment = Environment(
-        loader=PackageLoader(__package__, "templates"),
-        autoescape=html,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["svg"] = Markup
-    environment.filters["cell"] = _markdown_cell
-    page = environment.get_template(template)
-    twins = [(light, drawing.DARK[name]) for name, light in drawing.COLOURS.items()]
-    text = page.render(report=report, run=report.run, twins=twins, wording=wording, reading=reading)
-    return text if html else wording.plain(re.sub(r"\n{3,}", "\n\n", text))
+    return pages.render(template, report=report, run=report.run, reading=reading)
 
 
 def _section(bundle: Bundle, group: Sequence[Ladder], compared: Sequence[Comparison], every: bool) -> Section:
@@ -252,15 +236,3 @@ def _books_held(bundle: Bundle) -> str:
 
 def _anchor(title: str) -> str:
     return "ladder-" + (re.sub(r"\W+", "-", title).strip("-").lower() or "unnamed")
-
-
-def _markdown_cell(text: str) -> str:
-    """Escapes text so that it can't break a Markdown table."""
-    return re.sub(r"\s*\n\s*", " ", text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
-
-
-def _put(file: Path, content: bytes) -> None:
-    """Writes a file atomically: a reader sees the old content or the new, never a part."""
-    temporary = file.with_name(f".{file.name}.part")
-    temporary.write_bytes(content)
-    temporary.replace(file)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import statistics as stdlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 
 from bench_format import histogram
@@ -73,6 +73,8 @@ class Ratio:
     # Standard error of the ratio's logarithm, and its degrees of freedom; `None` without an interval.
     error: float | None
     freedom: float
+    # Whether process by process of one side was measured beside one of the other.
+    paired: bool = True
 
     def interval(self, level: float = CONFIDENCE) -> tuple[float, float] | None:
         """Student's interval of the logarithm at this level (0 to 1); `None` with too few pairs."""
@@ -165,14 +167,45 @@ def unpaired_ratio(above: Sequence[float], below: Sequence[float]) -> Ratio | No
     """The ratio of two figures whose processes are not pairs; Welch's t on logarithms. `None` if one isn't above 0."""
     if not above or not below or min(*above, *below) <= 0:
         return None
-    sides, counts = (mean(above), mean(below)), (len(above), len(below))
+    logs = [[math.log(value) for value in side] for side in (above, below)]
+    return _welch((mean(above), mean(below)), logs)
+
+
+def unpaired_percentile_ratio(above: Sequence[Values], below: Sequence[Values], at: float) -> Ratio | None:
+    """The ratio of a percentile (`at`, 0 to 100) of two merged histograms whose processes are not pairs.
+
+    Each side leaves out one process at a time, and Welch's t is computed on what that gives. `None` without enough
+    samples in all; there is no interval unless each process has enough of them.
+    """
+    sides = [histogram.percentile_ns(histogram.merge(side), at) for side in (above, below)]
+    if sides[0] is None or sides[1] is None or min(sides[0], sides[1]) <= 0:
+        return None
+    enough = all(histogram.percentile_ns(one, at) for one in (*above, *below))
+    logs = [_leaving_out_one(side, at) if enough else [] for side in (above, below)]
+    found = _welch((sides[0], sides[1]), logs)
+    return replace(found, processes=(len(above), len(below)))
+
+
+def _leaving_out_one(side: Sequence[Values], at: float) -> list[float]:
+    """The pseudo-value of each process: what it adds to the logarithm of the merged percentile."""
+    if len(side) < PAIRS_NEEDED:
+        return []
+    whole = math.log(histogram.percentile_ns(histogram.merge(side), at) or 1)
+    count = len(side)
+    rest = [histogram.merge(other for place, other in enumerate(side) if place != left) for left in range(count)]
+    return [count * whole - (count - 1) * math.log(histogram.percentile_ns(one, at) or 1) for one in rest]
+
+
+def _welch(sides: tuple[float, float], logs: Sequence[Sequence[float]]) -> Ratio:
+    counts = (len(logs[0]), len(logs[1]))
+    quotient = sides[0] / sides[1]
     if min(counts) < PAIRS_NEEDED:
-        return Ratio(sides[0] / sides[1], *sides, (), counts, None, 0)
-    variances = [stdlib.variance(map(math.log, side)) / len(side) for side in (above, below)]
+        return Ratio(quotient, *sides, (), counts, None, 0, paired=False)
+    variances = [stdlib.variance(side) / len(side) for side in logs]
     error = math.sqrt(sum(variances))
     shares = sum(variance**2 / (count - 1) for variance, count in zip(variances, counts, strict=True))
     freedom = sum(variances) ** 2 / shares if shares else sum(counts) - 2
-    return Ratio(sides[0] / sides[1], *sides, (), counts, error, freedom)
+    return Ratio(quotient, *sides, (), counts, error, freedom, paired=False)
 
 
 def table_level(p_values: Sequence[float | None]) -> float:

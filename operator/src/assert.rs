@@ -171,6 +171,11 @@ pub fn worst(asserted: &[Asserted]) -> Standing {
     asserted.iter().map(|trial| trial.standing).max().unwrap_or(Standing::Invalid)
 }
 
+/// The run's name for JUnit XML: that of the bundle's folder.
+pub fn run_name(bundle: &Path) -> &str {
+    bundle.file_name().and_then(|name| name.to_str()).unwrap_or("run")
+}
+
 /// JUnit XML with a test suite for each ladder of a service. A failed trial is a failure, an invalid one an error.
 pub fn junit(run: &str, asserted: &[Asserted]) -> String {
     let count = |trials: &[&Asserted], standing| trials.iter().filter(|trial| trial.standing == standing).count();

@@ -18,6 +18,7 @@ use crate::{
     registry::Registry,
 };
 
+mod analysis;
 mod chosen_plan;
 mod cluster_program;
 mod conformance;
@@ -87,6 +88,19 @@ enum Command {
     ///
     /// With --url or --release it asserts on a run in a cluster.
     Assert(Assert),
+    /// Compare two finished bundles, or two services of one bundle: builds, commits, services.
+    ///
+    /// Exit code 0: no figure of B is shown to be worse than A's; 1: one is; 2: they can't be compared, with the reasons.
+    Compare(analysis::Compare),
+    /// Find changes of figures over the runs of a folder, and write a page of their trends.
+    ///
+    /// Exit code 0: no new change for the worse; 1: a change for the worse that the acknowledgement file doesn't name;
+    /// 2: the input can't be used.
+    History(analysis::History),
+    /// Write a bundle in another tool's format.
+    ///
+    /// Exit code 0: written; 2: the bundle can't be used.
+    Export(analysis::Export),
     /// Climb inside a cluster: the command of the chart's operator.
     #[command(disable_help_flag = true)]
     Serve(ForwardedArguments),
@@ -148,6 +162,9 @@ pub fn main() -> ExitCode {
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Sign(arguments) => sign::run(&arguments),
         Command::Assert(arguments) => assert(&arguments),
+        Command::Compare(arguments) => analysis::compare(&arguments),
+        Command::History(arguments) => analysis::history(&arguments),
+        Command::Export(arguments) => analysis::export(&arguments),
         Command::Serve(_) | Command::Status(_) | Command::Fetch(_) | Command::Evidence(_) => {
             cluster_program::exec_cluster_program().map(|never| match never {})
         }
@@ -192,8 +209,7 @@ fn assert(arguments: &Assert) -> anyhow::Result<u8> {
     let asserted = assert::bundle(&arguments.bundle)?;
     print!("{}", assert::lines(&asserted));
     if let Some(path) = &arguments.junit {
-        let run = arguments.bundle.file_name().and_then(|name| name.to_str()).unwrap_or("run");
-        write(path, &assert::junit(run, &asserted))?;
+        write(path, &assert::junit(assert::run_name(&arguments.bundle), &asserted))?;
     }
     Ok(assert::worst(&asserted).exit_code())
 }

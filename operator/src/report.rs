@@ -1,13 +1,16 @@
-//! Runs the analysis that makes the report of a bundle, at the end of a run.
+//! Runs the Python analysis: it makes the report of a bundle, at the end of a run, and reads finished bundles.
 
 use std::{
     env,
     ffi::OsString,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Command, ExitStatus, Stdio},
 };
 
 use anyhow::{Context, bail};
+
+/// Exit code of a command of the analysis that was killed.
+const KILLED: u8 = 2;
 
 /// Makes the report and returns its path. `command` is split at white space, and the bundle is appended as its last
 /// argument.
@@ -15,20 +18,37 @@ use anyhow::{Context, bail};
 /// # Errors
 /// When the command is empty, can't be executed or fails.
 pub fn make(command: &str, root: &Path, bundle: &Path) -> anyhow::Result<PathBuf> {
-    let mut parts = command.split_whitespace();
-    let program = parts.next().context("the report command is empty")?;
-    let status = Command::new(if program.contains('/') { root.join(program) } else { program.into() })
-        .args(parts)
-        .arg(bundle)
-        .current_dir(root)
-        .env("PYTHONPATH", python_path(root))
-        .stdin(Stdio::null())
-        .status()
-        .with_context(|| format!("failed to run {program}; `just setup` makes it, or give --no-report"))?;
+    let status = execute(analysis(command, root)?.arg(bundle).current_dir(root))?;
     if !status.success() {
         bail!("`{command} {}` ended with {status}", bundle.display());
     }
     Ok(bundle.join("report").join("report.html"))
+}
+
+/// Runs a command of the analysis in the current directory and returns its exit code. `command` is split at white
+/// space, and `words` are appended.
+///
+/// # Errors
+/// When the command is empty or can't be executed.
+pub fn analyse(command: &str, root: &Path, words: &[OsString]) -> anyhow::Result<u8> {
+    let status = execute(analysis(command, root)?.args(words))?;
+    Ok(status.code().and_then(|code| code.try_into().ok()).unwrap_or(KILLED))
+}
+
+fn analysis(command: &str, root: &Path) -> anyhow::Result<Command> {
+    let mut parts = command.split_whitespace();
+    let program = parts.next().context("the command of the analysis is empty")?;
+    let mut analysis = Command::new(if program.contains('/') { root.join(program) } else { program.into() });
+    analysis.args(parts).env("PYTHONPATH", python_path(root)).stdin(Stdio::null());
+    Ok(analysis)
+}
+
+fn execute(command: &mut Command) -> anyhow::Result<ExitStatus> {
+    let program = command.get_program().to_owned();
+    command.status().with_context(|| {
+        let program = program.display();
+        format!("failed to run {program}; run in the checkout after `just _python-env`, or name another command")
+    })
 }
 
 /// `PYTHONPATH` with this checkout's analysis and its generated types first, then the inherited value.
@@ -41,4 +61,26 @@ fn python_path(root: &Path) -> OsString {
         path.push(before);
     }
     path
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{KILLED, analyse};
+
+    fn exit_code(script: &str) -> u8 {
+        analyse("/bin/sh -c", Path::new("/"), &[script.into()]).unwrap()
+    }
+
+    #[test]
+    fn the_exit_code_of_the_analysis_is_returned_and_a_killed_one_is_no_answer() {
+        assert_eq!([exit_code("exit 0"), exit_code("exit 1"), exit_code("kill -9 $$")], [0, 1, KILLED]);
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let error = analyse("none/python -m x", Path::new("/"), &[]).unwrap_err();
+        assert!(error.to_string().contains("/none/python"), "{error}");
+    }
 }

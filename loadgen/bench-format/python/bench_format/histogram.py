@@ -139,11 +139,16 @@ def agrees(told_ns: int | None, values: Values, percentile: float) -> bool:
     return low <= told_ns <= high or alike(told_ns, low) or alike(told_ns, high)
 
 
+def bucket_ns(value_ns: int) -> tuple[int, int]:
+    """The lowest and the highest value that share a counter with this one."""
+    scale = _scale(1, SIGNIFICANT_DIGITS)
+    return int(scale.get_lowest_equivalent_value(value_ns)), int(scale.get_highest_equivalent_value(value_ns))
+
+
 def alike(left_ns: int, right_ns: int) -> bool:
     """Whether two values lie at most one counter apart; libraries round differently within one counter."""
-    scale = _scale(1, SIGNIFICANT_DIGITS)
-    width = int(scale.get_highest_equivalent_value(left_ns)) - int(scale.get_lowest_equivalent_value(left_ns)) + 1
-    return abs(left_ns - right_ns) <= width
+    low, high = bucket_ns(left_ns)
+    return abs(left_ns - right_ns) <= high - low + 1
 
 
 @dataclass(frozen=True)

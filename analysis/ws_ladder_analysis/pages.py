@@ -1,0 +1,42 @@
+"""Renders the templates of pages, and writes files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from . import drawing, wording
+
+
+def render(template: str, **values: object) -> str:
+    """Renders a template with these values; text is escaped for HTML, charts are inserted as they are."""
+    html = template.endswith(".html.j2")
+    environment = Environment(
+        loader=PackageLoader(__package__, "templates"),
+        autoescape=html,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["svg"] = Markup
+    environment.filters["cell"] = _markdown_cell
+    page = environment.get_template(template)
+    twins = [(light, drawing.DARK[name]) for name, light in drawing.COLOURS.items()]
+    text = page.render(twins=twins, wording=wording, **values)
+    return text if html else wording.plain(re.sub(r"\n{3,}", "\n\n", text))
+
+
+def put(file: Path, content: bytes) -> None:
+    """Writes a file atomically: a reader sees the old content or the new, never a part."""
+    temporary = file.with_name(f".{file.name}.part")
+    temporary.write_bytes(content)
+    temporary.replace(file)
+
+
+def _markdown_cell(text: str) -> str:
+    """Escapes text so that it can't break a Markdown table."""
+    return re.sub(r"\s*\n\s*", " ", text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
