@@ -189,7 +189,7 @@ pub struct Message {
     pub coalesce: u32,
     /// Number of different messages, 1 to 256, drawn in an order without a pattern: each has a type of its own, and the
     /// keys and the length differ. With 1 all messages are alike except for their number. Only a flood of JSON varies.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
+    #[serde(default = "one")]
     pub shapes: u32,
 }
 
@@ -317,9 +317,6 @@ pub enum Figure {
 
 fn one() -> u32 {
     1
-}
-fn is_one(number: &u32) -> bool {
-    *number == 1
 }
 fn half() -> f64 {
     0.5

@@ -658,6 +658,11 @@ export interface Message {
   coalesce?: number;
   /** Encoding, by the protocol's name for it; WSE has `json`, `msgpack` (`M:`) and `compressed` (`C:`). */
   format?: string;
+  /**
+   * Number of different messages, 1 to 256, drawn in an order without a pattern: each has a type of its own, and the
+   * keys and the length differ. With 1 all messages are alike except for their number. Only a flood of JSON varies.
+   */
+  shapes?: number;
   /** Size of the message before encoding, in bytes; a workload may round it. */
   size_bytes?: number;
 }

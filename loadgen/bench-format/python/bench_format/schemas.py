@@ -859,6 +859,9 @@ class Message:
     coalesce: int = 1
     # Encoding, by the protocol's name for it; WSE has `json`, `msgpack` (`M:`) and `compressed` (`C:`).
     format: str = "json"
+    # Number of different messages, 1 to 256, drawn in an order without a pattern: each has a type of its own, and the
+    # keys and the length differ. With 1 all messages are alike except for their number. Only a flood of JSON varies.
+    shapes: int = 1
     # Size of the message before encoding, in bytes; a workload may round it.
     size_bytes: int = 175
 
