@@ -64,7 +64,7 @@ class Recognition:
 
     @classmethod
     def parse(cls, body: bytes, frames: int, cpu_passes: int) -> "Recognition":
-        """Parses the response to a batch of `frames` frames. Raises `InvalidResponseError` if it breaks the contract."""
+        """Parses the response to a batch of `frames` frames. Raises `InvalidResponseError` for another body."""
         try:
             value = _decode.decode(body.decode())
         except (ValueError, RecursionError) as error:
