@@ -16,10 +16,10 @@ def _runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Configures podman with runc and without systemd, because crun rejects a mixture of cgroup versions."""
     settings = tmp_path_factory.mktemp("podman") / "containers.conf"
     settings.write_text('[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n')
-    before = os.environ.get("CONTAINERS_CONF")
+    previous = os.environ.get("CONTAINERS_CONF")
     os.environ["CONTAINERS_CONF"] = str(settings)
     yield
-    if before is None:
+    if previous is None:
         del os.environ["CONTAINERS_CONF"]
     else:
-        os.environ["CONTAINERS_CONF"] = before
+        os.environ["CONTAINERS_CONF"] = previous

@@ -29,7 +29,7 @@ FOLDER = ROOT / "target/bench"
 # Runs of the floor's program on each side of a ladder, each in fresh processes.
 FLOOR_REPEATS = 2
 # Exit codes of `ladder run` after which there is a bundle: passed, failed, invalid.
-MEASURED = (0, 1, 2)
+MEASURED_EXIT_CODES = (0, 1, 2)
 # The part without a ladder.
 BYSTANDERS = "bystanders"
 
@@ -41,28 +41,30 @@ class StoppedError(Exception):
 def main() -> int:
     """Returns the exit code: 0 all rows have figures, 1 some figures are missing, 2 bad usage, 130 interrupted."""
     parser = argparse.ArgumentParser(description="Ours beside the reference and beside the floor.")
-    names = [*dict.fromkeys(part.asked_for for part in PARTS), BYSTANDERS]
+    names = [*dict.fromkeys(part.option for part in PARTS), BYSTANDERS]
     parser.add_argument("--part", action="append", choices=names, help="only this part; may be given again")
     parser.add_argument("--bin", type=Path, default=ROOT / "target/release", help="folder of ladder and floor")
     options = parser.parse_args()
     folder = FOLDER / time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     folder.mkdir(parents=True)
-    wanted = [part for part in PARTS if not options.part or part.asked_for in options.part]
+    parts = [part for part in PARTS if not options.part or part.option in options.part]
     try:
-        evidence = {part.name: measure(part, options.bin, folder) for part in wanted}
-        is_wanted = not options.part or BYSTANDERS in options.part
-        bystanders = bench_bystanders.measure(file=folder / "bystanders.json") if is_wanted else []
+        evidence = {part.name: measure(part, options.bin, folder) for part in parts}
+        with_bystanders = not options.part or BYSTANDERS in options.part
+        bystanders = bench_bystanders.measure(file=folder / "bystanders.json") if with_bystanders else []
     except (KeyboardInterrupt, StoppedError):
         print(f"bench: stopped; what was measured is in {folder}", file=sys.stderr)
         return 130
     rows = summary(evidence)
     file = FOLDER / "summary.json"
     text = json.dumps(wire([*rows, *bystanders]), indent=2, ensure_ascii=False) + "\n"
-    for place in (folder / "summary.json", file):
-        place.write_text(text)
-    shown = [row for asked, row in zip(ROWS, rows, strict=True) if asked.part in evidence] + bystanders
-    print(f"\n{markdown(shown)}\n{file.relative_to(ROOT)}, evidence in {folder.relative_to(ROOT)}")
-    return 1 if any(row.ours is None for row in shown) else 0
+    for path in (folder / "summary.json", file):
+        path.write_text(text)
+    measured_rows = [
+        row for definition, row in zip(ROWS, rows, strict=True) if definition.part in evidence
+    ] + bystanders
+    print(f"\n{markdown(measured_rows)}\n{file.relative_to(ROOT)}, evidence in {folder.relative_to(ROOT)}")
+    return 1 if any(row.ours is None for row in measured_rows) else 0
 
 
 def measure(part: Part, programs: Path, folder: Path) -> Evidence:
@@ -82,7 +84,7 @@ def measure(part: Part, programs: Path, folder: Path) -> Evidence:
         bundle_id,
     ]
     code = subprocess.run(ladder, cwd=ROOT, stdout=sys.stderr, check=False).returncode
-    if code not in MEASURED:
+    if code not in MEASURED_EXIT_CODES:
         raise StoppedError
     floors.append(floor(part, programs, folder / f"floor-{part.name}-after.json"))
     reports = [report for report in floors if report is not None]

@@ -22,14 +22,14 @@ from bench_summary import Row, Sides, compared, markdown
 
 ROOT = Path(__file__).resolve().parent.parent
 CLIENTS = ROOT / "tools/bystanders.py"
-WORKING = ROOT / "services/wse-server/bench_server.py"
-STANDING = ROOT / "services/wse-server/bench_standstill_server.py"
+WORKING_SERVER = ROOT / "services/wse-server/bench_server.py"
+STALLED_SERVER = ROOT / "services/wse-server/bench_standstill_server.py"
 COMMAND = "tools/bench_bystanders.py"
 CPUS = 2
 # How many times the quiet p99 may become.
-KEEPS_UP_BAR, STANDS_STILL_BAR = 2, 5
+KEEPS_UP_LIMIT, STALLS_LIMIT = 2, 5
 
-Seen = Mapping[str, Any]
+Report = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class Case:
     name: str
     program: Path
     is_flooded: bool
-    bar: int | None = None
+    limit: int | None = None
 
 
-QUIET = Case("quiet", WORKING, is_flooded=False)
+QUIET = Case("quiet", WORKING_SERVER, is_flooded=False)
 CASES = (
     QUIET,
-    Case("flood, the application keeps up", WORKING, is_flooded=True, bar=KEEPS_UP_BAR),
-    Case("flood, the application stands still", STANDING, is_flooded=True, bar=STANDS_STILL_BAR),
+    Case("flood, the application keeps up", WORKING_SERVER, is_flooded=True, limit=KEEPS_UP_LIMIT),
+    Case("flood, the application stands still", STALLED_SERVER, is_flooded=True, limit=STALLS_LIMIT),
 )
 
 
@@ -68,32 +68,32 @@ def measure(
     repeats: int = 5, seconds: float = 20.0, standstill_seconds: float = 60.0, file: Path | None = None
 ) -> list[Row]:
     """Runs the cases in turns and returns their rows; what each process saw goes to `file`."""
-    seen: dict[str, list[Seen]] = {case.name: [] for case in CASES}
+    reports: dict[str, list[Report]] = {case.name: [] for case in CASES}
     for number in range(repeats):
         for case in CASES:
             print(f"bystanders: {case.name}, {number + 1} of {repeats}", file=sys.stderr)
-            seen[case.name].append(run(case, standstill_seconds if case.program == STANDING else seconds))
+            reports[case.name].append(run(case, standstill_seconds if case.program == STALLED_SERVER else seconds))
     if file is not None:
-        file.write_text(json.dumps(seen, indent=2) + "\n")
-    return [row(case, seen) for case in CASES]
+        file.write_text(json.dumps(reports, indent=2) + "\n")
+    return [row(case, reports) for case in CASES]
 
 
-def run(case: Case, seconds: float) -> Seen:
+def run(case: Case, seconds: float) -> Report:
     """What the bystanders saw in one case, in fresh processes."""
     server = start([str(case.program), "--port", "0", "--metrics-port", "0"])
     flooder = crowd = None
     try:
-        address = json.loads(line(server))["address"]
+        address = json.loads(read_line(server))["address"]
         if case.is_flooded:
             flooder = start([str(CLIENTS), "flooder", address])
-            line(flooder)
+            read_line(flooder)
         crowd = start([str(CLIENTS), "crowd", address, "--seconds", str(seconds)])
-        seen: dict[str, Any] = json.loads(line(crowd))
+        report: dict[str, Any] = json.loads(read_line(crowd))
         if flooder is not None:
             assert flooder.stdin is not None
             flooder.stdin.close()
-            seen["flooder"] = json.loads(line(flooder))
-        return seen
+            report["flooder"] = json.loads(read_line(flooder))
+        return report
     finally:
         for process in (crowd, flooder, server):
             if process is not None:
@@ -112,7 +112,7 @@ def start(command: Sequence[str]) -> subprocess.Popen[str]:
     return process
 
 
-def line(process: subprocess.Popen[str]) -> str:
+def read_line(process: subprocess.Popen[str]) -> str:
     """The next line of a program; raises if it ends without one."""
     assert process.stdout is not None
     text = process.stdout.readline()
@@ -121,14 +121,14 @@ def line(process: subprocess.Popen[str]) -> str:
     return text
 
 
-def row(case: Case, seen: Mapping[str, Sequence[Seen]]) -> Row:
+def row(case: Case, reports: Mapping[str, Sequence[Report]]) -> Row:
     """The row of a case: its p99, and how many times the quiet one it is."""
     # The cases take turns, so processes with the same number are a pair.
-    sides = Sides({"ours": p99(seen[case.name]), "quiet": p99(seen[QUIET.name])})
-    ratio, interval = compared(sides, "ours", "quiet") if case.bar else (None, None)
-    faults = [*sides.missing, *complaints(seen[case.name])]
-    if case.bar and ratio is not None and ratio > case.bar:
-        faults.append(f"beyond the bar of {case.bar} times the quiet case")
+    sides = Sides({"ours": p99(reports[case.name]), "quiet": p99(reports[QUIET.name])})
+    ratio, interval = compared(sides, "ours", "quiet") if case.limit else (None, None)
+    faults = [*sides.missing, *complaints(reports[case.name])]
+    if case.limit and ratio is not None and ratio > case.limit:
+        faults.append(f"beyond the bar of {case.limit} times the quiet case")
     return Row(
         f"1 000 bystanders that ping once a second, {case.name}: p99",
         "us",
@@ -137,24 +137,24 @@ def row(case: Case, seen: Mapping[str, Sequence[Seen]]) -> Row:
         None,
         ratio,
         interval,
-        f"{case.name} / {QUIET.name}" if case.bar else "",
+        f"{case.name} / {QUIET.name}" if case.limit else "",
         None,
         COMMAND,
         "; ".join(faults) or None,
     )
 
 
-def p99(seen: Sequence[Seen]) -> dict[int, list[float]]:
+def p99(reports: Sequence[Report]) -> dict[int, list[float]]:
     """The p99 of each process that answered every ping, by number; a latency that leaves pings out says nothing."""
-    return {number: [one["p99_us"]] for number, one in enumerate(seen) if one["unanswered"] == 0}
+    return {number: [report["p99_us"]] for number, report in enumerate(reports) if report["unanswered"] == 0}
 
 
-def complaints(seen: Sequence[Seen]) -> list[str]:
+def complaints(reports: Sequence[Report]) -> list[str]:
     """What no client should see: pings without an answer, and disconnected clients."""
-    unanswered = sum(one["unanswered"] for one in seen)
-    disconnected = sum(one["disconnected"] + one.get("flooder", {}).get("disconnected", 0) for one in seen)
+    unanswered = sum(report["unanswered"] for report in reports)
+    disconnected = sum(report["disconnected"] + report.get("flooder", {}).get("disconnected", 0) for report in reports)
     counts = {"pings unanswered": unanswered, "clients disconnected": disconnected}
-    return [f"{count} {what}" for what, count in counts.items() if count]
+    return [f"{count} {name}" for name, count in counts.items() if count]
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ class Part:
     together: str = ""
 
     @property
-    def asked_for(self) -> str:
+    def option(self) -> str:
         """The part's name for `--part`."""
         return self.together or self.name
 
@@ -77,7 +77,7 @@ PARTS = (
 
 
 @dataclass(frozen=True)
-class Asked:
+class RowDefinition:
     """The definition of a row, without its figures."""
 
     name: str
@@ -119,7 +119,7 @@ def per_handshake(side: str) -> Getter:
 SERVICE_NS = scaled(figure("service_cpu_seconds_per_million"), 1000)
 GENERATOR_NS = scaled(figure("worker_cpu_seconds_per_million"), 1000)
 DELIVERED = figure("delivered_per_second")
-US = 1e-3
+NS_TO_US = 1e-3
 ON, OFF = "reference with drain mode on", "reference with drain mode off"
 
 
@@ -129,43 +129,43 @@ def delivered_per_cpu_second(trial: Trial) -> float | None:
     return 1e9 / nanoseconds if nanoseconds else None
 
 
-def delivered(words: str, part: str, ours: str) -> Asked:
+def delivered(name: str, part: str, ours: str) -> RowDefinition:
     """The row of the rate at which messages reach the application, beside the reference."""
-    name = f"{words}: delivered; {ON}"
-    return Asked(name, part, "messages/s", DELIVERED, ours, "wse-reference", more_is_better=True)
+    name = f"{name}: delivered; {ON}"
+    return RowDefinition(name, part, "messages/s", DELIVERED, ours, "wse-reference", more_is_better=True)
 
 
-def response(words: str, part: str, ours: str, reference: str) -> tuple[Asked, ...]:
+def response(name: str, part: str, ours: str, reference: str) -> tuple[RowDefinition, ...]:
     """The rows of p50 and p99 of the response or delivery time, beside the reference."""
     return tuple(
-        Asked(
-            f"{words}: p{at}",
+        RowDefinition(
+            f"{name}: p{at}",
             part,
             "us",
-            scaled(Percentile("response_ns", at), US),
+            scaled(Percentile("response_ns", at), NS_TO_US),
             ours,
             reference,
-            (f"response_p{at}", US),
+            (f"response_p{at}", NS_TO_US),
         )
         for at in (50, 99)
     )
 
 
-def generator(per_write: int) -> Asked:
+def generator(per_write: int) -> RowDefinition:
     """The row of the generator's CPU per message, against a service that discards everything."""
     name = f"generator CPU into a null service, {per_write} per write"
     part = f"generator-{per_write}"
-    return Asked(name, part, "ns/message", GENERATOR_NS, "self-test-null", None, ("client_cpu", 1))
+    return RowDefinition(name, part, "ns/message", GENERATOR_NS, "self-test-null", None, ("client_cpu", 1))
 
 
-def fanout_flood(tier: int) -> tuple[Asked, ...]:
+def fanout_flood(tier: int) -> tuple[RowDefinition, ...]:
     """The rows of the highest rate at which a service delivers publications, and of its CPU cost for both sides."""
-    part, words = f"fanout-flood-{tier}", f"fan-out to {wording.plain(wording.count(tier))}, flood"
+    part, name = f"fanout-flood-{tier}", f"fan-out to {wording.plain(wording.count(tier))}, flood"
     ours, reference = "wse-server-fanout", "wse-reference-fanout"
     return (
-        Asked(f"{words}: delivered", part, "deliveries/s", DELIVERED, ours, reference, more_is_better=True),
-        Asked(
-            f"{words}: per second of service CPU",
+        RowDefinition(f"{name}: delivered", part, "deliveries/s", DELIVERED, ours, reference, more_is_better=True),
+        RowDefinition(
+            f"{name}: per second of service CPU",
             part,
             "deliveries/s",
             delivered_per_cpu_second,
@@ -173,22 +173,22 @@ def fanout_flood(tier: int) -> tuple[Asked, ...]:
             reference,
             more_is_better=True,
         ),
-        Asked(f"{words}: service CPU", part, "ns/delivery", SERVICE_NS, ours, reference, ("server_cpu", 1)),
-        Asked(f"{words}: generator CPU", part, "ns/delivery", GENERATOR_NS, ours, None, ("client_cpu", 1)),
+        RowDefinition(f"{name}: service CPU", part, "ns/delivery", SERVICE_NS, ours, reference, ("server_cpu", 1)),
+        RowDefinition(f"{name}: generator CPU", part, "ns/delivery", GENERATOR_NS, ours, None, ("client_cpu", 1)),
     )
 
 
-def fanout_paced(tier: int) -> tuple[Asked, ...]:
+def fanout_paced(tier: int) -> tuple[RowDefinition, ...]:
     """The rows of the delivery time at a rate that both services sustain."""
-    words = f"fan-out to {wording.plain(wording.count(tier))}, 20 000 deliveries/s"
-    return response(words, f"fanout-paced-{tier}", "wse-server-fanout", "wse-reference-fanout")
+    name = f"fan-out to {wording.plain(wording.count(tier))}, 20 000 deliveries/s"
+    return response(name, f"fanout-paced-{tier}", "wse-server-fanout", "wse-reference-fanout")
 
 
 ROWS = (
     delivered("drain_inbound (dict), 64 per write", "flood-64", "wse-server-dict"),
     delivered("drain_inbound (dict), 1 per write", "flood-1", "wse-server-dict"),
     delivered("drain_batch, 64 per write", "flood-64", "wse-server"),
-    Asked(
+    RowDefinition(
         f"drain_batch, 64 per write: service CPU per delivered message; {ON}",
         "flood-64",
         "ns/message",
@@ -196,7 +196,7 @@ ROWS = (
         "wse-server",
         "wse-reference",
     ),
-    Asked(
+    RowDefinition(
         f"discarded, 64 per write: service CPU per received message; {OFF}",
         "flood-64",
         "ns/message",
@@ -204,7 +204,7 @@ ROWS = (
         "wse-server-discard",
         "wse-reference-discard",
     ),
-    Asked(
+    RowDefinition(
         "handshake with JWT: service CPU",
         "handshake",
         "us/handshake",
@@ -213,7 +213,7 @@ ROWS = (
         "wse-reference",
         ("server_cpu", 1),
     ),
-    Asked(
+    RowDefinition(
         "handshake with JWT: generator CPU",
         "handshake",
         "us/handshake",
@@ -222,7 +222,7 @@ ROWS = (
         None,
         ("client_cpu", 1),
     ),
-    Asked(
+    RowDefinition(
         "memory of the service",
         "memory",
         "bytes/connection",

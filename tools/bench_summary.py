@@ -13,7 +13,7 @@ from typing import Any
 
 from bench_format.meaning import reasons
 from bench_format.schemas import TrialStateFailed
-from bench_rows import PARTS, ROWS, Asked, Part
+from bench_rows import PARTS, ROWS, Part, RowDefinition
 from ws_ladder_analysis import wording
 from ws_ladder_analysis.ladders import Getter, ladders
 from ws_ladder_analysis.load import Bundle, Trial
@@ -73,30 +73,30 @@ class Sides:
 
 def summary(evidence: Mapping[str, Evidence]) -> list[Row]:
     """All rows in order; rows of a part that didn't run have no figures and say why."""
-    return [row(asked, evidence.get(asked.part, Evidence())) for asked in ROWS]
+    return [row(definition, evidence.get(definition.part, Evidence())) for definition in ROWS]
 
 
-def row(asked: Asked, evidence: Evidence) -> Row:
+def row(definition: RowDefinition, evidence: Evidence) -> Row:
     """Fills one row from its part's output."""
-    part = next(part for part in PARTS if part.name == asked.part)
+    part = next(part for part in PARTS if part.name == definition.part)
     sides = Sides()
-    services = {"ours": asked.ours} | ({"reference": asked.reference} if asked.reference else {})
+    services = {"ours": definition.ours} | ({"reference": definition.reference} if definition.reference else {})
     for side, service in services.items():
-        read_service(sides, side, service, asked.getter, part, evidence.bundle)
-    if asked.floor is not None:
-        read_floor(sides, *asked.floor, evidence.floor)
-    above, below = "ours", FLOOR if asked.floor else "reference"
+        read_service(sides, side, service, definition.getter, part, evidence.bundle)
+    if definition.floor is not None:
+        read_floor(sides, *definition.floor, evidence.floor)
+    above, below = "ours", FLOOR if definition.floor else "reference"
     # The ratio to the reference says how many times better we are; the ratio to the floor, how many times costlier.
-    if below == "reference" and not asked.more_is_better:
+    if below == "reference" and not definition.more_is_better:
         above, below = below, above
-    found, interval = compared(sides, above, below)
+    mean_ratio, interval = compared(sides, above, below)
     return Row(
-        asked.name,
-        asked.unit,
+        definition.name,
+        definition.unit,
         sides.mean("ours"),
         sides.mean("reference"),
         sides.mean(FLOOR),
-        found,
+        mean_ratio,
         interval,
         f"{above} / {below}",
         sides.bounds or None,
@@ -152,16 +152,16 @@ def read_floor(sides: Sides, name: str, factor: float, reports: Sequence[Floor])
 def compared(sides: Sides, above: str, below: str) -> tuple[float | None, tuple[float, float] | None]:
     """The ratio of two sides and its interval; `None` where there are too few processes."""
     if FLOOR in (above, below):
-        found = unpaired_ratio(sides.all(above), sides.all(below))
+        estimate = unpaired_ratio(sides.all(above), sides.all(below))
     else:
-        found = ratio(sides.values.get(above, {}), sides.values.get(below, {}))
-    if found is None:
+        estimate = ratio(sides.values.get(above, {}), sides.values.get(below, {}))
+    if estimate is None:
         return None, None
-    interval = found.interval()
+    interval = estimate.interval()
     if interval is None:
-        few = " and ".join(map(str, found.processes))
+        few = " and ".join(map(str, estimate.processes))
         sides.missing.append(f"no interval: {few} processes, {PAIRS_NEEDED} each are needed")
-    return found.ratio, interval
+    return estimate.ratio, interval
 
 
 def wire(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -178,14 +178,14 @@ def markdown(rows: Sequence[Row]) -> str:
     for one in rows:
         interval = " to ".join(map(number, one.interval)) if one.interval else number(None)
         bounds = ", ".join(f"{side}: {bound}" for side, bound in (one.bound_by or {}).items())
-        found = f"{number(one.ratio)} ({one.ratio_of})" if one.ratio is not None else number(None)
+        ratio_text = f"{number(one.ratio)} ({one.ratio_of})" if one.ratio is not None else number(None)
         cells = [
             one.name,
             one.unit,
             number(one.ours),
             number(one.reference),
             number(one.floor),
-            found,
+            ratio_text,
             interval,
             bounds or number(None),
         ]

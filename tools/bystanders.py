@@ -32,7 +32,7 @@ FLOOD = b'{"t":"flood","p":{"n":1}}'
 # Bytes of one write of the flooder.
 FLOOD_BYTES = 64 << 10
 # How long the crowd waits for the last answers.
-PATIENCE_SECONDS = 10.0
+TIMEOUT_SECONDS = 10.0
 READ_BYTES = 16 << 10
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 
@@ -47,8 +47,8 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     host, port = options.address.rsplit(":", 1)
     address = (host, int(port))
-    seen = flood(address) if options.role == "flooder" else Crowd(address, options.connections).run(options.seconds)
-    print(json.dumps(seen), flush=True)
+    report = flood(address) if options.role == "flooder" else Crowd(address, options.connections).run(options.seconds)
+    print(json.dumps(report), flush=True)
     return 0
 
 
@@ -59,9 +59,9 @@ def frame(text: bytes) -> bytes:
     return struct.pack(">BB", FIN_TEXT, MASKED | len(text)) + bytes(4) + text
 
 
-def upgraded(address: tuple[str, int]) -> socket.socket:
+def connect(address: tuple[str, int]) -> socket.socket:
     """A connection after the upgrade and the server's first message."""
-    client = socket.create_connection(address, timeout=PATIENCE_SECONDS)
+    client = socket.create_connection(address, timeout=TIMEOUT_SECONDS)
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     request = (
         f"GET /wse HTTP/1.1\r\nHost: {address[0]}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -69,12 +69,12 @@ def upgraded(address: tuple[str, int]) -> socket.socket:
         f"Authorization: Bearer {token(int(time.time()))}\r\n\r\n"
     )
     client.sendall(request.encode())
-    answer = b""
-    while b"server_ready" not in answer or not answer.endswith(b"}"):
-        more = client.recv(READ_BYTES)
-        if not more:
-            raise ConnectionError(f"the server refused a client: {answer[:200]!r}")
-        answer += more
+    received = b""
+    while b"server_ready" not in received or not received.endswith(b"}"):
+        chunk = client.recv(READ_BYTES)
+        if not chunk:
+            raise ConnectionError(f"the server refused a client: {received[:200]!r}")
+        received += chunk
     return client
 
 
@@ -82,7 +82,7 @@ class Crowd:
     """Connections that ping once a second each."""
 
     def __init__(self, address: tuple[str, int], count: int) -> None:
-        self.clients = [upgraded(address) for _ in range(count)]
+        self.clients = [connect(address) for _ in range(count)]
         self.poll = select.epoll()
         for client in self.clients:
             client.setblocking(False)
@@ -91,19 +91,19 @@ class Crowd:
         self.due: list[deque[int]] = [deque() for _ in self.clients]
         self.latencies: list[int] = []
         self.lateness: list[int] = []
-        self.lost: set[int] = set()
+        self.disconnected: set[int] = set()
 
     def run(self, seconds: float) -> dict[str, object]:
         """Pings for `seconds`, waits for the last answers, and returns what was seen."""
-        count, pinged = len(self.clients), frame(PING)
+        count, message = len(self.clients), frame(PING)
         total = int(count * seconds)
         start = time.monotonic_ns() + 1_000_000
-        end = start + int((seconds + PATIENCE_SECONDS) * 1e9)
+        end = start + int((seconds + TIMEOUT_SECONDS) * 1e9)
         sent = 0
         while sent < total or (any(self.due) and time.monotonic_ns() < end):
             now = time.monotonic_ns()
             while sent < total and (due := start + sent * 1_000_000_000 // count) <= now:
-                self.ping(sent % count, due, now, pinged)
+                self.ping(sent % count, due, now, message)
                 sent += 1
             wait = (start + sent * 1_000_000_000 // count - now) / 1e9 if sent < total else 0.1
             self.read(max(wait, 0.0))
@@ -117,35 +117,35 @@ class Crowd:
             "generator_late_p99_us": late / 1e3,
             "answered": len(self.latencies),
             "unanswered": unanswered,
-            "disconnected": len(self.lost),
+            "disconnected": len(self.disconnected),
         }
 
-    def ping(self, number: int, due: int, now: int, pinged: bytes) -> None:
+    def ping(self, number: int, due: int, now: int, message: bytes) -> None:
         """Sends one ping. A client that was disconnected sends none and counts as unanswered."""
         self.due[number].append(due)
         self.lateness.append(now - due)
         try:
-            self.clients[number].send(pinged)
+            self.clients[number].send(message)
         except OSError:
-            self.lost.add(number)
+            self.disconnected.add(number)
 
     def read(self, wait: float) -> None:
         """Reads what has arrived, and matches pongs with pings, which have the same order."""
         for descriptor, _ in self.poll.poll(wait):
             number = self.numbers[descriptor]
             try:
-                arrived = self.clients[number].recv(READ_BYTES)
+                received = self.clients[number].recv(READ_BYTES)
             except BlockingIOError:
                 continue
             except OSError:
-                arrived = b""
-            if not arrived:
-                self.lost.add(number)
+                received = b""
+            if not received:
+                self.disconnected.add(number)
                 self.poll.unregister(descriptor)
                 continue
             now = time.monotonic_ns()
             # A pong is shorter than a segment, and its socket is idle otherwise: it isn't split.
-            for _ in range(min(arrived.count(PONG), len(self.due[number]))):
+            for _ in range(min(received.count(PONG), len(self.due[number]))):
                 self.latencies.append(now - self.due[number].popleft())
 
 
@@ -159,13 +159,13 @@ def flood(address: tuple[str, int]) -> dict[str, object]:
     """Sends as fast as the server reads, until standard input closes."""
     # The flooder and the crowd share a CPU: the latency of the crowd is the server's, not that of its own schedule.
     os.nice(10)
-    client = upgraded(address)
+    client = connect(address)
     client.settimeout(0.5)
     stopping = threading.Event()
     threading.Thread(target=wait_for_end, args=[stopping], daemon=True).start()
     print("flooding", flush=True)
-    one = frame(FLOOD)
-    block = one * (FLOOD_BYTES // len(one))
+    message = frame(FLOOD)
+    block = message * (FLOOD_BYTES // len(message))
     sent, is_disconnected = 0, False
     while not stopping.is_set():
         try:

@@ -52,12 +52,12 @@ def leaves(tree: str) -> Iterator[tuple[Name, str]]:
             continue
         head, brace, inner = part.partition("{")
         whole, _, alias = head.partition(" as ")
-        words = tuple(word.strip() for word in whole.split("::") if word.strip())
+        names = tuple(name.strip() for name in whole.split("::") if name.strip())
         if brace:
             below = leaves(inner.rpartition("}")[0])
-            yield from (((*words, *path), words[-1] if name == "self" else name) for path, name in below)
-        elif words:
-            yield words, alias.strip() or words[-1]
+            yield from (((*names, *path), names[-1] if name == "self" else name) for path, name in below)
+        elif names:
+            yield names, alias.strip() or names[-1]
         part = ""
 
 
@@ -85,8 +85,8 @@ class Crate:
     def absolute(self, module: Name, path: Name) -> Name:
         """Resolves a path written in a module to one from the root; another crate's name counts as below the module."""
         at = () if path[0] == "crate" else module
-        for word in path:
-            at = at[:-1] if word == "super" else at if word in ("crate", "self") else (*at, word)
+        for name in path:
+            at = at[:-1] if name == "super" else at if name in ("crate", "self") else (*at, name)
         return at
 
     def resolved(self, path: Name) -> Name:
@@ -97,10 +97,10 @@ class Crate:
             path = self.names.get(known, known) + path[len(known) :]
         return path
 
-    def ties(self) -> dict[Name, dict[tuple[str, str], set[str]]]:
+    def dependencies(self) -> dict[Name, dict[tuple[str, str], set[str]]]:
         """By folder: pairs of a module and the sibling that it uses, with the names used."""
         files = Counter(module[:-1] for module in self.code if module)
-        ties: dict[Name, dict[tuple[str, str], set[str]]] = defaultdict(lambda: defaultdict(set))
+        dependencies: dict[Name, dict[tuple[str, str], set[str]]] = defaultdict(lambda: defaultdict(set))
         for module, code in self.code.items():
             used = [path for use in USE.finditer(code) for path, _ in leaves(use[1])]
             used += [tuple(re.split(r"\s*::\s*", path)) for path in PATH.findall(USE.sub(" ", code))]
@@ -110,14 +110,14 @@ class Crate:
                     is_looked_into = not depth or files[folder] > LARGE
                     if folder == module[:depth] and other in self.code and other[-1] != own and is_looked_into:
                         named = sum(target[: n + 1] in self.code for n in range(depth, len(target))) + depth + 1
-                        ties[folder][own, other[-1]].add("::".join(target[depth + 1 : named]))
-        return ties
+                        dependencies[folder][own, other[-1]].add("::".join(target[depth + 1 : named]))
+        return dependencies
 
 
-def circles(ties: Iterable[tuple[str, str]]) -> list[tuple[str, ...]]:
+def circles(dependencies: Iterable[tuple[str, str]]) -> list[tuple[str, ...]]:
     """Groups of modules that depend on each other."""
-    reach: dict[str, set[str]] = {module: set() for tie in ties for module in tie}
-    for user, used in ties:
+    reach: dict[str, set[str]] = {module: set() for tie in dependencies for module in tie}
+    for user, used in dependencies:
         reach[user].add(used)
     for over in reach:
         for user in reach:
@@ -129,16 +129,16 @@ def circles(ties: Iterable[tuple[str, str]]) -> list[tuple[str, ...]]:
 def main() -> int:
     """Prints the cycles of the given crates; returns 1 when there are any."""
     members = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["members"]
-    found = 0
+    count = 0
     for crate in map(Path, sys.argv[1:] or members):
-        for folder, ties in Crate(ROOT / crate / "src").ties().items():
-            for circle in circles(ties):
-                found += 1
+        for folder, dependencies in Crate(ROOT / crate / "src").dependencies().items():
+            for circle in circles(dependencies):
+                count += 1
                 print(f"{'/'.join((str(crate), 'src', *folder))}: {len(circle)} modules use each other in a circle")
-                for (user, used), names in sorted(ties.items()):
+                for (user, used), names in sorted(dependencies.items()):
                     if user in circle and used in circle:
                         print(f"    {user} -> {used}: {', '.join(sorted(names - {''})) or used}")
-    return int(found > 0)
+    return int(count > 0)
 
 
 if __name__ == "__main__":

@@ -182,19 +182,19 @@ def transform_event(event: dict[str, Any], sequence: int, types: Mapping[str, st
 MISSING: Any = object()
 
 OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
-    "$eq": lambda value, wanted: value == wanted,
-    "$ne": lambda value, wanted: value != wanted,
-    "$gt": lambda value, wanted: value > wanted,
-    "$gte": lambda value, wanted: value >= wanted,
-    "$lt": lambda value, wanted: value < wanted,
-    "$lte": lambda value, wanted: value <= wanted,
-    "$in": lambda value, wanted: value in wanted,
-    "$nin": lambda value, wanted: value not in wanted,
+    "$eq": lambda value, expected: value == expected,
+    "$ne": lambda value, expected: value != expected,
+    "$gt": lambda value, expected: value > expected,
+    "$gte": lambda value, expected: value >= expected,
+    "$lt": lambda value, expected: value < expected,
+    "$lte": lambda value, expected: value <= expected,
+    "$in": lambda value, expected: value in expected,
+    "$nin": lambda value, expected: value not in expected,
     # `re` caches compiled patterns.
-    "$regex": lambda value, wanted: re.match(wanted, value) is not None,
-    "$contains": lambda value, wanted: wanted in value,
-    "$startswith": lambda value, wanted: value.startswith(wanted),
-    "$endswith": lambda value, wanted: value.endswith(wanted),
+    "$regex": lambda value, expected: re.match(expected, value) is not None,
+    "$contains": lambda value, expected: expected in value,
+    "$startswith": lambda value, expected: value.startswith(expected),
+    "$endswith": lambda value, expected: value.endswith(expected),
 }
 
 
@@ -207,21 +207,21 @@ def find(event: Any, path: str) -> Any:
     return event
 
 
-def holds(value: Any, operator: str, wanted: Any) -> bool:
+def holds(value: Any, operator: str, expected: Any) -> bool:
     """Whether a value meets one operator of the criteria."""
     if operator == "$exists":
-        return (value is not MISSING) is wanted
+        return (value is not MISSING) is expected
     test = OPERATORS.get(operator)
     if test is None:
         return False
     if value is not MISSING:
         try:
-            return test(value, wanted)
+            return test(value, expected)
         except TypeError:
             return False
     if operator == "$eq":
-        return wanted is None
-    return operator == "$nin" or (operator == "$ne" and wanted is not None)
+        return expected is None
+    return operator == "$nin" or (operator == "$ne" and expected is not None)
 
 
 def match_event(event: dict[str, Any], criteria: dict[str, Any]) -> bool:
@@ -232,12 +232,12 @@ def match_event(event: dict[str, Any], criteria: dict[str, Any]) -> bool:
         return all(match_event(event, one) for one in criteria["$and"])
     if "$or" in criteria:
         return any(match_event(event, one) for one in criteria["$or"])
-    for path, wanted in criteria.items():
+    for path, expected in criteria.items():
         value = find(event, path)
-        if isinstance(wanted, dict):
-            for operator, operand in wanted.items():
+        if isinstance(expected, dict):
+            for operator, operand in expected.items():
                 if not holds(value, operator, operand):
                     return False
-        elif (None if value is MISSING else value) != wanted:
+        elif (None if value is MISSING else value) != expected:
             return False
     return True

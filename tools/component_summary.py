@@ -82,16 +82,16 @@ def row(component: Component, processes: Sequence[Measured]) -> Row:
     plain = {number: [statistics.median(process.plain_ns)] for number, process in enumerate(processes)}
     one = {number: [1.0] for number in ours}
     rust, python, quotient = (
-        _figure(component, each) for each in (ratio(ours, one), ratio(plain, one), ratio(plain, ours))
+        _figure(component, value) for value in (ratio(ours, one), ratio(plain, one), ratio(plain, ours))
     )
     return Row(component, rust, python, quotient, len(processes))
 
 
-def _figure(component: Component, found: Ratio | None) -> Figure:
-    if found is None:
+def _figure(component: Component, measured_ratio: Ratio | None) -> Figure:
+    if measured_ratio is None:
         raise ValueError(f"{component.name}: a process has measured nothing")
-    low, high = found.interval() or (None, None)
-    return Figure(found.ratio, low, high)
+    low, high = measured_ratio.interval() or (None, None)
+    return Figure(measured_ratio.ratio, low, high)
 
 
 def microseconds(figure: Figure) -> str:
@@ -136,13 +136,15 @@ def markdown(rows: Sequence[Row]) -> str:
 
 def explanations(rows: Sequence[Row]) -> list[str]:
     """A sentence for each published baseline that takes at least twice as long as ours."""
-    said = []
+    sentences = []
     for one in rows:
         it, times_slower = one.component, one.component.published_plain_us * 1000 / one.plain_ns.value
         if times_slower >= 2:
             why = UNEXPLAINED.get((it.name, it.baseline), "No tidy implementation of ours takes as long.")
-            said.append(f"- {it.name} ({it.baseline}): published for Python is {times_slower:.2g} times ours. {why}")
-    return said
+            sentences.append(
+                f"- {it.name} ({it.baseline}): published for Python is {times_slower:.2g} times ours. {why}"
+            )
+    return sentences
 
 
 def wire(rows: Sequence[Row], environment: Mapping[str, Any]) -> dict[str, Any]:

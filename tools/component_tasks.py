@@ -144,9 +144,9 @@ def messagepack(library: Callable[[bytes], Any], baseline: str) -> Task:
 def bucket() -> Task:
     def check() -> None:
         buckets = (ours.RustTokenBucket(5, 0), plain.TokenBucket(5, 0))
-        asked = (2, 2, 2, 1, 1, 0)
-        answers = [[bucket.acquire(tokens) for tokens in asked] for bucket in buckets]
-        same("bucket", zip(*answers, strict=True))
+        requested_tokens = (2, 2, 2, 1, 1, 0)
+        results = [[bucket.acquire(tokens) for tokens in requested_tokens] for bucket in buckets]
+        same("bucket", zip(*results, strict=True))
 
     full = 1e12
     return Task(
@@ -174,8 +174,8 @@ def sequencer() -> Task:
     def check() -> None:
         both = (ours.RustSequencer(50), plain.Sequencer(50))
         names = [IDS[number * number % 131] for number in range(500)]
-        answers = [[(it.next_seq(), it.is_duplicate(name)) for name in names] for it in both]
-        same("sequencer", zip(*answers, strict=True))
+        results = [[(sequencer.next_seq(), sequencer.is_duplicate(name)) for name in names] for sequencer in both]
+        same("sequencer", zip(*results, strict=True))
 
     component = Component("Sequence + dedup", "set and deque", 8, 0.3)
     return Task(component, side(ours.RustSequencer(WINDOW)), side(plain.Sequencer(WINDOW)), check)
@@ -194,9 +194,9 @@ def priority() -> Task:
 
     def check() -> None:
         both = (ours.RustPriorityMessageQueue(20, 7), plain.PriorityMessageQueue(20, 7))
-        taken = [[it.enqueue(number, number * 7 % 12) for number in range(60)] for it in both]
+        taken = [[queue.enqueue(number, number * 7 % 12) for number in range(60)] for queue in both]
         same("queue", zip(*taken, strict=True))
-        same("queue", zip(*[[it.dequeue_batch() for _ in range(5)] for it in both], strict=True))
+        same("queue", zip(*[[queue.dequeue_batch() for _ in range(5)] for queue in both], strict=True))
 
     return Task(
         Component("Priority queue (enqueue)", "deques", 5, 0.2),

@@ -19,7 +19,7 @@ TOOL = ["loadgen/stt-bench/src/conformance.rs", "loadgen/stt-bench/src/conforman
 MESSAGES = "services/testdata/stt-messages.json"
 CONTRACT = "services/README.md"
 # Source folders of a gateway outside its own folder.
-ELSEWHERE = {"python-fastapi-nogil": "services/python-fastapi/src"}
+SHARED_SOURCES = {"python-fastapi-nogil": "services/python-fastapi/src"}
 # Gateways that each CI run checks by all cases although nothing changed.
 IN_TURN = 2
 
@@ -27,7 +27,7 @@ IN_TURN = 2
 def inputs(service: Service) -> str:
     """The hash (64 hexadecimal digits) of all files that a gateway's conformance depends on."""
     digest = hashlib.sha256()
-    own = [str(service.folder.relative_to(ROOT)), *filter(None, [ELSEWHERE.get(service.name)])]
+    own = [str(service.folder.relative_to(ROOT)), *filter(None, [SHARED_SOURCES.get(service.name)])]
     for file in tracked([*own, *TOOL, MESSAGES]):
         if not file.endswith(f"/{NAME}"):
             digest.update(f"{file}\0".encode() + hashlib.sha256((ROOT / file).read_bytes()).digest())
@@ -41,9 +41,9 @@ def contract() -> str:
     return (ROOT / CONTRACT).read_text().partition("\n## Gateways\n")[2]
 
 
-def tracked(places: list[str]) -> list[str]:
+def tracked(paths: list[str]) -> list[str]:
     """Files in these places that are tracked by git or new, but not ignored."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *places]
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *paths]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     return sorted({file for file in listed if (ROOT / file).is_file()})
 

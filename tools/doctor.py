@@ -33,11 +33,11 @@ class Finding(NamedTuple):
     name: str
     pinned: str
     found: str
-    mend: str
+    remedy: str
 
     @property
-    def good(self) -> bool:
-        return not self.mend
+    def is_satisfied(self) -> bool:
+        return not self.remedy
 
 
 def output(*command: str) -> str:
@@ -59,11 +59,13 @@ def at_least(found: str, minimum: str) -> bool:
 
 
 def toolchains(pins: dict[str, Any]) -> Iterator[Finding]:
-    wanted = pins["rust"]["version"]
+    required = pins["rust"]["version"]
     found = version_in(output("rustc", "--version"))
-    yield Finding("rust", wanted, found, "" if found == wanted else f"rustup toolchain install {wanted}")
+    yield Finding("rust", required, found, "" if found == required else f"rustup toolchain install {required}")
     file = tomllib.loads((ROOT / "rust-toolchain.toml").read_text())["toolchain"]["channel"]
-    yield Finding("rust-toolchain.toml", wanted, file, "" if file == wanted else f'set channel = "{wanted}" there')
+    yield Finding(
+        "rust-toolchain.toml", required, file, "" if file == required else f'set channel = "{required}" there'
+    )
     found = version_in(output("rustup", "run", "nightly", "rustc", "--version"))
     yield Finding("rust-nightly", "any", found, "" if found else "rustup toolchain install nightly")
     minimum = pins["go"]["version"].removeprefix(">=")
@@ -80,21 +82,21 @@ def toolchains(pins: dict[str, Any]) -> Iterator[Finding]:
     minimum = pins["python-reference"]["version"].removeprefix(">=")
     reference = ROOT / ".tools/reference/bin/python"
     found = version_in(output(str(reference), "--version")) if reference.exists() else ""
-    mend = "" if at_least(found, minimum) else "./justw bench-ladder reference (makes its environment)"
-    yield Finding("python-reference", f">={minimum}", found or "not made yet", mend)
+    remedy = "" if at_least(found, minimum) else "./justw bench-ladder reference (makes its environment)"
+    yield Finding("python-reference", f">={minimum}", found or "not made yet", remedy)
 
 
 def tools(pins: dict[str, Any]) -> Iterator[Finding]:
     for name, pin in pins.items():
-        wanted = pin["version"]
+        required = pin["version"]
         if name == "just":
-            found = version_in(output(str(ROOT / f".tools/just-{wanted}/bin/just"), "--version"))
-            mend = "./justw --list"
+            found = version_in(output(str(ROOT / f".tools/just-{required}/bin/just"), "--version"))
+            remedy = "./justw --list"
         else:
             stamp = ROOT / f".tools/{name}.version"
             found = stamp.read_text().strip() if stamp.exists() else ""
-            mend = f"tools/cargo-tool {name}"
-        yield Finding(name, wanted, found or "not installed yet", "" if found == wanted else mend)
+            remedy = f"tools/cargo-tool {name}"
+        yield Finding(name, required, found or "not installed yet", "" if found == required else remedy)
 
 
 def go_tools(pins: dict[str, Any]) -> Iterator[Finding]:
@@ -102,10 +104,10 @@ def go_tools(pins: dict[str, Any]) -> Iterator[Finding]:
     locked = dict(re.findall(r"^\s*(\S+) v(\S+)", (ROOT / "tools/go/go.mod").read_text(), re.MULTILINE))
     for name, pin in pins.items():
         found = locked.get(pin["package"], "not in tools/go/go.mod")
-        mend = "" if found == pin["version"] else f"cd tools/go && go get {pin['package']}@v{pin['version']}"
-        if not mend and not (ROOT / ".tools/bin" / name).exists():
-            found, mend = "not built yet", "tools/chart-tools"
-        yield Finding(name, pin["version"], found, mend)
+        remedy = "" if found == pin["version"] else f"cd tools/go && go get {pin['package']}@v{pin['version']}"
+        if not remedy and not (ROOT / ".tools/bin" / name).exists():
+            found, remedy = "not built yet", "tools/chart-tools"
+        yield Finding(name, pin["version"], found, remedy)
 
 
 def schemas(pins: dict[str, Any]) -> Iterator[Finding]:
@@ -136,10 +138,10 @@ def crates(pins: dict[str, Any]) -> Iterator[Finding]:
                 name, pins[name]["version"], "not in Cargo.toml", f"remove [crates.{name}] from versions.lock.toml"
             )
         else:
-            wanted = pins[name]["version"]
+            required = pins[name]["version"]
             found = locked.get(name, set())
-            mend = "" if wanted in found else f"cargo update -p {name} --precise {wanted}, or pin what is locked"
-            yield Finding(name, wanted, ", ".join(sorted(found)) or "not locked", mend)
+            remedy = "" if required in found else f"cargo update -p {name} --precise {required}, or pin what is locked"
+            yield Finding(name, required, ", ".join(sorted(found)) or "not locked", remedy)
 
 
 def locked_python() -> dict[str, str]:
@@ -153,12 +155,12 @@ def python_packages(pins: dict[str, Any]) -> Iterator[Finding]:
     locked = locked_python()
     for name, pin in pins.items():
         found = locked.get(name.lower(), "not locked")
-        mend = (
+        remedy = (
             ""
             if found == pin["version"]
             else f"change {name} in its requirements file or its pin in versions.lock.toml"
         )
-        yield Finding(name, pin["version"], found, mend)
+        yield Finding(name, pin["version"], found, remedy)
 
 
 def npm_packages(pins: dict[str, Any]) -> Iterator[Finding]:
@@ -168,8 +170,8 @@ def npm_packages(pins: dict[str, Any]) -> Iterator[Finding]:
     for name in sorted(direct.keys() | pins.keys()):
         pinned = pins.get(name, {}).get("version", "no pin")
         found = locked.get(f"node_modules/{name}", {}).get("version", "not locked") if name in direct else "not used"
-        mend = f"npm install --prefix loadgen/typescript {name}@{pinned}, or pin in versions.lock.toml what is locked"
-        yield Finding(name, pinned, found, "" if pinned == found else mend)
+        remedy = f"npm install --prefix loadgen/typescript {name}@{pinned}, or pin in versions.lock.toml what is locked"
+        yield Finding(name, pinned, found, "" if pinned == found else remedy)
 
 
 def cluster(pins: dict[str, Any]) -> Iterator[Finding]:
@@ -178,26 +180,26 @@ def cluster(pins: dict[str, Any]) -> Iterator[Finding]:
     locked = dict(re.findall(r"^\s*(\S+) v(\S+)", text, re.MULTILINE))
     for name, pin in pins.items():
         found = locked.get(pin["package"], "not in go.mod")
-        mend = "" if found == pin["version"] else f"change {name} in e2e/cluster or its pin in versions.lock.toml"
-        yield Finding(f"cluster {name}", pin["version"], found, mend)
+        remedy = "" if found == pin["version"] else f"change {name} in e2e/cluster or its pin in versions.lock.toml"
+        yield Finding(f"cluster {name}", pin["version"], found, remedy)
 
 
-def debian(pins: dict[str, Any], mend: str) -> Iterator[Finding]:
+def debian(pins: dict[str, Any], remedy: str) -> Iterator[Finding]:
     for name, pin in pins.items():
         found = version_in(output("dpkg-query", "-W", "-f", "${Version}", name))
-        good = at_least(found, pin["version"].removeprefix(">="))
-        yield Finding(name, pin["version"], found or "not installed yet", "" if good else mend)
+        is_satisfied = at_least(found, pin["version"].removeprefix(">="))
+        yield Finding(name, pin["version"], found or "not installed yet", "" if is_satisfied else remedy)
 
 
 def images(pins: dict[str, Any]) -> Iterator[Finding]:
     """Base images: Dockerfiles must repeat the pins as defaults, for builds without tools/images."""
     listed = output("git", "ls-files", "*/Dockerfile").split()
     for name, pin in pins.items():
-        wanted = f"{pin['version']}@{pin['digest']}"
+        required = f"{pin['version']}@{pin['digest']}"
         found = {tag for file in listed for tag in re.findall(rf"/{name}:(\S+)", (ROOT / file).read_text())}
-        mend = "" if found == {wanted} else f"set {name}:{wanted} in the Dockerfiles"
-        shown = ", ".join(sorted(tag.partition("@")[0] for tag in found))
-        yield Finding(f"image {name}", pin["version"], shown, mend)
+        remedy = "" if found == {required} else f"set {name}:{required} in the Dockerfiles"
+        tags = ", ".join(sorted(tag.partition("@")[0] for tag in found))
+        yield Finding(f"image {name}", pin["version"], tags, remedy)
 
 
 def services() -> Iterator[Finding]:
@@ -206,8 +208,12 @@ def services() -> Iterator[Finding]:
     for name, service in registry.items():
         if "build" not in service:
             continue
-        words = [word.replace("{bin}", "target/release") for word in service["command"]]
-        missing = [word for word in words if "/" in word and not word.startswith("-") and not (ROOT / word).exists()]
+        command = [argument.replace("{bin}", "target/release") for argument in service["command"]]
+        missing = [
+            argument
+            for argument in command
+            if "/" in argument and not argument.startswith("-") and not (ROOT / argument).exists()
+        ]
         found = f"{missing[0]} is not there" if missing else "built"
         yield Finding(f"service {name}", "built", found, f"just build {name}" if missing else "")
 
@@ -229,10 +235,11 @@ def main() -> int:
         *services(),
     ]
     for finding in findings:
-        print(f"{'ok ' if finding.good else 'MEND'} {finding.name:24} pinned {finding.pinned:12} found {finding.found}")
-        if not finding.good:
-            print(f"     {finding.mend}")
-    bad = sum(not finding.good for finding in findings)
+        verdict = "ok " if finding.is_satisfied else "MEND"
+        print(f"{verdict} {finding.name:24} pinned {finding.pinned:12} found {finding.found}")
+        if not finding.is_satisfied:
+            print(f"     {finding.remedy}")
+    bad = sum(not finding.is_satisfied for finding in findings)
     print(f"{len(findings) - bad} pins hold, {bad} to mend")
     return 1 if bad else 0
 

@@ -88,14 +88,14 @@ def constant(value: str) -> str:
 
 def definitions() -> dict[str, Schema]:
     """All types of all schemas by name; a type in several schemas must be the same in each."""
-    found: dict[str, Schema] = {}
+    collected: dict[str, Schema] = {}
     for file in sorted(SCHEMAS.glob("*.json")):
         schema = json.loads(file.read_text(encoding="utf-8"))
         for name, one in {**schema.pop("$defs", {}), schema.pop("title"): schema}.items():
             one.pop("$schema", None)
-            if found.setdefault(name, one) != one:
+            if collected.setdefault(name, one) != one:
                 raise SystemExit(f"{file.name}: another {name} than in a schema before")
-    return dict(sorted(found.items()))
+    return dict(sorted(collected.items()))
 
 
 def types(name: str, schema: Schema) -> Iterator[Type]:
@@ -287,21 +287,21 @@ def commented(doc: str, indent: str) -> list[str]:
 
 def main() -> None:
     """Writes the Python and the TypeScript file."""
-    found = [one for name, schema in definitions().items() for one in types(name, schema)]
-    known = {one.name: one for one in found}
-    if len(known) != len(found):
+    collected = [one for name, schema in definitions().items() for one in types(name, schema)]
+    known = {one.name: one for one in collected}
+    if len(known) != len(collected):
         raise SystemExit("two types have the same name")
     # Enums first and aliases last: defaults and aliases are evaluated when the module is imported.
-    found.sort(key=lambda one: (isinstance(one, (Text, Union)), isinstance(one, Object)))
+    collected.sort(key=lambda one: (isinstance(one, (Text, Union)), isinstance(one, Object)))
     match = VERSION.search(RUST.read_text(encoding="utf-8"))
     assert match
-    python_types = [line for one in found for line in python(one, known)]
+    python_types = [line for one in collected for line in python(one, known)]
     # An extra blank line between the last class and the aliases.
     python_types.insert(next(place for place, line in enumerate(python_types) if line.startswith("# ")) - 1, "")
     lines = [PYTHON_HEAD, "# The newest `schema` number.", f"SCHEMA = {match[1]}"]
     PYTHON.write_text("\n".join([*lines, *python_types, ""]))
     lines = [TYPESCRIPT_HEAD, "/** The newest `schema` number. */", f"export const SCHEMA = {match[1]};"]
-    TYPESCRIPT.write_text("\n".join([*lines, *(line for one in found for line in typescript(one)), ""]))
+    TYPESCRIPT.write_text("\n".join([*lines, *(line for one in collected for line in typescript(one)), ""]))
 
 
 if __name__ == "__main__":

@@ -135,8 +135,8 @@ def findings(path: str, text: str, rules: Rules) -> Iterator[Finding]:
             )
     for docstring in docstrings(path, text):
         words = [word.lower() for word in WORD.findall(docstring.text)]
-        said = {word for word in words if word not in EMPTY}
-        if said and said <= name_words(docstring.name):
+        meaningful = {word for word in words if word not in EMPTY}
+        if meaningful and meaningful <= name_words(docstring.name):
             yield Finding(path, docstring.line, f"the docstring repeats the name {docstring.name}: {docstring.text!r}")
         elif len(words) <= SHORT:
             yield Finding(path, docstring.line, f"a short docstring of {docstring.name}: {docstring.text!r}", True)

@@ -41,8 +41,8 @@ def gateways(block: str) -> str:
     """What a frame costs the gateways at the highest load of all."""
     origin, tables = parts(block)
     head, rule, *rows = tables[-1]
-    places = [cells(head).index(name) for name in GATEWAY_COLUMNS]
-    lines = [line([cells(row)[place] for place in places]) for row in (head, rule, *rows)]
+    columns = [cells(head).index(name) for name in GATEWAY_COLUMNS]
+    lines = [line([cells(row)[column] for column in columns]) for row in (head, rule, *rows)]
     caption = next(text for text in reversed(block.splitlines()) if text.startswith("**"))
     return "\n".join([origin, "", caption, "", *lines, ""])
 

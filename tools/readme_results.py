@@ -35,8 +35,8 @@ def origin(*bundles: Path, command: str = "") -> str:
     machine = runs[0]["machines"][0]
     where = f"{machine['cpus']} CPUs of {machine['cpu_model']} (virtual), Linux {machine['kernel']}"
     commits = ", ".join(dict.fromkeys(f"`{commit(run)}`" for run in runs))
-    what = command or runs[0]["command"]
-    return f"`{what}` at commit\n{commits}; {where}; service on one CPU, generator on the other.\n\n"
+    command_line = command or runs[0]["command"]
+    return f"`{command_line}` at commit\n{commits}; {where}; service on one CPU, generator on the other.\n\n"
 
 
 def commit(run: dict[str, Any]) -> str:
@@ -73,11 +73,11 @@ def comparison(bundle: Path) -> str:
     for row in rows:
         delivery, _, per_write = row["variant"].partition("-x")
         at_least = ["&ge; " if (service, row["variant"]) in bound else "" for service in services]
-        ours, theirs = (float(row[name]) / 1000 for name in ("service_mean", "other_mean"))
+        own_ms, other_ms = (float(row[name]) / 1000 for name in ("service_mean", "other_mean"))
         cells = [
             f"{delivery}, {per_write}",
-            f"{at_least[0]}{ours:,.0f} k/s",
-            f"{at_least[1]}{theirs:,.0f} k/s",
+            f"{at_least[0]}{own_ms:,.0f} k/s",
+            f"{at_least[1]}{other_ms:,.0f} k/s",
             f"{at_least[0]}{float(row['ratio']):.1f}",
             f"{float(row['ratio_low']):.1f} to {float(row['ratio_high']):.1f}",
             ", ".join(f"{100 * dropped(trials, service, row['variant']):.0f} %" for service in services),

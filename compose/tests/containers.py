@@ -12,8 +12,8 @@ BUILT = ROOT / "target/compose-images"
 
 def podman(*arguments: str) -> str:
     """Runs podman and returns its standard output."""
-    done = subprocess.run(["podman", *arguments], check=True, capture_output=True, text=True)
-    return done.stdout.strip()
+    completed = subprocess.run(["podman", *arguments], check=True, capture_output=True, text=True)
+    return completed.stdout.strip()
 
 
 def images() -> dict[str, str]:

@@ -16,14 +16,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-UNSHARED = "IN_IMAGE_APART"
+UNSHARED_VARIABLE = "IN_IMAGE_APART"
 
 
 def main() -> None:
     root, config, *arguments = sys.argv[1:]
-    if UNSHARED not in os.environ:
+    if UNSHARED_VARIABLE not in os.environ:
         # Mounts made below are private to the process and end with it.
-        os.execvpe("unshare", ["unshare", "--mount", "--", sys.executable, *sys.argv], os.environ | {UNSHARED: "yes"})
+        os.execvpe(
+            "unshare", ["unshare", "--mount", "--", sys.executable, *sys.argv], os.environ | {UNSHARED_VARIABLE: "yes"}
+        )
     subprocess.run(["mount", "--bind", root, root], check=True)
     subprocess.run(["mount", "--options", "remount,bind,ro", root], check=True)
     for source, target in (("/proc", "proc"), ("/dev", "dev")):
@@ -34,8 +36,10 @@ def main() -> None:
 
 def run(root: str, image: dict[str, object], arguments: list[str]) -> None:
     """Execs the image's program."""
-    own_environment = {name: value for name, value in os.environ.items() if name not in (UNSHARED, "PATH", "HOME")}
-    image_environment = dict(entry.split("=", 1) for entry in listed(image, "Env"))
+    own_environment = {
+        name: value for name, value in os.environ.items() if name not in (UNSHARED_VARIABLE, "PATH", "HOME")
+    }
+    image_environment = dict(entry.split("=", 1) for entry in string_list(image, "Env"))
     # The chart's pods listen on all addresses; here loopback is enough.
     environment = image_environment | {"HOST": "127.0.0.1"} | own_environment
     user, group = map(int, str(image["User"]).split(":"))
@@ -47,13 +51,13 @@ def run(root: str, image: dict[str, object], arguments: list[str]) -> None:
     os.setgid(group)
     # Changing the user drops all capabilities.
     os.setuid(user)
-    program = [*listed(image, "Entrypoint"), *(arguments or listed(image, "Cmd"))]
+    program = [*string_list(image, "Entrypoint"), *(arguments or string_list(image, "Cmd"))]
     os.environ.clear()
     os.environ.update(environment)
     os.execvp(program[0], program)
 
 
-def listed(image: dict[str, object], key: str) -> list[str]:
+def string_list(image: dict[str, object], key: str) -> list[str]:
     value = image.get(key) or []
     assert isinstance(value, list)
     return value

@@ -41,12 +41,12 @@ node_pid() {
 # Field 22 of stat, counted after the command's name, which may contain spaces.
 start_time() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 
-# wait_for SECONDS WHAT COMMAND...: waits until the command succeeds, or fails after that time.
+# wait_for SECONDS CONDITION COMMAND...: waits until the command succeeds, or fails after that time.
 wait_for() {
-    local until=$((SECONDS + $1)) what=$2
+    local deadline=$((SECONDS + $1)) condition=$2
     shift 2
     until "$@" >/dev/null 2>&1; do
-        [ "$SECONDS" -lt "$until" ] || { say "timed out waiting for $what"; return 1; }
+        [ "$SECONDS" -lt "$deadline" ] || { say "timed out waiting for $condition"; return 1; }
         [ -z "${give_up:-}" ] || ! $give_up >/dev/null || return 1
         sleep 0.2
     done

@@ -19,9 +19,9 @@ class Cluster:
 
     def run(self, *command: str, stdin: str | None = None, seconds: float = COMMAND_SECONDS) -> str:
         """Runs a command that must succeed and returns its standard output."""
-        done = self.attempt(*command, stdin=stdin, seconds=seconds)
-        assert done.returncode == 0, f"{' '.join(command)}: {done.stderr.strip()}\n{done.stdout.strip()}"
-        return done.stdout
+        completed = self.attempt(*command, stdin=stdin, seconds=seconds)
+        assert completed.returncode == 0, f"{' '.join(command)}: {completed.stderr.strip()}\n{completed.stdout.strip()}"
+        return completed.stdout
 
     def attempt(
         self, *command: str, stdin: str | None = None, seconds: float = COMMAND_SECONDS
@@ -39,13 +39,13 @@ class Cluster:
 
     def get(self, kind: str, name: str) -> Object:
         """Gets one object by kind and name."""
-        found: Object = json.loads(self.kubectl("get", kind, name, "-o", "json"))
-        return found
+        parsed: Object = json.loads(self.kubectl("get", kind, name, "-o", "json"))
+        return parsed
 
     def list(self, kind: str, selector: str = "") -> list[Object]:
         """Lists the objects of a kind that match a label selector."""
-        found: list[Object] = json.loads(self.kubectl("get", kind, "-o", "json", "--selector", selector))["items"]
-        return found
+        parsed: list[Object] = json.loads(self.kubectl("get", kind, "-o", "json", "--selector", selector))["items"]
+        return parsed
 
     def apply(self, *objects: Object) -> None:
         """Creates or changes objects."""
@@ -58,9 +58,9 @@ class Cluster:
         )
 
 
-def name_of(thing: Object) -> str:
+def name_of(resource: Object) -> str:
     """The object's `metadata.name`."""
-    name: str = thing["metadata"]["name"]
+    name: str = resource["metadata"]["name"]
     return name
 
 

@@ -24,7 +24,7 @@ def kill_container(cluster: Cluster, pod: Object, container: str) -> tuple[str, 
 
 def processes_of(container_id: str) -> list[int]:
     """Ids of this machine's processes whose cgroup is the container's."""
-    found = []
+    process_ids = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -33,5 +33,5 @@ def processes_of(container_id: str) -> list[int]:
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue
         if container_id in cgroup:
-            found.append(int(entry.name))
-    return found
+            process_ids.append(int(entry.name))
+    return process_ids

@@ -93,27 +93,27 @@ class Release:
         """The operator's `/api/status`; `None` while no operator responds."""
         service = next(iter(self.cluster.list("services", self.component("operator"))))
         path = f"/api/v1/namespaces/{self.cluster.namespace}/services/{name_of(service)}:web/proxy/api/status"
-        done = self.cluster.attempt(*self.cluster.kubectl_command("get", "--raw", path))
-        return json.loads(done.stdout) if done.returncode == 0 else None
+        completed = self.cluster.attempt(*self.cluster.kubectl_command("get", "--raw", path))
+        return json.loads(completed.stdout) if completed.returncode == 0 else None
 
-    def until_status(self, what: str, good: Callable[[Any], bool], seconds: float = RUN_SECONDS) -> Any:
-        """Waits until the status meets `good` and returns it."""
+    def until_status(self, condition: str, is_met: Callable[[Any], bool], seconds: float = RUN_SECONDS) -> Any:
+        """Waits until `is_met` holds for the status and returns it."""
 
-        def look() -> Any:
+        def read() -> Any:
             status = self.status()
-            return status if status and good(status) else None
+            return status if status and is_met(status) else None
 
-        return until(what, look, seconds, self.describe)
+        return until(condition, read, seconds, self.describe)
 
     def until_trial(self, run: str, tier: int) -> Any:
         """Waits until a tier's trial is being measured and returns the status."""
 
-        def good(status: Any) -> bool:
+        def is_met(status: Any) -> bool:
             step = status["step"] or {"step": ""}
             of_tier = (status["tier"] or "").endswith(f"/{tier}")
             return bool(status["run_id"] == run and of_tier and step["step"] == "trial")
 
-        return self.until_status(f"the trial of tier {tier} of run {run}", good)
+        return self.until_status(f"the trial of tier {tier} of run {run}", is_met)
 
     def until_run_ends(self, run: str, seconds: float = RUN_SECONDS) -> Any:
         """Waits until a run has finished, with any verdict, and returns the status."""
@@ -125,9 +125,9 @@ class Release:
 
     def wait_for_verdict(self) -> str:
         """Waits for the run's end with `ladder assert --wait`; returns its standard error followed by its output."""
-        done = self.cluster.attempt(*self.ladder_command("assert", "--wait"), seconds=RUN_SECONDS)
-        assert done.returncode == 0, f"{done.stderr}{done.stdout}{self.describe()}"
-        return done.stderr + done.stdout
+        completed = self.cluster.attempt(*self.ladder_command("assert", "--wait"), seconds=RUN_SECONDS)
+        assert completed.returncode == 0, f"{completed.stderr}{completed.stdout}{self.describe()}"
+        return completed.stderr + completed.stdout
 
     def until_status_prints(self, expected: str, seconds: float = 60) -> None:
         """Waits until `ladder status` prints `expected`; it also reaches an operator that isn't ready."""
@@ -156,8 +156,8 @@ class Release:
     def ladder_command(self, *arguments: str) -> list[str]:
         """The command line of `ladder` for this release."""
         kubeconfig = ["--kubeconfig", str(self.cluster.kubeconfig)]
-        where = [*kubeconfig, "--namespace", self.cluster.namespace, "--release", self.name]
-        return [str(LADDER), *arguments, *where]
+        location = [*kubeconfig, "--namespace", self.cluster.namespace, "--release", self.name]
+        return [str(LADDER), *arguments, *location]
 
     def fetch(self, run: str, folder: Path) -> Path:
         """Fetches the bundle of a run as users do, without the report; returns its folder."""
@@ -166,7 +166,7 @@ class Release:
 
     # --- what the operator has to restore
 
-    def is_put_back(self) -> bool:
+    def is_restored(self) -> bool:
         """Whether all services are scaled to 0, all Jobs are suspended, and none of their pods is left."""
         deployments = self.cluster.list("deployments", f"{self.instance},{SCALED}")
         jobs = self.cluster.list("jobs", self.instance)
@@ -174,6 +174,6 @@ class Release:
         scaled = any(deployment["spec"]["replicas"] for deployment in deployments)
         return not scaled and all(job["spec"].get("suspend") for job in jobs) and not pods
 
-    def until_put_back(self) -> None:
+    def until_restored(self) -> None:
         """Waits until replicas and Jobs are restored."""
-        until("replicas and suspend to be put back", self.is_put_back, 60, self.describe)
+        until("replicas and suspend to be put back", self.is_restored, 60, self.describe)

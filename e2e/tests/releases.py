@@ -34,10 +34,10 @@ class Releases:
         suspended: dict[str, bool] = {}
         for event in self._events():
             job = event["object"]
-            name, now = name_of(job), bool(job["spec"].get("suspend"))
-            if suspended.setdefault(name, True) != now:
-                self.changes.append((name, now))
-            suspended[name] = now
+            name, is_suspended = name_of(job), bool(job["spec"].get("suspend"))
+            if suspended.setdefault(name, True) != is_suspended:
+                self.changes.append((name, is_suspended))
+            suspended[name] = is_suspended
             self.started.set()
 
     def _events(self) -> Iterator[dict[str, dict[str, dict[str, str]]]]:
@@ -59,10 +59,10 @@ class Releases:
         return [name for name, suspended in self.changes if not suspended]
 
     @property
-    def most_at_once(self) -> int:
+    def max_concurrent(self) -> int:
         """The largest number of Jobs that were released at the same time."""
-        now = most = 0
+        released = maximum = 0
         for _, suspended in self.changes:
-            now += -1 if suspended else 1
-            most = max(most, now)
-        return most
+            released += -1 if suspended else 1
+            maximum = max(maximum, released)
+        return maximum

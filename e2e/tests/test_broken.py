@@ -34,7 +34,7 @@ def ended(release: Release) -> Any:
     plan = {"services": ["ghost", "deaf", "wse-server"], "ladders": [LADDER]}
     release.upgrade({"run": {"id": "broken"}, "plan": plan, "services": {"ghost": WITHOUT_IMAGE, "deaf": UNREACHABLE}})
     status = release.until_run_ends("broken", 240)
-    release.until_put_back()
+    release.until_restored()
     return status
 
 

@@ -34,7 +34,7 @@ def climbed(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Climb
         release.upgrade({"run": {"id": "first"}})
         jobs = release.cluster.list("jobs", release.instance)
         waited = release.wait_for_verdict()
-        release.until_put_back()
+        release.until_restored()
     bundle = Bundle(release.fetch("first", tmp_path_factory.mktemp("results")))
     return Climbed(release, releases, jobs, waited, bundle)
 
@@ -47,7 +47,7 @@ def test_each_tier_has_one_job_and_they_are_released_one_at_a_time_in_order(clim
     tiers = {name_of(job): tier(job) for job in climbed.jobs}
     released = [tiers[name] for name in climbed.releases.released if name in tiers]
     assert released == TIERS
-    assert climbed.releases.most_at_once == 1
+    assert climbed.releases.max_concurrent == 1
 
 
 def test_every_trial_is_valid_and_passes(climbed: Climbed) -> None:

@@ -64,7 +64,7 @@ def climbed(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Climb
     release.until_trial("fanout", REDIS_TIER)
     kill_container(release.cluster, ready_companion(release, "redis"), "companion")
     status = release.until_run_ends("fanout")
-    release.until_put_back()
+    release.until_restored()
     return Climbed(release, Bundle(release.fetch("fanout", tmp_path_factory.mktemp("fanout"))), status)
 
 
@@ -120,4 +120,4 @@ def test_all_instances_and_the_broker_are_scaled_back(climbed: Climbed) -> None:
     deployments = climbed.release.cluster.list("deployments", climbed.release.component("companion"))
     assert len(deployments) == sum(map(len, COMPANIONS.values()))
     assert [deployment["spec"]["replicas"] for deployment in deployments] == [0] * len(deployments)
-    assert climbed.release.is_put_back()
+    assert climbed.release.is_restored()

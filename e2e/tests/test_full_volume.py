@@ -92,7 +92,7 @@ def test_a_full_volume_is_reported_and_the_run_continues_when_there_is_space(sma
     command = [part for part in small.helm_command("upgrade", values) if part != small.wait]
     small.cluster.run(*command, seconds=120)
     small.until_status_prints("the results volume is full")
-    small.until_put_back()
+    small.until_restored()
     run_on_volume(small.cluster, "empty", EMPTY)
     status = small.until_run_ends("full")
     assert [trial["standing"] for trial in status["trials"]] == ["pass", "pass"]

@@ -15,7 +15,7 @@ def test_helm_waits_until_the_operator_is_ready_and_its_claim_is_bound(release: 
 def test_nothing_is_loaded_until_a_run_is_named(release: Release) -> None:
     assert release.status()["run_id"] == ""
     assert len(release.cluster.list("jobs", release.instance)) == 2
-    assert release.is_put_back()
+    assert release.is_restored()
     assert release.web("/api/runs") == []
 
 

@@ -21,7 +21,7 @@ def test_a_kill_during_a_trial_costs_only_that_trial(release: Release, tmp_path:
     names = kill_container(release.cluster, release.ready_pod(killed), killed)
 
     after = release.until_run_ends(run)
-    release.until_put_back()
+    release.until_restored()
     bundle = Bundle(release.fetch(run, tmp_path))
     assert bundle.valid() == len(TIERS), f"trials: {bundle.run()['trials']}"
     assert bundle.attempts() == [1, 2]

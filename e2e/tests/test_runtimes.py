@@ -21,7 +21,7 @@ def test_a_gateway_of_the_chart_accounts_for_every_frame(release: Release, tmp_p
     run = f"runtime-{gateway}"
     release.upgrade({"run": {"id": run}, "plan": {**PLAN, "services": [gateway]}})
     release.until_run_ends(run)
-    release.until_put_back()
+    release.until_restored()
     bundle = Bundle(release.fetch(run, tmp_path))
     assert bundle.valid() == 1, bundle.run()["trials"]
     [trial] = bundle.trials()

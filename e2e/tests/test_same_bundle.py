@@ -43,7 +43,7 @@ def climb_in_cluster(release: Release, run_id: str, results: Path) -> Bundle:
     """Climbs in the cluster and fetches the bundle."""
     release.upgrade({"run": {"id": run_id}})
     release.until_run_ends(run_id)
-    release.until_put_back()
+    release.until_restored()
     return Bundle(release.fetch(run_id, results))
 
 

@@ -32,7 +32,7 @@ def bundle(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Bundle
     """The bundle of the run `speech`."""
     release.upgrade({"run": {"id": "speech"}, "plan": PLAN})
     release.until_run_ends("speech")
-    release.until_put_back()
+    release.until_restored()
     return Bundle(release.fetch("speech", tmp_path_factory.mktemp("speech")))
 
 

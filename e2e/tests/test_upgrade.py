@@ -26,7 +26,7 @@ def test_helm_4_refuses_to_upgrade_in_the_middle_of_a_run_and_nothing_is_disturb
     assert done.returncode != 0
     assert "conflict" in done.stderr
     release.until_run_ends("refused")
-    release.until_put_back()
+    release.until_restored()
     bundle = Bundle(release.fetch("refused", tmp_path))
     assert bundle.attempts() == [1, 1]
     # The operator has released its fields, so the next upgrade succeeds.
@@ -47,7 +47,7 @@ def test_an_upgrade_by_helm_3_interrupts_the_trial_and_it_is_repeated(by_helm_3:
     by_helm_3.until_trial("interrupted", TIERS[1])
     by_helm_3.upgrade(values("interrupted"))
     by_helm_3.until_run_ends("interrupted")
-    by_helm_3.until_put_back()
+    by_helm_3.until_restored()
     bundle = Bundle(by_helm_3.fetch("interrupted", tmp_path))
     assert bundle.valid() == len(TIERS)
     assert bundle.attempts() == [1, 2]

@@ -4,13 +4,13 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-Seen = TypeVar("Seen")
+Value = TypeVar("Value")
 
 
-def until(what: str, look: Callable[[], Seen | None], seconds: float, last: Callable[[], str] = str) -> Seen:
-    """Calls `look` until it returns a truthy value and returns that; on timeout, `last` adds details to the error."""
+def until(condition: str, read: Callable[[], Value | None], seconds: float, describe: Callable[[], str] = str) -> Value:
+    """Calls `read` until its value is truthy and returns that; on timeout, `describe` adds details to the error."""
     deadline = time.monotonic() + seconds
-    while not (seen := look()):
-        assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}, in vain. {last()}"
+    while not (value := read()):
+        assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {condition}, in vain. {describe()}"
         time.sleep(0.2)
-    return seen
+    return value

@@ -110,7 +110,7 @@ def test_every_gateway_has_its_turn() -> None:
 
 def test_code_from_elsewhere_is_an_input_of_a_record() -> None:
     services = service_registry.load()
-    for name, folder in records.ELSEWHERE.items():
+    for name, folder in records.SHARED_SOURCES.items():
         assert services[name].is_gateway
         assert records.tracked([folder])
 

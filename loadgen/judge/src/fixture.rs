@@ -108,26 +108,18 @@ fn reading(second: u64, delivered: u64, cpu_seconds: u64) -> Reading {
 /// books balance after the drain.
 pub fn flood() -> Files {
     let mut upload = worker_result();
-    let result = &mut upload;
-    (result.messages.due, result.messages.sent) = (2500, 2500);
-    let window = &mut result.window;
+    (upload.messages.due, upload.messages.sent) = (2500, 2500);
+    let window = &mut upload.window;
     (window.duration_ns, window.sent, window.due) = (2 * SECOND, 2000, 2000);
     (window.writes, window.cpu_ns) = (1000, SECOND / 2);
     let book =
         |n| WorkerBook { id: format!("c{n}"), sent: 250, sequence_sum: 250, unnumbered: 1, ..Default::default() };
-    result.books = (0..10).map(book).collect();
-    let mut before = reading(1, 0, 0);
-    before.stats = ServiceStats { application: Some(ApplicationStats::default()), ..ServiceStats::default() };
-    before.rss_bytes = Some(1000);
-    let application = Some(ApplicationStats { delivered: 250, sequence_sum: 250, unnumbered: 0 });
-    let connection = |n| ConnectionBook {
-        id: format!("c{n}"),
-        received: 251,
-        consumed: 1,
-        application,
-        ..ConnectionBook::default()
-    };
-    let trial = TrialFile {
+    upload.books = (0..10).map(book).collect();
+    Files { trial: flood_conditions(), uploads: vec![upload], service: flooded_service() }
+}
+
+fn flood_conditions() -> TrialFile {
+    TrialFile {
         schema: SCHEMA,
         run: "run".into(),
         trial: trial(),
@@ -151,8 +143,23 @@ pub fn flood() -> Files {
         problems: vec![],
         pods: vec![],
         reproduce: String::new(),
+    }
+}
+
+/// The service's side of [`flood`]: 250 messages of each connection have reached the application after the drain.
+fn flooded_service() -> ServiceFile {
+    let mut before = reading(1, 0, 0);
+    before.stats = ServiceStats { application: Some(ApplicationStats::default()), ..ServiceStats::default() };
+    before.rss_bytes = Some(1000);
+    let application = Some(ApplicationStats { delivered: 250, sequence_sum: 250, unnumbered: 0 });
+    let connection = |n| ConnectionBook {
+        id: format!("c{n}"),
+        received: 251,
+        consumed: 1,
+        application,
+        ..ConnectionBook::default()
     };
-    let service = ServiceFile {
+    ServiceFile {
         schema: SCHEMA,
         readings: ServiceReadings {
             before: Some(before),
@@ -162,8 +169,7 @@ pub fn flood() -> Files {
             after: Some(reading(6, 2500, 2)),
         },
         connections: Some((0..10).map(connection).collect()),
-    };
-    Files { trial, uploads: vec![upload], service }
+    }
 }
 
 /// A service that publishes 1 000 messages per second to ten receivers. One of them misses five messages that the
@@ -171,9 +177,9 @@ pub fn flood() -> Files {
 pub fn publisher() -> Files {
     let mut files = flood();
     files.trial.load = Load::Open { rate_per_second: 1000.0, arrivals: Default::default() };
+    files.trial.terms.witness = Witness::Receiver;
     let result = &mut files.uploads[0];
     result.witness = Witness::Receiver;
-    files.trial.terms.witness = Witness::Receiver;
     let mut response = Recorder::new();
     (0..20_000).for_each(|_| response.record(1_000_000));
     result.histograms.insert(bench_format::Name::from_static("response_ns"), response.encode());
@@ -187,20 +193,33 @@ pub fn publisher() -> Files {
         cpu_ns: SECOND / 2,
         ..WindowCounts::default()
     };
-    let receiver = |n: u64| ReceiverBook {
+    result.books = (0..10).map(receiver).collect();
+    publish(&mut files.service.readings);
+    for book in files.service.connections.iter_mut().flatten() {
+        (book.received, book.application) = (1, None);
+    }
+    files
+}
+
+/// The book of a receiver of [`publisher`]; number 0 misses five messages.
+fn receiver(number: u64) -> WorkerBook {
+    let missing = if number == 0 { 5 } else { 0 };
+    let receiver = ReceiverBook {
         first: Some(0),
         last: Some(2499),
-        received: if n == 0 { 2495 } else { 2500 },
-        missing: if n == 0 { 5 } else { 0 },
+        received: 2500 - missing,
+        missing,
         others: 1,
         reached: true,
         closed: true,
         ..ReceiverBook::default()
     };
-    let book =
-        |n| WorkerBook { id: format!("c{n}"), unnumbered: 1, receiver: Some(receiver(n)), ..WorkerBook::default() };
-    result.books = (0..10).map(book).collect();
-    let readings = &mut files.service.readings;
+    WorkerBook { id: format!("c{number}"), unnumbered: 1, receiver: Some(receiver), ..WorkerBook::default() }
+}
+
+/// Turns the readings of [`flood`] into those of a service that publishes and gets only the first message of each
+/// connection.
+fn publish(readings: &mut ServiceReadings) {
     let all = [&mut readings.before, &mut readings.window_start, &mut readings.window_end, &mut readings.after];
     for (reading, published) in all.into_iter().flatten().zip([0, 400, 2400, 2600]) {
         reading.publisher = Some(PublisherStats {
@@ -218,10 +237,6 @@ pub fn publisher() -> Files {
     let after = &mut readings.after.as_mut().unwrap().stats.messages;
     after.sent = 24_995 + 10;
     after.send_dropped.insert("slow_consumer".into(), 5);
-    for book in files.service.connections.as_mut().unwrap() {
-        (book.received, book.application) = (1, None);
-    }
-    files
 }
 
 /// [`flood`] as an open loop that kept its schedule.

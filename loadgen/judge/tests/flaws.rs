@@ -39,12 +39,22 @@ fn last(files: &mut Files) -> &mut Reading {
 }
 
 /// Records a delay of one second for every message in the histogram by which the generator is judged.
-fn late(files: &mut Files) {
+fn late_generator(files: &mut Files) {
     let mut recorder = Recorder::new();
     recorder.record_n(1_000_000_000, 1000);
     files.uploads[0].histograms.insert(bench_format::Name::from_static("lateness_ns"), recorder.encode());
     // No more are due than the histogram holds.
     files.uploads[0].window.due = files.uploads[0].window.due.min(1000);
+}
+
+fn late_reading(files: &mut Files) {
+    let end = files.service.readings.window_end.as_mut().expect("there is one");
+    end.unix_ns += 3_000_000_000;
+}
+
+fn failed_check(files: &mut Files) {
+    let check = Conformance { before: vec!["no answer".into()], ..Conformance::default() };
+    files.uploads[0].conformance = Some(check);
 }
 
 #[test]
@@ -54,8 +64,8 @@ fn consistent_trials_of_every_family_are_valid() {
     }
 }
 
-#[test]
-fn a_flaw_is_the_same_reason_for_every_family() {
+/// The flaws, each with its name and the reason that it is for each family.
+fn flaws() -> Vec<(&'static str, Flaw, ExpectedReasons)> {
     use ReasonKind::{
         ClockStep, Conformance as Check, GeneratorCpu, GeneratorLate, Isolation, ReadingLate, SendRate,
         ServiceRestarted, StartSkew, Unaccounted, WindowShort, WorkersMissing,
@@ -63,7 +73,7 @@ fn a_flaw_is_the_same_reason_for_every_family() {
     let all = |kind| [Some(kind); 5];
     // A flood has no schedule to miss.
     let all_but_floods = |kind| [None, Some(kind), Some(kind), Some(kind), Some(kind)];
-    let flaws: [(&str, Flaw, ExpectedReasons); 13] = [
+    vec![
         ("a message that nothing explains", |files| last(files).stats.messages.received += 1, all(Unaccounted)),
         (
             "an accepted connection that no worker has",
@@ -72,7 +82,7 @@ fn a_flaw_is_the_same_reason_for_every_family() {
         ),
         ("a worker without a result", |files| files.trial.workers = 2, all(WorkersMissing)),
         ("a start that is late", |files| files.uploads[0].evidence.start_skew_ns = 60_000_000, all(StartSkew)),
-        ("a generator that is late", late, all_but_floods(GeneratorLate)),
+        ("a generator that is late", late_generator, all_but_floods(GeneratorLate)),
         (
             "a generator without CPU",
             |files| files.uploads[0].window.cpu_ns = 1_990_000_000,
@@ -81,26 +91,16 @@ fn a_flaw_is_the_same_reason_for_every_family() {
         ("a schedule that was not sent", |files| files.uploads[0].window.due = 4000, all_but_floods(SendRate)),
         ("another process", |files| last(files).pid = Some(99), all(ServiceRestarted)),
         ("a clock that jumps", |files| files.uploads[0].evidence.clock_step_ns = 20_000_000, all(ClockStep)),
-        (
-            "a reading that is late",
-            |files| {
-                let end = files.service.readings.window_end.as_mut().expect("there is one");
-                end.unix_ns += 3_000_000_000;
-            },
-            all(ReadingLate),
-        ),
+        ("a reading that is late", late_reading, all(ReadingLate)),
         ("a window without time", |files| files.uploads[0].window.duration_ns = 0, all(WindowShort)),
-        (
-            "a protocol check that failed",
-            |files| {
-                let check = Conformance { before: vec!["no answer".into()], ..Conformance::default() };
-                files.uploads[0].conformance = Some(check);
-            },
-            all(Check),
-        ),
+        ("a protocol check that failed", failed_check, all(Check)),
         ("a CPU that is shared", |files| files.trial.cpus.isolation = Some("shared".into()), all(Isolation)),
-    ];
-    for (name, flaw, expected_reasons) in flaws {
+    ]
+}
+
+#[test]
+fn a_flaw_is_the_same_reason_for_every_family() {
+    for (name, flaw, expected_reasons) in flaws() {
         for ((family, mut files), expected) in families().into_iter().zip(expected_reasons) {
             flaw(&mut files);
             let reasons = reasons(&files);

@@ -51,8 +51,8 @@ def flawed(start: Start) -> Callable[[str], list[str]]:
 def bench() -> RunBench:
     """Runs one of the programs until it exits."""
 
-    def run(program: str, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, f"loadgen/python/bench_{program}.py", *words]
+    def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, f"loadgen/python/bench_{program}.py", *arguments]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
     return run

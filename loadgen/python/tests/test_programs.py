@@ -28,11 +28,11 @@ def outcomes(printed: str) -> list[dict[str, Any]]:
     return found
 
 
-def assert_accounted(one: dict[str, Any]) -> None:
+def assert_accounted(outcome: dict[str, Any]) -> None:
     """Asserts that a trial has a result in which every message has an outcome."""
-    result = one["result"]
-    assert result is not None, one["problems"]
-    assert {reason["kind"] for reason in result["validity"].get("reasons", [])} <= EXCUSED, one["problems"]
+    result = outcome["result"]
+    assert result is not None, outcome["problems"]
+    assert {reason["kind"] for reason in result["validity"].get("reasons", [])} <= EXCUSED, outcome["problems"]
     assert result["connections"]["failed"] == {}
     if result["witness"] == "application":
         assert result["messages"]["delivered"] == result["messages"]["sent"] > 0
@@ -57,8 +57,8 @@ def test_every_message_is_accounted_for_and_the_bundle_agrees_with_itself(
     run = bench(program, *wse("batch"), *SHORT, *flags, "--results", str(tmp_path), "--output", "json")
     found = outcomes(run.stdout)
     assert len(found) == trials
-    for one in found:
-        assert_accounted(one)
+    for outcome in found:
+        assert_accounted(outcome)
     (folder,) = tmp_path.iterdir()
     bundle = read_bundle(folder)
     assert len(bundle.trials) == trials
@@ -72,19 +72,19 @@ def test_every_message_is_accounted_for_and_the_bundle_agrees_with_itself(
 def test_connections_that_share_a_process_balance_too(wse: Callable[[str], list[str]], bench: RunBench) -> None:
     # Twelve connections in two event loops, for the flood as well.
     flags = ["--tiers", "12", "--processes", "2", "--tests", "1,2,3,4,7", "--output", "json"]
-    for one in outcomes(bench("brutal", *wse("dict"), *SHORT, *flags).stdout):
-        assert_accounted(one)
-        if one["test"] == "throughput":
-            assert len(one["result"]["workers"]) == 2
-            assert len(one["result"]["books"]["equations"]) > 5
+    for outcome in outcomes(bench("brutal", *wse("dict"), *SHORT, *flags).stdout):
+        assert_accounted(outcome)
+        if outcome["test"] == "throughput":
+            assert len(outcome["result"]["workers"]) == 2
+            assert len(outcome["result"]["books"]["equations"]) > 5
 
 
 def test_without_an_application_there_is_no_witness_and_no_throughput(
     wse: Callable[[str], list[str]], bench: RunBench
 ) -> None:
     run = bench("single_client", *wse("discard"), *SHORT, "--tests", "throughput", "--output", "json")
-    (one,) = outcomes(run.stdout)
-    result = one["result"]
+    (outcome,) = outcomes(run.stdout)
+    result = outcome["result"]
     assert (result["witness"], result["figures"]["delivered_per_second"]) == ("none", None)
     assert result["figures"]["received_per_second"] > 0
     assert result["messages"]["dropped"]["discarded"] > 0
@@ -92,27 +92,29 @@ def test_without_an_application_there_is_no_witness_and_no_throughput(
 
 def test_a_counted_drop_is_an_outcome(flawed: Callable[[str], list[str]], bench: RunBench) -> None:
     run = bench("single_client", *flawed("drop"), *SHORT, "--tests", "throughput", "--output", "json")
-    (one,) = outcomes(run.stdout)
-    messages = one["result"]["messages"]
+    (outcome,) = outcomes(run.stdout)
+    messages = outcome["result"]["messages"]
     assert messages["dropped"]["self_test"] > 0
     assert messages["lost"] == 0
-    assert {reason["kind"] for reason in one["result"]["validity"].get("reasons", [])} <= EXCUSED, one["problems"]
+    assert {reason["kind"] for reason in outcome["result"]["validity"].get("reasons", [])} <= EXCUSED, outcome[
+        "problems"
+    ]
 
 
 @pytest.mark.parametrize("flaw", ["liar", "silent-drop"])
 def test_a_service_that_hides_a_drop_is_caught(flaw: str, flawed: Callable[[str], list[str]], bench: RunBench) -> None:
     run = bench("single_client", *flawed(flaw), *SHORT, "--tests", "throughput", "--drain", "1", "--output", "json")
-    (one,) = outcomes(run.stdout)
+    (outcome,) = outcomes(run.stdout)
     assert run.returncode == 1
-    assert one["result"]["validity"]["reasons"][0]["kind"] == "unaccounted"
+    assert outcome["result"]["validity"]["reasons"][0]["kind"] == "unaccounted"
 
 
 @pytest.mark.parametrize(("flag", "variable"), [("--secret", "WSE_BENCH_SECRET"), ("--token", "WSE_BENCH_TOKEN")])
 def test_a_secret_on_the_command_line_is_refused_with_the_variable_to_set(
     flag: str, variable: str, bench: RunBench
 ) -> None:
-    for words in ([flag, "s3cret"], [f"{flag}=s3cret"], [flag]):
-        refused = bench("single_client", *words)
+    for arguments in ([flag, "s3cret"], [f"{flag}=s3cret"], [flag]):
+        refused = bench("single_client", *arguments)
         assert (refused.returncode, f"set {variable} instead" in refused.stderr) == (2, True)
         assert "s3cret" not in refused.stderr
 

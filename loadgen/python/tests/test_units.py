@@ -14,7 +14,7 @@ from wse_py_bench.cli import parse
 from wse_py_bench.connection import ready_id
 from wse_py_bench.judge import Judge, JudgeError, find_judge
 from wse_py_bench.main import service_name
-from wse_py_bench.payload import FIRST_SEQUENCE, FORMATS, composer, ponged
+from wse_py_bench.payload import FIRST_SEQUENCE, FORMATS, composer, pong_number
 from wse_py_bench.profiles import PROFILES
 from wse_py_bench.quota import quota, quota_of
 from wse_py_bench.recorder import WindowRecorder
@@ -40,9 +40,9 @@ def test_messages_have_the_published_sizes() -> None:
 
 @pytest.mark.parametrize("size", [64, 175, 1024])
 def test_all_formats_carry_the_same_fields_and_the_number(size: int) -> None:
-    said = [decoded(name, size, 123_456_789) for name in FORMATS]
-    assert said[0]["p"]["seq"] == 123_456_789
-    assert said == [said[0]] * 3
+    decoded_messages = [decoded(name, size, 123_456_789) for name in FORMATS]
+    assert decoded_messages[0]["p"]["seq"] == 123_456_789
+    assert decoded_messages == [decoded_messages[0]] * 3
 
 
 def test_golden_messages_are_distinguished() -> None:
@@ -53,7 +53,7 @@ def test_golden_messages_are_distinguished() -> None:
         text = data.decode() if one["opcode"] == "text" else data
         assert ready_id(text) == (one["connection_id"] if one["means"] == "server_ready" else None), one["name"]
         if isinstance(text, str):
-            assert ponged(text) == (one["client_timestamp"] if one["means"] == "pong" else None), one["name"]
+            assert pong_number(text) == (one["client_timestamp"] if one["means"] == "pong" else None), one["name"]
 
 
 def test_each_second_with_values_is_an_interval() -> None:
@@ -71,7 +71,11 @@ def test_the_published_command_lines_are_understood_with_the_token_in_the_enviro
     monkeypatch.setenv("WSE_BENCH_TOKEN", "t")
     assert parse("multiprocess", "", ["--workers", "64"]).workers == 64
     brutal = parse("brutal", "", ["--connections", "1000", "--duration", "5"])
-    assert (brutal.tiers, brutal.token, brutal.words) == ((1000,), "t", ("--connections", "1000", "--duration", "5"))
+    assert (brutal.tiers, brutal.token, brutal.arguments) == (
+        (1000,),
+        "t",
+        ("--connections", "1000", "--duration", "5"),
+    )
     listed = parse("brutal", "", ["--tiers", "100,500", "--tiers-heavy", "100", "--tests", "1,3,6"])
     assert (listed.tiers, listed.tiers_heavy) == ((100, 500), (100,))
     assert listed.tests == ("connection-storm", "throughput", "size-matrix")
@@ -119,7 +123,7 @@ def test_the_judge_is_the_newest_build_of_the_checkout_else_the_one_on_path(
 
 
 @pytest.mark.parametrize(
-    ("script", "words"),
+    ("script", "reason"),
     [
         ("echo 'ladder: trial.json: a field' >&2; exit 1", "can't judge the trial: ladder: trial.json: a field$"),
         ("exit 1", "can't judge the trial: it ended with 1$"),
@@ -128,8 +132,8 @@ def test_the_judge_is_the_newest_build_of_the_checkout_else_the_one_on_path(
         ('echo "{}" > "$2/result.json"', "is of another version than this client: result.json.schema is missing$"),
     ],
 )
-def test_a_bundle_that_cannot_be_judged_is_one_sentence(script: str, words: str, tmp_path: Path) -> None:
-    with pytest.raises(JudgeError, match=words):
+def test_a_bundle_that_cannot_be_judged_is_one_sentence(script: str, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(JudgeError, match=reason):
         Judge(program(tmp_path / "bin", script)).judge(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Runs one trial after the other: reads the service, loads it, reads it again, has the trial judged and keeps it."""
+"""Runs trials one by one: reads the service, loads it, reads it again, has the trial judged, adds it to the bundle."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from bench_format.schemas import (
     WorkerResult,
 )
 
-from . import crew
+from . import worker_pool
 from .bundle import Bundle, command
 from .cli import Options
 from .clock import NS_PER_SECOND
@@ -58,7 +58,7 @@ class Outcome:
 
 
 @dataclass
-class _Observed:
+class _ServiceObserver:
     """The readings of the service while a trial runs."""
 
     service: Service | None
@@ -102,31 +102,31 @@ class Bench:
         trial = TrialId(self.service_name, ladder.workload, ladder.variant, tier, 1, 1)
         try:
             result = self._measure(ladder, trial)
-        except (crew.WorkerError, JudgeError, ServiceError, OSError) as error:
+        except (worker_pool.WorkerError, JudgeError, ServiceError, OSError) as error:
             if self.bundle is not None:
-                self.bundle.fail(ladder, trial, str(error))
+                self.bundle.add_failed(ladder, trial, str(error))
             return Outcome(ladder, tier, problem=str(error))
         return Outcome(ladder, tier, result)
 
     def _measure(self, ladder: Ladder, trial: TrialId) -> TrialResult:
-        service, patience_ns = self.service, int(self.options.drain * NS_PER_SECOND)
+        service, drain_ns = self.service, int(self.options.drain * NS_PER_SECOND)
         assignments = assign(self.options, self.run, ladder, trial)
         others = {book.id for book in (service.connections() or [] if service else [])}
-        before = service.settled(service.read(), 0, patience_ns) if service else None
-        observed = _Observed(service, ladder, assignments[0], others)
-        results = crew.run(assignments, crew.Watch(observed.started, observed.loaded))
+        before = service.settled(service.read(), 0, drain_ns) if service else None
+        observer = _ServiceObserver(service, ladder, assignments[0], others)
+        results = worker_pool.run(assignments, worker_pool.TrialObserver(observer.started, observer.loaded))
         expected = sum(book.sent + book.unnumbered for result in results for book in result.books)
-        after = service.settled(before, expected, patience_ns) if service and before else None
+        after = service.settled(before, expected, drain_ns) if service and before else None
         connections = service.connections() if service else None
-        start, end = (*observed.edges, None, None)[:2]
+        start, end = (*observer.edges, None, None)[:2]
         readings = ServiceReadings(before=before, window_start=start, window_end=end, after=after)
-        observed.keeping = _keeping(service, connections)
-        file = self._trial_file(ladder, trial, results, readings, observed)
-        with self._folder(trial) as folder:
+        observer.keeping = _book_keeping(service, connections)
+        file = self._trial_file(ladder, trial, results, readings, observer)
+        with self._trial_folder(trial) as folder:
             write_trial(folder, file, results, ServiceFile(SCHEMA, readings, connections=connections))
             result = self.judge.judge(folder)
         if self.bundle is not None:
-            self.bundle.keep(ladder, result)
+            self.bundle.add(ladder, result)
         return result
 
     def _trial_file(
@@ -135,11 +135,11 @@ class Bench:
         trial: TrialId,
         results: Sequence[WorkerResult],
         readings: ServiceReadings,
-        observed: _Observed,
+        observer: _ServiceObserver,
     ) -> TrialFile:
         """The content of `trial.json`: what the judge needs beside the counts of the workers and the service."""
         service = self.service
-        seen = (readings.before, readings.window_start, readings.window_end, readings.after)
+        all_readings = (readings.before, readings.window_start, readings.window_end, readings.after)
         workers = self.options.cpus or frozenset(os.sched_getaffinity(0))
         return TrialFile(
             schema=SCHEMA,
@@ -152,19 +152,19 @@ class Bench:
             objectives=[],
             thresholds=Thresholds(),
             terms=WORKLOADS[ladder.workload].terms,
-            keeping=observed.keeping,
+            keeping=observer.keeping,
             workers=ladder.processes(trial.tier),
-            window_ns=observed.assignment.window_ns,
-            open_at_start=observed.open_at_start,
-            rss_peak_bytes=max((reading.rss_bytes or 0 for reading in seen if reading), default=0),
+            window_ns=observer.assignment.window_ns,
+            open_at_start=observer.open_at_start,
+            rss_peak_bytes=max((reading.rss_bytes or 0 for reading in all_readings if reading), default=0),
             rss_at_rest_bytes=service.at_rest(readings.before) if service and readings.before else None,
             cpus=Cpus(float(len(workers)), shared_with_service=bool(service and workers & service.cpus())),
             reproduce=command(self.options, "--tests", ladder.workload),
-            others=sorted(observed.others),
+            others=sorted(observer.others),
         )
 
     @contextmanager
-    def _folder(self, trial: TrialId) -> Iterator[Path]:
+    def _trial_folder(self, trial: TrialId) -> Iterator[Path]:
         """The folder in which a trial is judged: inside the bundle, else a temporary one."""
         if self.bundle is not None:
             yield self.bundle.folder_of(trial)
@@ -173,7 +173,7 @@ class Bench:
             yield Path(folder)
 
 
-def _keeping(service: Service | None, connections: list[ConnectionBook] | None) -> BookKeeping:
+def _book_keeping(service: Service | None, connections: list[ConnectionBook] | None) -> BookKeeping:
     if service is None:
         return BookKeeping.NONE
     return BookKeeping.TOTALS if connections is None else BookKeeping.CONNECTIONS

@@ -15,7 +15,7 @@ from bench_format.wire import to_json, to_wire
 
 from . import __version__
 from .cli import Options
-from .files import ROOT, put
+from .files import ROOT, write_atomically
 from .machine import environment
 from .profiles import Ladder
 
@@ -37,20 +37,20 @@ class Bundle:
         """The folder of a trial's files."""
         return self.folder / "trials" / trial_name(trial)
 
-    def keep(self, ladder: Ladder, result: TrialResult) -> None:
+    def add(self, ladder: Ladder, result: TrialResult) -> None:
         """Adds a finished trial to `run.json`; its files must be in its folder already."""
         state = {"state": "finished", "validity": to_wire(result.validity), "passed": None}
-        self._entry(ladder, result.trial, state)
+        self._add(ladder, result.trial, state)
 
-    def fail(self, ladder: Ladder, trial: TrialId, reason: str) -> None:
+    def add_failed(self, ladder: Ladder, trial: TrialId, reason: str) -> None:
         """Adds a failed trial to `run.json`, with the reason why it has no result."""
-        self._entry(ladder, trial, {"state": "failed", "reason": reason})
+        self._add(ladder, trial, {"state": "failed", "reason": reason})
 
     def finish(self) -> None:
         """Marks the run as finished in `run.json`."""
         self._write("finished", _now())
 
-    def _entry(self, ladder: Ladder, trial: TrialId, state: dict[str, Any]) -> None:
+    def _add(self, ladder: Ladder, trial: TrialId, state: dict[str, Any]) -> None:
         self.trials.append({"trial": to_wire(trial), "state": state})
         # One ladder per tier, because the rate may depend on the tier.
         self.ladders.append(
@@ -103,13 +103,13 @@ class Bundle:
             "cpu_roles": {role: ",".join(map(str, sorted(cpus))) for role, cpus in roles.items()},
             "trials": self.trials,
         }
-        put(self.folder / "run.json", to_json(run))
+        write_atomically(self.folder / "run.json", to_json(run))
 
 
 def command(options: Options, *more: str) -> str:
     """The command line, extended by `more`."""
     program = f"loadgen/python/bench_{options.profile.replace('-', '_')}.py"
-    return " ".join([".venv/bin/python", program, *options.words, *more])
+    return " ".join([".venv/bin/python", program, *options.arguments, *more])
 
 
 def _now() -> str:
@@ -119,8 +119,8 @@ def _now() -> str:
 def _commit() -> str:
     """The commit of the checkout, marked when it has changes; empty outside a checkout."""
 
-    def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
         return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain") else "")

@@ -11,5 +11,5 @@ unix_ns = time.time_ns
 
 def wait_until(moment_ns: int) -> None:
     """Sleeps until a time of the monotonic clock, in nanoseconds."""
-    while (left := moment_ns - monotonic_ns()) > 0:
-        time.sleep(left / NS_PER_SECOND)
+    while (remaining_ns := moment_ns - monotonic_ns()) > 0:
+        time.sleep(remaining_ns / NS_PER_SECOND)

@@ -32,19 +32,19 @@ class Connection:
     """The state and counters of one connection."""
 
     id: str
-    next: int = FIRST_SEQUENCE
+    next_sequence: int = FIRST_SEQUENCE
     unsent: int = 0
     replies: int = 0
     bytes_sent: int = 0
     bytes_received: int = 0
     open: bool = True
     # Pings without a reply so far: number → (due, sent), in nanoseconds of the monotonic clock.
-    waiting: dict[int, tuple[int, int]] = field(default_factory=dict)
+    pending: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def offered(self) -> int:
         """Number of numbered messages that were handed to the library."""
-        return self.next - FIRST_SEQUENCE
+        return self.next_sequence - FIRST_SEQUENCE
 
     def book(self, *, numbered: bool) -> WorkerBook:
         """The connection's books after the drain. Numbers are consecutive, so their sum follows from their count."""
@@ -81,19 +81,19 @@ class Target:
         }
 
 
-def open_one(target: Target) -> tuple[SyncSocket, Connection]:
+def open_blocking(target: Target) -> tuple[SyncSocket, Connection]:
     """Opens a blocking connection, waits for `server_ready` and sends `client_hello`. Raises `ConnectError`."""
     try:
         socket: SyncSocket = connect_sync(target.url, **target.options())
-        while (found := ready_id(socket.recv(HANDSHAKE_SECONDS))) is None:
+        while (connection_id := ready_id(socket.recv(HANDSHAKE_SECONDS))) is None:
             pass
         socket.send(HELLO)
     except (OSError, TimeoutError, WebSocketException) as error:
-        raise ConnectError(reason(error)) from error
-    return socket, Connection(found)
+        raise ConnectError(failure_reason(error)) from error
+    return socket, Connection(connection_id)
 
 
-async def open_many(target: Target, index: int, total: int) -> tuple[AsyncSocket, Connection]:
+async def open_async(target: Target, index: int, total: int) -> tuple[AsyncSocket, Connection]:
     """Opens connection number `index` of `total` in an event loop and sends `client_hello`. Raises `ConnectError`."""
     source: dict[str, Any] = {}
     if address := source_address(target, index, total):
@@ -101,12 +101,12 @@ async def open_many(target: Target, index: int, total: int) -> tuple[AsyncSocket
     try:
         socket: AsyncSocket = await connect_async(target.url, **target.options(), **source)
         async with asyncio.timeout(HANDSHAKE_SECONDS):
-            while (found := ready_id(await socket.recv())) is None:
+            while (connection_id := ready_id(await socket.recv())) is None:
                 pass
         await socket.send(HELLO)
     except (OSError, TimeoutError, WebSocketException) as error:
-        raise ConnectError(reason(error)) from error
-    return socket, Connection(found)
+        raise ConnectError(failure_reason(error)) from error
+    return socket, Connection(connection_id)
 
 
 def source_address(target: Target, index: int, total: int) -> str | None:
@@ -130,7 +130,7 @@ def ready_id(data: str | bytes) -> str | None:
     return str(details.get("connection_id", ""))
 
 
-def reason(error: Exception) -> str:
+def failure_reason(error: Exception) -> str:
     """The reason under which a failed handshake is counted."""
     if isinstance(error, TimeoutError):
         return "timeout"

@@ -21,66 +21,70 @@ BURST = 16
 WRITE_LIMIT = 4096
 
 
-def flood_one(trial: Trial, socket: SyncSocket) -> None:
+def flood_blocking(trial: Trial, socket: SyncSocket) -> None:
     """Floods one connection, which blocks until the kernel accepts each message."""
     (connection,) = trial.connections
-    made = composer(trial.assignment.message)
+    message_composer = composer(trial.assignment.message)
     wait_until(trial.start_ns)
-    _send_until(trial.window_start_ns, trial, connection, socket, made)
+    _send_until(trial.window_start_ns, trial, connection, socket, message_composer)
     trial.mark()
-    _send_until(trial.window_end_ns, trial, connection, socket, made)
+    _send_until(trial.window_end_ns, trial, connection, socket, message_composer)
     trial.mark()
 
 
-def _send_until(end_ns: int, trial: Trial, connection: Connection, socket: SyncSocket, made: Composer) -> None:
-    send, compose, text = socket.send, made.compose, made.text
+def _send_until(
+    end_ns: int, trial: Trial, connection: Connection, socket: SyncSocket, message_composer: Composer
+) -> None:
+    send, compose, text = socket.send, message_composer.compose, message_composer.text
     while connection.open and monotonic_ns() < end_ns:
-        first = connection.next
+        first_sequence = connection.next_sequence
         try:
-            for number in range(first, first + BURST):
-                message = compose(number)
-                connection.next = number + 1
+            for sequence in range(first_sequence, first_sequence + BURST):
+                message = compose(sequence)
+                connection.next_sequence = sequence + 1
                 send(message, text=text)
         except (ConnectionClosed, OSError):
             # It is unknown how much of the last message was sent.
             connection.unsent += 1
             connection.open = False
-        trial.writes += connection.next - first
+        trial.writes += connection.next_sequence - first_sequence
     if not connection.open:
         wait_until(end_ns)
 
 
-async def flood_many(trial: Trial, sockets: list[AsyncSocket]) -> None:
+async def flood_async(trial: Trial, sockets: list[AsyncSocket]) -> None:
     """Floods many connections in one event loop."""
     for socket in sockets:
         socket.transport.set_write_buffer_limits(high=WRITE_LIMIT)
-    made = composer(trial.assignment.message)
+    message_composer = composer(trial.assignment.message)
     frame = frame_bytes(payload_bytes(trial.assignment.message), masked=True)
     senders = [
-        asyncio.create_task(_send(trial, socket, connection, made))
+        asyncio.create_task(_flood_connection(trial, socket, connection, message_composer))
         for socket, connection in zip(sockets, trial.connections, strict=True)
     ]
 
-    def waiting() -> int:
+    def unwritten_messages() -> int:
         return sum(-(-socket.transport.get_write_buffer_size() // frame) for socket in sockets)
 
     for edge_ns in (trial.window_start_ns, trial.window_end_ns):
         await asyncio.sleep(max(0, edge_ns - monotonic_ns()) / NS_PER_SECOND)
-        trial.mark(waiting())
+        trial.mark(unwritten_messages())
     # A sender that waits for its socket gets the drain time; messages that it still holds then are unsent.
-    _, stuck = await asyncio.wait(senders, timeout=trial.assignment.drain_ns / NS_PER_SECOND)
-    for sender in stuck:
+    _, blocked = await asyncio.wait(senders, timeout=trial.assignment.drain_ns / NS_PER_SECOND)
+    for sender in blocked:
         sender.cancel()
-    await _drain(trial, sockets)
+    await _drain_buffers(trial, sockets)
 
 
-async def _send(trial: Trial, socket: AsyncSocket, connection: Connection, made: Composer) -> None:
+async def _flood_connection(
+    trial: Trial, socket: AsyncSocket, connection: Connection, message_composer: Composer
+) -> None:
     try:
         while monotonic_ns() < trial.window_end_ns:
-            for number in range(connection.next, connection.next + BURST):
-                message = made.compose(number)
-                connection.next = number + 1
-                await socket.send(message, text=made.text)
+            for sequence in range(connection.next_sequence, connection.next_sequence + BURST):
+                message = message_composer.compose(sequence)
+                connection.next_sequence = sequence + 1
+                await socket.send(message, text=message_composer.text)
             trial.writes += BURST
             # A send that doesn't wait doesn't yield to other tasks.
             await asyncio.sleep(0)
@@ -88,10 +92,10 @@ async def _send(trial: Trial, socket: AsyncSocket, connection: Connection, made:
         connection.unsent += 1
 
 
-async def _drain(trial: Trial, sockets: list[AsyncSocket]) -> None:
+async def _drain_buffers(trial: Trial, sockets: list[AsyncSocket]) -> None:
     """Waits until the kernel has accepted everything; the rest at the deadline is unsent."""
     frame = frame_bytes(payload_bytes(trial.assignment.message), masked=True)
     for socket, connection in zip(sockets, trial.connections, strict=True):
-        while (held := socket.transport.get_write_buffer_size()) and monotonic_ns() < trial.deadline_ns:
+        while (buffered := socket.transport.get_write_buffer_size()) and monotonic_ns() < trial.deadline_ns:
             await asyncio.sleep(0.005)
-        connection.unsent += -(-held // frame)
+        connection.unsent += -(-buffered // frame)

@@ -12,7 +12,7 @@ from bench_format.schemas import Environment
 
 BYTES_PER_KIB = 1024
 # State TCP_LISTEN in /proc/net/tcp.
-LISTENING = "0A"
+TCP_LISTEN = "0A"
 # The CPU clock of another process: `CPUCLOCK_SCHED` of the kernel's posix-timers.h.
 CPUCLOCK_SCHED = 2
 
@@ -27,32 +27,32 @@ class Usage:
 
 def environment() -> Environment:
     """The properties of the machine that affect results; those that can't be read are empty."""
-    cpuinfo = _read("/proc/cpuinfo")
+    cpuinfo = _read_text("/proc/cpuinfo")
 
-    def net(name: str) -> str:
-        return _read(f"/proc/sys/net/{name}").replace("\t", " ")
+    def sysctl(name: str) -> str:
+        return _read_text(f"/proc/sys/net/{name}").replace("\t", " ")
 
     return Environment(
-        host=_read("/proc/sys/kernel/hostname"),
-        kernel=_read("/proc/sys/kernel/osrelease"),
+        host=_read_text("/proc/sys/kernel/hostname"),
+        kernel=_read_text("/proc/sys/kernel/osrelease"),
         cpu_model=_field(cpuinfo, "model name"),
         cpus=sum(line.startswith("processor") for line in cpuinfo.splitlines()),
-        cpus_allowed=_field(_read("/proc/self/status"), "Cpus_allowed_list"),
-        memory_bytes=_kibibytes(_field(_read("/proc/meminfo"), "MemTotal")),
+        cpus_allowed=_field(_read_text("/proc/self/status"), "Cpus_allowed_list"),
+        memory_bytes=_kibibytes(_field(_read_text("/proc/meminfo"), "MemTotal")),
         virtualised="hypervisor" in _field(cpuinfo, "flags").split(),
-        congestion_control=net("ipv4/tcp_congestion_control"),
-        somaxconn=net("core/somaxconn"),
-        port_range=net("ipv4/ip_local_port_range"),
-        tcp_rmem=net("ipv4/tcp_rmem"),
-        tcp_wmem=net("ipv4/tcp_wmem"),
+        congestion_control=sysctl("ipv4/tcp_congestion_control"),
+        somaxconn=sysctl("core/somaxconn"),
+        port_range=sysctl("ipv4/ip_local_port_range"),
+        tcp_rmem=sysctl("ipv4/tcp_rmem"),
+        tcp_wmem=sysctl("ipv4/tcp_wmem"),
         open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
     )
 
 
 def raise_open_files() -> None:
     """Raises this process's soft limit of open files to the hard limit."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
 def peak_rss_bytes() -> int:
@@ -66,13 +66,13 @@ def usage(pid: int) -> Usage | None:
         cpu_ns = time.clock_gettime_ns((~pid << 3) | CPUCLOCK_SCHED)
     except OSError:
         return None
-    return Usage(cpu_ns, _kibibytes(_field(_read(f"/proc/{pid}/status"), "VmRSS")))
+    return Usage(cpu_ns, _kibibytes(_field(_read_text(f"/proc/{pid}/status"), "VmRSS")))
 
 
 def listener_of(port: int) -> int | None:
-    """The id of the process that listens on a local port; `None` without one, or when /proc doesn't show it."""
-    rows = [line.split() for name in ("tcp", "tcp6") for line in _read(f"/proc/net/{name}").splitlines()[1:]]
-    inodes = {f"socket:[{row[9]}]" for row in rows if row[1].endswith(f":{port:04X}") and row[3] == LISTENING}
+    """The id of the process that listens on a local port; `None` if there is none or /proc doesn't show it."""
+    rows = [line.split() for name in ("tcp", "tcp6") for line in _read_text(f"/proc/net/{name}").splitlines()[1:]]
+    inodes = {f"socket:[{row[9]}]" for row in rows if row[1].endswith(f":{port:04X}") and row[3] == TCP_LISTEN}
     processes = (int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit())
     return next((pid for pid in processes if inodes & _open_files(pid)), None) if inodes else None
 
@@ -99,7 +99,7 @@ def _open_files(pid: int) -> set[str]:
     return found
 
 
-def _read(path: str) -> str:
+def _read_text(path: str) -> str:
     try:
         return Path(path).read_text().strip()
     except OSError:

@@ -11,7 +11,7 @@ from bench_format.schemas import Message, Name
 from .bench import Bench, Outcome
 from .bundle import Bundle
 from .cli import Options, parse
-from .connection import ConnectError, Target, open_one
+from .connection import ConnectError, Target, open_blocking
 from .judge import Judge, JudgeError, find_judge
 from .machine import raise_open_files
 from .profiles import PROFILES, Ladder
@@ -30,34 +30,34 @@ def main(profile: str, description: str, arguments: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except ConnectError as error:
-        where = f"{options.host}:{options.port}"
+        address = f"{options.host}:{options.port}"
         hint = "is it started, and is WSE_BENCH_SECRET or WSE_BENCH_TOKEN its own?"
-        print(f"error: the service at {where} refuses connections: {error}; {hint}", file=sys.stderr)
+        print(f"error: the service at {address} refuses connections: {error}; {hint}", file=sys.stderr)
         return 1
-    bench = _equip(options, judge)
-    found: list[tuple[Ladder, list[Outcome]]] = []
+    bench = _create_bench(options, judge)
+    results: list[tuple[Ladder, list[Outcome]]] = []
     for ladder in PROFILES[profile](options):
         if ladder.workload not in options.tests:
             continue
         outcomes = [bench.measure(ladder, tier) for tier in ladder.tiers]
-        found.append((ladder, outcomes))
+        results.append((ladder, outcomes))
         if not options.json:
             print(table(ladder, outcomes), flush=True)
     if options.json:
-        print(as_json(found))
+        print(as_json(results))
     if bench.bundle is not None:
         bench.bundle.finish()
         folder = bench.bundle.folder
-        _note(f"the bundle is {folder}; its report: ./justw analyze-results {folder}")
-    return 0 if not any(one.problems() for _, outcomes in found for one in outcomes) else 1
+        _print_note(f"the bundle is {folder}; its report: ./justw analyze-results {folder}")
+    return 0 if not any(outcome.problems() for _, outcomes in results for outcome in outcomes) else 1
 
 
 def _check_connectivity(options: Options) -> None:
-    socket, _ = open_one(Target(f"{options.host}:{options.port}", options.token, Message()))
+    socket, _ = open_blocking(Target(f"{options.host}:{options.port}", options.token, Message()))
     socket.close()
 
 
-def _equip(options: Options, judge: Judge) -> Bench:
+def _create_bench(options: Options, judge: Judge) -> Bench:
     run = f"py-bench-{options.profile}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     service, name, version, cpus = None, options.service or "unknown", "", frozenset[int]()
     try:
@@ -66,7 +66,7 @@ def _equip(options: Options, judge: Judge) -> Bench:
         name, version, cpus = options.service or stats.service, stats.version, service.cpus()
     except ServiceError as error:
         service = None
-        _note(f"{error} Without its counters nothing says what arrived, and the books can't be balanced.")
+        _print_note(f"{error} Without its counters nothing says what arrived, and the books can't be balanced.")
     name = service_name(name)
     bundle = None if options.results is None else Bundle(options.results / run, options, name, version, cpus)
     return Bench(options, judge, service, name, run, bundle)
@@ -79,5 +79,5 @@ def service_name(name: str) -> str:
     return name
 
 
-def _note(text: str) -> None:
+def _print_note(text: str) -> None:
     print(f"note: {text}", file=sys.stderr)

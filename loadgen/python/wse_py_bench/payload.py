@@ -37,14 +37,14 @@ def composer(message: Message) -> Composer:
     """Returns the composer for a format and nominal size."""
     update = _trade_update(message.size_bytes)
     if message.format == "json":
-        return Composer(True, _around(_json(update), str(FIRST_SEQUENCE).encode(), b"%d"))
+        return Composer(True, _with_number(_json(update), str(FIRST_SEQUENCE).encode(), b"%d"))
     if message.format == "msgpack":
         packed: bytes = b"M:" + msgpack.packb(update)
         head, tail = packed.split(FIRST_SEQUENCE.to_bytes(4, "big"))
         return Composer(False, lambda sequence: head + sequence.to_bytes(4, "big") + tail)
     if message.format == "compressed":
         # Each message is compressed on its own, because of its number; such a flood is bound by the generator.
-        plain = _around(_json(update), str(FIRST_SEQUENCE).encode(), b"%d")
+        plain = _with_number(_json(update), str(FIRST_SEQUENCE).encode(), b"%d")
         return Composer(False, lambda sequence: b"C:" + zlib.compress(plain(sequence)))
     raise ValueError(f"there is no format {message.format!r}; known are {', '.join(FORMATS)}")
 
@@ -59,7 +59,7 @@ def ping(number: int) -> str:
     return f'{{"p":{{"client_timestamp":{time.time_ns() // 1_000_000},"timestamp":{number}}},"t":"ping"}}'
 
 
-def ponged(text: str) -> int | None:
+def pong_number(text: str) -> int | None:
     """The number of the ping that a pong answers; `None` for other messages."""
     found = _NUMBER.search(text) if _PONG.search(text) else None
     return None if found is None else int(found.group(1))
@@ -90,7 +90,7 @@ def _json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _around(template: bytes, number: bytes, shape: bytes) -> Callable[[int], bytes]:
+def _with_number(template: bytes, number: bytes, number_format: bytes) -> Callable[[int], bytes]:
     head, tail = template.split(number)
-    pattern = head.replace(b"%", b"%%") + shape + tail.replace(b"%", b"%%")
+    pattern = head.replace(b"%", b"%%") + number_format + tail.replace(b"%", b"%%")
     return lambda sequence: pattern % sequence

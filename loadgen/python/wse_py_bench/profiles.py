@@ -12,7 +12,7 @@ from .payload import FORMATS
 # Nominal sizes in bytes; each message is about ten bytes shorter, as published.
 SIZES = (64, 256, 1024, 4096, 16_384, 65_536)
 # Time limit of a closed load with a fixed amount of work, which normally ends when the work is done.
-LONGEST_WORK_SECONDS = 300.0
+WORK_TIMEOUT_SECONDS = 300.0
 SINGLE_CONNECTS = 20
 SINGLE_CONCURRENT = 10
 SINGLE_PINGS = 100
@@ -20,11 +20,11 @@ PINGS = 20
 CONNECTS_PER_WORKER = 5
 BRUTAL_TIERS = (100, 500, 1000)
 # Up to this many connections each has its own process; more are shared by `SHARED_PROCESSES` processes.
-ALONE_UP_TO = 5000
+OWN_PROCESS_UP_TO = 5000
 SHARED_PROCESSES = 32
 SIZE_CONNECTIONS = 64
 FORMAT_CONNECTIONS = 500
-HOLD_EVERY_SECONDS = 1.0
+HOLD_INTERVAL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -69,26 +69,26 @@ def brutal(options: Options) -> list[Ladder]:
     """Ladders with as many connections as the machine can hold; each flooding connection has its own process."""
     tiers = options.tiers or BRUTAL_TIERS
     heavy = options.tiers_heavy or tiers
-    loops = max(1, len(os.sched_getaffinity(0)))
+    cpus = max(1, len(os.sched_getaffinity(0)))
 
-    def few(tier: int) -> int:
-        return min(loops, tier)
+    def event_loops(tier: int) -> int:
+        return min(cpus, tier)
 
-    def many(tier: int) -> int:
-        usual = tier if tier <= ALONE_UP_TO else SHARED_PROCESSES
+    def flood_processes(tier: int) -> int:
+        usual = tier if tier <= OWN_PROCESS_UP_TO else SHARED_PROCESSES
         return min(tier, options.processes or usual)
 
     sizes, formats = (min(SIZE_CONNECTIONS, max(heavy)),), (min(FORMAT_CONNECTIONS, max(heavy)),)
     return [
-        _storm("standard", tiers, few, in_flight=options.batch_size),
-        _pings(tiers, few, PINGS),
-        *_floods(options, heavy, sizes, formats, many),
+        _storm("standard", tiers, event_loops, in_flight=options.batch_size),
+        _pings(tiers, event_loops, PINGS),
+        *_floods(options, heavy, sizes, formats, flood_processes),
         Ladder(
             workload="sustained-hold",
             variant="standard",
             tiers=tiers,
-            load=lambda tier: LoadOpen(tier / HOLD_EVERY_SECONDS),
-            processes=few,
+            load=lambda tier: LoadOpen(tier / HOLD_INTERVAL_SECONDS),
+            processes=event_loops,
             warmup_seconds=0.0,
             window_seconds=options.duration,
             fixed_window=True,
@@ -101,12 +101,12 @@ PROFILES = {"single-client": single, "multiprocess": multiprocess, "brutal": bru
 
 def _storm(variant: str, tiers: tuple[int, ...], processes: Callable[[int], int], *, in_flight: int) -> Ladder:
     load = LoadClosed(in_flight=in_flight)
-    return Ladder("connection-storm", variant, tiers, lambda _: load, processes, 0.0, LONGEST_WORK_SECONDS, False)
+    return Ladder("connection-storm", variant, tiers, lambda _: load, processes, 0.0, WORK_TIMEOUT_SECONDS, False)
 
 
-def _pings(tiers: tuple[int, ...], processes: Callable[[int], int], each: int) -> Ladder:
-    load = LoadClosed(messages_per_connection=each)
-    return Ladder("ping-latency", "standard", tiers, lambda _: load, processes, 0.0, LONGEST_WORK_SECONDS, False)
+def _pings(tiers: tuple[int, ...], processes: Callable[[int], int], pings_per_connection: int) -> Ladder:
+    load = LoadClosed(messages_per_connection=pings_per_connection)
+    return Ladder("ping-latency", "standard", tiers, lambda _: load, processes, 0.0, WORK_TIMEOUT_SECONDS, False)
 
 
 def _floods(

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # Mount points of the CPU controller: version 2 has one tree for all controllers, version 1 one per controller.
-UNIFIED = (Path("/sys/fs/cgroup"),)
-OF_CPU = (Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup/cpu,cpuacct"))
+UNIFIED_ROOTS = (Path("/sys/fs/cgroup"),)
+CPU_ROOTS = (Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup/cpu,cpuacct"))
 
 
 def quota(membership: Path = Path("/proc/self/cgroup")) -> float | None:
@@ -19,7 +19,7 @@ def quota(membership: Path = Path("/proc/self/cgroup")) -> float | None:
 
 def _quotas(controllers: str, path: str) -> Iterator[float]:
     """The quotas of a cgroup and of those above it."""
-    roots = UNIFIED if controllers == "" else OF_CPU if "cpu" in controllers.split(",") else ()
+    roots = UNIFIED_ROOTS if controllers == "" else CPU_ROOTS if "cpu" in controllers.split(",") else ()
     root = next((root for root in roots if root.is_dir()), None)
     if root is None:
         return
@@ -35,10 +35,10 @@ def quota_of(group: Path) -> float | None:
     """The quota of one cgroup in CPUs; `None` without one."""
     try:
         if (file := group / "cpu.max").is_file():
-            used, period = file.read_text().split()
+            limit, period = file.read_text().split()
         else:
-            used, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+            limit, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
         # Without a quota, version 2 has "max" and version 1 has -1.
-        return int(used) / int(period) if used != "max" and int(used) > 0 else None
+        return int(limit) / int(period) if limit != "max" and int(limit) > 0 else None
     except (OSError, ValueError):
         return None

@@ -32,27 +32,27 @@ class WindowRecorder:
     def __init__(self, start_ns: int) -> None:
         self.start_ns = start_ns
         self.intervals: list[Interval] = []
-        self._whole: dict[str, Recorder] = {}
-        self._second: dict[str, Recorder] = {}
+        self._window: dict[str, Recorder] = {}
+        self._interval: dict[str, Recorder] = {}
         self._current = 0
 
     def record(self, name: str, value_ns: int, at_ns: int) -> None:
         """Counts a value that was measured at `at_ns` of the monotonic clock."""
         second = max(0, (at_ns - self.start_ns) // NS_PER_SECOND)
         if second > self._current:
-            self._close(second)
-        for recorders in (self._whole, self._second):
+            self._close_interval(second)
+        for recorders in (self._window, self._interval):
             recorders.setdefault(name, Recorder()).record(value_ns)
 
     def finish(self) -> dict[str, Histogram]:
         """Closes the last interval and returns the histograms of the whole window by name."""
-        self._close(self._current + 1)
-        return {name: recorder.encode() for name, recorder in self._whole.items()}
+        self._close_interval(self._current + 1)
+        return {name: recorder.encode() for name, recorder in self._window.items()}
 
-    def _close(self, second: int) -> None:
-        if self._second:
-            histograms = {name: recorder.encode() for name, recorder in self._second.items()}
+    def _close_interval(self, second: int) -> None:
+        if self._interval:
+            histograms = {name: recorder.encode() for name, recorder in self._interval.items()}
             start = self._current * NS_PER_SECOND
             self.intervals.append(Interval(start, NS_PER_SECOND, histograms))
-        self._second = {}
+        self._interval = {}
         self._current = second

@@ -16,10 +16,10 @@ from .machine import Usage, listener_of, usage
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 10.0
-PAUSE_SECONDS = 0.02
+TIMEOUT_SECONDS = 10.0
+POLL_SECONDS = 0.02
 # A service whose counters haven't changed for this long has settled, even if messages are missing.
-STILL_NS = 1_000_000_000
+SETTLED_NS = 1_000_000_000
 NOT_FOUND = 404
 
 
@@ -36,9 +36,9 @@ class Service:
 
     def __init__(self, url: str) -> None:
         parts = urllib.parse.urlsplit(url)
-        here = parts.hostname in ("127.0.0.1", "localhost", "::1")
+        is_local = parts.hostname in ("127.0.0.1", "localhost", "::1")
         self.url = url.rstrip("/")
-        self.pid = listener_of(parts.port or 80) if here else None
+        self.pid = listener_of(parts.port or 80) if is_local else None
         self._at_rest_bytes: int | None = None
         # The cursor of the last reading of the connections' books; empty for a service without cursors.
         self._cursor = ""
@@ -54,11 +54,11 @@ class Service:
 
     def read(self) -> Reading:
         """Takes one reading. Time and CPU are the mean of before the request and after the response."""
-        asked_ns, before = unix_ns(), self._usage()
+        requested_ns, before = unix_ns(), self._usage()
         stats = self._get("/stats", ServiceStats)
-        answered_ns, after = unix_ns(), self._usage()
+        responded_ns, after = unix_ns(), self._usage()
         return Reading(
-            unix_ns=(asked_ns + answered_ns) // 2,
+            unix_ns=(requested_ns + responded_ns) // 2,
             # Unknown when the service runs on another machine.
             pid=self.pid if after else None,
             cpu_ns=(before.cpu_ns + after.cpu_ns) // 2 if before and after else None,
@@ -70,8 +70,8 @@ class Service:
 
     def at_rest(self, before: Reading) -> int | None:
         """The service's memory in bytes before its first connection: the lowest value before any trial of this run."""
-        seen = [one for one in (self._at_rest_bytes, before.rss_bytes) if one is not None]
-        self._at_rest_bytes = min(seen, default=None)
+        readings = [one for one in (self._at_rest_bytes, before.rss_bytes) if one is not None]
+        self._at_rest_bytes = min(readings, default=None)
         return self._at_rest_bytes
 
     def read_at(self, moment_ns: int) -> Reading:
@@ -79,26 +79,30 @@ class Service:
         wait_until(moment_ns)
         return self.read()
 
-    def settled(self, before: Reading, expected: int, patience_ns: int) -> Reading:
+    def settled(self, before: Reading, expected: int, timeout_ns: int) -> Reading:
         """Waits until the service has received `expected` more messages than at `before` and all are accounted for.
 
         An application counts a message shortly after it takes it from the queue. Also returns when the counters stop
-        changing, and after `patience_ns`.
+        changing, and after `timeout_ns`.
         """
-        deadline_ns = monotonic_ns() + patience_ns
+        deadline_ns = monotonic_ns() + timeout_ns
         last, since_ns = None, monotonic_ns()
         while True:
             now = self.read()
-            came = now.stats.messages.received - before.stats.messages.received
+            received = now.stats.messages.received - before.stats.messages.received
             messages, application = now.stats.messages, now.stats.application
             counted = application is None or application.delivered >= messages.delivered
             counters = (messages, application, now.stats.connections)
             if counters != last:
                 last, since_ns = counters, monotonic_ns()
-            is_still = monotonic_ns() - since_ns > STILL_NS
-            if (came >= expected and not messages.queued and counted) or is_still or monotonic_ns() >= deadline_ns:
+            is_unchanged = monotonic_ns() - since_ns > SETTLED_NS
+            if (
+                (received >= expected and not messages.queued and counted)
+                or is_unchanged
+                or monotonic_ns() >= deadline_ns
+            ):
                 return now
-            time.sleep(PAUSE_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     def connections(self) -> list[ConnectionBook] | None:
         """The books of the open connections, and of those that have closed since the last reading.
@@ -117,8 +121,8 @@ class Service:
 
     def _get(self, path: str, kind: type[T]) -> T:
         try:
-            with self._opener.open(self.url + path, timeout=PATIENCE_SECONDS) as answer:
-                return decode(kind, json.load(answer), path)
+            with self._opener.open(self.url + path, timeout=TIMEOUT_SECONDS) as response:
+                return decode(kind, json.load(response), path)
         except FormatError as error:
             raise ServiceError(f"{self.url}{path} is not what services/README.md says: {error}") from error
         except urllib.error.HTTPError as error:
@@ -126,5 +130,5 @@ class Service:
                 failure = NoSuchPathError if error.code == NOT_FOUND else ServiceError
                 raise failure(f"failed to read {self.url}{path}: it answers {error.code}") from error
         except OSError as error:
-            words = f"failed to read {self.url}{path}: {error}; is --stats-url the service's metrics port?"
-            raise ServiceError(words) from error
+            message = f"failed to read {self.url}{path}: {error}; is --stats-url the service's metrics port?"
+            raise ServiceError(message) from error

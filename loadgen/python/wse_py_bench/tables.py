@@ -23,12 +23,14 @@ def table(ladder: Ladder, outcomes: Sequence[Outcome]) -> str:
     columns = _columns(ladder)
     head = ["connections", "processes", *(title for title, _ in columns)]
     rows = [[f"{one.tier:,}", str(ladder.processes(one.tier)), *_cells(columns, one.result)] for one in outcomes]
-    widths = [max(len(row[place]) for row in [head, *rows]) for place in range(len(head))]
+    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in [head, *rows]]
     flood = WORKLOADS[ladder.workload].numbered
     message = f" ({ladder.message.format}, {payload_bytes(ladder.message)} bytes)" if flood else ""
-    trouble = [f"  ! {one.tier:,}: {words}" for one in outcomes for words in one.problems()]
-    return "\n".join([f"{ladder.workload} · {ladder.variant}{message}", *(f"  {line}" for line in lines), *trouble, ""])
+    problems = [f"  ! {one.tier:,}: {problem}" for one in outcomes for problem in one.problems()]
+    return "\n".join(
+        [f"{ladder.workload} · {ladder.variant}{message}", *(f"  {line}" for line in lines), *problems, ""]
+    )
 
 
 def as_json(all_outcomes: Sequence[tuple[Ladder, Sequence[Outcome]]]) -> str:

@@ -108,11 +108,11 @@ class Trial:
         """Number of messages handed to the library on all connections."""
         return sum(connection.offered for connection in self.connections)
 
-    def mark(self, waiting: int = 0) -> None:
-        """Records all counters, once at each edge of the window. `waiting`: messages not yet accepted by the kernel."""
+    def mark(self, unwritten: int = 0) -> None:
+        """Records all counters, once at each edge of the window. `unwritten`: messages that wait in the process."""
         replies = sum(connection.replies for connection in self.connections)
         offered, cpu_ns = self.offered, time.process_time_ns()
-        self.marks.append(Mark(monotonic_ns(), offered, offered - waiting, replies, self.writes, cpu_ns))
+        self.marks.append(Mark(monotonic_ns(), offered, offered - unwritten, replies, self.writes, cpu_ns))
 
     def window(self) -> WindowCounts:
         """The counts between the two marks."""

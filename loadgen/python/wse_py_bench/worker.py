@@ -14,8 +14,8 @@ from websockets.asyncio.client import ClientConnection as AsyncSocket
 
 from . import PROGRAM
 from .clock import NS_PER_SECOND, monotonic_ns, unix_ns, wait_until
-from .connection import CLOSE_SECONDS, ConnectError, frame_bytes, open_one
-from .flood import flood_many, flood_one
+from .connection import CLOSE_SECONDS, ConnectError, frame_bytes, open_blocking
+from .flood import flood_async, flood_blocking
 from .machine import environment, peak_rss_bytes, raise_open_files
 from .payload import payload_bytes
 from .pings import hold, open_all, ping_latency, storm
@@ -24,16 +24,16 @@ from .trial import Assignment as Assignment
 from .trial import Trial
 
 FLOODS = ("throughput", "size-matrix", "format-comparison")
-AFTER_OPENING: dict[str, Callable[[Trial, list[AsyncSocket]], Awaitable[None]]] = {
-    **dict.fromkeys(FLOODS, flood_many),
+LOADS: dict[str, Callable[[Trial, list[AsyncSocket]], Awaitable[None]]] = {
+    **dict.fromkeys(FLOODS, flood_async),
     "ping-latency": ping_latency,
     "sustained-hold": hold,
 }
 
 
 @dataclass(frozen=True)
-class Gate:
-    """The worker's side of the barrier with its parent."""
+class Barrier:
+    """The barrier at which a worker waits for its parent."""
 
     pipe: Pipe
 
@@ -55,75 +55,75 @@ def serve(assignment: Assignment, pipe: Pipe) -> None:
     if assignment.cpus:
         os.sched_setaffinity(0, assignment.cpus)
     try:
-        pipe.send(("result", carry_out(assignment, Gate(pipe))))
+        pipe.send(("result", run_assignment(assignment, Barrier(pipe))))
     except EOFError:
         return  # The parent has exited.
     except Exception as error:
         pipe.send(("failed", f"{type(error).__name__}: {error}"))
 
 
-def carry_out(assignment: Assignment, gate: Gate) -> WorkerResult:
+def run_assignment(assignment: Assignment, barrier: Barrier) -> WorkerResult:
     """Runs an assignment and returns its result."""
     trial = Trial(assignment)
     before = (time.process_time_ns(), unix_ns(), monotonic_ns())
     # A single flooding connection has its process to itself and may block; all other loads use an event loop.
     if assignment.connections == 1 and assignment.trial.workload in FLOODS:
-        skew_ns = _alone(trial, gate)
+        skew_ns = _run_blocking(trial, barrier)
     else:
-        skew_ns = asyncio.run(_in_event_loop(trial, gate))
-    return _result(trial, skew_ns, before)
+        skew_ns = asyncio.run(_run_in_event_loop(trial, barrier))
+    return _worker_result(trial, skew_ns, before)
 
 
-def _alone(trial: Trial, gate: Gate) -> int:
+def _run_blocking(trial: Trial, barrier: Barrier) -> int:
     trial.attempted = 1
     try:
-        socket, connection = open_one(trial.assignment.target)
+        socket, connection = open_blocking(trial.assignment.target)
     except ConnectError as error:
         trial.failed[str(error)] += 1
-        trial.begin(gate.ready(0))
+        trial.begin(barrier.ready(0))
         for edge_ns in (trial.window_start_ns, trial.window_end_ns):
             wait_until(edge_ns)
             trial.mark()
-        gate.loaded()
+        barrier.loaded()
         return 0
     trial.connections.append(connection)
-    skew_ns = _begin(trial, gate)
-    flood_one(trial, socket)
+    skew_ns = _wait_for_start(trial, barrier)
+    flood_blocking(trial, socket)
     if not connection.open:
         trial.closed_early["closed 1006"] += 1
-    gate.loaded()
+    barrier.loaded()
     socket.close()
     return skew_ns
 
 
-async def _in_event_loop(trial: Trial, gate: Gate) -> int:
+async def _run_in_event_loop(trial: Trial, barrier: Barrier) -> int:
     if trial.assignment.workload.terms.opens_in_window:
-        skew_ns = _begin(trial, gate)
+        skew_ns = _wait_for_start(trial, barrier)
         sockets = await storm(trial)
     else:
         sockets = await open_all(trial)
-        skew_ns = _begin(trial, gate)
-        await AFTER_OPENING[trial.assignment.trial.workload](trial, sockets)
+        skew_ns = _wait_for_start(trial, barrier)
+        await LOADS[trial.assignment.trial.workload](trial, sockets)
     # This blocks the event loop, which has nothing else to do meanwhile.
-    gate.loaded()
+    barrier.loaded()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(2 * CLOSE_SECONDS):
             await asyncio.gather(*(socket.close() for socket in sockets), return_exceptions=True)
     return skew_ns
 
 
-def _begin(trial: Trial, gate: Gate) -> int:
+def _wait_for_start(trial: Trial, barrier: Barrier) -> int:
     """Waits for the common start; returns how late this process was, in nanoseconds."""
-    start_ns = gate.ready(len(trial.connections))
+    start_ns = barrier.ready(len(trial.connections))
     wait_until(start_ns)
     skew_ns = monotonic_ns() - start_ns
     trial.begin(start_ns)
     return skew_ns
 
 
-def _result(trial: Trial, skew_ns: int, before: tuple[int, int, int]) -> WorkerResult:
+def _worker_result(trial: Trial, skew_ns: int, before: tuple[int, int, int]) -> WorkerResult:
     assignment, machine = trial.assignment, environment()
-    cpu_ns, wall_ns, mono_ns = before
+    cpu_before_ns, unix_before_ns, monotonic_before_ns = before
     now_unix_ns, now_ns = unix_ns(), monotonic_ns()
     return WorkerResult(
         schema=SCHEMA,
@@ -135,7 +135,7 @@ def _result(trial: Trial, skew_ns: int, before: tuple[int, int, int]) -> WorkerR
         connections=ConnectionCounts(
             trial.attempted, len(trial.connections), dict(trial.failed), dict(trial.closed_early)
         ),
-        messages=_messages(trial),
+        messages=_message_counts(trial),
         window=trial.window(),
         histograms=trial.recorder.finish(),
         intervals=trial.recorder.intervals,
@@ -147,10 +147,10 @@ def _result(trial: Trial, skew_ns: int, before: tuple[int, int, int]) -> WorkerR
             # All processes of a run share one machine and its monotonic clock.
             clock_offset_ns=0,
             clock_uncertainty_ns=0,
-            clock_step_ns=(now_unix_ns - wall_ns) - (now_ns - mono_ns),
+            clock_step_ns=(now_unix_ns - unix_before_ns) - (now_ns - monotonic_before_ns),
             # Only one thread of a process runs Python at a time.
             cpu_limit=min(1.0, len(os.sched_getaffinity(0)), quota() or 1.0),
-            cpu_seconds=(time.process_time_ns() - cpu_ns) / NS_PER_SECOND,
+            cpu_seconds=(time.process_time_ns() - cpu_before_ns) / NS_PER_SECOND,
             throttled_periods=None,
             periods=None,
             throttling="not_measured",
@@ -162,12 +162,12 @@ def _result(trial: Trial, skew_ns: int, before: tuple[int, int, int]) -> WorkerR
     )
 
 
-def _messages(trial: Trial) -> MessageCounts:
+def _message_counts(trial: Trial) -> MessageCounts:
     due, unsent = trial.offered, sum(connection.unsent for connection in trial.connections)
     replied = sum(connection.replies for connection in trial.connections)
     by_reply = trial.assignment.workload.terms.witness == "reply"
-    # Exact when all messages have one size; compressed ones and pings differ by a few bytes each.
-    each = frame_bytes(payload_bytes(trial.assignment.message), masked=True)
+    # Exact when all messages have one size; compressed messages and pings differ by a few bytes.
+    frame_size = frame_bytes(payload_bytes(trial.assignment.message), masked=True)
     counts: dict[str, Any] = {
         "due": due,
         "sent": due - unsent,
@@ -175,7 +175,7 @@ def _messages(trial: Trial) -> MessageCounts:
         "lost": due - unsent - replied if by_reply else 0,
         "unsent": unsent,
         "duplicates": trial.duplicates,
-        "bytes_sent": (due - unsent) * each,
+        "bytes_sent": (due - unsent) * frame_size,
         "bytes_received": sum(connection.bytes_received for connection in trial.connections),
     }
     return MessageCounts(late=0, wrong=0, dropped={}, reorders=0, **counts)

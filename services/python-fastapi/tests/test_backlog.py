@@ -41,7 +41,7 @@ def test_the_oldest_frames_are_dropped_and_reported_once() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.booleans())))
-def test_covers_are_contiguous_whatever_is_dropped(steps: list[tuple[int, bool]]) -> None:
+def test_covered_frames_are_contiguous_when_any_are_dropped(steps: list[tuple[int, bool]]) -> None:
     backlog, expected, added = Backlog(), 1, 0
     for step, (count, is_tick) in enumerate(steps):
         backlog.add([FRAME] * count, float(step))
@@ -62,15 +62,15 @@ def test_an_entry_runs_not_before_its_time_and_in_order() -> None:
     async def run() -> list[tuple[str, float]]:
         ran: list[tuple[str, float]] = []
         done = asyncio.Event()
-        rounds, began = Rounds(asyncio.get_running_loop()), time.monotonic()
+        rounds, started_at = Rounds(asyncio.get_running_loop()), time.monotonic()
 
-        def note(name: str) -> None:
-            ran.append((name, time.monotonic() - began))
+        def record(name: str) -> None:
+            ran.append((name, time.monotonic() - started_at))
             if name == "late":
                 done.set()
 
-        rounds.at(began + 0.03, lambda: note("late"))
-        rounds.at(began + 0.01, lambda: note("early"))
+        rounds.at(started_at + 0.03, lambda: record("late"))
+        rounds.at(started_at + 0.01, lambda: record("early"))
         await done.wait()
         return ran
 

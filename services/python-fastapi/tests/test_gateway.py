@@ -42,8 +42,8 @@ async def gateway(**settings: str) -> AsyncIterator[tuple[str, str, asyncio.subp
 
 async def get(url: str) -> str:
     def fetch() -> str:
-        with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310
-            text: str = answer.read().decode()
+        with urllib.request.urlopen(url, timeout=10) as response:  # noqa: S310
+            text: str = response.read().decode()
             return text
 
     return await asyncio.to_thread(fetch)
@@ -54,11 +54,11 @@ def test_a_batch_without_inference_is_answered_by_an_error_and_is_in_the_books()
         async with gateway() as (url, metrics, _), client.connect(url) as socket:
             await socket.send(START)
             await socket.send(FRAME)
-            answer = json.loads(await socket.recv())
-            return answer, json.loads(await get(f"{metrics}/stats")), await get(f"{metrics}/metrics")
+            response = json.loads(await socket.recv())
+            return response, json.loads(await get(f"{metrics}/stats")), await get(f"{metrics}/metrics")
 
-    answer, stats, text = asyncio.run(run())
-    assert (answer["type"], answer["kind"], answer["frames"]) == ("error", "connection_reset", 1)
+    response, stats, text = asyncio.run(run())
+    assert (response["type"], response["kind"], response["frames"]) == ("error", "connection_reset", 1)
     assert stats["messages"]["received"] == 2
     assert stats["messages"]["dropped"] == {"connection_reset": 1}
     assert stats["inference"]["failed"]["connection_reset"] == stats["inference"]["requests"] == 1
@@ -89,10 +89,10 @@ def test_sigterm_ends_sessions_with_1001_after_their_last_batch() -> None:
             while not json.loads(await get(f"{metrics}/stats"))["messages"]["consumed"]:
                 await asyncio.sleep(0.01)
             process.send_signal(signal.SIGTERM)
-            answer = json.loads(await socket.recv())
+            response = json.loads(await socket.recv())
             with pytest.raises(ConnectionClosed) as closed:
                 await socket.recv()
-            return answer["kind"], closed.value.rcvd.code if closed.value.rcvd else None
+            return response["kind"], closed.value.rcvd.code if closed.value.rcvd else None
 
     assert asyncio.run(run()) == ("connection_reset", 1001)
 

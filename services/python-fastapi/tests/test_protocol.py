@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from python_fastapi import protocol
 from python_fastapi.end import refusal
-from python_fastapi.protocol import Covered, Failure, InvalidAnswerError, Recognition
+from python_fastapi.protocol import CoveredFrames, Failure, InvalidResponseError, Recognition
 
-ANSWER = {
+RESPONSE = {
     "rms": 1.5, "zero_crossings": 7, "checksum": 9, "samples": 1280, "transcript": "now", "audio_bytes": 640,
 }  # fmt: skip
 
 
-def named(entries: list[Any]) -> list[Any]:
+def with_ids(entries: list[Any]) -> list[Any]:
     return [pytest.param(entry, id=entry["name"]) for entry in entries]
 
 
@@ -30,7 +30,7 @@ def message(entry: dict[str, Any]) -> dict[str, Any] | None:
     return {"type": "websocket.receive", "bytes": bytes(entry["zeros"])} if "zeros" in entry else None
 
 
-@pytest.mark.parametrize("entry", named([entry for entry in golden("client") if message(entry)]))
+@pytest.mark.parametrize("entry", with_ids([entry for entry in golden("client") if message(entry)]))
 def test_a_client_message_means_what_the_contract_says(entry: dict[str, Any]) -> None:
     sent = message(entry)
     assert sent is not None
@@ -44,13 +44,13 @@ def test_a_client_message_means_what_the_contract_says(entry: dict[str, Any]) ->
         assert end is None
 
 
-@pytest.mark.parametrize("entry", named(golden("inference")))
-def test_an_answer_of_the_inference_means_what_the_contract_says(entry: dict[str, Any]) -> None:
+@pytest.mark.parametrize("entry", with_ids(golden("inference")))
+def test_a_response_of_the_inference_means_what_the_contract_says(entry: dict[str, Any]) -> None:
     failure = protocol.failure_of_status(entry["status"])
     if failure is None:
         try:
             Recognition.parse(entry["body"].encode(), entry["frames"], entry["cpu_passes"])
-        except InvalidAnswerError as error:
+        except InvalidResponseError as error:
             failure = Failure("parse_error", str(error), entry["status"])
     if entry["means"] == "partial":
         assert failure is None
@@ -60,23 +60,23 @@ def test_an_answer_of_the_inference_means_what_the_contract_says(entry: dict[str
     assert (failure.stage, failure.kind, failure.status, failure.retryable) == expected
 
 
-@pytest.mark.parametrize("entry", named(golden("partial")))
+@pytest.mark.parametrize("entry", with_ids(golden("partial")))
 def test_a_partial_is_the_golden_one_byte_for_byte(entry: dict[str, Any]) -> None:
-    of = entry["of"]
-    answer = Recognition.parse(of["body"].encode(), of["frames"], of["cpu_passes"])
-    echo = of["cpu_passes"], of["model_delay_ms"], of["flush_lateness_ms"]
-    assert protocol.partial(of["oldest_frame_seq"], of["frames"], answer, *echo) == entry["text"]
+    input_ = entry["of"]
+    recognition = Recognition.parse(input_["body"].encode(), input_["frames"], input_["cpu_passes"])
+    echo = input_["cpu_passes"], input_["model_delay_ms"], input_["flush_lateness_ms"]
+    assert protocol.partial(input_["oldest_frame_seq"], input_["frames"], recognition, *echo) == entry["text"]
 
 
-@pytest.mark.parametrize("entry", named(golden("error")))
+@pytest.mark.parametrize("entry", with_ids(golden("error")))
 def test_an_error_is_the_golden_one_byte_for_byte(entry: dict[str, Any]) -> None:
-    of = entry["of"]
+    input_ = entry["of"]
     text = protocol.error(
-        Failure(of["kind"], of["message"], of["inference_status"]),
-        Covered(of["oldest_frame_seq"], of["frames"], of["oldest_age_ms"], of["newest_age_ms"]),
-        flush_lateness_ms=of["flush_lateness_ms"],
-        inference_elapsed_ms=of["inference_elapsed_ms"],
-        waiting_frames=of["gateway_buffer_frames"],
+        Failure(input_["kind"], input_["message"], input_["inference_status"]),
+        CoveredFrames(input_["oldest_frame_seq"], input_["frames"], input_["oldest_age_ms"], input_["newest_age_ms"]),
+        flush_lateness_ms=input_["flush_lateness_ms"],
+        inference_elapsed_ms=input_["inference_elapsed_ms"],
+        waiting_frames=input_["gateway_buffer_frames"],
     )
     assert text == entry["text"]
 
@@ -87,25 +87,25 @@ def test_any_other_text_is_no_start(text: str) -> None:
 
 
 @given(st.binary())
-def test_any_other_answer_is_invalid_and_nothing_else(body: bytes) -> None:
-    with pytest.raises(InvalidAnswerError):
+def test_any_other_response_raises_that_it_is_invalid(body: bytes) -> None:
+    with pytest.raises(InvalidResponseError):
         Recognition.parse(body, 1, 4)
 
 
 @given(
-    st.sampled_from(sorted(ANSWER)), st.one_of(st.none(), st.booleans(), st.text(), st.floats(), st.lists(st.none()))
+    st.sampled_from(sorted(RESPONSE)), st.one_of(st.none(), st.booleans(), st.text(), st.floats(), st.lists(st.none()))
 )
-def test_a_value_of_another_type_makes_an_answer_invalid(key: str, value: Any) -> None:
+def test_a_value_of_another_type_makes_a_response_invalid(key: str, value: Any) -> None:
     allowed = str if key == "transcript" else float if key == "rms" else ()
     if allowed and isinstance(value, allowed):
         return
-    with pytest.raises(InvalidAnswerError):
-        Recognition.parse(json.dumps(ANSWER | {key: value}).encode(), 1, 4)
+    with pytest.raises(InvalidResponseError):
+        Recognition.parse(json.dumps(RESPONSE | {key: value}).encode(), 1, 4)
 
 
 @given(st.text(min_size=1))
 def test_a_transcript_comes_through_unchanged(transcript: str) -> None:
-    body = json.dumps(ANSWER | {"transcript": transcript}).encode()
+    body = json.dumps(RESPONSE | {"transcript": transcript}).encode()
     text = protocol.partial(1, 1, Recognition.parse(body, 1, 4), 4, 75, 0.0)
     assert json.loads(text)["transcript"] == transcript
 

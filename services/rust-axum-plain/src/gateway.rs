@@ -60,7 +60,7 @@ impl Gateway {
     /// refused, and is counted, too.
     pub(crate) fn admit(&self) -> Result<(), &'static str> {
         self.books.with(|counts| {
-            let refused = if !self.books.is_accepting() {
+            let reason = if !self.books.is_accepting() {
                 "draining"
             } else if self.max_connections > 0 && counts.open >= self.max_connections {
                 "full"
@@ -69,8 +69,8 @@ impl Gateway {
                 counts.open += 1;
                 return Ok(());
             };
-            counts.reject(refused);
-            Err(refused)
+            counts.reject(reason);
+            Err(reason)
         })
     }
 }

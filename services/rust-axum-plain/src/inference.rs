@@ -29,13 +29,13 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Time limit for the reply to that PING; after it, the connection is closed.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Largest response body that is read. A regular one has a few hundred bytes.
-const MAX_ANSWER_BYTES: usize = 64 << 10;
+const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
 /// All HTTP clients, handed out to sessions in turn.
 pub(crate) struct Clients {
     all: Vec<Inference>,
     /// Clients handed out so far.
-    taken: AtomicUsize,
+    assigned: AtomicUsize,
 }
 
 impl Clients {
@@ -45,13 +45,13 @@ impl Clients {
     /// When an HTTP client cannot be built.
     pub(crate) fn new(config: &Config) -> anyhow::Result<Self> {
         let all = (0..config.inference_http_clients).map(|_| Inference::new(config)).collect::<Result<_, _>>()?;
-        Ok(Self { all, taken: AtomicUsize::new(0) })
+        Ok(Self { all, assigned: AtomicUsize::new(0) })
     }
 
     /// Returns the client for the next session.
-    pub(crate) fn next(&self) -> Inference {
-        let turn = self.taken.fetch_add(1, Ordering::Relaxed);
-        self.all[turn % self.all.len()].clone()
+    pub(crate) fn assign(&self) -> Inference {
+        let index = self.assigned.fetch_add(1, Ordering::Relaxed);
+        self.all[index % self.all.len()].clone()
     }
 }
 
@@ -93,19 +93,19 @@ impl Inference {
             let kind = if status == 429 { Kind::Http429 } else { Kind::Http5xx };
             return Err(Failure { kind, status: Some(status), message: format!("the inference answered {status}") });
         }
-        let unreadable = |message| Failure { kind: Kind::ParseError, status: Some(status), message };
+        let parse_error = |message| Failure { kind: Kind::ParseError, status: Some(status), message };
         let Some(body) = body(response).await.map_err(|error| failure(&error))? else {
-            return Err(unreadable(format!("the answer has more than {MAX_ANSWER_BYTES} bytes")));
+            return Err(parse_error(format!("the answer has more than {MAX_RESPONSE_BYTES} bytes")));
         };
-        Recognition::parse(&body, span, self.cpu_passes).map_err(unreadable)
+        Recognition::parse(&body, span, self.cpu_passes).map_err(parse_error)
     }
 }
 
-/// Reads the whole body; `None` if it is longer than [`MAX_ANSWER_BYTES`].
+/// Reads the whole body; `None` if it is longer than [`MAX_RESPONSE_BYTES`].
 async fn body(mut response: Response) -> Result<Option<BytesMut>, reqwest::Error> {
     let mut body = BytesMut::new();
     while let Some(chunk) = response.chunk().await? {
-        if body.len() + chunk.len() > MAX_ANSWER_BYTES {
+        if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
             return Ok(None);
         }
         body.extend_from_slice(&chunk);
@@ -118,11 +118,11 @@ fn failure(error: &reqwest::Error) -> Failure {
     let causes = || {
         std::iter::successors(Some(error as &(dyn Error + 'static)), |cause: &&(dyn Error + 'static)| (*cause).source())
     };
-    let is_no_http = causes().filter_map(|cause| cause.downcast_ref::<h2::Error>()).any(h2::Error::is_library);
+    let is_not_http = causes().filter_map(|cause| cause.downcast_ref::<h2::Error>()).any(h2::Error::is_library);
     let kind = match error {
         // A timeout of connecting counts as a connection failure, not as a timeout of the request.
         error if error.is_timeout() && !error.is_connect() => Kind::Timeout,
-        _ if is_no_http => Kind::ParseError,
+        _ if is_not_http => Kind::ParseError,
         _ => Kind::ConnectionReset,
     };
     let message = causes().last().map_or_else(String::new, ToString::to_string);

@@ -1,10 +1,11 @@
 //! Speech-to-text gateway on axum's own WebSocket extractor. `services/README.md` ("Gateways") is its contract.
 //!
 //! `main` reads the settings (`config`), starts the runtime and prints the ready line. `server` routes requests,
-//! upgrades connections and stops the gateway; `gateway` holds what all sessions share. `session` serves one client:
-//! `session::audio` buffers frames until the next tick, `inference` sends them as one request, `session::outbox` holds
-//! the messages that the socket has not taken yet, `session::end` maps the end of a session to a close code. `protocol`
-//! parses and writes the messages; `metrics` keeps the books and serves them on a port of its own.
+//! upgrades connections and stops the gateway; `gateway` holds what all sessions share. `session` serves one
+//! client: `session::audio` buffers frames until the next tick, `inference` sends them as one request,
+//! `session::outbox` holds the messages that the socket has not taken yet, `session::close_reason` maps the reason
+//! for its end to a close code. `protocol` parses and writes the messages; `metrics` keeps the books and serves
+//! them on a port of its own.
 
 mod config;
 mod gateway;
@@ -48,7 +49,7 @@ async fn run(config: &Config) -> anyhow::Result<()> {
     let books = Arc::new(Books::new());
     let gateway = Arc::new(Gateway::new(config, books.clone())?);
     metrics::serve(metrics_listener, books)?;
-    announce(address, metrics_address)?;
+    print_ready_line(address, metrics_address)?;
     server::serve(gateway, listener, async {
         select! {
             _ = terminate.recv() => {}
@@ -60,7 +61,7 @@ async fn run(config: &Config) -> anyhow::Result<()> {
 }
 
 /// Prints the ready line: one JSON object on stdout with both addresses and the process id.
-fn announce(address: SocketAddr, metrics_address: SocketAddr) -> anyhow::Result<()> {
+fn print_ready_line(address: SocketAddr, metrics_address: SocketAddr) -> anyhow::Result<()> {
     let line = serde_json::to_string(&Started {
         event: "ready".into(),
         address: address.to_string(),

@@ -62,18 +62,22 @@ pub(crate) struct Recognition {
 impl Recognition {
     /// Parses the response to the batch `span` and checks its counts. The error describes the first mismatch.
     pub(crate) fn parse(body: &[u8], span: Span, cpu_passes: u32) -> Result<Self, String> {
-        let answer: Self = object(body).ok_or("the answer is not a JSON object with exactly the six keys")?;
+        let recognition: Self = object(body).ok_or("the answer is not a JSON object with exactly the six keys")?;
         let samples = u64::from(cpu_passes) * FRAME_SAMPLES * span.frames;
-        if answer.samples != samples {
-            return Err(format!("the answer has {} samples instead of {samples}", answer.samples));
+        if recognition.samples != samples {
+            return Err(format!("the answer has {} samples instead of {samples}", recognition.samples));
         }
-        if answer.audio_bytes != span.audio_bytes() {
-            return Err(format!("the answer has {} audio bytes instead of {}", answer.audio_bytes, span.audio_bytes()));
+        if recognition.audio_bytes != span.audio_bytes() {
+            return Err(format!(
+                "the answer has {} audio bytes instead of {}",
+                recognition.audio_bytes,
+                span.audio_bytes()
+            ));
         }
-        if answer.transcript.is_empty() {
+        if recognition.transcript.is_empty() {
             return Err("the answer has an empty transcript".into());
         }
-        Ok(answer)
+        Ok(recognition)
     }
 }
 
@@ -87,7 +91,7 @@ pub(crate) struct Echo {
 }
 
 /// Formats the partial that covers `span` as JSON.
-pub(crate) fn partial(span: Span, answer: &Recognition, echo: Echo, flush_lateness: Duration) -> String {
+pub(crate) fn partial(span: Span, recognition: &Recognition, echo: Echo, flush_lateness: Duration) -> String {
     #[derive(Serialize)]
     struct Partial<'a> {
         r#type: &'static str,
@@ -95,7 +99,7 @@ pub(crate) fn partial(span: Span, answer: &Recognition, echo: Echo, flush_latene
         newest_frame_seq: u64,
         frames: u64,
         #[serde(flatten)]
-        answer: &'a Recognition,
+        recognition: &'a Recognition,
         cpu_passes: u32,
         model_delay_ms: u64,
         flush_lateness_ms: f64,
@@ -106,7 +110,7 @@ pub(crate) fn partial(span: Span, answer: &Recognition, echo: Echo, flush_latene
         oldest_frame_seq: span.oldest,
         newest_frame_seq: span.newest(),
         frames: span.frames,
-        answer,
+        recognition,
         cpu_passes: echo.cpu_passes,
         model_delay_ms: echo.model_delay_ms,
         flush_lateness_ms: milliseconds(flush_lateness),
@@ -276,20 +280,20 @@ mod tests {
         for entry in golden("inference").iter().filter(|entry| number(&entry["status"]) < 300) {
             let span = Span { oldest: 1, frames: number(&entry["frames"]) };
             let body = entry["body"].as_str().unwrap();
-            let answer = Recognition::parse(body.as_bytes(), span, number(&entry["cpu_passes"]) as u32);
-            assert_eq!(answer.is_ok(), entry["means"] == "partial", "{}: {answer:?}", entry["name"]);
+            let recognition = Recognition::parse(body.as_bytes(), span, number(&entry["cpu_passes"]) as u32);
+            assert_eq!(recognition.is_ok(), entry["means"] == "partial", "{}: {recognition:?}", entry["name"]);
         }
     }
 
     #[test]
     fn partials_are_the_golden_ones_byte_for_byte() {
         for entry in golden("partial") {
-            let of = &entry["of"];
-            let span = Span { oldest: number(&of["oldest_frame_seq"]), frames: number(&of["frames"]) };
-            let cpu_passes = number(&of["cpu_passes"]) as u32;
-            let echo = Echo { cpu_passes, model_delay_ms: number(&of["model_delay_ms"]) };
-            let answer = Recognition::parse(of["body"].as_str().unwrap().as_bytes(), span, cpu_passes).unwrap();
-            let text = partial(span, &answer, echo, duration(&of["flush_lateness_ms"]));
+            let input = &entry["of"];
+            let span = Span { oldest: number(&input["oldest_frame_seq"]), frames: number(&input["frames"]) };
+            let cpu_passes = number(&input["cpu_passes"]) as u32;
+            let echo = Echo { cpu_passes, model_delay_ms: number(&input["model_delay_ms"]) };
+            let recognition = Recognition::parse(input["body"].as_str().unwrap().as_bytes(), span, cpu_passes).unwrap();
+            let text = partial(span, &recognition, echo, duration(&input["flush_lateness_ms"]));
             assert_eq!(text, entry["text"], "{}", entry["name"]);
         }
     }
@@ -298,20 +302,20 @@ mod tests {
     fn errors_are_the_golden_ones_byte_for_byte() {
         let kinds = || Kind::OF_REQUESTS.into_iter().chain([Kind::Overflow]);
         for entry in golden("error") {
-            let of = &entry["of"];
+            let input = &entry["of"];
             let failure = Failure {
-                kind: kinds().find(|kind| of["kind"] == kind.name()).unwrap(),
-                status: of["inference_status"].as_u64().map(|status| status as u16),
-                message: of["message"].as_str().unwrap().into(),
+                kind: kinds().find(|kind| input["kind"] == kind.name()).unwrap(),
+                status: input["inference_status"].as_u64().map(|status| status as u16),
+                message: input["message"].as_str().unwrap().into(),
             };
             let ages = Ages {
-                oldest: duration(&of["oldest_age_ms"]),
-                newest: duration(&of["newest_age_ms"]),
-                flush_lateness: duration(&of["flush_lateness_ms"]),
-                inference_elapsed: Some(&of["inference_elapsed_ms"]).filter(|value| value.is_number()).map(duration),
-                buffered_frames: number(&of["gateway_buffer_frames"]),
+                oldest: duration(&input["oldest_age_ms"]),
+                newest: duration(&input["newest_age_ms"]),
+                flush_lateness: duration(&input["flush_lateness_ms"]),
+                inference_elapsed: Some(&input["inference_elapsed_ms"]).filter(|value| value.is_number()).map(duration),
+                buffered_frames: number(&input["gateway_buffer_frames"]),
             };
-            let span = Span { oldest: number(&of["oldest_frame_seq"]), frames: number(&of["frames"]) };
+            let span = Span { oldest: number(&input["oldest_frame_seq"]), frames: number(&input["frames"]) };
             assert_eq!(error(span, &failure, ages), entry["text"], "{}", entry["name"]);
         }
     }

@@ -4,7 +4,7 @@
 //! writes, and at the end sends what is left and a Close frame.
 
 mod audio;
-mod end;
+mod close_reason;
 mod outbox;
 
 use std::{
@@ -25,8 +25,8 @@ use tokio::{
 };
 
 use self::{
-    audio::{Audio, Frames},
-    end::End,
+    audio::{Audio, TakenFrames},
+    close_reason::CloseReason,
     outbox::Outbox,
 };
 use crate::{
@@ -37,26 +37,26 @@ use crate::{
 };
 
 /// Time limit for the close handshake, including the messages that wait before the Close frame.
-const FAREWELL: Duration = Duration::from_secs(1);
-/// Time limit for a session's last batch when the gateway stops. Together with [`FAREWELL`] it stays within the
+const LINGER: Duration = Duration::from_secs(1);
+/// Time limit for a session's last batch when the gateway stops. Together with [`LINGER`] it stays within the
 /// contract's 4 s.
 const DRAIN: Duration = Duration::from_millis(2_900);
 
-const NO_START: &str = "first message must be start";
-const NO_FRAME: &str = "expected binary PCM frames after start";
+const EXPECTED_START: &str = "first message must be start";
+const EXPECTED_AUDIO: &str = "expected binary PCM frames after start";
 
 /// The request in flight.
-struct Flight {
-    frames: Frames,
-    began: Instant,
+struct PendingRequest {
+    frames: TakenFrames,
+    sent_at: Instant,
     flush_lateness: Duration,
-    answer: Pin<Box<dyn Future<Output = Result<Recognition, Failure>> + Send>>,
+    response: Pin<Box<dyn Future<Output = Result<Recognition, Failure>> + Send>>,
 }
 
 /// Waits for the response to the request in flight; never completes if there is none.
-async fn answer(flight: &mut Option<Flight>) -> Result<Recognition, Failure> {
-    match flight {
-        Some(flight) => flight.answer.as_mut().await,
+async fn response(request: &mut Option<PendingRequest>) -> Result<Recognition, Failure> {
+    match request {
+        Some(request) => request.response.as_mut().await,
         None => pending().await,
     }
 }
@@ -65,10 +65,10 @@ async fn answer(flight: &mut Option<Flight>) -> Result<Recognition, Failure> {
 pub(crate) async fn run(socket: WebSocket, gateway: Arc<Gateway>) {
     let (mut sink, mut stream) = socket.split();
     let mut session = Session::new(gateway);
-    let end = session.serve(&mut sink, &mut stream).await;
-    session.account(&end);
+    let close_reason = session.serve(&mut sink, &mut stream).await;
+    session.record_end(&close_reason);
     // After this time the connection is closed even if messages are left.
-    let _ = timeout(FAREWELL, session.farewell(&mut sink, &mut stream, &end)).await;
+    let _ = timeout(LINGER, session.close_handshake(&mut sink, &mut stream, &close_reason)).await;
 }
 
 type Sink = SplitSink<WebSocket, Message>;
@@ -80,43 +80,47 @@ struct Session {
     audio: Audio,
     outbox: Outbox,
     /// The `Option` enforces the contract's rule of one request in flight.
-    flight: Option<Flight>,
+    request: Option<PendingRequest>,
 }
 
 impl Session {
     fn new(gateway: Arc<Gateway>) -> Self {
         Self {
-            inference: gateway.clients.next(),
+            inference: gateway.clients.assign(),
             audio: Audio::new(gateway.max_buffered_frames, gateway.flush_interval),
             outbox: Outbox::default(),
-            flight: None,
+            request: None,
             gateway,
         }
     }
 
-    async fn serve(&mut self, sink: &mut Sink, stream: &mut Stream) -> End {
+    async fn serve(&mut self, sink: &mut Sink, stream: &mut Stream) -> CloseReason {
         let stop = self.gateway.stop.clone();
-        let end = match stop.run_until_cancelled(self.open(stream)).await {
+        let close_reason = match stop.run_until_cancelled(self.open(stream)).await {
             Some(Ok(ticks)) => self.exchange(sink, stream, ticks).await,
-            Some(Err(end)) => Err(end),
-            None => Err(End::Shutdown),
+            Some(Err(close_reason)) => Err(close_reason),
+            None => Err(CloseReason::Shutdown),
         };
-        match end {
-            Ok(()) => self.drain(sink).await.err().unwrap_or(End::Shutdown),
-            Err(end) => end,
+        match close_reason {
+            Ok(()) => self.drain(sink).await.err().unwrap_or(CloseReason::Shutdown),
+            Err(close_reason) => close_reason,
         }
     }
 
     /// Waits for the start message. Returns the session's flush ticks.
-    async fn open(&mut self, stream: &mut Stream) -> Result<Interval, End> {
+    async fn open(&mut self, stream: &mut Stream) -> Result<Interval, CloseReason> {
         loop {
-            let message = stream.next().await.ok_or(End::Eof)?.map_err(|error| End::of_error(error, NO_START))?;
-            self.gateway.books.with(|counts| count_bytes(counts, &message));
+            let message = stream
+                .next()
+                .await
+                .ok_or(CloseReason::Eof)?
+                .map_err(|error| CloseReason::from_read_error(error, EXPECTED_START))?;
+            self.gateway.books.with(|counts| count_message_bytes(counts, &message));
             match message {
                 Message::Text(text) if protocol::is_start(&text) => break,
-                Message::Text(_) | Message::Binary(_) => return Err(End::Refused(1002, NO_START)),
+                Message::Text(_) | Message::Binary(_) => return Err(CloseReason::BadMessage(1002, EXPECTED_START)),
                 Message::Ping(_) | Message::Pong(_) => {}
-                Message::Close(_) => return Err(End::Client),
+                Message::Close(_) => return Err(CloseReason::Client),
             }
         }
         let interval = self.gateway.flush_interval;
@@ -130,57 +134,59 @@ impl Session {
     }
 
     /// Handles the session's events until the gateway stops (`Ok`) or the session ends (`Err`).
-    async fn exchange(&mut self, sink: &mut Sink, stream: &mut Stream, mut ticks: Interval) -> Result<(), End> {
+    async fn exchange(&mut self, sink: &mut Sink, stream: &mut Stream, mut ticks: Interval) -> Result<(), CloseReason> {
         let stop = self.gateway.stop.clone();
         let mut stopped = pin!(stop.cancelled());
         loop {
             let deadline = self.outbox.deadline();
             select! {
-                message = stream.next() => self.receive(message.ok_or(End::Eof)?)?,
+                message = stream.next() => self.receive(message.ok_or(CloseReason::Eof)?)?,
                 due = ticks.tick() => self.tick(due.elapsed())?,
-                answer = answer(&mut self.flight) => self.land(answer)?,
-                written = self.outbox.flush(sink), if !self.outbox.is_empty() => written.map_err(End::of_write)?,
-                () = patience(deadline), if deadline.is_some() => return Err(End::SlowConsumer),
+                response = response(&mut self.request) => self.complete(response)?,
+                written = self.outbox.flush(sink), if !self.outbox.is_empty() => written.map_err(CloseReason::from_write_error)?,
+                () = stall(deadline), if deadline.is_some() => return Err(CloseReason::SlowConsumer),
                 () = &mut stopped => return Ok(()),
             }
         }
     }
 
-    fn receive(&mut self, message: Result<Message, axum::Error>) -> Result<(), End> {
-        let message = message.map_err(|error| End::of_error(error, NO_FRAME))?;
+    fn receive(&mut self, message: Result<Message, axum::Error>) -> Result<(), CloseReason> {
+        let message = message.map_err(|error| CloseReason::from_read_error(error, EXPECTED_AUDIO))?;
         match &message {
             Message::Binary(frame) if frame.len() == FRAME_BYTES => {
                 let dropped = self.audio.push(frame, Instant::now());
                 self.gateway.books.with(|counts| {
-                    count_bytes(counts, &message);
+                    count_message_bytes(counts, &message);
                     counts.received += 1;
                     counts.waiting += 1 - dropped;
                     counts.drop(Kind::Overflow.name(), dropped);
                 });
             }
-            Message::Binary(_) => return Err(End::Refused(1003, "expected 640 byte PCM frame")),
-            Message::Text(_) => return Err(End::Refused(1002, NO_FRAME)),
-            Message::Ping(_) | Message::Pong(_) => self.gateway.books.with(|counts| count_bytes(counts, &message)),
-            Message::Close(_) => return Err(End::Client),
+            Message::Binary(_) => return Err(CloseReason::BadMessage(1003, "expected 640 byte PCM frame")),
+            Message::Text(_) => return Err(CloseReason::BadMessage(1002, EXPECTED_AUDIO)),
+            Message::Ping(_) | Message::Pong(_) => {
+                self.gateway.books.with(|counts| count_message_bytes(counts, &message))
+            }
+            Message::Close(_) => return Err(CloseReason::Client),
         }
         Ok(())
     }
 
     /// Handles a tick that runs `lateness` after it was due.
-    fn tick(&mut self, lateness: Duration) -> Result<(), End> {
+    fn tick(&mut self, lateness: Duration) -> Result<(), CloseReason> {
         self.gateway.books.with(|counts| {
             counts.lateness.record(lateness);
-            match (&self.flight, self.audio.frames()) {
+            match (&self.request, self.audio.frames()) {
                 (Some(_), _) => counts.ticks.skipped += 1,
                 (None, 0) => counts.ticks.empty += 1,
                 (None, _) => counts.ticks.flushed += 1,
             }
         });
-        if self.flight.is_none() { self.flush(lateness) } else { Ok(()) }
+        if self.request.is_none() { self.flush(lateness) } else { Ok(()) }
     }
 
     /// Reports the frames that were dropped, then sends those that wait as one request.
-    fn flush(&mut self, flush_lateness: Duration) -> Result<(), End> {
+    fn flush(&mut self, flush_lateness: Duration) -> Result<(), CloseReason> {
         if let Some(dropped) = self.audio.take_dropped() {
             let (limit, frames) = (self.gateway.max_buffered_frames, dropped.span.frames);
             let message = format!("{limit} frames waited: the oldest {frames} were dropped");
@@ -188,27 +194,28 @@ impl Session {
         }
         let Some((frames, audio)) = self.audio.take() else { return Ok(()) };
         let count = frames.span.frames;
-        let answer = Box::pin(self.inference.clone().recognise(frames.span, audio));
-        let before = self.flight.replace(Flight { frames, began: Instant::now(), flush_lateness, answer });
+        let response = Box::pin(self.inference.clone().recognise(frames.span, audio));
+        let previous =
+            self.request.replace(PendingRequest { frames, sent_at: Instant::now(), flush_lateness, response });
         self.gateway.books.with(|counts| {
             counts.waiting -= count;
             counts.in_flight += count;
             counts.requests += 1;
             counts.requests_in_flight += 1;
             counts.in_flight_per_connection_max =
-                counts.in_flight_per_connection_max.max(1 + before.iter().count() as u64);
+                counts.in_flight_per_connection_max.max(1 + previous.iter().count() as u64);
         });
         Ok(())
     }
 
     /// Handles the result of the request in flight: counts it and sends the partial or the error.
-    fn land(&mut self, answer: Result<Recognition, Failure>) -> Result<(), End> {
-        let Some(flight) = self.flight.take() else { return Ok(()) };
-        let count = flight.frames.span.frames;
+    fn complete(&mut self, response: Result<Recognition, Failure>) -> Result<(), CloseReason> {
+        let Some(request) = self.request.take() else { return Ok(()) };
+        let count = request.frames.span.frames;
         self.gateway.books.with(|counts| {
             counts.in_flight -= count;
             counts.requests_in_flight -= 1;
-            match &answer {
+            match &response {
                 Ok(_) => {
                     counts.answered += 1;
                     counts.delivered += count;
@@ -216,25 +223,27 @@ impl Session {
                 Err(failure) => counts.fail(failure.kind.name(), count),
             }
         });
-        match answer {
-            Ok(answer) => {
-                self.send(protocol::partial(flight.frames.span, &answer, self.gateway.echo, flight.flush_lateness))
+        match response {
+            Ok(response) => {
+                self.send(protocol::partial(request.frames.span, &response, self.gateway.echo, request.flush_lateness))
             }
-            Err(failure) => self.report(flight.frames, &failure, flight.flush_lateness, Some(flight.began.elapsed())),
+            Err(failure) => {
+                self.report(request.frames, &failure, request.flush_lateness, Some(request.sent_at.elapsed()))
+            }
         }
     }
 
     /// Sends the client the error message that covers `frames`.
     fn report(
         &mut self,
-        frames: Frames,
+        frames: TakenFrames,
         failure: &Failure,
         flush_lateness: Duration,
         inference_elapsed: Option<Duration>,
-    ) -> Result<(), End> {
+    ) -> Result<(), CloseReason> {
         let ages = Ages {
-            oldest: frames.oldest_read.elapsed(),
-            newest: frames.newest_read.elapsed(),
+            oldest: frames.oldest_read_at.elapsed(),
+            newest: frames.newest_read_at.elapsed(),
             flush_lateness,
             inference_elapsed,
             buffered_frames: self.audio.frames(),
@@ -242,9 +251,9 @@ impl Session {
         self.send(protocol::error(frames.span, failure, ages))
     }
 
-    fn send(&mut self, text: String) -> Result<(), End> {
+    fn send(&mut self, text: String) -> Result<(), CloseReason> {
         let bytes = frame_bytes(text.len());
-        self.outbox.put(text)?;
+        self.outbox.push(text)?;
         self.gateway.books.with(|counts| {
             counts.sent += 1;
             counts.bytes_sent += bytes;
@@ -254,27 +263,27 @@ impl Session {
 
     /// Runs when the gateway stops: waits for the request in flight, sends the frames that wait as a last request, and
     /// waits for that one.
-    async fn drain(&mut self, sink: &mut Sink) -> Result<(), End> {
+    async fn drain(&mut self, sink: &mut Sink) -> Result<(), CloseReason> {
         let drained = async {
             loop {
-                if self.flight.is_none() {
+                if self.request.is_none() {
                     self.flush(Duration::ZERO)?;
                 }
-                if self.flight.is_none() {
+                if self.request.is_none() {
                     return Ok(());
                 }
-                let answer = answer(&mut self.flight).await;
-                self.land(answer)?;
-                self.outbox.flush(sink).await.map_err(End::of_write)?;
+                let response = response(&mut self.request).await;
+                self.complete(response)?;
+                self.outbox.flush(sink).await.map_err(CloseReason::from_write_error)?;
             }
         };
         timeout(DRAIN, drained).await.unwrap_or(Ok(()))
     }
 
     /// Moves the session's frames and its connection to their final counters. A request in flight is abandoned.
-    fn account(&mut self, end: &End) {
+    fn record_end(&mut self, close_reason: &CloseReason) {
         let waiting = self.audio.frames();
-        let in_flight = self.flight.take().map(|flight| flight.frames.span.frames);
+        let in_flight = self.request.take().map(|request| request.frames.span.frames);
         self.gateway.books.with(|counts| {
             counts.waiting -= waiting;
             counts.drop("closed", waiting);
@@ -284,22 +293,27 @@ impl Session {
                 counts.abandoned += 1;
                 counts.drop("closed", frames);
             }
-            if matches!(end, End::Refused(..) | End::NoText(_)) {
+            if matches!(close_reason, CloseReason::BadMessage(..) | CloseReason::InvalidUtf8(_)) {
                 counts.received += 1;
                 counts.drop("protocol", 1);
             }
-            counts.close(end.reason());
+            counts.close(close_reason.label());
         });
     }
 
     /// Sends the Close frame after the messages that wait, then reads until the client has closed. If bytes were left
     /// unread, the kernel would reset the connection and the Close frame might be lost.
-    async fn farewell(&mut self, sink: &mut Sink, stream: &mut Stream, end: &End) -> Result<(), axum::Error> {
-        if let Some(close) = end.close() {
-            self.outbox.put_last(close);
+    async fn close_handshake(
+        &mut self,
+        sink: &mut Sink,
+        stream: &mut Stream,
+        close_reason: &CloseReason,
+    ) -> Result<(), axum::Error> {
+        if let Some(close) = close_reason.close() {
+            self.outbox.push_last(close);
             self.outbox.flush(sink).await?;
         }
-        if let End::Violation(..) | End::NoText(_) = end {
+        if let CloseReason::Violation(..) | CloseReason::InvalidUtf8(_) = close_reason {
             // The library reads nothing after such an error. Waiting gives the Close frame time to arrive.
             pending::<()>().await;
         }
@@ -309,7 +323,7 @@ impl Session {
     }
 }
 
-async fn patience(deadline: Option<tokio::time::Instant>) {
+async fn stall(deadline: Option<tokio::time::Instant>) {
     match deadline {
         Some(deadline) => sleep_until(deadline).await,
         None => pending().await,
@@ -317,7 +331,7 @@ async fn patience(deadline: Option<tokio::time::Instant>) {
 }
 
 /// Counts the bytes of a message, and those of the pong that the library sends in reply to a ping.
-fn count_bytes(counts: &mut Counts, message: &Message) {
+fn count_message_bytes(counts: &mut Counts, message: &Message) {
     /// Size of the masking key in a client's frame, in bytes.
     const MASK: u64 = 4;
     let bytes = frame_bytes(match message {

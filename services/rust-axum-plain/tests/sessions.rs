@@ -27,13 +27,13 @@ fn a_client_is_answered_as_in_the_golden_messages() {
     thread::scope(|scope| {
         let messages = golden["client"].as_array().unwrap().iter();
         for message in messages.filter(|message| !DECIDED_BY_THE_LIBRARY.contains(&message["name"].as_str().unwrap())) {
-            scope.spawn(move || judge(gateway, message));
+            scope.spawn(move || check_message(gateway, message));
         }
     });
     gateway.stats_when(|stats| stats.connections.open == 0);
 }
 
-fn judge(gateway: &Gateway, message: &Value) {
+fn check_message(gateway: &Gateway, message: &Value) {
     let name = &message["name"];
     let mut client = if message["state"] == "started" { gateway.session() } else { gateway.connect() };
     let hex = |key: &str| {
@@ -53,7 +53,7 @@ fn judge(gateway: &Gateway, message: &Value) {
         "close" => {
             let (code, reason) = client.closed();
             assert_eq!(message["code"], code, "{name}");
-            assert!(message["reason"].as_str().is_none_or(|wanted| wanted == reason), "{name}: {reason}");
+            assert!(message["reason"].as_str().is_none_or(|expected| expected == reason), "{name}: {reason}");
         }
         "pong" => assert_eq!(client.receive(), (PONG, hex("hex")), "{name}"),
         "frame" => assert_eq!(client.cover().newest, 1, "{name}"),
@@ -99,7 +99,7 @@ fn every_frame_is_covered_once_whatever_the_inference_does() {
         }
     }
     let error = |kind: &str, status: Value, retryable: bool| (Some(kind.to_owned()), status, Value::from(retryable));
-    for wanted in [
+    for expected in [
         (None, Value::Null, Value::Null),
         error("http_5xx", 500.into(), true),
         error("http_429", 429.into(), true),
@@ -108,7 +108,7 @@ fn every_frame_is_covered_once_whatever_the_inference_does() {
         error("parse_error", 200.into(), false),
         error("timeout", Value::Null, true),
     ] {
-        assert!(kinds.contains(&wanted), "no {wanted:?} in {kinds:?}");
+        assert!(kinds.contains(&expected), "no {expected:?} in {kinds:?}");
     }
     let stats = gateway.stats();
     assert_eq!((stats.messages.received, stats.messages.queued), (sent + 1, 0));
@@ -152,7 +152,7 @@ fn pending_audio_is_bounded_and_the_oldest_is_dropped_and_reported_in_order() {
 #[test]
 fn a_peer_without_http_is_a_parse_error_and_an_unreachable_one_a_reset() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let babbler = format!("http://{}", listener.local_addr().unwrap());
+    let not_http = format!("http://{}", listener.local_addr().unwrap());
     thread::spawn(move || {
         // The connection stays open, so that the bytes are the only fault.
         let mut open = vec![];
@@ -165,8 +165,8 @@ fn a_peer_without_http_is_a_parse_error_and_an_unreachable_one_a_reset() {
             open.push(socket);
         }
     });
-    let nobody = format!("http://{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
-    for (url, kind) in [(babbler, "parse_error"), (nobody, "connection_reset")] {
+    let unreachable = format!("http://{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
+    for (url, kind) in [(not_http, "parse_error"), (unreachable, "connection_reset")] {
         let gateway = Gateway::start(&url, &[]);
         let mut client = gateway.session();
         client.frames(2);
@@ -221,26 +221,27 @@ fn a_stop_does_not_wait_for_an_inference_that_hangs() {
 #[test]
 fn http_requests_are_answered_by_the_contract() {
     let gateway = Gateway::start("http://127.0.0.1:9", &[]);
-    let ask = |line: &str, headers: &str| {
+    let request = |line: &str, headers: &str| {
         gateway.http(&format!("{line} HTTP/1.1\r\nHost: x\r\n{headers}\r\n")).to_ascii_lowercase()
     };
     let close = "Connection: close\r\n";
-    let health = ask("GET /health", close);
+    let health = request("GET /health", close);
     assert!(
         health.starts_with("http/1.1 200 ") && health.ends_with(r#"{"ok":true,"runtime":"rust-axum-plain"}"#),
         "{health}"
     );
-    assert!(ask("GET /nothing", close).starts_with("http/1.1 404 "));
+    assert!(request("GET /nothing", close).starts_with("http/1.1 404 "));
     for line in ["POST /health", "POST /ws/stt", "HEAD /health"] {
-        let answer = ask(line, close);
-        assert!(answer.starts_with("http/1.1 405 ") && answer.contains("allow: get\r\n"), "{line}: {answer}");
+        let response = request(line, close);
+        assert!(response.starts_with("http/1.1 405 ") && response.contains("allow: get\r\n"), "{line}: {response}");
     }
     let upgrade = "Upgrade: websocket\r\nConnection: upgrade, close\r\n";
     let key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
-    assert!(ask("GET /ws/stt", close).starts_with("http/1.1 400 "));
-    let version = ask("GET /ws/stt", &format!("{upgrade}{key}Sec-WebSocket-Version: 8\r\n"));
+    assert!(request("GET /ws/stt", close).starts_with("http/1.1 400 "));
+    let version = request("GET /ws/stt", &format!("{upgrade}{key}Sec-WebSocket-Version: 8\r\n"));
     assert!(version.starts_with("http/1.1 400 "), "{version}");
-    let keyless = ask("GET /ws/stt", &format!("{upgrade}Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: short\r\n"));
+    let keyless =
+        request("GET /ws/stt", &format!("{upgrade}Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: short\r\n"));
     assert!(keyless.starts_with("http/1.1 400 "), "{keyless}");
     assert!(gateway.metrics_port("/stats/connections").starts_with("HTTP/1.1 404 "));
     assert!(gateway.metrics_port("/readyz").starts_with("HTTP/1.1 200 "));
@@ -250,11 +251,11 @@ fn http_requests_are_answered_by_the_contract() {
 fn no_more_connections_are_taken_than_are_allowed() {
     let gateway = Gateway::start("http://127.0.0.1:9", &[("MAX_CONNECTIONS", "1")]);
     let _first = gateway.session();
-    let answer = gateway.http(
+    let response = gateway.http(
         "GET /ws/stt HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: upgrade, close\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
     );
-    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert!(response.starts_with("HTTP/1.1 503 "), "{response}");
     assert_eq!(gateway.stats().connections.rejected["full"], 1);
 }
 

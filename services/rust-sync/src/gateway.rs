@@ -25,7 +25,7 @@ use crate::{
 /// retransmission).
 const BACKLOG: i32 = 65_535;
 /// Time between two resolutions of the inference's host name. Open connections are not affected.
-const RESOLVE_EVERY: Duration = Duration::from_secs(10);
+const RESOLVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A running gateway: its bound addresses and its threads.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Gateway {
     /// # Errors
     /// When an address cannot be bound, or the system has no file descriptors or threads left.
     pub fn start(config: &Config) -> anyhow::Result<Self> {
-        allow_many_descriptors();
+        raise_open_files();
         let listener = listen(config.address())
             .with_context(|| format!("failed to listen on {} (HOST, PORT)", config.address()))?;
         let address = rustix::net::getsockname(&listener)
@@ -85,16 +85,16 @@ fn start_threads(shared: &Arc<Shared>, listener: OwnedFd) -> std::io::Result<Vec
         addresses: Mutex::new(Vec::new()),
     });
     resolve(&settings);
-    let resolving = Arc::clone(&settings);
+    let resolver_settings = Arc::clone(&settings);
     // The thread runs as long as the process, because a name's addresses may change at any time.
-    std::thread::Builder::new().name("resolve".into()).spawn(move || keep_resolving(&resolving))?;
-    let (count, slots) = (shared.doors.len(), config.inference_http_clients.get());
+    std::thread::Builder::new().name("resolve".into()).spawn(move || resolve_periodically(&resolver_settings))?;
+    let (count, slots) = (shared.handles.len(), config.inference_http_clients.get());
     let mut listener = Some(listener);
     let mut threads = Vec::with_capacity(2 * count);
-    for (index, door) in shared.doors.iter().enumerate() {
+    for (index, handle) in shared.handles.iter().enumerate() {
         // The slots are divided evenly: the first threads get the remainder, and each gets at least one.
         let slots = (slots / count + usize::from(index < slots % count)).max(1);
-        let inference = Inference::new(Arc::clone(&settings), Arc::clone(&door.exchange), slots)?;
+        let inference = Inference::new(Arc::clone(&settings), Arc::clone(&handle.channels), slots)?;
         threads.push(std::thread::Builder::new().name(format!("inference-{index}")).spawn(move || inference.run())?);
         let shard = Shard::new(Arc::clone(shared), index, listener.take())?;
         threads.push(std::thread::Builder::new().name(format!("websocket-{index}")).spawn(move || shard.run())?);
@@ -103,10 +103,10 @@ fn start_threads(shared: &Arc<Shared>, listener: OwnedFd) -> std::io::Result<Vec
 }
 
 /// Resolves the inference's host name periodically. Returns at once if the authority is an IP address.
-fn keep_resolving(settings: &Settings) {
+fn resolve_periodically(settings: &Settings) {
     while settings.authority.parse::<SocketAddr>().is_err() {
         let is_known = !lock(&settings.addresses).is_empty();
-        std::thread::sleep(if is_known { RESOLVE_EVERY } else { Duration::from_secs(1) });
+        std::thread::sleep(if is_known { RESOLVE_INTERVAL } else { Duration::from_secs(1) });
         resolve(settings);
     }
 }
@@ -130,7 +130,7 @@ fn listen(address: SocketAddr) -> std::io::Result<OwnedFd> {
 }
 
 /// Raises the soft limit of open files to the hard limit.
-fn allow_many_descriptors() {
+fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     // On failure the limit stays as it is. When it is reached, connections wait in the backlog.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });

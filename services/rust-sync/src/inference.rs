@@ -32,7 +32,7 @@ const EVENTS: usize = 1024;
 /// Shortest time between two rounds that only receive responses, so that one round handles many. New requests end the
 /// rest early, and responses that have arrived by then are handled in the same round. In an idle gateway a response
 /// doesn't wait.
-const REST: Duration = Duration::from_millis(8);
+const MIN_ROUND_TIME: Duration = Duration::from_millis(8);
 
 /// A request that has returned to its WebSocket thread, with its outcome.
 #[derive(Debug)]
@@ -58,22 +58,22 @@ pub struct Settings {
 
 /// The queues between a WebSocket thread and its inference thread, in both directions.
 #[derive(Debug)]
-pub struct Exchange {
+pub struct Channels {
     /// Requests to the inference thread.
     pub requests: Mailbox<Request>,
     /// Keys of connections that ended while they had a request in flight.
     pub abandoned: Mailbox<u64>,
     /// Finished requests to the WebSocket thread.
-    pub answers: Mailbox<FinishedRequest>,
+    pub responses: Mailbox<FinishedRequest>,
     /// The waker of the inference thread.
     pub inference: Waker,
     /// The waker of the WebSocket thread.
     pub shard: Waker,
     /// Set when the WebSocket thread will send no more requests.
-    pub is_over: AtomicBool,
+    pub is_closed: AtomicBool,
 }
 
-impl Exchange {
+impl Channels {
     /// Creates an exchange with empty queues.
     ///
     /// # Errors
@@ -83,10 +83,10 @@ impl Exchange {
         Ok(Self {
             requests: Mailbox::default(),
             abandoned: Mailbox::default(),
-            answers: Mailbox::default(),
+            responses: Mailbox::default(),
             inference,
             shard,
-            is_over: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
         })
     }
 }
@@ -101,7 +101,7 @@ struct Job {
 /// The state of an inference thread.
 pub struct Inference {
     settings: Arc<Settings>,
-    exchange: Arc<Exchange>,
+    channels: Arc<Channels>,
     epoll: OwnedFd,
     slots: Vec<Slot>,
     /// Slots with a connection and no job, the most recently used last. The peer may have closed the connection since.
@@ -111,10 +111,10 @@ pub struct Inference {
     waiting: VecDeque<Job>,
     /// Deadlines of started jobs in ascending order, each with its slot and its job's number.
     deadlines: VecDeque<(Instant, usize, u64)>,
-    arrived: Vec<Request>,
-    done: Vec<FinishedRequest>,
+    new_requests: Vec<Request>,
+    finished: Vec<FinishedRequest>,
     buffer: Vec<u8>,
-    dials: usize,
+    attempts: usize,
 }
 
 #[derive(Default)]
@@ -130,22 +130,22 @@ impl Inference {
     ///
     /// # Errors
     /// When the process has no file descriptors left.
-    pub fn new(settings: Arc<Settings>, exchange: Arc<Exchange>, slots: usize) -> std::io::Result<Self> {
+    pub fn new(settings: Arc<Settings>, channels: Arc<Channels>, slots: usize) -> std::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, exchange.inference.descriptor(), epoll::EventData::new_u64(WAKER), epoll::EventFlags::IN)?;
+        epoll::add(&epoll, channels.inference.descriptor(), epoll::EventData::new_u64(WAKER), epoll::EventFlags::IN)?;
         Ok(Self {
             settings,
-            exchange,
+            channels,
             epoll,
             slots: (0..slots).map(|_| Slot::default()).collect(),
             idle: Vec::with_capacity(slots),
             vacant: (0..slots).rev().collect(),
             waiting: VecDeque::new(),
             deadlines: VecDeque::new(),
-            arrived: Vec::new(),
-            done: Vec::new(),
+            new_requests: Vec::new(),
+            finished: Vec::new(),
             buffer: vec![0; response::MAXIMAL_BYTES],
-            dials: 0,
+            attempts: 0,
         })
     }
 
@@ -153,8 +153,8 @@ impl Inference {
     pub fn run(mut self) {
         let mut events = Vec::with_capacity(EVENTS);
         let mut round_started = Instant::now();
-        while !self.exchange.is_over.load(Ordering::SeqCst) {
-            self.exchange.inference.rest_until(round_started + REST);
+        while !self.channels.is_closed.load(Ordering::SeqCst) {
+            self.channels.inference.sleep_until(round_started + MIN_ROUND_TIME);
             let timeout = self.timeout(Instant::now());
             events.clear();
             match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
@@ -167,15 +167,15 @@ impl Inference {
                     self.advance(event.data.u64() as usize);
                 }
             }
-            self.exchange.inference.clear();
+            self.channels.inference.clear();
             // Taken before the requests, because it is posted after them: if the end of a connection is known here, its
             // request is, too.
-            let mut left = Vec::new();
-            self.exchange.abandoned.take(&mut left);
+            let mut disconnected = Vec::new();
+            self.channels.abandoned.take(&mut disconnected);
             self.take_requests();
-            self.abandon(left);
+            self.abandon(disconnected);
             self.expire(Instant::now());
-            self.exchange.answers.post(&mut self.done, &self.exchange.shard);
+            self.channels.responses.post(&mut self.finished, &self.channels.shard);
         }
     }
 
@@ -187,16 +187,16 @@ impl Inference {
     }
 
     fn take_requests(&mut self) {
-        let mut arrived = std::mem::take(&mut self.arrived);
-        self.exchange.requests.take(&mut arrived);
+        let mut new_requests = std::mem::take(&mut self.new_requests);
+        self.channels.requests.take(&mut new_requests);
         let timeout = self.settings.timeout;
-        self.waiting.extend(arrived.drain(..).map(|request| Job { deadline: request.sent_at + timeout, request }));
-        self.arrived = arrived;
-        self.begin_waiting();
+        self.waiting.extend(new_requests.drain(..).map(|request| Job { deadline: request.sent_at + timeout, request }));
+        self.new_requests = new_requests;
+        self.start_waiting_jobs();
     }
 
     /// Starts waiting jobs, the oldest first, as long as slots are free.
-    fn begin_waiting(&mut self) {
+    fn start_waiting_jobs(&mut self) {
         while !self.waiting.is_empty()
             && let Some(index) = self.free_slot()
             && let Some(job) = self.waiting.pop_front()
@@ -204,7 +204,7 @@ impl Inference {
             let slot = &mut self.slots[index];
             slot.number += 1;
             self.deadlines.push_back((job.deadline, index, slot.number));
-            let progress = slot.link.as_mut().map(|link| link.begin(&self.settings, &job.request));
+            let progress = slot.link.as_mut().map(|link| link.start(&self.settings, &job.request));
             slot.job = Some(job);
             // A response is reported by epoll. The only progress at once is that the connection is closed or could not
             // be opened.
@@ -250,9 +250,9 @@ impl Inference {
                     slot.link = None;
                     return self.finish(index, Err(failure));
                 }
-                Progress::Answered { status, body, reusable } => {
+                Progress::Completed { status, body, reusable } => {
                     let frames = job.request.batch.frames() as u64;
-                    let outcome = outcome_of(status, &self.buffer[body], frames, self.settings.cpu_passes);
+                    let outcome = parse_outcome(status, &self.buffer[body], frames, self.settings.cpu_passes);
                     if !reusable {
                         slot.link = None;
                     }
@@ -265,8 +265,8 @@ impl Inference {
     fn dial(&mut self, index: usize) -> Result<(), Failure> {
         let address = {
             let addresses = self.settings.addresses.lock().unwrap_or_else(PoisonError::into_inner);
-            self.dials += 1;
-            addresses.get(self.dials % addresses.len().max(1)).copied()
+            self.attempts += 1;
+            addresses.get(self.attempts % addresses.len().max(1)).copied()
         };
         let authority = &self.settings.authority;
         let failed = |error: &dyn std::fmt::Display| {
@@ -283,59 +283,61 @@ impl Inference {
     fn finish(&mut self, index: usize, outcome: Result<Recognised, Failure>) {
         let slot = &mut self.slots[index];
         let job = slot.job.take().expect("a job is finished once");
-        self.done.push(FinishedRequest { request: job.request, outcome });
+        self.finished.push(FinishedRequest { request: job.request, outcome });
         if slot.link.is_some() { self.idle.push(index) } else { self.vacant.push(index) }
     }
 
     /// Returns requests whose clients have disconnected, so that their audio isn't held any longer. It searches once
     /// for all clients that left since the last round. A connection with an outstanding response can't be reused.
-    fn abandon(&mut self, mut left: Vec<u64>) {
-        if left.is_empty() {
+    fn abandon(&mut self, mut disconnected: Vec<u64>) {
+        if disconnected.is_empty() {
             return;
         }
-        left.sort_unstable();
-        let has_left = |job: &Job| left.binary_search(&job.request.ticket.connection).is_ok();
+        disconnected.sort_unstable();
+        let is_abandoned = |job: &Job| disconnected.binary_search(&job.request.ticket.connection).is_ok();
         let failure = || Failure::new(Kind::ConnectionReset, "the client has left");
         for index in 0..self.slots.len() {
             let slot = &mut self.slots[index];
-            if slot.job.as_ref().is_some_and(has_left) {
+            if slot.job.as_ref().is_some_and(is_abandoned) {
                 slot.link = None;
                 self.finish(index, Err(failure()));
             }
         }
-        let (gone, waiting) = std::mem::take(&mut self.waiting).into_iter().partition::<VecDeque<_>, _>(has_left);
+        let (abandoned, waiting) =
+            std::mem::take(&mut self.waiting).into_iter().partition::<VecDeque<_>, _>(is_abandoned);
         self.waiting = waiting;
-        self.done.extend(gone.into_iter().map(|job| FinishedRequest { request: job.request, outcome: Err(failure()) }));
-        self.begin_waiting();
+        self.finished
+            .extend(abandoned.into_iter().map(|job| FinishedRequest { request: job.request, outcome: Err(failure()) }));
+        self.start_waiting_jobs();
     }
 
     /// Fails jobs whose deadline has passed. A connection with an outstanding response can't be reused.
     fn expire(&mut self, now: Instant) {
         while let Some(&(deadline, index, number)) = self.deadlines.front() {
             let slot = &mut self.slots[index];
-            let is_under_way = slot.number == number && slot.job.is_some();
-            if is_under_way && deadline > now {
+            let is_running = slot.number == number && slot.job.is_some();
+            if is_running && deadline > now {
                 break;
             }
             self.deadlines.pop_front();
-            if is_under_way {
+            if is_running {
                 slot.link = None;
                 self.finish(index, Err(self.timed_out("no whole answer")));
             }
         }
         while let Some(job) = self.waiting.pop_front_if(|job| job.deadline <= now) {
             let failure = self.timed_out("no free connection to the inference");
-            self.done.push(FinishedRequest { request: job.request, outcome: Err(failure) });
+            self.finished.push(FinishedRequest { request: job.request, outcome: Err(failure) });
         }
-        self.begin_waiting();
+        self.start_waiting_jobs();
     }
 
-    fn timed_out(&self, what: &str) -> Failure {
-        Failure::new(Kind::Timeout, format!("{what} within {} ms", self.settings.timeout.as_millis()))
+    fn timed_out(&self, event: &str) -> Failure {
+        Failure::new(Kind::Timeout, format!("{event} within {} ms", self.settings.timeout.as_millis()))
     }
 }
 
-fn outcome_of(status: u16, body: &[u8], frames: u64, cpu_passes: u32) -> Result<Recognised, Failure> {
+fn parse_outcome(status: u16, body: &[u8], frames: u64, cpu_passes: u32) -> Result<Recognised, Failure> {
     match Failure::of_status(status) {
         Some(failure) => Err(failure),
         None => Recognised::parse(body, frames, cpu_passes)

@@ -45,13 +45,13 @@ impl Waker {
     }
 
     /// Sleeps until `time` or until it is woken. Returns whether it was woken.
-    pub fn rest_until(&self, time: Instant) -> bool {
-        let rest = time.saturating_duration_since(Instant::now());
-        if rest.is_zero() {
+    pub fn sleep_until(&self, time: Instant) -> bool {
+        let remaining = time.saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
             return false;
         }
         // A signal ends the sleep early, which only costs an extra round.
-        let woken = poll(&mut [PollFd::new(&self.descriptor, PollFlags::IN)], Some(&timespec(rest)));
+        let woken = poll(&mut [PollFd::new(&self.descriptor, PollFlags::IN)], Some(&timespec(remaining)));
         woken.is_ok_and(|ready| ready > 0)
     }
 

@@ -154,7 +154,7 @@ pub struct Counters {
     /// Frames that wait or are in flight.
     pub(crate) queued: u64,
     pub(crate) in_flight: u64,
-    pub(crate) most_in_flight_per_connection: u64,
+    pub(crate) max_in_flight_per_connection: u64,
     /// Audio held in bytes, including that of abandoned requests that have not returned.
     pub(crate) buffered_bytes: u64,
 }
@@ -200,8 +200,7 @@ impl Counters {
         ] {
             *mine += theirs;
         }
-        self.most_in_flight_per_connection =
-            self.most_in_flight_per_connection.max(other.most_in_flight_per_connection);
+        self.max_in_flight_per_connection = self.max_in_flight_per_connection.max(other.max_in_flight_per_connection);
     }
 
     /// The sum over several threads.
@@ -257,7 +256,7 @@ impl Counters {
         text.service(&self.service_stats(uptime), &LABELS);
         let ticks = |outcome| self.ticks[outcome as usize];
         text.gateway(&GatewayMetrics {
-            in_flight_per_connection_max: self.most_in_flight_per_connection,
+            in_flight_per_connection_max: self.max_in_flight_per_connection,
             ticks: Ticks {
                 flushed: ticks(TickOutcome::Flushed),
                 skipped: ticks(TickOutcome::Skipped),

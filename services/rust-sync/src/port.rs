@@ -13,7 +13,7 @@ use std::{
 use crate::{metrics::Counters, protocol::http::answer, shared::Shared};
 
 /// Time limit for reading a request and for writing the response.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum of requests that are handled concurrently.
 const MAXIMAL_CLIENTS: usize = 32;
 const MAXIMAL_REQUEST: usize = 8 << 10;
@@ -31,8 +31,8 @@ impl MetricsPort {
     ///
     /// # Errors
     /// When the address cannot be bound or no thread can be started.
-    pub fn start(wanted: SocketAddr, shared: Arc<Shared>) -> std::io::Result<Self> {
-        let listener = TcpListener::bind(wanted)?;
+    pub fn start(address: SocketAddr, shared: Arc<Shared>) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
         std::thread::Builder::new().name("metrics".into()).spawn(move || serve(&listener, &shared))?;
         Ok(Self { address })
@@ -51,21 +51,21 @@ fn serve(listener: &TcpListener, shared: &Arc<Shared>) {
             clients.fetch_sub(1, Ordering::Relaxed);
             continue;
         }
-        let (shared, ours) = (Arc::clone(shared), Arc::clone(&clients));
-        let answered = std::thread::Builder::new().name("metrics-client".into()).spawn(move || {
+        let (shared, clients_of_thread) = (Arc::clone(shared), Arc::clone(&clients));
+        let spawned = std::thread::Builder::new().name("metrics-client".into()).spawn(move || {
             // An error means that the client has disconnected.
             let _ = respond(stream, &shared);
-            ours.fetch_sub(1, Ordering::Relaxed);
+            clients_of_thread.fetch_sub(1, Ordering::Relaxed);
         });
-        if answered.is_err() {
+        if spawned.is_err() {
             clients.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
 
 fn respond(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
+    stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
     let mut request = Vec::with_capacity(1024);
     let mut chunk = [0; 1024];
     while !request.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -81,8 +81,8 @@ fn respond(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
 
 fn route(request: &[u8], shared: &Shared) -> Vec<u8> {
     let line = String::from_utf8_lossy(request.split(|byte| *byte == b'\r').next().unwrap_or_default());
-    let mut words = line.split(' ');
-    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let mut parts = line.split(' ');
+    let (method, path) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let text = |status, body: &str| answer(status, "", "text/plain", body);
     match path.split('?').next().unwrap_or_default() {
         "/healthz" | "/readyz" | "/stats" | "/metrics" if method != "GET" => {

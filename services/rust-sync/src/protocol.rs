@@ -183,16 +183,16 @@ pub struct Assembly {
 impl Assembly {
     /// Whether the next data frame must be a continuation.
     #[inline]
-    pub fn is_under_way(&self) -> bool {
+    pub fn is_incomplete(&self) -> bool {
         self.kind.is_some()
     }
 
     /// Checks by the header alone that a frame is in order and doesn't make its message too big.
     fn check(&self, header: &Header) -> Result<(), Refusal> {
         match header.opcode {
-            Opcode::Continuation if !self.is_under_way() => Err(violation("unexpected continuation")),
+            Opcode::Continuation if !self.is_incomplete() => Err(violation("unexpected continuation")),
             Opcode::Continuation if self.bytes.len() + header.payload_bytes > MAXIMAL_MESSAGE => Err(TOO_BIG),
-            Opcode::Text | Opcode::Binary if self.is_under_way() => Err(violation("expected a continuation")),
+            Opcode::Text | Opcode::Binary if self.is_incomplete() => Err(violation("expected a continuation")),
             _ => Ok(()),
         }
     }
@@ -302,7 +302,7 @@ pub fn meaning_of<'a>(chunks: impl IntoIterator<Item = &'a [u8]>, is_fast: bool)
         pending.extend_from_slice(chunk);
         let mut at = 0;
         loop {
-            let run = if is_fast && !assembly.is_under_way() { audio_run(&pending[at..]) } else { 0 };
+            let run = if is_fast && !assembly.is_incomplete() { audio_run(&pending[at..]) } else { 0 };
             let mut audio = Vec::new();
             append_audio(&pending[at..at + run * WIRE_BYTES], &mut audio);
             meanings.extend(audio.chunks(FRAME_BYTES).map(|frame| Meaning::Binary(frame.into())));

@@ -11,7 +11,7 @@ pub use schedule::Schedule;
 
 use crate::protocol::{
     WIRE_BYTES,
-    messages::{Circumstances, Cover, Failure, Kind},
+    messages::{ErrorContext, Failure, Kind, Span},
 };
 
 /// The right to have a request in flight. A session has one. It can't be copied, a request can't be made without it,
@@ -48,8 +48,8 @@ pub enum Tick {
 
 /// Frames that were dropped because too many waited, and not reported yet.
 #[derive(Clone, Copy, Debug)]
-struct Lost {
-    cover: Cover,
+struct Overflow {
+    span: Span,
     oldest_at: Instant,
     newest_at: Instant,
 }
@@ -61,7 +61,7 @@ pub struct Session {
     pub schedule: Schedule,
     next_seq: u64,
     waiting: Batch,
-    lost: Option<Lost>,
+    overflow: Option<Overflow>,
     /// `None` while a request is in flight.
     ticket: Option<Ticket>,
     frames_in_flight: u64,
@@ -75,7 +75,7 @@ impl Session {
             schedule,
             next_seq: 1,
             waiting: Batch::default(),
-            lost: None,
+            overflow: None,
             ticket: Some(Ticket { connection }),
             frames_in_flight: 0,
             is_last_flush_done: false,
@@ -90,7 +90,7 @@ impl Session {
         let fitting = &run[dropped.of_new * WIRE_BYTES..];
         self.waiting.append_run(fitting, self.next_seq + dropped.of_new as u64, pool, now);
         self.next_seq += (run.len() / WIRE_BYTES) as u64;
-        dropped.in_all
+        dropped.total
     }
 
     /// Adds one frame's audio; otherwise like [`Self::take_run`].
@@ -98,7 +98,7 @@ impl Session {
         let dropped = self.make_room(1, limit, now);
         self.waiting.append_frame(audio, self.next_seq, pool, now);
         self.next_seq += 1;
-        dropped.in_all
+        dropped.total
     }
 
     #[inline]
@@ -106,7 +106,7 @@ impl Session {
         let waiting = self.waiting.frames();
         let excess = (waiting + frames).saturating_sub(limit);
         if excess == 0 {
-            return Dropped { in_all: 0, of_new: 0 };
+            return Dropped { total: 0, of_new: 0 };
         }
         let of_waiting = excess.min(waiting);
         let of_new = excess - of_waiting;
@@ -114,11 +114,12 @@ impl Session {
         let oldest_at = if waiting == 0 { now } else { self.waiting.oldest_at() };
         let newest_at = if of_new > 0 { now } else { self.waiting.received_at(of_waiting - 1) };
         let frames = excess as u64;
-        let lost = self.lost.get_or_insert(Lost { cover: Cover { oldest_frame_seq, frames: 0 }, oldest_at, newest_at });
-        lost.cover.frames += frames;
-        lost.newest_at = newest_at;
+        let overflow =
+            self.overflow.get_or_insert(Overflow { span: Span { oldest_frame_seq, frames: 0 }, oldest_at, newest_at });
+        overflow.span.frames += frames;
+        overflow.newest_at = newest_at;
         self.waiting.drop_oldest(of_waiting);
-        Dropped { in_all: frames, of_new }
+        Dropped { total: frames, of_new }
     }
 
     /// Runs the tick that is due, `lateness` after its time.
@@ -135,13 +136,13 @@ impl Session {
 
     /// Takes the overflow that must be reported before the next batch is sent. `None` while a request is in flight,
     /// because frames are covered in order.
-    pub fn take_overflow(&mut self, now: Instant, lateness: Duration) -> Option<(Cover, Failure, Circumstances)> {
+    pub fn take_overflow(&mut self, now: Instant, lateness: Duration) -> Option<(Span, Failure, ErrorContext)> {
         if self.is_in_flight() {
             return None;
         }
-        let Lost { cover, oldest_at, newest_at } = self.lost.take()?;
-        let message = format!("too many frames waited: the oldest {} were dropped", cover.frames);
-        let circumstances = Circumstances {
+        let Overflow { span, oldest_at, newest_at } = self.overflow.take()?;
+        let message = format!("too many frames waited: the oldest {} were dropped", span.frames);
+        let context = ErrorContext {
             oldest_age_ms: milliseconds(now.duration_since(oldest_at)),
             newest_age_ms: milliseconds(now.duration_since(newest_at)),
             flush_lateness_ms: milliseconds(lateness),
@@ -149,11 +150,11 @@ impl Session {
             inflight_gateway_batches: 0,
             gateway_buffer_frames: self.waiting.frames() as u64,
         };
-        Some((cover, Failure::new(Kind::Overflow, message), circumstances))
+        Some((span, Failure::new(Kind::Overflow, message), context))
     }
 
     /// Records that the session's request has returned.
-    pub fn returned(&mut self, ticket: Ticket) {
+    pub fn request_returned(&mut self, ticket: Ticket) {
         debug_assert!(self.ticket.is_none());
         self.ticket = Some(ticket);
         self.frames_in_flight = 0;
@@ -181,9 +182,9 @@ impl Session {
 
     /// Whether to run the session's last flush now. Returns true once, when no request is in flight.
     pub fn begin_last_flush(&mut self) -> bool {
-        let is_time = !self.is_last_flush_done && !self.is_in_flight();
-        self.is_last_flush_done |= is_time;
-        is_time
+        let is_due = !self.is_last_flush_done && !self.is_in_flight();
+        self.is_last_flush_done |= is_due;
+        is_due
     }
 
     /// Whether the last flush is complete, either with a response or with no audio to send.
@@ -198,14 +199,14 @@ impl Session {
 }
 
 struct Dropped {
-    in_all: u64,
+    total: u64,
     of_new: usize,
 }
 
 impl Request {
     /// The times and counts that an error about this request reports.
-    pub fn circumstances(&self, now: Instant, waiting_frames: usize) -> Circumstances {
-        Circumstances {
+    pub fn context(&self, now: Instant, waiting_frames: usize) -> ErrorContext {
+        ErrorContext {
             oldest_age_ms: milliseconds(now.duration_since(self.batch.oldest_at())),
             newest_age_ms: milliseconds(now.duration_since(self.batch.newest_at())),
             flush_lateness_ms: milliseconds(self.lateness),

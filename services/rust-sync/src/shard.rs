@@ -5,12 +5,12 @@
 //! pending work and then rests a little, so that under load one wake-up does much work, while an idle gateway still
 //! answers at once.
 
+mod close;
 mod connection;
-mod ending;
-mod intake;
-mod opening;
-mod output;
+mod handshake;
+mod read;
 mod visit;
+mod write;
 
 use std::{
     collections::VecDeque,
@@ -32,7 +32,7 @@ use crate::{
     metrics::Counters,
     protocol::MAXIMAL_MESSAGE,
     session::{Pool, Request},
-    shared::{Door, Shared, lock},
+    shared::{ShardHandle, Shared, lock},
     wheel::Wheel,
 };
 
@@ -42,7 +42,7 @@ const LISTENER: u64 = u64::MAX - 1;
 const EVENTS: usize = 1024;
 /// Shortest time between the starts of two rounds. With 1 000 sessions that is fifteen visits per round. It adds half
 /// of itself to the mean lateness of a tick.
-const REST: Duration = Duration::from_millis(5);
+const MIN_ROUND_TIME: Duration = Duration::from_millis(5);
 /// Maximum of visits in one round, so that handshakes and responses don't wait for a thousand visits.
 const VISITS_PER_ROUND: usize = 128;
 /// Maximum of sockets accepted in one round.
@@ -53,7 +53,7 @@ const READ_BYTES: usize = 256 << 10;
 /// The state of a WebSocket thread.
 pub(crate) struct Shard {
     shared: Arc<Shared>,
-    door: Arc<Door>,
+    handle: Arc<ShardHandle>,
     index: usize,
     epoll: OwnedFd,
     listener: Option<OwnedFd>,
@@ -71,10 +71,10 @@ pub(crate) struct Shard {
     requests: Vec<Request>,
     /// Keys of connections that ended while they had a request in flight.
     abandoned: Vec<u64>,
-    answers: Vec<FinishedRequest>,
+    responses: Vec<FinishedRequest>,
     random: u64,
     counters: Counters,
-    stop_by: Option<Instant>,
+    drain_deadline: Option<Instant>,
 }
 
 impl Shard {
@@ -83,9 +83,9 @@ impl Shard {
     /// # Errors
     /// When the process has no file descriptors left.
     pub(crate) fn new(shared: Arc<Shared>, index: usize, listener: Option<OwnedFd>) -> std::io::Result<Self> {
-        let door = Arc::clone(&shared.doors[index]);
+        let handle = Arc::clone(&shared.handles[index]);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let wakers = door.exchange.shard.descriptor();
+        let wakers = handle.channels.shard.descriptor();
         epoll::add(&epoll, wakers, epoll::EventData::new_u64(WAKER), epoll::EventFlags::IN)?;
         if let Some(listener) = &listener {
             epoll::add(&epoll, listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
@@ -94,7 +94,7 @@ impl Shard {
         getrandom(&mut seed, GetRandomFlags::empty())?;
         Ok(Self {
             wheel: Wheel::new(Instant::now()),
-            door,
+            handle,
             index,
             epoll,
             listener,
@@ -106,11 +106,11 @@ impl Shard {
             scratch: Vec::with_capacity(4096),
             requests: Vec::new(),
             abandoned: Vec::new(),
-            answers: Vec::new(),
+            responses: Vec::new(),
             // Must not be 0, because xorshift would then return 0 forever.
             random: u64::from_ne_bytes(seed) | 1,
             counters: Counters::default(),
-            stop_by: None,
+            drain_deadline: None,
             shared,
         })
     }
@@ -122,40 +122,40 @@ impl Shard {
             let round_started = self.wait(&mut events);
             self.counters.rounds += 1;
             for event in events.drain(..) {
-                self.handle(&event, round_started);
+                self.handle_epoll_event(&event, round_started);
             }
-            self.take_mail(round_started);
+            self.receive_items(round_started);
             self.visit_due();
             self.stop_if_requested();
             self.post();
-            if self.has_ended() {
+            if self.is_finished() {
                 break;
             }
             if self.due.is_empty() {
-                self.rest_until(round_started + REST);
+                self.sleep_until(round_started + MIN_ROUND_TIME);
             }
         }
-        self.door.exchange.is_over.store(true, std::sync::atomic::Ordering::SeqCst);
-        self.door.exchange.inference.wake();
+        self.handle.channels.is_closed.store(true, std::sync::atomic::Ordering::SeqCst);
+        self.handle.channels.inference.wake();
     }
 
     /// Publishes the results of a round: requests and abandoned requests to the inference thread, and the counters.
     fn post(&mut self) {
-        let exchange = &self.door.exchange;
-        exchange.requests.post(&mut self.requests, &exchange.inference);
+        let channels = &self.handle.channels;
+        channels.requests.post(&mut self.requests, &channels.inference);
         // Posted after the requests, so that the inference thread always knows an abandoned request.
-        exchange.abandoned.post(&mut self.abandoned, &exchange.inference);
-        *lock(&self.door.counters) = self.counters;
+        channels.abandoned.post(&mut self.abandoned, &channels.inference);
+        *lock(&self.handle.counters) = self.counters;
     }
 
     /// Rests until `time`, and handles responses that arrive meanwhile: once per round of the inference thread, which
     /// this thread's own requests cause. New requests wait until the rest is over, so that the two threads don't wake
     /// each other all the time.
-    fn rest_until(&mut self, time: Instant) {
-        while self.door.exchange.shard.rest_until(time) {
+    fn sleep_until(&mut self, time: Instant) {
+        while self.handle.channels.shard.sleep_until(time) {
             self.counters.rounds += 1;
-            self.take_mail(Instant::now());
-            *lock(&self.door.counters) = self.counters;
+            self.receive_items(Instant::now());
+            *lock(&self.handle.counters) = self.counters;
         }
     }
 
@@ -164,18 +164,18 @@ impl Shard {
         let now = Instant::now();
         let next = if self.due.is_empty() { self.wheel.next_due() } else { Some(now) };
         let timeout =
-            next.into_iter().chain(self.stop_by).min().map(|due| timespec(due.saturating_duration_since(now)));
+            next.into_iter().chain(self.drain_deadline).min().map(|due| timespec(due.saturating_duration_since(now)));
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Instant::now(),
             Err(error) => panic!("epoll refuses to wait: {error}"),
         }
     }
 
-    fn handle(&mut self, event: &epoll::Event, now: Instant) {
+    fn handle_epoll_event(&mut self, event: &epoll::Event, now: Instant) {
         match event.data.u64() {
             WAKER => {}
             LISTENER => self.accept(now),
-            key => self.ready(key, event.flags, now),
+            key => self.handle_readiness(key, event.flags, now),
         }
     }
 
@@ -185,31 +185,31 @@ impl Shard {
             // Without file descriptors, connections wait in the backlog; the next round tries again.
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let Ok(socket) = rustix::net::accept_with(listener, flags) else { return };
-            let index = self.accepted % self.shared.doors.len();
+            let index = self.accepted % self.shared.handles.len();
             self.accepted += 1;
             if index == self.index {
-                self.adopt(socket, now);
+                self.register(socket, now);
             } else {
-                let door = &self.shared.doors[index];
-                door.sockets.post(&mut vec![socket], &door.exchange.shard);
+                let handle = &self.shared.handles[index];
+                handle.sockets.post(&mut vec![socket], &handle.channels.shard);
             }
         }
     }
 
     /// Handles items from other threads: accepted sockets and responses.
-    fn take_mail(&mut self, now: Instant) {
-        self.door.exchange.shard.clear();
+    fn receive_items(&mut self, now: Instant) {
+        self.handle.channels.shard.clear();
         let mut sockets = Vec::new();
-        self.door.sockets.take(&mut sockets);
+        self.handle.sockets.take(&mut sockets);
         for socket in sockets {
-            self.adopt(socket, now);
+            self.register(socket, now);
         }
-        let mut answers = std::mem::take(&mut self.answers);
-        self.door.exchange.answers.take(&mut answers);
-        for answer in answers.drain(..) {
-            self.answered(answer);
+        let mut responses = std::mem::take(&mut self.responses);
+        self.handle.channels.responses.take(&mut responses);
+        for response in responses.drain(..) {
+            self.handle_response(response);
         }
-        self.answers = answers;
+        self.responses = responses;
     }
 
     fn visit_due(&mut self) {

@@ -9,22 +9,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{Config, inference::Exchange, mailbox::Mailbox, metrics::Counters};
+use crate::{Config, inference::Channels, mailbox::Mailbox, metrics::Counters};
 
 /// The part of one WebSocket thread that other threads access.
 #[derive(Debug)]
-pub struct Door {
+pub struct ShardHandle {
     /// Queues between the WebSocket thread and its inference thread.
-    pub exchange: Arc<Exchange>,
+    pub channels: Arc<Channels>,
     /// Sockets that the first thread has accepted for this one.
     pub sockets: Mailbox<OwnedFd>,
     /// The thread's counters at the end of its last round.
     pub counters: Mutex<Counters>,
 }
 
-impl Door {
+impl ShardHandle {
     fn new() -> std::io::Result<Self> {
-        Ok(Self { exchange: Arc::new(Exchange::new()?), sockets: Mailbox::default(), counters: Mutex::default() })
+        Ok(Self { channels: Arc::new(Channels::new()?), sockets: Mailbox::default(), counters: Mutex::default() })
     }
 }
 
@@ -36,7 +36,7 @@ pub struct Shared {
     /// When the gateway started; uptime counts from here.
     pub started_at: Instant,
     /// One entry per WebSocket thread.
-    pub doors: Vec<Arc<Door>>,
+    pub handles: Vec<Arc<ShardHandle>>,
     /// Number of open WebSockets, over all threads.
     pub open: AtomicUsize,
     is_stopping: AtomicBool,
@@ -51,7 +51,7 @@ impl Shared {
         Ok(Self {
             config: config.clone(),
             started_at: Instant::now(),
-            doors: (0..config.threads()).map(|_| Door::new().map(Arc::new)).collect::<Result<_, _>>()?,
+            handles: (0..config.threads()).map(|_| ShardHandle::new().map(Arc::new)).collect::<Result<_, _>>()?,
             open: AtomicUsize::new(0),
             is_stopping: AtomicBool::new(false),
         })
@@ -60,8 +60,8 @@ impl Shared {
     /// Stops the gateway: no more connections are accepted, and open ones are drained.
     pub fn stop(&self) {
         self.is_stopping.store(true, Ordering::SeqCst);
-        for door in &self.doors {
-            door.exchange.shard.wake();
+        for handle in &self.handles {
+            handle.channels.shard.wake();
         }
     }
 
@@ -77,7 +77,7 @@ impl Shared {
 
     /// The published counters of each WebSocket thread.
     pub fn counters(&self) -> Vec<Counters> {
-        self.doors.iter().map(|door| *lock(&door.counters)).collect()
+        self.handles.iter().map(|handle| *lock(&handle.counters)).collect()
     }
 }
 

@@ -26,7 +26,7 @@ impl Wheel {
 
     /// Inserts `key` for the time `due`. It is taken then or up to a millisecond later, never before. An entry beyond
     /// the wheel's range is taken early, after one full turn.
-    pub fn enter(&mut self, key: u64, due: Instant) {
+    pub fn insert(&mut self, key: u64, due: Instant) {
         let since = due.saturating_duration_since(self.origin);
         let millisecond = u64::try_from(since.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
         let slot = (millisecond.clamp(self.next, self.next + SLOTS - 1) % SLOTS) as usize;
@@ -56,12 +56,12 @@ impl Wheel {
         let distance = (0..=WORDS).find_map(|step| {
             let word = (first / 64 + step) % WORDS;
             // The first word is checked twice: first its bits from `first` on, and at the end those before it.
-            let of_interest = match step {
+            let mask = match step {
                 0 => !0 << (first % 64),
                 WORDS => !(!0 << (first % 64)),
                 _ => !0,
             };
-            let bits = self.occupied[word] & of_interest;
+            let bits = self.occupied[word] & mask;
             (bits != 0).then(|| (word * 64 + bits.trailing_zeros() as usize + SLOTS as usize - first) % SLOTS as usize)
         })?;
         Some(self.next + distance as u64)
@@ -84,7 +84,7 @@ mod tests {
     fn an_entry_comes_once_and_never_early() {
         let origin = Instant::now();
         let mut wheel = Wheel::new(origin);
-        wheel.enter(7, origin + Duration::from_micros(2500));
+        wheel.insert(7, origin + Duration::from_micros(2500));
         assert_eq!(wheel.next_due(), Some(origin + Duration::from_millis(3)));
         assert!(taken(&mut wheel, origin + Duration::from_micros(2999)).is_empty());
         assert_eq!(taken(&mut wheel, origin + Duration::from_millis(3)), [7]);
@@ -95,7 +95,7 @@ mod tests {
     fn an_entry_beyond_the_wheel_is_due_after_the_next_turn() {
         let origin = Instant::now();
         let mut wheel = Wheel::new(origin);
-        wheel.enter(1, origin + Duration::from_secs(3600));
+        wheel.insert(1, origin + Duration::from_secs(3600));
         assert_eq!(wheel.next_due(), Some(origin + Duration::from_millis(SLOTS - 1)));
     }
 
@@ -109,7 +109,7 @@ mod tests {
             let (mut now, mut expected) = (origin, Vec::new());
             for (key, (ahead_us, wait_us)) in steps.into_iter().enumerate() {
                 let due = now + Duration::from_micros(ahead_us);
-                wheel.enter(key as u64, due);
+                wheel.insert(key as u64, due);
                 expected.push((due, key as u64));
                 now += Duration::from_micros(wait_us);
                 let fired = taken(&mut wheel, now);
@@ -119,7 +119,7 @@ mod tests {
                     prop_assert!(!fired.contains(key) || *due <= now);
                     prop_assert!(fired.contains(key) || *due + Duration::from_millis(1) > now);
                 }
-                let due_of = |key: &u64| expected.iter().find(|(_, entered)| entered == key).unwrap().0;
+                let due_of = |key: &u64| expected.iter().find(|(_, inserted)| inserted == key).unwrap().0;
                 let times: Vec<u128> = fired.iter().map(|key| (due_of(key) - origin).as_nanos().div_ceil(1_000_000)).collect();
                 prop_assert!(times.is_sorted());
                 expected.retain(|(_, key)| !fired.contains(key));

@@ -13,35 +13,35 @@ use std::{
     time::Duration,
 };
 
-use service::{Act, Frame, Gateway, Inference, answer, audio, http, metrics};
+use service::{Frame, Gateway, Inference, Reply, audio, http, metrics, response};
 
 const FAST: (&str, &str) = ("FLUSH_INTERVAL_MS", "100");
 
-/// An inference that handles its first request with `act` and all later ones with a valid response.
-fn first(act: impl Fn(&[u8]) -> Act + Send + Sync + 'static) -> Inference {
+/// An inference that handles its first request with `reply` and all later ones with a valid response.
+fn first(reply: impl Fn(&[u8]) -> Reply + Send + Sync + 'static) -> Inference {
     let count = AtomicUsize::new(0);
-    Inference::start(move |asked| match count.fetch_add(1, Ordering::SeqCst) {
-        0 => act(&asked.body),
-        _ => Act::Send(answer(&asked.body)),
+    Inference::start(move |request| match count.fetch_add(1, Ordering::SeqCst) {
+        0 => reply(&request.body),
+        _ => Reply::Send(response(&request.body)),
     })
 }
 
 #[test]
 fn every_failure_covers_its_frames_and_the_session_goes_on() {
-    type Acting = fn(&[u8]) -> Act;
-    let cases: [(Acting, &str, &str, Option<u64>, bool); 9] = [
-        (|_| Act::Silence, "inference_request", "timeout", None, true),
-        (|_| Act::Close, "inference_request", "connection_reset", None, true),
-        (|body| Act::SendAndClose(answer(body)[..20].into()), "inference_request", "connection_reset", None, true),
-        (|_| Act::Send(http(429, "")), "inference_request", "http_429", Some(429), true),
-        (|_| Act::Send(http(500, "x")), "inference_request", "http_5xx", Some(500), true),
-        (|_| Act::Send(http(404, "x")), "inference_request", "http_5xx", Some(404), false),
-        (|_| Act::Send(http(200, "{}")), "inference_response_parse", "parse_error", Some(200), false),
-        (|body| Act::Send(answer(&body[640..])), "inference_response_parse", "parse_error", Some(200), false),
-        (|_| Act::Send(b"garbage\r\n\r\n".into()), "inference_response_parse", "parse_error", None, false),
+    type ReplyTo = fn(&[u8]) -> Reply;
+    let cases: [(ReplyTo, &str, &str, Option<u64>, bool); 9] = [
+        (|_| Reply::Silence, "inference_request", "timeout", None, true),
+        (|_| Reply::Close, "inference_request", "connection_reset", None, true),
+        (|body| Reply::SendAndClose(response(body)[..20].into()), "inference_request", "connection_reset", None, true),
+        (|_| Reply::Send(http(429, "")), "inference_request", "http_429", Some(429), true),
+        (|_| Reply::Send(http(500, "x")), "inference_request", "http_5xx", Some(500), true),
+        (|_| Reply::Send(http(404, "x")), "inference_request", "http_5xx", Some(404), false),
+        (|_| Reply::Send(http(200, "{}")), "inference_response_parse", "parse_error", Some(200), false),
+        (|body| Reply::Send(response(&body[640..])), "inference_response_parse", "parse_error", Some(200), false),
+        (|_| Reply::Send(b"garbage\r\n\r\n".into()), "inference_response_parse", "parse_error", None, false),
     ];
-    for (number, (act, stage, kind, status, retryable)) in cases.into_iter().enumerate() {
-        let inference = first(act);
+    for (number, (reply, stage, kind, status, retryable)) in cases.into_iter().enumerate() {
+        let inference = first(reply);
         let gateway = Gateway::start(&inference.url, &[FAST, ("INFERENCE_TIMEOUT_MS", "300")]);
         let mut client = gateway.session();
         client.audio(1..=2);
@@ -72,7 +72,7 @@ fn a_port_without_listener_is_an_error_at_once() {
 
 #[test]
 fn a_stale_connection_is_replaced_without_an_error() {
-    let inference = Inference::start(|asked| Act::SendAndClose(answer(&asked.body)));
+    let inference = Inference::start(|request| Reply::SendAndClose(response(&request.body)));
     let gateway = Gateway::start(&inference.url, &[FAST]);
     let mut client = gateway.session();
     for seq in 1..=3 {
@@ -85,9 +85,9 @@ fn a_stale_connection_is_replaced_without_an_error() {
 #[test]
 fn a_kept_alive_connection_that_is_reset_is_tried_again_once() {
     // The second request on a connection is dropped with the connection, as if it had been idle for too long.
-    let inference = Inference::start(|asked| match asked.body[..2] == audio(2)[..2] && asked.connection == 0 {
-        true => Act::Close,
-        false => Act::Send(answer(&asked.body)),
+    let inference = Inference::start(|request| match request.body[..2] == audio(2)[..2] && request.connection == 0 {
+        true => Reply::Close,
+        false => Reply::Send(response(&request.body)),
     });
     let gateway = Gateway::start(&inference.url, &[FAST, ("INFERENCE_HTTP_CLIENTS", "1")]);
     let mut client = gateway.session();
@@ -95,13 +95,13 @@ fn a_kept_alive_connection_that_is_reset_is_tried_again_once() {
         client.audio([seq]);
         assert_eq!(client.message()["type"], "partial", "frame {seq}");
     }
-    let connections: Vec<usize> = inference.asked().iter().map(|asked| asked.connection).collect();
+    let connections: Vec<usize> = inference.requests().iter().map(|request| request.connection).collect();
     assert_eq!(connections, [0, 0, 1, 1]);
 }
 
 #[test]
 fn requests_wait_for_a_connection_and_all_are_answered() {
-    let inference = Inference::right();
+    let inference = Inference::correct();
     let gateway = Gateway::start(&inference.url, &[FAST, ("INFERENCE_HTTP_CLIENTS", "2")]);
     let mut clients: Vec<_> = (0..50).map(|_| gateway.session()).collect();
     clients.iter_mut().for_each(|client| client.audio(1..=3));
@@ -113,14 +113,14 @@ fn requests_wait_for_a_connection_and_all_are_answered() {
 
 #[test]
 fn a_session_has_one_request_in_flight_and_audio_waits() {
-    let inference = first(|_| Act::Silence);
+    let inference = first(|_| Reply::Silence);
     let gateway = Gateway::start(&inference.url, &[FAST, ("INFERENCE_TIMEOUT_MS", "600")]);
     let mut client = gateway.session();
     client.audio([1]);
     gateway.stats_when(|stats| stats.inference.as_ref().unwrap().in_flight == 1);
     client.audio(2..=4);
     let stats = gateway.stats_when(|stats| stats.inference.as_ref().unwrap().ticks_skipped >= 2);
-    assert_eq!((stats.inference.unwrap().requests, inference.asked().len()), (1, 1));
+    assert_eq!((stats.inference.unwrap().requests, inference.requests().len()), (1, 1));
     assert_eq!(client.message()["kind"], "timeout");
     let partial = client.message();
     assert_eq!((&partial["oldest_frame_seq"], &partial["frames"]), (&2.into(), &3.into()));
@@ -131,7 +131,7 @@ fn a_session_has_one_request_in_flight_and_audio_waits() {
 
 #[test]
 fn audio_beyond_the_limit_is_dropped_oldest_first_and_reported_in_order() {
-    let inference = first(|_| Act::Silence);
+    let inference = first(|_| Reply::Silence);
     let settings = [FAST, ("INFERENCE_TIMEOUT_MS", "500"), ("MAX_BUFFERED_FRAMES", "10")];
     let gateway = Gateway::start(&inference.url, &settings);
     let mut client = gateway.session();
@@ -144,7 +144,7 @@ fn audio_beyond_the_limit_is_dropped_oldest_first_and_reported_in_order() {
     let covers: Vec<_> = (0..3).map(|_| client.message()).collect();
     let reported: Vec<_> = covers
         .iter()
-        .map(|cover| (cover["kind"].as_str(), cover["oldest_frame_seq"].as_u64(), cover["newest_frame_seq"].as_u64()))
+        .map(|span| (span["kind"].as_str(), span["oldest_frame_seq"].as_u64(), span["newest_frame_seq"].as_u64()))
         .collect();
     assert_eq!(
         reported,
@@ -154,7 +154,7 @@ fn audio_beyond_the_limit_is_dropped_oldest_first_and_reported_in_order() {
 
 #[test]
 fn a_client_that_does_not_read_is_closed() {
-    let inference = Inference::right();
+    let inference = Inference::correct();
     let gateway = Gateway::start(&inference.url, &[FAST]);
     let mut client = gateway.session();
     let pings: Vec<u8> = (0..2000).flat_map(|_| service::frame(0x89, &[7; 125])).collect();
@@ -174,7 +174,7 @@ fn a_client_that_does_not_read_is_closed() {
 
 #[test]
 fn a_client_that_leaves_is_booked_with_what_it_left_behind() {
-    let inference = Inference::start(|_| Act::Silence);
+    let inference = Inference::start(|_| Reply::Silence);
     let gateway = Gateway::start(&inference.url, &[FAST, ("INFERENCE_TIMEOUT_MS", "3600000")]);
     let (mut polite, mut rude) = (gateway.session(), gateway.session());
     polite.audio([1]);
@@ -196,7 +196,7 @@ fn a_client_that_leaves_is_booked_with_what_it_left_behind() {
 
 #[test]
 fn stopping_flushes_once_more_and_closes_with_1001() {
-    let inference = Inference::right();
+    let inference = Inference::correct();
     let mut gateway = Gateway::start(&inference.url, &[("FLUSH_INTERVAL_MS", "60000")]);
     let (mut session, mut waiting) = (gateway.session(), gateway.connect());
     session.audio(1..=3);
@@ -212,7 +212,7 @@ fn stopping_flushes_once_more_and_closes_with_1001() {
 
 #[test]
 fn stopping_does_not_wait_for_an_inference_that_is_silent() {
-    let inference = Inference::start(|_| Act::Silence);
+    let inference = Inference::start(|_| Reply::Silence);
     let mut gateway = Gateway::start(&inference.url, &[FAST, ("INFERENCE_TIMEOUT_MS", "60000")]);
     let mut client = gateway.session();
     client.audio([1]);
@@ -225,7 +225,7 @@ fn stopping_does_not_wait_for_an_inference_that_is_silent() {
 
 #[test]
 fn more_than_may_connect_are_refused_and_let_in_later() {
-    let inference = Inference::right();
+    let inference = Inference::correct();
     let gateway = Gateway::start(&inference.url, &[("MAX_CONNECTIONS", "1")]);
     let mut first = gateway.connect();
     let upgrade = "GET /ws/stt HTTP/1.1\r\nUpgrade: websocket\r\nConnection: upgrade\r\nSec-WebSocket-Version: 13\r\n\
@@ -251,7 +251,7 @@ fn the_ports_answer_as_the_contract_requires() {
 
 #[test]
 fn many_sessions_on_several_threads_are_all_served() {
-    let inference = Inference::right();
+    let inference = Inference::correct();
     let gateway = Gateway::start(&inference.url, &[FAST, ("WORKER_THREADS", "3"), ("FLUSH_PHASE_JITTER_MS", "100")]);
     let mut clients: Vec<_> = (0..300).map(|_| gateway.session()).collect();
     for seqs in [1..=4, 5..=9] {

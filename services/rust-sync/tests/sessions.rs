@@ -2,13 +2,13 @@
 
 mod service;
 
-use service::{Act, Frame, Gateway, Inference, answer, audio, http};
+use service::{Frame, Gateway, Inference, Reply, audio, http, response};
 
 const FAST: (&str, &str) = ("FLUSH_INTERVAL_MS", "100");
 
 #[test]
 fn frames_become_one_batch_and_one_partial() {
-    let inference = Inference::right();
+    let inference = Inference::correct();
     let gateway = Gateway::start(&inference.url, &[("FLUSH_INTERVAL_MS", "400")]);
     let mut client = gateway.session();
     client.audio(1..=5);
@@ -17,10 +17,12 @@ fn frames_become_one_batch_and_one_partial() {
         (&partial["type"], &partial["oldest_frame_seq"], &partial["newest_frame_seq"]),
         (&"partial".into(), &1.into(), &5.into())
     );
-    let asked = inference.asked();
-    assert_eq!(asked.len(), 1);
-    assert_eq!(asked[0].body, (1..=5).flat_map(audio).collect::<Vec<u8>>());
-    assert!(asked[0].head.starts_with("POST /infer HTTP/1.1\r\n") && asked[0].head.contains("x-cpu-passes: 4\r\n"));
+    let requests = inference.requests();
+    assert_eq!(requests.len(), 1);
+    assert_eq!(requests[0].body, (1..=5).flat_map(audio).collect::<Vec<u8>>());
+    assert!(
+        requests[0].head.starts_with("POST /infer HTTP/1.1\r\n") && requests[0].head.contains("x-cpu-passes: 4\r\n")
+    );
     client.close(1000);
     assert_eq!((client.next(), client.next()), (Frame::Close(Some(1000), String::new()), Frame::End));
     let stats = gateway.stats_when(|stats| stats.connections.open == 0);
@@ -29,7 +31,7 @@ fn frames_become_one_batch_and_one_partial() {
 
 #[test]
 fn covers_are_contiguous_however_frames_arrive() {
-    let inference = Inference::right();
+    let inference = Inference::correct();
     let gateway = Gateway::start(&inference.url, &[FAST]);
     let mut client = gateway.session();
     let (mut sent, mut covered) = (0, 0);
@@ -44,15 +46,15 @@ fn covers_are_contiguous_however_frames_arrive() {
             covered = partial["newest_frame_seq"].as_u64().unwrap();
         }
     }
-    let received: Vec<u8> = inference.asked().iter().flat_map(|asked| asked.body.clone()).collect();
+    let received: Vec<u8> = inference.requests().iter().flat_map(|request| request.body.clone()).collect();
     assert_eq!(received, (1..=200).flat_map(audio).collect::<Vec<u8>>());
 }
 
 #[test]
 fn an_unavailable_inference_is_an_error_and_the_session_goes_on() {
-    let inference = Inference::start(|asked| match asked.body[..2] == audio(1)[..2] {
-        true => Act::Send(http(503, "")),
-        false => Act::Send(answer(&asked.body)),
+    let inference = Inference::start(|request| match request.body[..2] == audio(1)[..2] {
+        true => Reply::Send(http(503, "")),
+        false => Reply::Send(response(&request.body)),
     });
     let gateway = Gateway::start(&inference.url, &[FAST]);
     let mut client = gateway.session();

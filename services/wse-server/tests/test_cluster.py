@@ -1,11 +1,7 @@
-"""Clusters through Python and real sockets: processes that are killed, TLS, and the unmodified reference."""
+"""Clusters through Python and real sockets: processes that are killed, and the unmodified reference."""
 
-import datetime
-import ipaddress
 import json
 import signal
-import socket
-import ssl
 import subprocess
 import sys
 import time
@@ -14,11 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-from harness import DEADLINE_SECONDS, Running, message, wait_until
+from cluster_harness import cluster, links, numbers, publish, subscriber, wait_for_interest
+from harness import Running, message, wait_until
 from websockets.sync.client import ClientConnection, connect
 
 from bench_redis import free_port
@@ -26,36 +19,6 @@ from bench_server import SECRET, token
 
 HERE = Path(__file__).parent
 Start = Callable[..., Running]
-
-
-def cluster(running: Running, *peers: Running, **options: Any) -> None:
-    """Connects a server to a cluster, with a port that the kernel chooses."""
-    addresses = [f"127.0.0.1:{peer.server.cluster_port}" for peer in peers]
-    running.server.connect_cluster(options.pop("peers", addresses), **({"cluster_port": 0} | options))
-
-
-def links(running: Running) -> dict[str, Any]:
-    """The cluster counters of the server's health snapshot."""
-    return {name: value for name, value in running.server.health_snapshot().items() if name.startswith("cluster_")}
-
-
-def subscriber(running: Running, *topics: str) -> tuple[ClientConnection, str]:
-    connection = running.connect()
-    connection_id = str(message(connection)["p"]["details"]["connection_id"])
-    assert running.server.subscribe_connection(connection_id, list(topics)) == list(topics)
-    return connection, connection_id
-
-
-def wait_for_interest(running: Running, topic: str, by: int = 1) -> None:
-    wait_until(lambda: running.server.get_topic_interest(topic) == by)
-
-
-def publish(running: Running, topic: str, numbers: range) -> None:
-    running.server.broadcast_many(topic, [json.dumps({"t": "tick", "p": {"n": n}}) for n in numbers])
-
-
-def numbers(connection: ClientConnection, count: int) -> list[int]:
-    return [message(connection)["p"]["n"] for _ in range(count)]
 
 
 @pytest.fixture
@@ -191,123 +154,6 @@ def test_a_killed_instance_is_linked_again_after_its_restart_and_every_loss_is_c
     )
     client.socket.close()
     reconnected.socket.close()
-
-
-class Authority:
-    """A certificate authority for servers at 127.0.0.1 and localhost."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        self.folder, self.name = folder, name
-        self.key = ec.generate_private_key(ec.SECP256R1())
-        self.certificate = self.sign(name, self.key, is_authority=True)
-        (folder / f"{name}-ca.pem").write_bytes(self.certificate.public_bytes(serialization.Encoding.PEM))
-
-    def sign(self, name: str, key: ec.EllipticCurvePrivateKey, *, is_authority: bool = False) -> x509.Certificate:
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        now = datetime.datetime.now(datetime.UTC)
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(subject if is_authority else self.certificate.subject)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(hours=1))
-            .not_valid_after(now + datetime.timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-        )
-        if not is_authority:
-            builder = builder.add_extension(x509.SubjectAlternativeName(self.alternative_names(name)), critical=False)
-        return builder.sign(self.key, hashes.SHA256())
-
-    def alternative_names(self, _name: str) -> list[x509.GeneralName]:
-        """The names in the certificate of a server: here the same for all."""
-        return [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]
-
-    def files(self, name: str) -> dict[str, Path]:
-        """Creates the files of a server and returns them as arguments."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        paths = {"tls_cert": self.folder / f"{name}.pem", "tls_key": self.folder / f"{name}-key.pem"}
-        paths["tls_cert"].write_bytes(self.sign(name, key).public_bytes(serialization.Encoding.PEM))
-        paths["tls_key"].write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
-        )
-        return paths | {"tls_ca": self.folder / f"{self.name}-ca.pem"}
-
-
-def test_certificates_of_one_authority_are_a_cluster_by_name_and_by_address(start: Start, tmp_path: Path) -> None:
-    authority = Authority(tmp_path, "ours")
-    one, other, named = start(), start(), start()
-    cluster(one, **authority.files("one"))
-    cluster(other, one, **authority.files("other"))
-    cluster(named, peers=[f"localhost:{one.server.cluster_port}"], **authority.files("named"))
-    wait_until(lambda: one.server.cluster_peers_count() == 2)
-    client, _ = subscriber(other, "a")
-    wait_for_interest(one, "a")
-    publish(one, "a", range(5000))
-    assert numbers(client, 5000) == list(range(5000))
-
-
-def test_foreign_and_unencrypted_peers_are_refused_and_counted_and_others_stay(start: Start, tmp_path: Path) -> None:
-    authority, foreign = Authority(tmp_path, "ours"), Authority(tmp_path, "theirs")
-    options: dict[str, Any] = {"metrics_port": 0}
-    one, other, plain, foreign_node, lonely = (start(**options) for _ in range(5))
-    cluster(one, **authority.files("one"))
-    cluster(other, one, **authority.files("other"))
-    cluster(plain, one)
-    cluster(foreign_node, one, **foreign.files("stranger"))
-    cluster(lonely, plain, **authority.files("lonely"))
-
-    wait_until(lambda: refused(one, "tls") >= 2 and refused(plain, "tls") >= 2 and refused(foreign_node, "tls") >= 1)
-    assert [it.server.cluster_peers_count() for it in (one, other, plain, foreign_node, lonely)] == [1, 1, 0, 0, 0]
-
-
-def refused(running: Running, reason: str) -> int:
-    """How many connections of a server with a metrics port were refused for this reason."""
-    count: int = json.loads(page(running, "/stats/links"))["cluster"]["refused"].get(reason, 0)
-    return count
-
-
-def page(running: Running, path: str) -> str:
-    with socket.create_connection(("127.0.0.1", running.server.metrics_port or 0), DEADLINE_SECONDS) as stream:
-        stream.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
-        with stream.makefile("rb") as response:
-            return response.read().decode().partition("\r\n\r\n")[2]
-
-
-def test_reloaded_certificates_apply_to_new_links_and_wrong_ones_are_refused(start: Start, tmp_path: Path) -> None:
-    old, new = Authority(tmp_path, "old"), Authority(tmp_path, "new")
-    one, other, joining = start(), start(), start()
-    files = old.files("one")
-    cluster(one, **files)
-    cluster(other, one, **old.files("other"))
-    wait_until(one.server.cluster_connected)
-    wrong = tmp_path / "wrong.pem"
-    wrong.write_text("no certificate")
-    with pytest.raises(ValueError, match=r"tls_cert.*wrong\.pem.*PEM"):
-        one.server.reload_cluster_tls(wrong, files["tls_key"], files["tls_ca"])
-    with pytest.raises(ValueError, match="the key that the certificate was made for"):
-        one.server.reload_cluster_tls(files["tls_cert"], old.files("another")["tls_key"], files["tls_ca"])
-    fresh = new.files("fresh")
-    one.server.reload_cluster_tls(fresh["tls_cert"], fresh["tls_key"], fresh["tls_ca"])
-    cluster(joining, one, **new.files("late"))
-    wait_until(lambda: one.server.cluster_peers_count() == 2)
-
-
-def test_the_environment_names_the_files_by_default(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = Authority(tmp_path, "ours").files("one")
-    for name, file in zip(("CERT", "KEY", "CA"), ("tls_cert", "tls_key", "tls_ca"), strict=True):
-        monkeypatch.setenv(f"WSE_CLUSTER_TLS_{name}", str(files[file]))
-    one = start()
-    cluster(one)
-    context = ssl.create_default_context(cafile=files["tls_ca"])
-    context.load_cert_chain(files["tls_cert"], files["tls_key"])
-    address = ("127.0.0.1", one.server.cluster_port or 0)
-    with socket.create_connection(address) as plain, context.wrap_socket(plain, server_hostname="localhost") as secure:
-        assert secure.version() == "TLSv1.3"
 
 
 def test_a_client_recovers_missed_messages_at_another_instance(start: Start) -> None:

@@ -8,9 +8,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from authority import Authority
+from cluster_harness import cluster, refused
 from cryptography import x509
 from harness import DEADLINE_SECONDS, Running, wait_until
-from test_cluster import Authority, cluster, refused
 
 Start = Callable[..., Running]
 HELLO, ANNOUNCE, ADDRESSES = 0x04, 0x09, 0x0A

@@ -7,8 +7,8 @@ type Message = dict[str, Any]
 type Send = Callable[[Message], Awaitable[None]]
 
 
-class Reception(Protocol):
-    """The return value of Granian's `receive()`: a future message. The server works on it before it is awaited."""
+class PendingMessage(Protocol):
+    """The return value of Granian's `receive()`. The server starts to work on it before it is awaited."""
 
     def done(self) -> bool: ...
     def result(self) -> Message: ...
@@ -16,4 +16,4 @@ class Reception(Protocol):
     def __await__(self) -> Any: ...
 
 
-type Receive = Callable[[], Reception]
+type Receive = Callable[[], PendingMessage]

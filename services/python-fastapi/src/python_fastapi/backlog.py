@@ -1,9 +1,9 @@
-"""The audio that waits in a session, and how it leaves: in batches, or dropped because the limit was exceeded."""
+"""The audio that waits in a session. It leaves in batches, or is dropped when it exceeds the limit."""
 
 from dataclasses import dataclass
 
 from python_fastapi import protocol
-from python_fastapi.protocol import Covered
+from python_fastapi.protocol import CoveredFrames
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,21 +17,21 @@ class Batch:
     newest_at: float
 
 
-def covered(oldest: int, frames: int, oldest_at: float, newest_at: float, now: float) -> Covered:
+def covered(oldest: int, frames: int, oldest_at: float, newest_at: float, now: float) -> CoveredFrames:
     """Describes the frames that a message covers, with their ages at `now`."""
-    return Covered(oldest, frames, protocol.milliseconds(now - oldest_at), protocol.milliseconds(now - newest_at))
+    return CoveredFrames(oldest, frames, protocol.milliseconds(now - oldest_at), protocol.milliseconds(now - newest_at))
 
 
 class Backlog:
     """The audio that waits, in order of arrival, with the numbers of its frames and the times of their reads."""
 
-    __slots__ = ("_lost", "_lost_newest_at", "_lost_oldest_at", "_oldest", "_reads", "frames")
+    __slots__ = ("_arrivals", "_lost", "_lost_newest_at", "_lost_oldest_at", "_oldest", "frames")
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
         self._oldest = 1
         """Number of the oldest frame that no message covers yet; the first frame is number 1."""
-        self._reads: list[tuple[int, float]] = []
+        self._arrivals: list[tuple[int, float]] = []
         """For each visit: how many frames of `frames` it read, and when."""
         self._lost = 0
         self._lost_oldest_at = self._lost_newest_at = 0.0
@@ -39,7 +39,7 @@ class Backlog:
     def add(self, frames: list[bytes], now: float) -> None:
         """Appends frames that were read at `now`."""
         self.frames += frames
-        self._reads.append((len(frames), now))
+        self._arrivals.append((len(frames), now))
 
     def drop_oldest(self, limit: int) -> int:
         """Drops the oldest frames beyond `limit` and returns their number. `take_lost` reports them later."""
@@ -49,7 +49,7 @@ class Backlog:
         del self.frames[:excess]
         rest = excess
         while rest:
-            count, at = self._reads[0]
+            count, at = self._arrivals[0]
             if not self._lost:
                 self._lost_oldest_at = at
             self._lost_newest_at = at
@@ -57,12 +57,12 @@ class Backlog:
             self._lost += dropped
             rest -= dropped
             if dropped == count:
-                del self._reads[0]
+                del self._arrivals[0]
             else:
-                self._reads[0] = (count - dropped, at)
+                self._arrivals[0] = (count - dropped, at)
         return excess
 
-    def take_lost(self, now: float) -> Covered | None:
+    def take_lost(self, now: float) -> CoveredFrames | None:
         """Returns the frames that were dropped since the last call; `None` if there were none."""
         if not self._lost:
             return None
@@ -74,8 +74,8 @@ class Backlog:
     def take(self) -> Batch:
         """Removes all frames and returns them as one batch. At least one frame must be there."""
         frames = len(self.frames)
-        batch = Batch(b"".join(self.frames), self._oldest, frames, self._reads[0][1], self._reads[-1][1])
+        batch = Batch(b"".join(self.frames), self._oldest, frames, self._arrivals[0][1], self._arrivals[-1][1])
         self._oldest += frames
         self.frames.clear()
-        self._reads.clear()
+        self._arrivals.clear()
         return batch

@@ -50,10 +50,10 @@ def usable_cpus() -> int:
         return cpus
 
 
-def _integer(low: int, high: int) -> Callable[[str], int]:
+def _integer(minimum: int, maximum: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,19}", text) or not low <= int(text) <= high:
-            raise argparse.ArgumentTypeError(f"{text!r} is not an integer from {low} to {high}")
+        if not re.fullmatch(r"[0-9]{1,19}", text) or not minimum <= int(text) <= maximum:
+            raise argparse.ArgumentTypeError(f"{text!r} is not an integer from {minimum} to {maximum}")
         return int(text)
 
     return parse
@@ -98,18 +98,20 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str], version: str
         prog=NAME, description="Speech-to-text gateway on FastAPI and Granian", allow_abbrev=False
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
-    for name, default, read, text in _SETTINGS:
+    for name, default, parse_value, help_text in _SETTINGS:
         # argparse would parse a default that is a string, too, but its error would name the flag and not the variable.
         # So variables and defaults are parsed below.
-        parser.add_argument(f"--{name.replace('_', '-')}", type=read, help=f"{text} [{name.upper()}, {default}]")
+        parser.add_argument(
+            f"--{name.replace('_', '-')}", type=parse_value, help=f"{help_text} [{name.upper()}, {default}]"
+        )
     values = vars(parser.parse_args(arguments))
     if values.pop("version"):
         print(version)
         parser.exit()
-    for name, default, read, _ in _SETTINGS:
+    for name, default, parse_value, _ in _SETTINGS:
         if values[name] is None:
             try:
-                values[name] = read(environment.get(name.upper(), default))
+                values[name] = parse_value(environment.get(name.upper(), default))
             except argparse.ArgumentTypeError as error:
                 parser.error(f"environment variable {name.upper()}: {error}")
     return Config(**values)

@@ -9,8 +9,8 @@ from python_fastapi.inference import Inference
 from python_fastapi.metrics import Books
 from python_fastapi.rounds import ROUND_SECONDS, Rounds
 
-FAREWELL_SECONDS: Final = 1.0
-"""How long sending a Close frame may take."""
+CLOSE_SECONDS: Final = 1.0
+"""Time limit for sending a Close frame."""
 DRAIN_SECONDS: Final = 2.9
 """How long a session may go on when the gateway stops, before its Close frame is sent."""
 
@@ -36,7 +36,7 @@ class Gateway:
     async def drain(self) -> None:
         """Stops accepting sessions and returns when all sessions have ended or the time for it is over."""
         self.accepting = False
-        deadline = time.monotonic() + DRAIN_SECONDS + FAREWELL_SECONDS
+        deadline = time.monotonic() + DRAIN_SECONDS + CLOSE_SECONDS
         for task in tuple(self.opening):
             task.cancel()
         for session in tuple(self.sessions):

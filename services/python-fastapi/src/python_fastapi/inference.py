@@ -8,7 +8,7 @@ from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import PyreqwestError, RequestTimeoutError
 
 from python_fastapi.config import Config
-from python_fastapi.protocol import Failure, InvalidAnswerError, Recognition, failure_of_status
+from python_fastapi.protocol import Failure, InvalidResponseError, Recognition, failure_of_status
 
 # Requests have 32 KB and responses 200 bytes: the receive windows only need room for many small responses.
 _WINDOW_BYTES = 1 << 20
@@ -24,13 +24,13 @@ class Inference:
         self._cpu_passes = config.cpu_passes
         self._timeout_ms = config.inference_timeout_ms
         self._clients = [_client(config) for _ in range(config.inference_http_clients)]
-        self._next = cycle(self._clients).__next__
+        self._next_client = cycle(self._clients).__next__
 
     async def recognise(self, audio: bytes, frames: int) -> Recognition | Failure:
         """Sends a batch and returns its outcome. It doesn't raise for errors of the inference or of the connection."""
-        began = time.monotonic()
+        started_at = time.monotonic()
         try:
-            request = self._next().post(self._url).header("x-cpu-passes", self._passes).body_bytes(audio).build()
+            request = self._next_client().post(self._url).header("x-cpu-passes", self._passes).body_bytes(audio).build()
             response = await request.send()
             failure = failure_of_status(response.status)
             if failure is not None:
@@ -39,10 +39,10 @@ class Inference:
         except RequestTimeoutError:
             return Failure("timeout", f"no answer within {self._timeout_ms} ms")
         except PyreqwestError as error:
-            return _transport_failure(error, time.monotonic() - began, self._timeout_ms)
+            return _transport_failure(error, time.monotonic() - started_at, self._timeout_ms)
         try:
             return Recognition.parse(bytes(body), frames, self._cpu_passes)
-        except InvalidAnswerError as error:
+        except InvalidResponseError as error:
             return Failure("parse_error", str(error), response.status)
 
     async def close(self) -> None:

@@ -21,7 +21,7 @@ def version_line() -> str:
     return f"{NAME} {VERSION} (CPython {platform.python_version()}{build}, {packages})"
 
 
-def serving(config: Config) -> Coroutine[Any, Any, int]:
+def serve(config: Config) -> Coroutine[Any, Any, int]:
     """Returns the coroutine that serves with these settings; its result is the exit status."""
     if HAS_GIL and config.workers() > 1:
         return workers.serve(config)
@@ -34,7 +34,7 @@ def serving(config: Config) -> Coroutine[Any, Any, int]:
     return threads.serve(config) if config.workers() > 1 else server.serve(config)
 
 
-def let_threads_finish() -> None:
+def use_batch_scheduling() -> None:
     """Selects `SCHED_BATCH`, with which a thread keeps its CPU until it sleeps, even when it wakes other threads.
 
     Server, client and event loop wake each other for each message, and on one CPU they would take turns for each of
@@ -49,9 +49,9 @@ def let_threads_finish() -> None:
 def main() -> None:
     """Parses the settings, serves until the gateway stops, and exits with the status."""
     config = parse(sys.argv[1:], os.environ, version_line())
-    let_threads_finish()
+    use_batch_scheduling()
     try:
-        sys.exit(uvloop.run(serving(config), loop_factory=uvloop.Loop if HAS_GIL else nogil.Loop))
+        sys.exit(uvloop.run(serve(config), loop_factory=uvloop.Loop if HAS_GIL else nogil.Loop))
     except OSError as error:
         sys.exit(f"{NAME}: {error}")
 

@@ -16,10 +16,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 from python_fastapi import NAME, VERSION
-from python_fastapi.protocol import FRAME_BYTES, KINDS
+from python_fastapi.protocol import FAILURE_KINDS, FRAME_BYTES
 
 LATENESS_BOUNDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-_FAILURES: Final = KINDS[1:]
+_FAILURES: Final = FAILURE_KINDS[1:]
 _PAGE_BYTES: Final = os.sysconf("SC_PAGESIZE")
 
 type Snapshot = dict[str, Any]
@@ -30,13 +30,13 @@ class Books:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.began = time.monotonic()
+        self.started_at = time.monotonic()
         self.received = 0
         self.consumed = 0
         self.delivered = 0
-        self.waiting = 0
+        self.frames_waiting = 0
         """Frames that wait for the next batch."""
-        self.flying = 0
+        self.frames_in_flight = 0
         """Frames of requests in flight."""
         self.sent = 0
         self.bytes_received = 0
@@ -66,7 +66,7 @@ class Books:
     def snapshot(self) -> Snapshot:
         """Takes `lock` and returns a consistent reading: numbers, and lists and dictionaries of numbers."""
         with self.lock:
-            values = {key: value for key, value in vars(self).items() if key not in ("lock", "began")}
+            values = {key: value for key, value in vars(self).items() if key not in ("lock", "started_at")}
             copies = {key: dict(value) for key, value in values.items() if isinstance(value, Counter)}
             return {**values, "lateness": list(self.lateness), **copies}
 
@@ -76,15 +76,17 @@ def add(first: Any, second: Any) -> Any:
     if isinstance(first, dict):
         return {key: add(first.get(key, 0), second.get(key, 0)) for key in first | second}
     if isinstance(first, list):
-        return [add(one, other) for one, other in zip(first, second, strict=True)]
+        return [add(left, right) for left, right in zip(first, second, strict=True)]
     return first + second
 
 
 def total(readings: Iterable[Snapshot]) -> Snapshot:
     """Returns the sum of the readings of several processes or threads, with the largest of their maxima."""
-    listed = list(readings)
-    found: Snapshot = reduce(add, listed)
-    return found | {"in_flight_per_connection_max": max(each["in_flight_per_connection_max"] for each in listed)}
+    snapshots = list(readings)
+    merged: Snapshot = reduce(add, snapshots)
+    return merged | {
+        "in_flight_per_connection_max": max(snapshot["in_flight_per_connection_max"] for snapshot in snapshots)
+    }
 
 
 def resident_bytes() -> int:
@@ -105,7 +107,7 @@ def stats(reading: Snapshot, uptime_seconds: float) -> dict[str, Any]:
             "consumed": reading["consumed"],
             "delivered": reading["delivered"],
             "dropped": reading["dropped"],
-            "queued": reading["waiting"] + reading["flying"],
+            "queued": reading["frames_waiting"] + reading["frames_in_flight"],
             "malformed": 0,
             "sent": reading["sent"],
             "send_dropped": {},
@@ -118,7 +120,7 @@ def stats(reading: Snapshot, uptime_seconds: float) -> dict[str, Any]:
             "abandoned": reading["abandoned"],
             "in_flight": reading["in_flight"],
             "ticks_skipped": reading["ticks"]["skipped"],
-            "buffered_bytes": (reading["waiting"] + reading["flying"]) * FRAME_BYTES,
+            "buffered_bytes": (reading["frames_waiting"] + reading["frames_in_flight"]) * FRAME_BYTES,
         },
     }
 
@@ -192,8 +194,8 @@ class _Handler(BaseHTTPRequestHandler):
     server: "MetricsServer"
 
     def do_GET(self) -> None:
-        answer = self.server.answer(self.path.partition("?")[0])
-        status, kind, text = answer or (404, "text/plain", "not found\n")
+        response = self.server.respond(self.path.partition("?")[0])
+        status, kind, text = response or (404, "text/plain", "not found\n")
         body = text.encode()
         self.send_response(status)
         self.send_header("Content-Type", kind)
@@ -215,14 +217,14 @@ class MetricsServer(ThreadingHTTPServer):
         self, host: str, port: int, read: Callable[[], tuple[Snapshot, int]], is_ready: Callable[[], bool]
     ) -> None:
         super().__init__((host, port), _Handler)
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
         self._read = read
         self._is_ready = is_ready
         threading.Thread(target=self.serve_forever, name="metrics", daemon=True).start()
 
-    def answer(self, path: str) -> tuple[int, str, str] | None:
+    def respond(self, path: str) -> tuple[int, str, str] | None:
         """Returns the status, content type and body for a path; `None` for an unknown path."""
-        uptime = time.monotonic() - self._began
+        uptime = time.monotonic() - self._started_at
         match path:
             case "/healthz":
                 return 200, "text/plain", "ok\n"

@@ -22,19 +22,19 @@ from typing import Any, Final
 
 import uvloop
 
-COLLECT_SECONDS: Final = 0.2
+COLLECTION_SECONDS: Final = 0.2
 _UPGRADE_WITHOUT_A_VERSION: Final = (
     b"GET /ws/stt HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 )
-_held: set[int] = set()
+_held_threads: set[int] = set()
 
 
 def _hold() -> None:
     """Makes the calling thread keep its thread state for as long as it lives."""
     thread = threading.get_ident()
-    if thread not in _held:
-        _held.add(thread)
+    if thread not in _held_threads:
+        _held_threads.add(thread)
         ctypes.pythonapi.PyGILState_Ensure()
 
 
@@ -47,8 +47,8 @@ class Loop(uvloop.Loop):
         return super().call_soon_threadsafe(callback, *args, context=context)
 
 
-class Holder(logging.Handler):
-    """A log handler that holds each thread that logs and discards the records."""
+class ThreadHolder(logging.Handler):
+    """A log handler that holds each thread that logs, and discards the records."""
 
     def emit(self, _record: logging.LogRecord) -> None:
         """Holds the calling thread and discards the record."""
@@ -56,19 +56,19 @@ class Holder(logging.Handler):
 
 
 async def hold_server(host: str, port: int) -> None:
-    """Sends the server a handshake without a version, so that its thread logs that and `Holder` holds it."""
+    """Sends the server a handshake without a version, so that its thread logs that and `ThreadHolder` holds it."""
     reader, writer = await asyncio.open_connection(host, port)
     writer.write(_UPGRADE_WITHOUT_A_VERSION)
     await reader.read(12)
     writer.close()
 
 
-def collect_by_the_clock() -> None:
-    """Starts a thread that collects garbage every `COLLECT_SECONDS` until the process ends."""
+def collect_periodically() -> None:
+    """Starts a thread that collects garbage every `COLLECTION_SECONDS` until the process ends."""
 
     def collect() -> None:
         while True:
-            time.sleep(COLLECT_SECONDS)
+            time.sleep(COLLECTION_SECONDS)
             gc.collect()
 
     threading.Thread(target=collect, name="garbage", daemon=True).start()

@@ -20,27 +20,27 @@ EXPECTED_640: Final = "expected 640 byte PCM frame"
 TOO_BIG: Final = "message too big"
 
 STAGES: Final = {"overflow": "websocket_receive", "parse_error": "inference_response_parse"}
-KINDS: Final = ("overflow", "timeout", "connection_reset", "http_429", "http_5xx", "parse_error")
+FAILURE_KINDS: Final = ("overflow", "timeout", "connection_reset", "http_429", "http_5xx", "parse_error")
 _RETRYABLE: Final = frozenset({"timeout", "connection_reset", "http_429"})
 _KEYS: Final = {"rms", "zero_crossings", "checksum", "samples", "transcript", "audio_bytes"}
 
 
-class InvalidAnswerError(Exception):
+class InvalidResponseError(Exception):
     """A response of the inference that breaks the contract."""
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
         raise ValueError("a key appears twice")
     return value
 
 
-def _constant(name: str) -> float:
+def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
 
 
-_decode = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_constant)
+_decode = json.JSONDecoder(object_pairs_hook=_object_without_duplicates, parse_constant=_refuse_constant)
 
 
 def is_start(text: str) -> bool:
@@ -64,13 +64,13 @@ class Recognition:
 
     @classmethod
     def parse(cls, body: bytes, frames: int, cpu_passes: int) -> "Recognition":
-        """Parses the response to a batch of `frames` frames. Raises `InvalidAnswerError` if it breaks the contract."""
+        """Parses the response to a batch of `frames` frames. Raises `InvalidResponseError` for another body."""
         try:
             value = _decode.decode(body.decode())
         except (ValueError, RecursionError) as error:
-            raise InvalidAnswerError(f"the inference's answer is no JSON: {error}") from error
+            raise InvalidResponseError(f"the inference's answer is no JSON: {error}") from error
         if not isinstance(value, dict) or value.keys() != _KEYS:
-            raise InvalidAnswerError("the inference's answer has other keys than the six")
+            raise InvalidResponseError("the inference's answer has other keys than the six")
         _check(value, frames, cpu_passes)
         return cls(**value)
 
@@ -78,16 +78,16 @@ class Recognition:
 def _check(value: dict[str, Any], frames: int, cpu_passes: int) -> None:
     rms, transcript = value["rms"], value["transcript"]
     if type(rms) not in (float, int) or not math.isfinite(rms):
-        raise InvalidAnswerError("the inference's answer has an rms that is no finite number")
+        raise InvalidResponseError("the inference's answer has an rms that is no finite number")
     for key, bits in (("zero_crossings", 64), ("checksum", 32), ("samples", 64), ("audio_bytes", 64)):
         number = value[key]
         if type(number) is not int or not 0 <= number < 1 << bits:
-            raise InvalidAnswerError(f"the inference's answer has a {key} that is no integer of {bits} bits")
+            raise InvalidResponseError(f"the inference's answer has a {key} that is no integer of {bits} bits")
     if type(transcript) is not str or not transcript:
-        raise InvalidAnswerError("the inference's answer has no transcript")
+        raise InvalidResponseError("the inference's answer has no transcript")
     for key, expected in (("samples", cpu_passes * FRAME_SAMPLES * frames), ("audio_bytes", FRAME_BYTES * frames)):
         if value[key] != expected:
-            raise InvalidAnswerError(f"the inference's answer has {value[key]} {key} instead of {expected}")
+            raise InvalidResponseError(f"the inference's answer has {value[key]} {key} instead of {expected}")
 
 
 def milliseconds(seconds: float) -> float:
@@ -96,14 +96,14 @@ def milliseconds(seconds: float) -> float:
 
 
 def partial(
-    oldest: int, frames: int, answer: Recognition, cpu_passes: int, model_delay_ms: int, flush_lateness_ms: float
+    oldest: int, frames: int, recognition: Recognition, cpu_passes: int, model_delay_ms: int, flush_lateness_ms: float
 ) -> str:
     """Returns the text of the partial that covers `frames` frames from number `oldest` on."""
     return (
         f'{{"type":"partial","oldest_frame_seq":{oldest},"newest_frame_seq":{oldest + frames - 1},"frames":{frames},'
-        f'"rms":{answer.rms!r},"zero_crossings":{answer.zero_crossings},"checksum":{answer.checksum},'
-        f'"samples":{answer.samples},"transcript":{json.dumps(answer.transcript, ensure_ascii=False)},'
-        f'"audio_bytes":{answer.audio_bytes},"cpu_passes":{cpu_passes},"model_delay_ms":{model_delay_ms},'
+        f'"rms":{recognition.rms!r},"zero_crossings":{recognition.zero_crossings},"checksum":{recognition.checksum},'
+        f'"samples":{recognition.samples},"transcript":{json.dumps(recognition.transcript, ensure_ascii=False)},'
+        f'"audio_bytes":{recognition.audio_bytes},"cpu_passes":{cpu_passes},"model_delay_ms":{model_delay_ms},'
         f'"flush_lateness_ms":{flush_lateness_ms!r},"inflight_model_jobs":0}}'
     )
 
@@ -128,7 +128,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Covered:
+class CoveredFrames:
     """The frames that an error covers: their numbers, and how long ago they were read, in milliseconds."""
 
     oldest: int
@@ -139,7 +139,7 @@ class Covered:
 
 def error(
     failure: Failure,
-    covered: Covered,
+    covered: CoveredFrames,
     *,
     flush_lateness_ms: float,
     inference_elapsed_ms: float | None,

@@ -7,7 +7,7 @@ import signal
 import socket
 
 
-def reserve(host: str, port: int) -> socket.socket:
+def reserve_port(host: str, port: int) -> socket.socket:
     """Binds `port`, or for 0 one that the kernel picks, and returns the socket.
 
     Granian binds the same port again. The returned socket never listens, so it gets no connections.
@@ -20,7 +20,7 @@ def reserve(host: str, port: int) -> socket.socket:
     return reserved
 
 
-def say_ready(address: tuple[str, int], metrics_address: tuple[str, int]) -> None:
+def print_ready_line(address: tuple[str, int], metrics_address: tuple[str, int]) -> None:
     """Prints the ready line, the only output on standard output."""
     hosts = {"address": address, "metrics_address": metrics_address}
     texts = {key: f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for key, (host, port) in hosts.items()}
@@ -30,6 +30,6 @@ def say_ready(address: tuple[str, int], metrics_address: tuple[str, int]) -> Non
 def stop_signal() -> asyncio.Event:
     """Installs signal handlers and returns the event that SIGTERM and SIGINT set."""
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(signal_number, stop.set)
     return stop

@@ -17,7 +17,7 @@ from python_fastapi.config import Config
 from python_fastapi.gateway import Gateway
 from python_fastapi.inference import Inference
 from python_fastapi.metrics import Books, MetricsServer, resident_bytes
-from python_fastapi.ready import reserve, say_ready, stop_signal
+from python_fastapi.ready import print_ready_line, reserve_port, stop_signal
 from python_fastapi.rounds import Rounds
 from python_fastapi.session import Session
 
@@ -33,7 +33,7 @@ LOGGING: dict[str, Any] = {
 }
 
 if not HAS_GIL:
-    LOGGING["handlers"]["hold"] = {"()": nogil.Holder}
+    LOGGING["handlers"]["hold"] = {"()": nogil.ThreadHolder}
     LOGGING["loggers"]["_granian"] = {"level": "DEBUG", "handlers": ["hold"], "propagate": False}
 
 
@@ -45,16 +45,16 @@ class Endpoint:
 
     async def __call__(self, _scope: dict[str, Any], receive: Receive, send: Send) -> None:
         await receive()
-        refused = self._refused()
-        if refused is not None:
+        reject_reason = self._reject_reason()
+        if reject_reason is not None:
             with self._gateway.books.lock:
-                self._gateway.books.rejected[refused] += 1
+                self._gateway.books.rejected[reject_reason] += 1
             await deny(send, 503)
             return
         await send({"type": "websocket.accept"})
         await Session(self._gateway, receive, send).run()
 
-    def _refused(self) -> str | None:
+    def _reject_reason(self) -> str | None:
         """Returns the reject reason while no session is accepted; `None` otherwise."""
         limit = self._gateway.config.max_connections
         if not self._gateway.accepting:
@@ -97,15 +97,15 @@ def application(gateway: Gateway) -> FastAPI:
     return app
 
 
-async def until_served(host: str, port: int) -> None:
+async def wait_until_served(host: str, port: int) -> None:
     """Returns once `/health` responds with 200. It tries again every 10 ms, without a time limit."""
     while True:
         try:
             reader, writer = await asyncio.open_connection(host, port)
             writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            answered = await reader.read(12)
+            status_line = await reader.read(12)
             writer.close()
-            if answered == b"HTTP/1.1 200":
+            if status_line == b"HTTP/1.1 200":
                 return
         except OSError:
             pass
@@ -142,7 +142,7 @@ class Serving:
 async def serve(config: Config) -> int:
     """Serves with one event loop until SIGTERM or SIGINT. Returns the exit status; 1 if the server ended before."""
     stop = stop_signal()
-    with reserve(config.host, config.port) as reserved:
+    with reserve_port(config.host, config.port) as reserved:
         address = reserved.getsockname()[:2]
         serving = Serving(config, address[1])
         gateway = serving.gateway
@@ -152,12 +152,12 @@ async def serve(config: Config) -> int:
             lambda: (gateway.books.snapshot(), resident_bytes()),
             lambda: gateway.accepting,
         )
-        await until_served(config.host, address[1])
+        await wait_until_served(config.host, address[1])
         if not HAS_GIL:
             await nogil.hold_server(config.host, address[1])
-            nogil.collect_by_the_clock()
+            nogil.collect_periodically()
         gc.collect()
         gc.freeze()
-        say_ready(address, (config.host, metrics.server_port))
+        print_ready_line(address, (config.host, metrics.server_port))
         await serving.until(stop)
     return 0 if stop.is_set() else 1

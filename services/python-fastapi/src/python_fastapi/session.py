@@ -14,10 +14,10 @@ from math import ceil
 from typing import Any, Final
 
 from python_fastapi import protocol
-from python_fastapi.asgi import Receive, Reception, Send
+from python_fastapi.asgi import PendingMessage, Receive, Send
 from python_fastapi.backlog import Backlog, Batch, covered
 from python_fastapi.end import EOF, SHUTDOWN, SLOW_CONSUMER, End, refusal
-from python_fastapi.gateway import DRAIN_SECONDS, FAREWELL_SECONDS, Gateway
+from python_fastapi.gateway import CLOSE_SECONDS, DRAIN_SECONDS, Gateway
 from python_fastapi.protocol import FRAME_BYTES, FRAME_WIRE_BYTES, Failure, Recognition
 from python_fastapi.rounds import ROUND_SECONDS
 
@@ -27,33 +27,33 @@ OUTBOX_BYTES: Final = 64 * 1024
 STALL_SECONDS: Final = 10.0
 FRAMES_PER_SECOND: Final = 50.0
 """The rate that is assumed for a client until it was measured."""
-MORE: Final = 2
-"""How many further messages are requested once all expected ones have arrived; doubled with each turn."""
-ASK_LIMIT: Final = 64
+EXTRA_REQUESTS: Final = 2
+"""How many further messages are requested when all expected ones have arrived; doubled with each turn."""
+MAX_REQUESTED: Final = 64
 """The largest number of outstanding `receive()` calls of a session."""
-TURNS_LIMIT: Final = 4
-"""The largest number of turns (request, then take) in one visit, so that a client that floods doesn't delay others."""
+MAX_TURNS: Final = 4
+"""The most turns (request, then take) in one visit, so that a client that floods doesn't delay others."""
 
 
 class Session:
     """One session, from the accepted upgrade to its Close frame."""
 
     __slots__ = (
-        "_asked",
         "_backlog",
         "_books",
-        "_draining",
+        "_counted_since",
+        "_drain_deadline",
         "_due",
-        "_emptied_at",
         "_ended",
-        "_flight",
-        "_flying",
         "_gateway",
+        "_in_flight",
         "_interval",
         "_outbox",
         "_progress_at",
         "_rate",
         "_receive",
+        "_request_task",
+        "_requested",
         "_rounds",
         "_send",
         "_taken",
@@ -68,22 +68,22 @@ class Session:
         self._receive = receive
         self._send = send
         self._interval = gateway.config.flush_interval_ms / 1e3
-        self._asked: list[Reception] = []
+        self._requested: list[PendingMessage] = []
         self._rate = FRAMES_PER_SECOND
         """The client's messages per second: a moving average that each tick updates."""
-        self._emptied_at = 0.0
-        """When the session started or a visit at a tick last ended; `_taken` counts the messages taken since then."""
+        self._counted_since = 0.0
+        """When the session started or a visit at a tick last ended; `_taken` counts the messages since then."""
         self._taken = 0
         self._turns = 0
         self._backlog = Backlog()
         self._due = 0.0
-        self._flight: Batch | None = None
+        self._in_flight: Batch | None = None
         """The batch in flight; there is at most one."""
-        self._flying: asyncio.Task[None] | None = None
+        self._request_task: asyncio.Task[None] | None = None
         self._outbox = 0
         """Bytes of the messages whose `send` hasn't returned yet."""
         self._progress_at = 0.0
-        self._draining: float | None = None
+        self._drain_deadline: float | None = None
         """When the session must have ended, as a time of `time.monotonic`; `None` until the gateway stops."""
         self._ended: asyncio.Future[End] = asyncio.get_running_loop().create_future()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -97,8 +97,8 @@ class Session:
         try:
             end = await self._open() or await self._serve()
         finally:
-            self._account(end)
-            await self._farewell(end)
+            self._drop_held_frames(end)
+            await self._close(end)
             with self._books.lock:
                 self._books.open -= 1
                 self._books.closed[end.reason] += 1
@@ -127,48 +127,48 @@ class Session:
             self._books.consumed += 1
         jitter_ms = self._gateway.config.flush_phase_jitter_ms
         self._due = now + random.uniform(0, jitter_ms / 1e3) + self._interval  # noqa: S311
-        self._emptied_at = now
+        self._counted_since = now
         self._gateway.sessions.add(self)
         self._after_visit()
         return await self._ended
 
-    # A visit: `_ask` in one round, `_take` in the next.
+    # A visit: `_request_messages` in one round, `_take_ready` or `_take_until_empty` in the next.
 
-    def _ask(self) -> None:
-        if self._draining is not None or self._ended.done():
+    def _request_messages(self) -> None:
+        if self._drain_deadline is not None or self._ended.done():
             return
         now = time.monotonic()
-        expected = self._rate * (now - self._emptied_at) - self._taken
+        expected = self._rate * (now - self._counted_since) - self._taken
         # At a tick, one call more than messages are expected, so that the newest frame is in the batch, and further
         # calls if all of them find one. Between ticks fewer calls: a call that waits for a message makes each packet
         # wake the server's thread.
         is_tick = now + ROUND_SECONDS >= self._due
-        self._ask_for(ceil(expected) + 1 if is_tick else max(1, int(expected)))
-        self._rounds.soon(self._take_all if is_tick else self._take)
+        self._request(ceil(expected) + 1 if is_tick else max(1, int(expected)))
+        self._rounds.soon(self._take_until_empty if is_tick else self._take_ready)
 
-    def _ask_for(self, count: int) -> None:
-        receive, asked = self._receive, self._asked
-        for _ in range(min(count, ASK_LIMIT) - len(asked)):
-            asked.append(receive())
+    def _request(self, count: int) -> None:
+        receive, requested = self._receive, self._requested
+        for _ in range(min(count, MAX_REQUESTED) - len(requested)):
+            requested.append(receive())
 
-    def _take(self) -> None:
-        if self._draining is None and not self._ended.done():
+    def _take_ready(self) -> None:
+        if self._drain_deadline is None and not self._ended.done():
             self._read(time.monotonic())
             self._after_visit()
 
-    def _take_all(self) -> None:
-        if self._draining is not None or self._ended.done():
+    def _take_until_empty(self) -> None:
+        if self._drain_deadline is not None or self._ended.done():
             return
         now = time.monotonic()
         is_empty = self._read(now)
         self._turns += 1
-        if not is_empty and self._turns < TURNS_LIMIT and not self._ended.done():
-            self._ask_for(MORE << self._turns)
-            self._rounds.soon(self._take_all)
+        if not is_empty and self._turns < MAX_TURNS and not self._ended.done():
+            self._request(EXTRA_REQUESTS << self._turns)
+            self._rounds.soon(self._take_until_empty)
             return
         self._turns = 0
-        self._rate += (self._taken / (now - self._emptied_at) - self._rate) / 4
-        self._emptied_at = now
+        self._rate += (self._taken / (now - self._counted_since) - self._rate) / 4
+        self._counted_since = now
         self._taken = 0
         if not self._ended.done() and now >= self._due:
             self._tick(now)
@@ -180,37 +180,37 @@ class Session:
             self._end(SLOW_CONSUMER)
         # A tick is a visit, too; the visits between two ticks are evenly spaced.
         rest = self._due - ROUND_SECONDS - now
-        self._rounds.at(now + rest / max(1, ceil(rest / VISIT_SECONDS)), self._ask)
+        self._rounds.at(now + rest / max(1, ceil(rest / VISIT_SECONDS)), self._request_messages)
 
     def _read(self, now: float) -> bool:
         """Takes the messages that have arrived. Returns whether a call still waits, so that no more can be there."""
-        asked = self._asked
+        requested = self._requested
         count = 0
-        for reception in asked:
-            if not reception.done():
+        for pending in requested:
+            if not pending.done():
                 break
             count += 1
-        is_empty = count < len(asked)
+        is_empty = count < len(requested)
         self._taken += count
         if count:
             try:
-                frames = [reception.result()["bytes"] for reception in asked[:count]]
+                frames = [pending.result()["bytes"] for pending in requested[:count]]
             except (KeyError, RuntimeError):
                 frames = []
             if set(map(len, frames)) == {FRAME_BYTES}:
                 self._admit(frames, now)
             else:
-                self._read_one_by_one(asked[:count], now)
-            del asked[:count]
+                self._read_one_by_one(requested[:count], now)
+            del requested[:count]
         return is_empty
 
-    def _read_one_by_one(self, receptions: list[Reception], now: float) -> None:
+    def _read_one_by_one(self, messages: list[PendingMessage], now: float) -> None:
         """The general path: up to the first message that is no frame."""
         frames: list[bytes] = []
         end: End | None = None
-        for reception in receptions:
+        for pending in messages:
             try:
-                message = reception.result()
+                message = pending.result()
             except RuntimeError:
                 end = EOF
             else:
@@ -230,7 +230,7 @@ class Session:
         with books.lock:
             books.received += count
             books.bytes_received += count * FRAME_WIRE_BYTES
-            books.waiting += count - excess
+            books.frames_waiting += count - excess
             if excess:
                 books.dropped["overflow"] += excess
 
@@ -238,10 +238,10 @@ class Session:
         lateness = now - self._due
         missed = int(lateness / self._interval)
         self._due += (missed + 1) * self._interval
-        outcome = "skipped" if self._flight else "flushed" if self._backlog.frames else "empty"
+        outcome = "skipped" if self._in_flight else "flushed" if self._backlog.frames else "empty"
         with self._books.lock:
             self._books.tick(outcome, lateness)
-        if not self._flight:
+        if not self._in_flight:
             self._flush(now, lateness)
 
     def _flush(self, now: float, lateness: float) -> None:
@@ -251,8 +251,8 @@ class Session:
         if lost is not None:
             limit, waiting = self._gateway.config.max_buffered_frames, len(self._backlog.frames)
             failure = Failure("overflow", f"more than {limit} frames waited: the oldest {lost.frames} were dropped")
-            self._start(
-                self._say(
+            self._start_task(
+                self._send_text(
                     protocol.error(
                         failure, lost, flush_lateness_ms=lateness_ms, inference_elapsed_ms=None, waiting_frames=waiting
                     )
@@ -260,23 +260,23 @@ class Session:
             )
         if not self._backlog.frames:
             return
-        batch = self._flight = self._backlog.take()
+        batch = self._in_flight = self._backlog.take()
         books = self._books
         with books.lock:
             books.requests += 1
             books.in_flight += 1
             books.in_flight_per_connection_max = 1
-            books.waiting -= batch.frames
-            books.flying += batch.frames
-        self._flying = self._start(self._fly(batch, now, lateness_ms))
+            books.frames_waiting -= batch.frames
+            books.frames_in_flight += batch.frames
+        self._request_task = self._start_task(self._recognise(batch, now, lateness_ms))
 
-    async def _fly(self, batch: Batch, began: float, lateness_ms: float) -> None:
+    async def _recognise(self, batch: Batch, started_at: float, lateness_ms: float) -> None:
         outcome = await self._gateway.inference.recognise(batch.audio, batch.frames)
-        if self._flight is not batch:
+        if self._in_flight is not batch:
             # The session has ended and its frames are counted; a timeout at the same moment hid the cancellation.
             return
         now = time.monotonic()
-        self._flight = None
+        self._in_flight = None
         if isinstance(outcome, Recognition):
             config = self._gateway.config
             text = protocol.partial(
@@ -287,22 +287,22 @@ class Session:
                 outcome,
                 covered(batch.oldest, batch.frames, batch.oldest_at, batch.newest_at, now),
                 flush_lateness_ms=lateness_ms,
-                inference_elapsed_ms=protocol.milliseconds(now - began),
+                inference_elapsed_ms=protocol.milliseconds(now - started_at),
                 waiting_frames=len(self._backlog.frames),
             )
         books = self._books
         with books.lock:
             books.in_flight -= 1
-            books.flying -= batch.frames
+            books.frames_in_flight -= batch.frames
             if isinstance(outcome, Recognition):
                 books.answered += 1
                 books.delivered += batch.frames
             else:
                 books.failed[outcome.kind] += 1
                 books.dropped[outcome.kind] += batch.frames
-        await self._say(text)
+        await self._send_text(text)
 
-    async def _say(self, text: str) -> None:
+    async def _send_text(self, text: str) -> None:
         """Sends a message. Concurrent calls send in the order in which they began."""
         size = len(text.encode()) + 4
         if not self._outbox:
@@ -320,7 +320,7 @@ class Session:
             self._books.sent += 1
             self._books.bytes_sent += size
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -330,64 +330,64 @@ class Session:
 
     def drain(self) -> None:
         """Ends the session when the gateway stops. Frames that have arrived by now are still sent to the inference."""
-        self._draining = time.monotonic() + DRAIN_SECONDS
-        self._asked += [self._receive() for _ in range(ASK_LIMIT - len(self._asked))]
-        self._rounds.soon(self._drain_first)
+        self._drain_deadline = time.monotonic() + DRAIN_SECONDS
+        self._requested += [self._receive() for _ in range(MAX_REQUESTED - len(self._requested))]
+        self._rounds.soon(self._begin_drain)
 
-    def _drain_first(self) -> None:
+    def _begin_drain(self) -> None:
         self._read(time.monotonic())
-        self._drain_on()
+        self._continue_drain()
 
-    def _drain_on(self) -> None:
-        if self._ended.done() or self._draining is None:
+    def _continue_drain(self) -> None:
+        if self._ended.done() or self._drain_deadline is None:
             return
         now = time.monotonic()
-        if now >= self._draining:
+        if now >= self._drain_deadline:
             self._end(SHUTDOWN)
             return
-        if not self._flight:
+        if not self._in_flight:
             self._flush(now, 0.0)
-        if not self._flight and not self._outbox and not self._tasks:
+        if not self._in_flight and not self._outbox and not self._tasks:
             self._end(SHUTDOWN)
             return
-        self._rounds.soon(self._drain_on)
+        self._rounds.soon(self._continue_drain)
 
     def _end(self, end: End) -> None:
         if not self._ended.done():
             self._ended.set_result(end)
 
-    def _account(self, end: End) -> None:
+    def _drop_held_frames(self, end: End) -> None:
         """Counts what the session still holds as dropped, and cancels its `receive()` calls and its request."""
         self._gateway.sessions.discard(self)
-        for reception in self._asked:
-            reception.cancel()
-        self._asked.clear()
-        waiting, flight = len(self._backlog.frames), self._flight
+        for pending in self._requested:
+            pending.cancel()
+        self._requested.clear()
+        waiting, batch = len(self._backlog.frames), self._in_flight
         self._backlog.frames.clear()
-        self._flight = None
+        self._in_flight = None
         books = self._books
         with books.lock:
-            books.waiting -= waiting
+            books.frames_waiting -= waiting
             lost = waiting
-            if flight:
-                books.flying -= flight.frames
+            if batch:
+                books.frames_in_flight -= batch.frames
                 books.in_flight -= 1
                 books.abandoned += 1
-                lost += flight.frames
+                lost += batch.frames
             if lost:
                 books.dropped["closed"] += lost
             if end.refused:
                 books.received += 1
                 books.dropped["protocol"] += 1
-        if flight and self._flying:
-            self._flying.cancel()
+        if batch and self._request_task:
+            self._request_task.cancel()
 
-    async def _farewell(self, end: End) -> None:
-        """Sends the Close frame behind the waiting messages, within `FAREWELL_SECONDS`, and cancels the other tasks."""
+    async def _close(self, end: End) -> None:
+        """Sends the Close frame behind the waiting messages, within `CLOSE_SECONDS`, and cancels the other tasks."""
         # An error changes nothing: the session is over.
         with contextlib.suppress(RuntimeError, OSError):
             if end.code is not None:
-                async with asyncio.timeout(FAREWELL_SECONDS):
+                async with asyncio.timeout(CLOSE_SECONDS):
                     await self._send({"type": "websocket.close", "code": end.code, "reason": end.text})
         for task in tuple(self._tasks):
             task.cancel()

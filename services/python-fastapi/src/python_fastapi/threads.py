@@ -15,8 +15,8 @@ import uvloop
 from python_fastapi import nogil
 from python_fastapi.config import Config
 from python_fastapi.metrics import MetricsServer, Snapshot, resident_bytes, total
-from python_fastapi.ready import reserve, say_ready, stop_signal
-from python_fastapi.server import Serving, until_served
+from python_fastapi.ready import print_ready_line, reserve_port, stop_signal
+from python_fastapi.server import Serving, wait_until_served
 
 
 class Worker:
@@ -25,10 +25,10 @@ class Worker:
     def __init__(self, config: Config, port: int) -> None:
         self._config = config
         self._port = port
-        self._main = asyncio.get_running_loop()
-        self.started: asyncio.Future[None] = self._main.create_future()
+        self._main_loop = asyncio.get_running_loop()
+        self.started: asyncio.Future[None] = self._main_loop.create_future()
         """Done when the thread has started its server; fails if that failed."""
-        self.ended: asyncio.Future[None] = self._main.create_future()
+        self.ended: asyncio.Future[None] = self._main_loop.create_future()
         """Done when the thread has stopped serving, with the exception if it failed."""
         threading.Thread(target=self._run, name="worker", daemon=True).start()
 
@@ -47,16 +47,16 @@ class Worker:
             uvloop.run(self._serve(), loop_factory=nogil.Loop)
         except BaseException as error:
             failure = error
-        self._main.call_soon_threadsafe(self._tell_end, failure)
+        self._main_loop.call_soon_threadsafe(self._report_end, failure)
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         self._serving = Serving(self._config, self._port)
-        self._main.call_soon_threadsafe(self.started.set_result, None)
+        self._main_loop.call_soon_threadsafe(self.started.set_result, None)
         await self._serving.until(self._stop)
 
-    def _tell_end(self, failure: BaseException | None) -> None:
+    def _report_end(self, failure: BaseException | None) -> None:
         for future in (self.started, self.ended):
             if not future.done():
                 if failure:
@@ -69,10 +69,10 @@ async def serve(config: Config) -> int:
     """Serves with several event loops until SIGTERM or SIGINT. Returns the exit status; 1 if a thread ended before."""
     stop = stop_signal()
     count = config.workers()
-    own = replace(config, max_connections=-(-config.max_connections // count))
-    with reserve(config.host, config.port) as reserved:
+    worker_config = replace(config, max_connections=-(-config.max_connections // count))
+    with reserve_port(config.host, config.port) as reserved:
         address = reserved.getsockname()[:2]
-        workers = [Worker(own, address[1]) for _ in range(count)]
+        workers = [Worker(worker_config, address[1]) for _ in range(count)]
         await asyncio.gather(*(worker.started for worker in workers))
         metrics = MetricsServer(
             config.host,
@@ -80,14 +80,14 @@ async def serve(config: Config) -> int:
             lambda: (total(worker.read() for worker in workers), resident_bytes()),
             lambda: not stop.is_set(),
         )
-        await until_served(config.host, address[1])
+        await wait_until_served(config.host, address[1])
         # The kernel decides which thread's server gets each of these requests, so there are more of them than threads.
         for _ in range(8 * count):
             await nogil.hold_server(config.host, address[1])
-        nogil.collect_by_the_clock()
+        nogil.collect_periodically()
         gc.collect()
         gc.freeze()
-        say_ready(address, (config.host, metrics.server_port))
+        print_ready_line(address, (config.host, metrics.server_port))
         ends: list[asyncio.Future[Any]] = [worker.ended for worker in workers]
         await asyncio.wait([asyncio.create_task(stop.wait()), *ends], return_when=asyncio.FIRST_COMPLETED)
         for worker in workers:

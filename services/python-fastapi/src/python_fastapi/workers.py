@@ -14,7 +14,7 @@ from typing import Any
 
 from python_fastapi.config import Config
 from python_fastapi.metrics import MetricsServer, Snapshot, resident_bytes, total
-from python_fastapi.ready import reserve, say_ready, stop_signal
+from python_fastapi.ready import print_ready_line, reserve_port, stop_signal
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
@@ -29,8 +29,8 @@ class Worker:
 
     def read(self) -> tuple[Snapshot, int]:
         """Returns the worker's books and its resident bytes, from its metrics port."""
-        with urllib.request.urlopen(f"http://{self.metrics_address}/reading", timeout=5) as answer:
-            reading, resident = json.load(answer)
+        with urllib.request.urlopen(f"http://{self.metrics_address}/reading", timeout=5) as response:
+            reading, resident = json.load(response)
         return reading, resident
 
 
@@ -45,10 +45,10 @@ async def start(config: Config, port: int) -> Worker:
     Raises `OSError` if it ends before.
     """
     share = -(-config.max_connections // config.workers())
-    own = ["--port", str(port), "--metrics-port", "0", "--worker-threads", "1", "--max-connections", str(share)]
+    flags = ["--port", str(port), "--metrics-port", "0", "--worker-threads", "1", "--max-connections", str(share)]
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "python_fastapi", *sys.argv[1:], *own),
+        *("-m", "python_fastapi", *sys.argv[1:], *flags),
         stdout=asyncio.subprocess.PIPE,
         preexec_fn=_end_with_parent,
     )
@@ -61,7 +61,7 @@ async def start(config: Config, port: int) -> Worker:
     return Worker(process, ready["metrics_address"])
 
 
-def read(workers: list[Worker]) -> tuple[Snapshot, int]:
+def read_all(workers: list[Worker]) -> tuple[Snapshot, int]:
     """Returns the sum of the workers' books, and the resident bytes of all processes with the parent."""
     readings = [worker.read() for worker in workers]
     return total(reading for reading, _ in readings), resident_bytes() + sum(resident for _, resident in readings)
@@ -79,11 +79,11 @@ async def finish(workers: list[Worker]) -> int:
 async def serve(config: Config) -> int:
     """Serves with several processes until SIGTERM or SIGINT, or until one ends. Returns the exit status."""
     stop = stop_signal()
-    with reserve(config.host, config.port) as reserved:
+    with reserve_port(config.host, config.port) as reserved:
         address = reserved.getsockname()[:2]
-        started = await asyncio.gather(*(start(config, address[1]) for _ in range(config.workers())))
-        metrics = MetricsServer(config.host, config.metrics_port, lambda: read(started), lambda: not stop.is_set())
-        say_ready(address, (config.host, metrics.server_port))
-        ends = [asyncio.create_task(worker.process.wait()) for worker in started]
+        workers = await asyncio.gather(*(start(config, address[1]) for _ in range(config.workers())))
+        metrics = MetricsServer(config.host, config.metrics_port, lambda: read_all(workers), lambda: not stop.is_set())
+        print_ready_line(address, (config.host, metrics.server_port))
+        ends = [asyncio.create_task(worker.process.wait()) for worker in workers]
         await asyncio.wait([asyncio.create_task(stop.wait()), *ends], return_when=asyncio.FIRST_COMPLETED)
-        return await finish(started)
+        return await finish(workers)

@@ -11,10 +11,10 @@ use crate::protocol::{FRAME_BYTES, FRAME_TIME, Span};
 
 /// A batch of frames, and when the first and the last of them were read from the socket.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Frames {
+pub(super) struct TakenFrames {
     pub(super) span: Span,
-    pub(super) oldest_read: Instant,
-    pub(super) newest_read: Instant,
+    pub(super) oldest_read_at: Instant,
+    pub(super) newest_read_at: Instant,
 }
 
 /// The frames that wait: one contiguous buffer, oldest first.
@@ -22,13 +22,13 @@ pub(super) struct Frames {
 pub(super) struct Audio {
     bytes: BytesMut,
     /// When each waiting frame was read from the socket.
-    read: VecDeque<Instant>,
+    read_times: VecDeque<Instant>,
     /// Frames that were taken or dropped so far.
-    left: u64,
+    removed: u64,
     max_frames: usize,
     batch_bytes: usize,
     /// Dropped frames that were not reported to the client yet.
-    dropped: Option<Frames>,
+    dropped: Option<TakenFrames>,
 }
 
 impl Audio {
@@ -38,8 +38,8 @@ impl Audio {
         let batch = interval.as_millis().div_ceil(FRAME_TIME.as_millis()) as usize + 1;
         Self {
             bytes: BytesMut::new(),
-            read: VecDeque::new(),
-            left: 0,
+            read_times: VecDeque::new(),
+            removed: 0,
             max_frames,
             batch_bytes: batch.min(max_frames) * FRAME_BYTES,
             dropped: None,
@@ -48,50 +48,50 @@ impl Audio {
 
     /// Number of frames that wait.
     pub(super) fn frames(&self) -> u64 {
-        self.read.len() as u64
+        self.read_times.len() as u64
     }
 
     /// Adds a frame that was read at `now`. Returns the number of old frames dropped for it, 0 or 1.
     pub(super) fn push(&mut self, frame: &[u8], now: Instant) -> u64 {
-        let dropped = (self.read.len() == self.max_frames).then(|| self.drop_oldest());
+        let dropped = (self.read_times.len() == self.max_frames).then(|| self.drop_oldest());
         if self.bytes.capacity() - self.bytes.len() < FRAME_BYTES {
             // Reuses the memory of the last batch if its request has ended.
             self.bytes.reserve(self.batch_bytes);
         }
         self.bytes.extend_from_slice(frame);
-        self.read.push_back(now);
+        self.read_times.push_back(now);
         dropped.is_some().into()
     }
 
     /// Takes all waiting frames and their bytes; `None` if no frame waits.
-    pub(super) fn take(&mut self) -> Option<(Frames, Bytes)> {
-        let frames = Frames {
-            span: Span { oldest: self.left + 1, frames: self.frames() },
-            oldest_read: *self.read.front()?,
-            newest_read: *self.read.back()?,
+    pub(super) fn take(&mut self) -> Option<(TakenFrames, Bytes)> {
+        let frames = TakenFrames {
+            span: Span { oldest: self.removed + 1, frames: self.frames() },
+            oldest_read_at: *self.read_times.front()?,
+            newest_read_at: *self.read_times.back()?,
         };
-        self.left += frames.span.frames;
-        self.read.clear();
+        self.removed += frames.span.frames;
+        self.read_times.clear();
         Some((frames, self.bytes.split().freeze()))
     }
 
     /// Takes the record of dropped frames; `None` if no frame was dropped since the last call.
-    pub(super) fn take_dropped(&mut self) -> Option<Frames> {
+    pub(super) fn take_dropped(&mut self) -> Option<TakenFrames> {
         self.dropped.take()
     }
 
     fn drop_oldest(&mut self) {
-        let Some(read) = self.read.pop_front() else { return };
+        let Some(read_at) = self.read_times.pop_front() else { return };
         self.bytes.advance(FRAME_BYTES);
-        self.left += 1;
+        self.removed += 1;
         // Dropped frames are reported before the next batch is taken, so they are consecutive.
-        let dropped = self.dropped.get_or_insert(Frames {
-            span: Span { oldest: self.left, frames: 0 },
-            oldest_read: read,
-            newest_read: read,
+        let dropped = self.dropped.get_or_insert(TakenFrames {
+            span: Span { oldest: self.removed, frames: 0 },
+            oldest_read_at: read_at,
+            newest_read_at: read_at,
         });
         dropped.span.frames += 1;
-        dropped.newest_read = read;
+        dropped.newest_read_at = read_at;
     }
 }
 
@@ -116,7 +116,7 @@ mod tests {
         audio.push(&frame(2), last);
         let (frames, bytes) = audio.take().unwrap();
         let span = Span { oldest: 1, frames: 2 };
-        assert_eq!(frames, Frames { span, oldest_read: first, newest_read: last });
+        assert_eq!(frames, TakenFrames { span, oldest_read_at: first, newest_read_at: last });
         assert_eq!(bytes, [frame(1), frame(2)].concat());
         assert_eq!(audio.take(), None);
     }
@@ -129,7 +129,7 @@ mod tests {
             (1..=5).map(|number| audio.push(&frame(number), if number == 1 { first } else { second })).sum();
         assert_eq!(dropped, 2);
         let span = Span { oldest: 1, frames: 2 };
-        assert_eq!(audio.take_dropped(), Some(Frames { span, oldest_read: first, newest_read: second }));
+        assert_eq!(audio.take_dropped(), Some(TakenFrames { span, oldest_read_at: first, newest_read_at: second }));
         assert_eq!(audio.take_dropped(), None);
         let (frames, bytes) = audio.take().unwrap();
         assert_eq!((frames.span, bytes.len()), (Span { oldest: 3, frames: 3 }, 3 * FRAME_BYTES));

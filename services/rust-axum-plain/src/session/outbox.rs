@@ -15,7 +15,7 @@ use tokio::time::Instant;
 /// Payload bytes that may wait for a client, from the contract.
 const MAX_BYTES: usize = 64 << 10;
 /// Time without progress after which a client counts as slow, from the contract.
-const PATIENCE: Duration = Duration::from_secs(10);
+const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Error: too many bytes wait because the client doesn't read.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,10 +28,10 @@ pub(super) struct Outbox {
     /// Payload in the queue, in bytes.
     queued: usize,
     /// Payload of the message that the socket has not fully taken, in bytes.
-    blocked: usize,
+    partly_written: usize,
     /// Time of the last progress: when the last message was written completely, or when the queue became non-empty.
     /// `None` while nothing waits.
-    since: Option<Instant>,
+    progress_at: Option<Instant>,
 }
 
 impl Outbox {
@@ -39,29 +39,29 @@ impl Outbox {
     ///
     /// # Errors
     /// When more than [`MAX_BYTES`] would wait.
-    pub(super) fn put(&mut self, text: String) -> Result<(), SlowConsumer> {
-        if self.queued + self.blocked + text.len() > MAX_BYTES {
+    pub(super) fn push(&mut self, text: String) -> Result<(), SlowConsumer> {
+        if self.queued + self.partly_written + text.len() > MAX_BYTES {
             return Err(SlowConsumer);
         }
         self.queued += text.len();
-        self.put_last(Message::from(text));
+        self.push_last(Message::from(text));
         Ok(())
     }
 
     /// Queues a message without regard to the limit; for the Close frame.
-    pub(super) fn put_last(&mut self, message: Message) {
+    pub(super) fn push_last(&mut self, message: Message) {
         self.queue.push_back(message);
-        self.since.get_or_insert_with(Instant::now);
+        self.progress_at.get_or_insert_with(Instant::now);
     }
 
     /// Whether all messages were written.
     pub(super) fn is_empty(&self) -> bool {
-        self.since.is_none()
+        self.progress_at.is_none()
     }
 
     /// When the client counts as slow unless it makes progress; `None` if nothing waits.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.since.map(|since| since + PATIENCE)
+        self.progress_at.map(|progress_at| progress_at + STALL_TIMEOUT)
     }
 
     /// Writes until the queue is empty. Cancel safe: what is not written when the future is dropped stays in the
@@ -83,17 +83,17 @@ impl Outbox {
         loop {
             // Ready once the previous message is written completely.
             ready!(Pin::new(&mut *socket).poll_ready(context))?;
-            if self.blocked > 0 {
-                self.blocked = 0;
-                self.since = Some(Instant::now());
+            if self.partly_written > 0 {
+                self.partly_written = 0;
+                self.progress_at = Some(Instant::now());
             }
             let Some(message) = self.queue.pop_front() else { break };
-            self.blocked = text_bytes(&message);
-            self.queued -= self.blocked;
+            self.partly_written = text_bytes(&message);
+            self.queued -= self.partly_written;
             Pin::new(&mut *socket).start_send(message)?;
         }
         ready!(Pin::new(socket).poll_flush(context))?;
-        self.since = None;
+        self.progress_at = None;
         Poll::Ready(Ok(()))
     }
 }
@@ -118,42 +118,42 @@ mod tests {
     fn messages_leave_in_order_and_none_is_lost_when_writing_is_interrupted() {
         let (mut socket, mut client) = socket();
         let mut outbox = Outbox::default();
-        (0..5).for_each(|number| outbox.put(format!("{number}")).unwrap());
-        let mut seen = vec![];
+        (0..5).for_each(|number| outbox.push(format!("{number}")).unwrap());
+        let mut received = vec![];
         for _ in 0..20 {
             // Polls once and drops the future, wherever it waits.
             let _ = outbox.flush(&mut socket).now_or_never();
-            seen.extend(client.next().now_or_never().flatten());
+            received.extend(client.next().now_or_never().flatten());
         }
-        assert_eq!(seen, (0..5).map(|number| Message::from(format!("{number}"))).collect::<Vec<_>>());
+        assert_eq!(received, (0..5).map(|number| Message::from(format!("{number}"))).collect::<Vec<_>>());
         assert!(outbox.is_empty() && outbox.deadline().is_none());
     }
 
     #[test]
     fn no_more_than_64_kib_wait_and_the_close_frame_behind_them() {
         let mut outbox = Outbox::default();
-        outbox.put("x".repeat(MAX_BYTES - 1)).unwrap();
-        outbox.put("y".into()).unwrap();
-        assert_eq!(outbox.put("z".into()), Err(SlowConsumer));
-        outbox.put_last(Message::Close(None));
+        outbox.push("x".repeat(MAX_BYTES - 1)).unwrap();
+        outbox.push("y".into()).unwrap();
+        assert_eq!(outbox.push("z".into()), Err(SlowConsumer));
+        outbox.push_last(Message::Close(None));
         let (mut socket, client) = socket();
         outbox.flush(&mut socket).now_or_never();
         drop(socket);
-        let left: Vec<_> = client.collect().now_or_never().unwrap();
-        assert_eq!(left.len(), 2);
+        let messages: Vec<_> = client.collect().now_or_never().unwrap();
+        assert_eq!(messages.len(), 2);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn patience_begins_again_with_each_message_that_the_client_takes() {
+    async fn the_stall_timeout_begins_again_with_each_message_that_the_client_takes() {
         let (mut socket, mut client) = socket();
         let mut outbox = Outbox::default();
-        let begun = Instant::now();
-        (0..4).for_each(|number| outbox.put(format!("{number}")).unwrap());
-        assert_eq!(outbox.deadline(), Some(begun + PATIENCE));
+        let started = Instant::now();
+        (0..4).for_each(|number| outbox.push(format!("{number}")).unwrap());
+        assert_eq!(outbox.deadline(), Some(started + STALL_TIMEOUT));
         let _ = outbox.flush(&mut socket).now_or_never();
-        tokio::time::advance(PATIENCE / 2).await;
+        tokio::time::advance(STALL_TIMEOUT / 2).await;
         client.next().await.unwrap();
         let _ = outbox.flush(&mut socket).now_or_never();
-        assert_eq!(outbox.deadline(), Some(begun + PATIENCE / 2 + PATIENCE));
+        assert_eq!(outbox.deadline(), Some(started + STALL_TIMEOUT / 2 + STALL_TIMEOUT));
     }
 }

@@ -40,8 +40,8 @@ pub(crate) struct Inference {
 #[derive(Default)]
 struct Counts {
     requests: AtomicU64,
-    now: AtomicU64,
-    most: AtomicU64,
+    open: AtomicU64,
+    maximum: AtomicU64,
 }
 
 impl Inference {
@@ -64,7 +64,7 @@ impl Inference {
 
     /// Largest number of requests that were open at once.
     pub(crate) fn most_at_once(&self) -> u64 {
-        self.counts.most.load(Ordering::SeqCst)
+        self.counts.maximum.load(Ordering::SeqCst)
     }
 }
 
@@ -85,15 +85,15 @@ struct Open(Arc<Counts>);
 
 impl Open {
     fn new(counts: Arc<Counts>) -> Self {
-        let now = counts.now.fetch_add(1, Ordering::SeqCst) + 1;
-        counts.most.fetch_max(now, Ordering::SeqCst);
+        let open = counts.open.fetch_add(1, Ordering::SeqCst) + 1;
+        counts.maximum.fetch_max(open, Ordering::SeqCst);
         Self(counts)
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.now.fetch_sub(1, Ordering::SeqCst);
+        self.0.open.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

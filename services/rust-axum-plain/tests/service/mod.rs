@@ -64,8 +64,8 @@ impl Gateway {
 
     /// Reads `/stats` and checks that its books balance.
     pub(crate) fn stats(&self) -> ServiceStats {
-        let answer = self.metrics_port("/stats");
-        let stats: ServiceStats = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+        let response = self.metrics_port("/stats");
+        let stats: ServiceStats = serde_json::from_str(response.split_once("\r\n\r\n").unwrap().1).unwrap();
         let (messages, inference) = (&stats.messages, stats.inference.as_ref().unwrap());
         let dropped: u64 = messages.dropped.values().sum();
         assert_eq!(messages.received, messages.consumed + messages.delivered + dropped + messages.queued, "{stats:?}");
@@ -111,7 +111,7 @@ fn exchange(address: &str, request: &str) -> String {
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    socket.read_to_string(&mut answer).unwrap();
-    answer
+    let mut response = String::new();
+    socket.read_to_string(&mut response).unwrap();
+    response
 }

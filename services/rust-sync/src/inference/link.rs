@@ -28,7 +28,7 @@ pub(super) struct Link {
     /// Number of bytes of head and audio that were written.
     sent: usize,
     /// The received part of an incomplete response.
-    answer: Vec<u8>,
+    response_bytes: Vec<u8>,
 }
 
 /// The state of an exchange after an attempt to advance it.
@@ -40,7 +40,7 @@ pub(super) enum Progress {
     /// The exchange failed; no other connection is tried.
     Failed(Failure),
     /// The response is complete; its body is at `body` in the buffer.
-    Answered { status: u16, body: Range<usize>, reusable: bool },
+    Completed { status: u16, body: Range<usize>, reusable: bool },
 }
 
 impl Link {
@@ -62,23 +62,24 @@ impl Link {
         }
         let events = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         epoll::add(epoll, &socket, epoll::EventData::new_u64(key), events)?;
-        let mut link = Self { socket, is_proven: false, head: Vec::with_capacity(192), sent: 0, answer: Vec::new() };
+        let mut link =
+            Self { socket, is_proven: false, head: Vec::with_capacity(192), sent: 0, response_bytes: Vec::new() };
         link.prepare(settings, request);
         Ok(link)
     }
 
     /// Starts a request on an idle connection.
-    pub(super) fn begin(&mut self, settings: &Settings, request: &Request) -> Progress {
+    pub(super) fn start(&mut self, settings: &Settings, request: &Request) -> Progress {
         self.prepare(settings, request);
         match self.send(request.batch.audio()) {
             Ok(()) => Progress::Waiting,
-            Err(error) => self.broken("send to", error),
+            Err(error) => self.failure("send to", error),
         }
     }
 
     fn prepare(&mut self, settings: &Settings, request: &Request) {
         self.sent = 0;
-        self.answer.clear();
+        self.response_bytes.clear();
         self.head.clear();
         let Settings { authority, cpu_passes, .. } = settings;
         let length = request.batch.audio().len();
@@ -97,10 +98,10 @@ impl Link {
             // A response that arrived before sending failed takes precedence over the failure.
             Ok(Progress::Waiting) => match sending {
                 Ok(()) => Progress::Waiting,
-                Err(error) => self.broken("send to", error),
+                Err(error) => self.failure("send to", error),
             },
             Ok(progress) => progress,
-            Err(error) => self.broken("receive from", sending.err().unwrap_or(error)),
+            Err(error) => self.failure("receive from", sending.err().unwrap_or(error)),
         }
     }
 
@@ -109,8 +110,8 @@ impl Link {
         rustix::net::recv(&self.socket, &mut [0_u8; 1], RecvFlags::PEEK) == Err(Errno::AGAIN)
     }
 
-    fn broken(&self, step: &str, error: Errno) -> Progress {
-        if self.is_proven && self.answer.is_empty() {
+    fn failure(&self, step: &str, error: Errno) -> Progress {
+        if self.is_proven && self.response_bytes.is_empty() {
             return Progress::Stale;
         }
         let message = format!("failed to {step} the inference: {}", std::io::Error::from(error));
@@ -123,8 +124,8 @@ impl Link {
             let head = &self.head[self.sent.min(self.head.len())..];
             let rest = &audio[self.sent.saturating_sub(self.head.len())..];
             let parts = [IoSlice::new(head), IoSlice::new(rest)];
-            let mut nothing = SendAncillaryBuffer::default();
-            match rustix::net::sendmsg(&self.socket, &parts, &mut nothing, SendFlags::NOSIGNAL) {
+            let mut no_control_data = SendAncillaryBuffer::default();
+            match rustix::net::sendmsg(&self.socket, &parts, &mut no_control_data, SendFlags::NOSIGNAL) {
                 Ok(sent) => self.sent += sent,
                 // A socket that is not connected yet returns the same error; an event follows.
                 Err(Errno::AGAIN) => return Ok(()),
@@ -137,7 +138,7 @@ impl Link {
 
     fn receive(&mut self, buffer: &mut [u8]) -> Result<Progress, Errno> {
         loop {
-            let held = self.answer.len();
+            let held = self.response_bytes.len();
             let room = &mut buffer[held..];
             let read = match rustix::net::recv(&self.socket, &mut *room, RecvFlags::empty()) {
                 Ok((0, _)) => return Err(Errno::CONNRESET),
@@ -146,21 +147,21 @@ impl Link {
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error),
             };
-            buffer[..held].copy_from_slice(&self.answer);
+            buffer[..held].copy_from_slice(&self.response_bytes);
             let bytes = &buffer[..held + read];
             match response::parse(bytes) {
-                Ok(None) => self.answer.extend_from_slice(&bytes[held..]),
-                Ok(Some(head)) => return Ok(self.answered(head, bytes.len())),
+                Ok(None) => self.response_bytes.extend_from_slice(&bytes[held..]),
+                Ok(Some(head)) => return Ok(self.complete(head, bytes.len())),
                 Err(message) => return Ok(Progress::Failed(Failure::new(Kind::ParseError, message))),
             }
         }
     }
 
-    fn answered(&mut self, found: response::Response, received: usize) -> Progress {
+    fn complete(&mut self, response: response::Response, received: usize) -> Progress {
         // After a response before the end of the request, or with bytes behind the response, the connection's state is
         // unknown.
-        let is_clean = received == found.body.end && self.sent > self.head.len();
+        let is_clean = received == response.body.end && self.sent > self.head.len();
         self.is_proven = true;
-        Progress::Answered { status: found.status, body: found.body, reusable: found.keeps_alive && is_clean }
+        Progress::Completed { status: response.status, body: response.body, reusable: response.keeps_alive && is_clean }
     }
 }

@@ -33,10 +33,10 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Response>, String> {
     };
     let (mut length, mut keeps_alive) = (None, response.version == Some(1));
     for header in response.headers.iter() {
-        let is = |wanted: &str| header.name.eq_ignore_ascii_case(wanted);
+        let is = |name: &str| header.name.eq_ignore_ascii_case(name);
         if is("content-length") {
-            let found = parse_length(header.value).ok_or("the inference's answer has a bad Content-Length")?;
-            if length.replace(found).is_some_and(|before| before != found) {
+            let value = parse_length(header.value).ok_or("the inference's answer has a bad Content-Length")?;
+            if length.replace(value).is_some_and(|previous| previous != value) {
                 return Err("the inference's answer has two lengths".into());
             }
         } else if is("transfer-encoding") {

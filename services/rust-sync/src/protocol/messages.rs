@@ -49,32 +49,32 @@ impl Recognised {
         if body.trim_ascii_start().first() != Some(&b'{') {
             return Err("the answer is no JSON object".into());
         }
-        let found: Self =
+        let recognition: Self =
             serde_json::from_slice(body).map_err(|error| format!("failed to parse the answer: {error}"))?;
         let (samples, audio_bytes) = (u64::from(cpu_passes) * FRAME_SAMPLES * frames, FRAME_BYTES as u64 * frames);
-        if found.samples != samples {
-            return Err(format!("the answer is about {} samples, asked were {samples}", found.samples));
+        if recognition.samples != samples {
+            return Err(format!("the answer is about {} samples, asked were {samples}", recognition.samples));
         }
-        if found.audio_bytes != audio_bytes {
-            return Err(format!("the answer is about {} bytes, sent were {audio_bytes}", found.audio_bytes));
+        if recognition.audio_bytes != audio_bytes {
+            return Err(format!("the answer is about {} bytes, sent were {audio_bytes}", recognition.audio_bytes));
         }
-        if found.transcript.is_empty() {
+        if recognition.transcript.is_empty() {
             return Err("the answer has an empty transcript".into());
         }
-        Ok(found)
+        Ok(recognition)
     }
 }
 
 /// The run of frames that one message covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cover {
+pub struct Span {
     /// Sequence number of the first frame. A session's first frame is 1.
     pub oldest_frame_seq: u64,
     /// Number of frames, at least 1.
     pub frames: u64,
 }
 
-impl Cover {
+impl Span {
     /// Sequence number of the last frame.
     pub fn newest_frame_seq(&self) -> u64 {
         self.oldest_frame_seq + self.frames - 1
@@ -83,24 +83,30 @@ impl Cover {
 
 /// Settings that every partial echoes, in addition to a [`Recognised`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Echo {
+pub struct EchoedSettings {
     /// Passes that the inference makes over each batch.
     pub cpu_passes: u32,
     /// Model delay in milliseconds; it is reported only.
     pub model_delay_ms: u64,
 }
 
-/// Appends the partial that covers `cover`, as JSON.
-pub fn put_partial(out: &mut Vec<u8>, cover: Cover, found: &Recognised, echo: Echo, flush_lateness_ms: f64) {
-    put(out, br#"{"type":"partial","oldest_frame_seq":"#, &cover.oldest_frame_seq);
-    put(out, br#","newest_frame_seq":"#, &cover.newest_frame_seq());
-    put(out, br#","frames":"#, &cover.frames);
-    put(out, br#","rms":"#, &found.rms);
-    put(out, br#","zero_crossings":"#, &found.zero_crossings);
-    put(out, br#","checksum":"#, &found.checksum);
-    put(out, br#","samples":"#, &found.samples);
-    put(out, br#","transcript":"#, &found.transcript);
-    put(out, br#","audio_bytes":"#, &found.audio_bytes);
+/// Appends the partial that covers `span`, as JSON.
+pub fn put_partial(
+    out: &mut Vec<u8>,
+    span: Span,
+    recognition: &Recognised,
+    echo: EchoedSettings,
+    flush_lateness_ms: f64,
+) {
+    put(out, br#"{"type":"partial","oldest_frame_seq":"#, &span.oldest_frame_seq);
+    put(out, br#","newest_frame_seq":"#, &span.newest_frame_seq());
+    put(out, br#","frames":"#, &span.frames);
+    put(out, br#","rms":"#, &recognition.rms);
+    put(out, br#","zero_crossings":"#, &recognition.zero_crossings);
+    put(out, br#","checksum":"#, &recognition.checksum);
+    put(out, br#","samples":"#, &recognition.samples);
+    put(out, br#","transcript":"#, &recognition.transcript);
+    put(out, br#","audio_bytes":"#, &recognition.audio_bytes);
     put(out, br#","cpu_passes":"#, &echo.cpu_passes);
     put(out, br#","model_delay_ms":"#, &echo.model_delay_ms);
     put(out, br#","flush_lateness_ms":"#, &flush_lateness_ms);
@@ -196,7 +202,7 @@ impl Failure {
 
 /// Times and buffer state that an error message reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Circumstances {
+pub struct ErrorContext {
     /// Milliseconds since the oldest frame was read from the socket.
     pub oldest_age_ms: f64,
     /// Milliseconds since the newest frame was read from the socket.
@@ -211,8 +217,8 @@ pub struct Circumstances {
     pub gateway_buffer_frames: u64,
 }
 
-/// Appends the error that covers `cover`, as JSON.
-pub fn put_error(out: &mut Vec<u8>, cover: Cover, failure: &Failure, circumstances: &Circumstances) {
+/// Appends the error that covers `span`, as JSON.
+pub fn put_error(out: &mut Vec<u8>, span: Span, failure: &Failure, context: &ErrorContext) {
     #[derive(Serialize)]
     struct Error<'a> {
         r#type: &'static str,
@@ -237,16 +243,16 @@ pub fn put_error(out: &mut Vec<u8>, cover: Cover, failure: &Failure, circumstanc
         stage: failure.stage(),
         kind: failure.kind,
         message: &failure.message,
-        oldest_frame_seq: cover.oldest_frame_seq,
-        newest_frame_seq: cover.newest_frame_seq(),
-        frames: cover.frames,
-        audio_bytes: cover.frames * FRAME_BYTES as u64,
-        oldest_age_ms: circumstances.oldest_age_ms,
-        newest_age_ms: circumstances.newest_age_ms,
-        flush_lateness_ms: circumstances.flush_lateness_ms,
-        inference_elapsed_ms: circumstances.inference_elapsed_ms,
-        inflight_gateway_batches: circumstances.inflight_gateway_batches,
-        gateway_buffer_frames: circumstances.gateway_buffer_frames,
+        oldest_frame_seq: span.oldest_frame_seq,
+        newest_frame_seq: span.newest_frame_seq(),
+        frames: span.frames,
+        audio_bytes: span.frames * FRAME_BYTES as u64,
+        oldest_age_ms: context.oldest_age_ms,
+        newest_age_ms: context.newest_age_ms,
+        flush_lateness_ms: context.flush_lateness_ms,
+        inference_elapsed_ms: context.inference_elapsed_ms,
+        inflight_gateway_batches: context.inflight_gateway_batches,
+        gateway_buffer_frames: context.gateway_buffer_frames,
         inference_status: failure.inference_status,
         retryable: failure.is_retryable(),
     };

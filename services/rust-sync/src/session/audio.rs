@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use crate::protocol::{FRAME_BYTES, WIRE_BYTES, append_audio, messages::Cover};
+use crate::protocol::{FRAME_BYTES, WIRE_BYTES, append_audio, messages::Span};
 
 /// Initial capacity of a buffer in frames: one second of audio, and two frames that arrive early.
-const ROOM_FRAMES: usize = 52;
+const INITIAL_FRAMES: usize = 52;
 /// Maximum of spare buffers. A larger number was in flight only in a peak and is unlikely to be needed again.
 const MAXIMAL_SPARE: usize = 1024;
 
@@ -35,7 +35,7 @@ impl Batch {
         if frames > 0 {
             self.begin(seq, pool);
             append_audio(run, &mut self.audio);
-            self.arrived(frames, now);
+            self.record_arrival(frames, now);
         }
     }
 
@@ -44,7 +44,7 @@ impl Batch {
         debug_assert_eq!(audio.len(), FRAME_BYTES);
         self.begin(seq, pool);
         self.audio.extend_from_slice(audio);
-        self.arrived(1, now);
+        self.record_arrival(1, now);
     }
 
     #[inline]
@@ -60,7 +60,7 @@ impl Batch {
     }
 
     #[inline]
-    fn arrived(&mut self, frames: usize, at: Instant) {
+    fn record_arrival(&mut self, frames: usize, at: Instant) {
         match self.arrivals.last_mut() {
             Some(last) if last.at == at => last.frames += frames,
             _ => self.arrivals.push(Arrival { frames, at }),
@@ -71,11 +71,11 @@ impl Batch {
     pub fn drop_oldest(&mut self, frames: usize) {
         self.start += frames * FRAME_BYTES;
         self.oldest_seq += frames as u64;
-        let mut left = frames;
+        let mut remaining = frames;
         self.arrivals.retain_mut(|arrival| {
-            let gone = left.min(arrival.frames);
-            left -= gone;
-            arrival.frames -= gone;
+            let dropped = remaining.min(arrival.frames);
+            remaining -= dropped;
+            arrival.frames -= dropped;
             arrival.frames > 0
         });
         // Moved when half of the buffer is unused, so that memory stays bounded and a move is amortised over as many
@@ -98,8 +98,8 @@ impl Batch {
     }
 
     /// The sequence numbers of the frames; the batch must not be empty.
-    pub fn cover(&self) -> Cover {
-        Cover { oldest_frame_seq: self.oldest_seq, frames: self.frames() as u64 }
+    pub fn span(&self) -> Span {
+        Span { oldest_frame_seq: self.oldest_seq, frames: self.frames() as u64 }
     }
 
     /// Sequence number of the oldest frame.
@@ -136,15 +136,15 @@ pub struct Pool {
 
 impl Pool {
     fn take(&mut self) -> Batch {
-        let new = || Batch { audio: Vec::with_capacity(ROOM_FRAMES * FRAME_BYTES), ..Batch::default() };
+        let new = || Batch { audio: Vec::with_capacity(INITIAL_FRAMES * FRAME_BYTES), ..Batch::default() };
         self.spare.pop().unwrap_or_else(new)
     }
 
     /// Returns a batch's buffer to the pool.
-    pub fn give(&mut self, mut batch: Batch) {
+    pub fn put(&mut self, mut batch: Batch) {
         // Buffers that grew in a stall are not kept.
-        let is_usual = (1..=4 * ROOM_FRAMES * FRAME_BYTES).contains(&batch.audio.capacity());
-        if is_usual && self.spare.len() < MAXIMAL_SPARE {
+        let is_reusable = (1..=4 * INITIAL_FRAMES * FRAME_BYTES).contains(&batch.audio.capacity());
+        if is_reusable && self.spare.len() < MAXIMAL_SPARE {
             batch.audio.clear();
             batch.arrivals.clear();
             batch.start = 0;

@@ -30,12 +30,12 @@ fn a_tick_takes_everything_and_the_next_is_skipped_until_the_answer_is_back() {
     session.take_run(&run(1..=3), 200, &mut pool, now);
     session.take_frame(&[4; FRAME_BYTES], 200, &mut pool, now);
     let request = flushed(session.tick(now, Duration::ZERO));
-    assert_eq!(request.batch.cover(), Cover { oldest_frame_seq: 1, frames: 4 });
+    assert_eq!(request.batch.span(), Span { oldest_frame_seq: 1, frames: 4 });
     session.take_run(&run(5..=5), 200, &mut pool, now);
     assert!(matches!(session.tick(now, Duration::ZERO), Tick::Skipped));
     assert_eq!((session.requests_in_flight(), session.frames_in_flight()), (1, 4));
-    session.returned(request.ticket);
-    assert_eq!(flushed(session.tick(now, Duration::ZERO)).batch.cover(), Cover { oldest_frame_seq: 5, frames: 1 });
+    session.request_returned(request.ticket);
+    assert_eq!(flushed(session.tick(now, Duration::ZERO)).batch.span(), Span { oldest_frame_seq: 5, frames: 1 });
 }
 
 #[test]
@@ -47,13 +47,13 @@ fn an_overflow_is_reported_behind_the_batch_in_flight_and_before_the_next() {
     assert_eq!(session.take_run(&run(3..=4), 3, &mut pool, now), 0);
     assert_eq!(session.take_run(&run(5..=7), 3, &mut pool, now + INTERVAL), 2);
     assert!(session.take_overflow(now, Duration::ZERO).is_none());
-    session.returned(request.ticket);
-    let (cover, failure, circumstances) = session.take_overflow(now + INTERVAL, Duration::ZERO).unwrap();
-    assert_eq!((cover, failure.kind), (Cover { oldest_frame_seq: 3, frames: 2 }, Kind::Overflow));
-    assert_eq!((circumstances.oldest_age_ms, circumstances.newest_age_ms), (1000.0, 1000.0));
-    assert_eq!((circumstances.inflight_gateway_batches, circumstances.gateway_buffer_frames), (0, 3));
+    session.request_returned(request.ticket);
+    let (span, failure, context) = session.take_overflow(now + INTERVAL, Duration::ZERO).unwrap();
+    assert_eq!((span, failure.kind), (Span { oldest_frame_seq: 3, frames: 2 }, Kind::Overflow));
+    assert_eq!((context.oldest_age_ms, context.newest_age_ms), (1000.0, 1000.0));
+    assert_eq!((context.inflight_gateway_batches, context.gateway_buffer_frames), (0, 3));
     assert!(session.take_overflow(now, Duration::ZERO).is_none());
-    assert_eq!(flushed(session.tick(now, Duration::ZERO)).batch.cover(), Cover { oldest_frame_seq: 5, frames: 3 });
+    assert_eq!(flushed(session.tick(now, Duration::ZERO)).batch.span(), Span { oldest_frame_seq: 5, frames: 3 });
 }
 
 #[test]
@@ -64,9 +64,9 @@ fn ages_are_those_of_the_frames_in_the_batch() {
         session.take_run(&run(seq..=seq), 200, &mut pool, now + Duration::from_millis(ms));
     }
     let request = flushed(session.tick(now + INTERVAL, Duration::from_millis(5)));
-    let circumstances = request.circumstances(now + 3 * INTERVAL, 9);
-    assert_eq!((circumstances.oldest_age_ms, circumstances.newest_age_ms), (3000.0, 2400.0));
-    assert_eq!((circumstances.inference_elapsed_ms, circumstances.flush_lateness_ms), (Some(2000.0), 5.0));
+    let context = request.context(now + 3 * INTERVAL, 9);
+    assert_eq!((context.oldest_age_ms, context.newest_age_ms), (3000.0, 2400.0));
+    assert_eq!((context.inference_elapsed_ms, context.flush_lateness_ms), (Some(2000.0), 5.0));
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn the_last_flush_happens_once_and_waits_for_what_is_in_flight() {
     session.take_run(&run(1..=1), 200, &mut pool, now);
     let request = flushed(session.tick(now, Duration::ZERO));
     assert!(!session.begin_last_flush() && !session.is_finished());
-    session.returned(request.ticket);
+    session.request_returned(request.ticket);
     assert!(session.begin_last_flush() && !session.begin_last_flush());
     assert!(session.is_finished());
 }
@@ -123,21 +123,21 @@ proptest! {
             sent += frames as u64;
             prop_assert!(session.waiting_frames() <= limit);
             if is_answer && let Some(request) = in_flight.take() {
-                session.returned(request.ticket);
-                pool.give(request.batch);
+                session.request_returned(request.ticket);
+                pool.put(request.batch);
             }
             if is_tick {
-                if let Some((cover, ..)) = session.take_overflow(now, Duration::ZERO) {
-                    prop_assert_eq!(cover.oldest_frame_seq, covered + 1);
-                    covered = cover.newest_frame_seq();
+                if let Some((span, ..)) = session.take_overflow(now, Duration::ZERO) {
+                    prop_assert_eq!(span.oldest_frame_seq, covered + 1);
+                    covered = span.newest_frame_seq();
                 }
                 if let Tick::Flushed(request) = session.tick(now, Duration::ZERO) {
                     prop_assert!(in_flight.is_none());
-                    let cover = request.batch.cover();
-                    prop_assert_eq!(cover.oldest_frame_seq, covered + 1);
-                    covered = cover.newest_frame_seq();
+                    let span = request.batch.span();
+                    prop_assert_eq!(span.oldest_frame_seq, covered + 1);
+                    covered = span.newest_frame_seq();
                     // Each frame is filled with its number, so content and sequence numbers must match.
-                    for (frame, seq) in request.batch.audio().chunks(FRAME_BYTES).zip(cover.oldest_frame_seq..) {
+                    for (frame, seq) in request.batch.audio().chunks(FRAME_BYTES).zip(span.oldest_frame_seq..) {
                         prop_assert!(frame.iter().all(|byte| *byte == seq as u8));
                     }
                     prop_assert!(request.batch.newest_at() <= now);
@@ -146,11 +146,11 @@ proptest! {
             }
         }
         if let Some(request) = in_flight.take() {
-            session.returned(request.ticket);
+            session.request_returned(request.ticket);
         }
-        if let Some((cover, ..)) = session.take_overflow(start + INTERVAL, Duration::ZERO) {
-            prop_assert_eq!(cover.oldest_frame_seq, covered + 1);
-            covered = cover.newest_frame_seq();
+        if let Some((span, ..)) = session.take_overflow(start + INTERVAL, Duration::ZERO) {
+            prop_assert_eq!(span.oldest_frame_seq, covered + 1);
+            covered = span.newest_frame_seq();
         }
         prop_assert_eq!(covered + session.waiting_frames() as u64, sent);
     }

@@ -27,7 +27,7 @@ pub(super) struct Connection {
 /// The phase of a connection.
 pub(super) enum Phase {
     /// The HTTP request is incomplete.
-    Asking {
+    Handshake {
         /// Deadline of the request; after it, the response is 408.
         until: Instant,
     },
@@ -40,10 +40,10 @@ pub(super) enum Phase {
         /// When the connection is closed at the latest.
         until: Instant,
         /// Whether the sending side is shut down.
-        is_shut: bool,
+        is_shut_down: bool,
     },
     /// The connection is to be removed.
-    Gone,
+    Removed,
 }
 
 /// All connections of a thread, in a slab with reusable entries.
@@ -88,7 +88,7 @@ impl Connections {
     }
 
     /// Frees the entry of a connection that was taken out.
-    pub(super) fn forget(&mut self, key: u64) {
+    pub(super) fn free(&mut self, key: u64) {
         let index = key as u32;
         let entry = &mut self.entries[index as usize];
         entry.generation = (entry.generation + 1) % GENERATIONS;

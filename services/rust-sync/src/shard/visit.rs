@@ -14,21 +14,21 @@ use crate::{
     protocol::{
         FRAME_BYTES,
         http::Status,
-        messages::{Echo, put_error, put_partial},
+        messages::{EchoedSettings, put_error, put_partial},
         put_text,
     },
     session::{Tick, milliseconds},
 };
 
 /// Longest delay of a wheel entry; slightly less than the wheel's range.
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
+const MAX_DELAY: Duration = Duration::from_secs(2);
 
 impl Shard {
     /// Handles an event of epoll.
-    pub(super) fn ready(&mut self, key: u64, flags: EventFlags, now: Instant) {
+    pub(super) fn handle_readiness(&mut self, key: u64, flags: EventFlags, now: Instant) {
         let Some(mut connection) = self.connections.take(key) else { return };
         if flags.contains(EventFlags::OUT) {
-            self.write_on(&mut connection, now);
+            self.write_unsent(&mut connection, now);
         }
         if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
             self.read(&mut connection, now);
@@ -41,16 +41,16 @@ impl Shard {
         let Some(mut connection) = self.connections.take(key) else { return };
         if connection.visit_at <= now {
             match connection.phase {
-                Phase::Asking { until } if until <= now => {
+                Phase::Handshake { until } if until <= now => {
                     self.reject(&mut connection, RejectReason::Timeout, Status::RequestTimeout, now);
                 }
-                Phase::Ending { until, .. } if until <= now => connection.phase = Phase::Gone,
+                Phase::Ending { until, .. } if until <= now => connection.phase = Phase::Removed,
                 Phase::Started(_) => self.visit_session(&mut connection, now),
                 Phase::Open => self.close_if_stalled(&mut connection, now),
                 _ => {}
             }
             if connection.visit_at <= now {
-                self.visit_later(&mut connection, now);
+                self.schedule_visit(&mut connection, now);
             }
         }
         self.put_back(connection);
@@ -59,8 +59,8 @@ impl Shard {
     fn visit_session(&mut self, connection: &mut Connection, now: Instant) {
         self.counters.visits += 1;
         self.read(connection, now);
-        if self.stop_by.is_some() {
-            return self.wind_up(connection, now);
+        if self.drain_deadline.is_some() {
+            return self.continue_drain(connection, now);
         }
         if let Phase::Started(session) = &mut connection.phase
             && let Some(lateness) = session.schedule.take_due(now)
@@ -85,8 +85,8 @@ impl Shard {
                 let counters = &mut self.counters;
                 counters.requests += 1;
                 counters.in_flight += 1;
-                let of_session = session.requests_in_flight();
-                counters.most_in_flight_per_connection = counters.most_in_flight_per_connection.max(of_session);
+                let requests_in_flight = session.requests_in_flight();
+                counters.max_in_flight_per_connection = counters.max_in_flight_per_connection.max(requests_in_flight);
                 self.requests.push(request);
                 TickOutcome::Flushed
             }
@@ -94,75 +94,76 @@ impl Shard {
         if let Some(lateness) = lateness {
             self.counters.tick(outcome, lateness);
         }
-        if let Some((cover, failure, circumstances)) = overflow {
+        if let Some((span, failure, context)) = overflow {
             self.counters.sent += 1;
-            self.send(connection, now, |out| put_text(out, |out| put_error(out, cover, &failure, &circumstances)));
+            self.send(connection, now, |out| put_text(out, |out| put_error(out, span, &failure, &context)));
         }
     }
 
     /// Handles a request that has returned: counts it, and sends the partial or the error if the client is still
     /// connected.
-    pub(super) fn answered(&mut self, answer: FinishedRequest) {
-        let FinishedRequest { request, outcome } = answer;
-        let cover = request.batch.cover();
-        self.counters.buffered_bytes -= cover.frames * FRAME_BYTES as u64;
+    pub(super) fn handle_response(&mut self, response: FinishedRequest) {
+        let FinishedRequest { request, outcome } = response;
+        let span = request.batch.span();
+        self.counters.buffered_bytes -= span.frames * FRAME_BYTES as u64;
         let Some(mut connection) = self.connections.take(request.ticket.connection) else {
-            return self.pool.give(request.batch);
+            return self.pool.put(request.batch);
         };
         let now = Instant::now();
         if let Phase::Started(session) = &mut connection.phase {
             self.counters.in_flight -= 1;
-            self.counters.queued -= cover.frames;
+            self.counters.queued -= span.frames;
             self.counters.sent += 1;
             match outcome {
-                Ok(found) => {
+                Ok(recognition) => {
                     self.counters.answered += 1;
-                    self.counters.delivered += cover.frames;
-                    session.returned(request.ticket);
+                    self.counters.delivered += span.frames;
+                    session.request_returned(request.ticket);
                     let config = &self.shared.config;
-                    let echo = Echo { cpu_passes: config.cpu_passes.get(), model_delay_ms: config.model_delay_ms };
+                    let echo =
+                        EchoedSettings { cpu_passes: config.cpu_passes.get(), model_delay_ms: config.model_delay_ms };
                     let lateness = milliseconds(request.lateness);
                     self.send(&mut connection, now, |out| {
-                        put_text(out, |out| put_partial(out, cover, &found, echo, lateness));
+                        put_text(out, |out| put_partial(out, span, &recognition, echo, lateness));
                     });
                 }
                 Err(failure) => {
                     let reason = DropReason::from(failure.kind) as usize;
                     self.counters.failed[reason] += 1;
-                    self.counters.dropped[reason] += cover.frames;
-                    let circumstances = request.circumstances(now, session.waiting_frames());
-                    session.returned(request.ticket);
+                    self.counters.dropped[reason] += span.frames;
+                    let context = request.context(now, session.waiting_frames());
+                    session.request_returned(request.ticket);
                     self.send(&mut connection, now, |out| {
-                        put_text(out, |out| put_error(out, cover, &failure, &circumstances));
+                        put_text(out, |out| put_error(out, span, &failure, &context));
                     });
                 }
             }
-            if self.stop_by.is_some() {
+            if self.drain_deadline.is_some() {
                 self.read(&mut connection, now);
-                self.wind_up(&mut connection, now);
+                self.continue_drain(&mut connection, now);
             }
         }
-        self.pool.give(request.batch);
+        self.pool.put(request.batch);
         self.put_back(connection);
     }
 
     /// Schedules the next visit that the connection's phase requires.
-    pub(super) fn visit_later(&mut self, connection: &mut Connection, now: Instant) {
-        let latest = now + LONGEST_WAIT;
-        let wanted = match &connection.phase {
-            Phase::Asking { until } | Phase::Ending { until, .. } => *until,
+    pub(super) fn schedule_visit(&mut self, connection: &mut Connection, now: Instant) {
+        let latest = now + MAX_DELAY;
+        let due = match &connection.phase {
+            Phase::Handshake { until } | Phase::Ending { until, .. } => *until,
             Phase::Started(session) => session.schedule.next_visit(now),
             Phase::Open => latest,
-            Phase::Gone => return,
+            Phase::Removed => return,
         };
-        connection.visit_at = wanted.min(latest);
-        self.wheel.enter(connection.key, connection.visit_at);
+        connection.visit_at = due.min(latest);
+        self.wheel.insert(connection.key, connection.visit_at);
     }
 
-    /// Puts a connection back after it was handled, or removes it if it is `Gone`.
+    /// Puts a connection back after it was handled, or removes it if it is `Removed`.
     pub(super) fn put_back(&mut self, mut connection: Box<Connection>) {
-        if let Phase::Gone = connection.phase {
-            return self.connections.forget(connection.key);
+        if let Phase::Removed = connection.phase {
+            return self.connections.free(connection.key);
         }
         self.update_interest(&mut connection);
         self.connections.put_back(connection);

@@ -61,17 +61,17 @@ impl Gateway {
         let out = messages.consumed + messages.delivered + messages.dropped.values().sum::<u64>() + messages.queued;
         assert_eq!(messages.received, out, "the books must balance in every reading: {messages:?}");
         let inference = stats.inference.as_ref().expect("a gateway has inference");
-        let ended = inference.answered + inference.failed.values().sum::<u64>() + inference.abandoned;
-        assert_eq!(inference.requests, ended + inference.in_flight, "{inference:?}");
+        let completed = inference.answered + inference.failed.values().sum::<u64>() + inference.abandoned;
+        assert_eq!(inference.requests, completed + inference.in_flight, "{inference:?}");
         stats
     }
 
-    /// Polls `/stats` until `wanted` holds.
-    pub(crate) fn stats_when(&self, wanted: impl Fn(&ServiceStats) -> bool) -> ServiceStats {
+    /// Polls `/stats` until `is_expected` holds.
+    pub(crate) fn stats_when(&self, is_expected: impl Fn(&ServiceStats) -> bool) -> ServiceStats {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let stats = self.stats();
-            if wanted(&stats) {
+            if is_expected(&stats) {
                 return stats;
             }
             assert!(Instant::now() < deadline, "not in time: {stats:?}");
@@ -106,9 +106,9 @@ pub(crate) fn exchange(address: &str, request: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").expect("a whole answer");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    let (head, body) = response.split_once("\r\n\r\n").expect("a whole answer");
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
@@ -240,7 +240,7 @@ pub(crate) fn audio(seq: u64) -> Vec<u8> {
 
 /// A request that the inference has received.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
     /// Index of its connection, counted from 0.
@@ -248,7 +248,7 @@ pub(crate) struct Asked {
 }
 
 /// How the inference handles a request.
-pub(crate) enum Act {
+pub(crate) enum Reply {
     /// Sends these bytes as the response.
     Send(Vec<u8>),
     /// Sends these bytes, and then closes the connection.
@@ -262,59 +262,64 @@ pub(crate) enum Act {
 /// An inference that handles each request with a function, with one thread per connection.
 pub(crate) struct Inference {
     pub(crate) url: String,
-    pub(crate) asked: Arc<Mutex<Vec<Asked>>>,
+    pub(crate) requests: Arc<Mutex<Vec<ReceivedRequest>>>,
     pub(crate) connections: Arc<AtomicUsize>,
 }
 
 impl Inference {
-    pub(crate) fn start(act: impl Fn(&Asked) -> Act + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(reply: impl Fn(&ReceivedRequest) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let (asked, connections) = (Arc::<Mutex<Vec<Asked>>>::default(), Arc::<AtomicUsize>::default());
-        let act = Arc::new(act);
-        let (asked_by, opened) = (Arc::clone(&asked), Arc::clone(&connections));
+        let (requests, connections) = (Arc::<Mutex<Vec<ReceivedRequest>>>::default(), Arc::<AtomicUsize>::default());
+        let reply = Arc::new(reply);
+        let (requests_of_thread, opened) = (Arc::clone(&requests), Arc::clone(&connections));
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let connection = opened.fetch_add(1, Ordering::SeqCst);
-                let (act, asked) = (Arc::clone(&act), Arc::clone(&asked_by));
-                std::thread::spawn(move || serve(stream.unwrap(), connection, &*act, &asked));
+                let (reply, requests) = (Arc::clone(&reply), Arc::clone(&requests_of_thread));
+                std::thread::spawn(move || serve(stream.unwrap(), connection, &*reply, &requests));
             }
         });
-        Self { url, asked, connections }
+        Self { url, requests, connections }
     }
 
     /// Starts an inference that sends valid responses.
-    pub(crate) fn right() -> Self {
-        Self::start(|asked| Act::Send(answer(&asked.body)))
+    pub(crate) fn correct() -> Self {
+        Self::start(|request| Reply::Send(response(&request.body)))
     }
 
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+    pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
+        self.requests.lock().unwrap().clone()
     }
 }
 
-fn serve(stream: TcpStream, connection: usize, act: &dyn Fn(&Asked) -> Act, asked: &Mutex<Vec<Asked>>) {
+fn serve(
+    stream: TcpStream,
+    connection: usize,
+    reply: &dyn Fn(&ReceivedRequest) -> Reply,
+    requests: &Mutex<Vec<ReceivedRequest>>,
+) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut stream = stream;
     // The loop ends when the gateway closes the connection.
     while let Some(request) = read_request(&mut reader, connection) {
-        asked.lock().unwrap().push(request.clone());
-        let done = match act(&request) {
-            Act::Send(bytes) => stream.write_all(&bytes).is_err(),
-            Act::SendAndClose(bytes) => {
+        requests.lock().unwrap().push(request.clone());
+        let is_closed = match reply(&request) {
+            Reply::Send(bytes) => stream.write_all(&bytes).is_err(),
+            Reply::SendAndClose(bytes) => {
                 let _ = stream.write_all(&bytes);
                 true
             }
-            Act::Close => true,
-            Act::Silence => false,
+            Reply::Close => true,
+            Reply::Silence => false,
         };
-        if done {
+        if is_closed {
             return;
         }
     }
 }
 
-fn read_request(reader: &mut impl BufRead, connection: usize) -> Option<Asked> {
+fn read_request(reader: &mut impl BufRead, connection: usize) -> Option<ReceivedRequest> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
         if reader.read_line(&mut head).ok()? == 0 {
@@ -324,12 +329,12 @@ fn read_request(reader: &mut impl BufRead, connection: usize) -> Option<Asked> {
     let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "))?.parse().ok()?;
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
-    Some(Asked { head, body, connection })
+    Some(ReceivedRequest { head, body, connection })
 }
 
 /// A response for 4 passes that a gateway accepts. The counts follow from the body's length; the checksum is that of
 /// the first sample only.
-pub(crate) fn answer(body: &[u8]) -> Vec<u8> {
+pub(crate) fn response(body: &[u8]) -> Vec<u8> {
     let frames = body.len() / 640;
     let checksum = u32::from(u16::from_le_bytes([body[0], body[1]]));
     http(

@@ -1,9 +1,10 @@
 //! The WSE engine as a Python extension module. It converts types and errors, and it detaches from the interpreter
 //! while the engine works. It has no logic of its own.
 //!
-//! [`server`] is the class that applications start, [`topics`] its methods for topics and [`health`] those for its
-//! state. [`fork`] notices forks of the process. [`arguments`] and [`keys`] check the constructor's arguments. [`running`] is a started server; [`cluster`]
-//! and [`redis`] connect it with other processes. Messages reach the application through [`batch`] (as views),
+//! [`server`] is the class that applications start, with its methods that receive and send; [`topics`] has its methods
+//! for topics and [`health`] those for its state. [`fork`] notices forks of the process. [`arguments`] and [`keys`]
+//! check the constructor's arguments. [`running`] is a started server; [`cluster`] and [`redis`] connect it with other
+//! processes. Messages reach the application through [`batch`] (as views),
 //! [`events`] (decoded, with the data format of the reference implementation) or [`callbacks`]. [`values`] decodes them
 //! with the strings of [`names`], and [`shapes`] speeds up messages that resemble an earlier one. [`outgoing`] encodes
 //! the events that go to clients, and [`application`] reads the application's own counters from Python. [`utilities`]

@@ -1,6 +1,9 @@
 //! `RustWSEServer`: the Python class of the server, with the names and defaults of the reference and this project's
 //! engine.
 
+mod receive;
+mod send;
+
 use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     thread::JoinHandle,
@@ -9,19 +12,15 @@ use std::{
 use pyo3::{
     exceptions::{PyRuntimeError, PyValueError},
     prelude::*,
-    types::PyDict,
 };
 use wse_engine::{CloseHandshake, Config, JwtConfig, PresenceConfig, RateLimit, RecoveryConfig, Server};
 
 use crate::{
     application::Application,
     arguments,
-    batch::MessageBatch,
     callbacks::{self, Callbacks},
-    events::{self, Event},
     fork::Process,
     keys::{JwkSetDocument, JwtArguments},
-    outgoing,
     running::{Running, start_error, stop_at_exit},
 };
 
@@ -89,16 +88,6 @@ impl RustWSEServer {
 
     fn is_server_running(&self) -> bool {
         self.running().ok().flatten().is_some_and(|running| running.server.is_running())
-    }
-
-    /// The started server, for the drain methods. It is an error if callbacks are set, because they get every message.
-    fn running_in_drain_mode(&self) -> PyResult<Arc<Running>> {
-        if matches!(self.state().mode, Mode::Callbacks(_)) {
-            return Err(PyRuntimeError::new_err(
-                "callbacks are set: they get every message, so there is nothing to drain",
-            ));
-        }
-        self.started()
     }
 
     /// Stops the engine and the dispatcher thread. The caller must not be attached to the interpreter, because both
@@ -357,124 +346,6 @@ impl RustWSEServer {
         Ok(bound.map(|address| address.port()).or(self.config.metrics.map(|(_, port)| port)))
     }
 
-    /// Sets functions that one thread of the server calls for all events, in order, instead of draining.
-    ///
-    /// `on_connect` gets the connection id and the cookie header, or the user id if the server checked a token.
-    /// `on_message` gets the connection id and a decoded object, a `str` that isn't a JSON object, or `bytes`.
-    /// `on_disconnect` gets the connection id. Exceptions go to `sys.unraisablehook`.
-    ///
-    /// Raises RuntimeError if the server is running or drain mode is enabled.
-    fn set_callbacks(&self, on_connect: Py<PyAny>, on_message: Py<PyAny>, on_disconnect: Py<PyAny>) -> PyResult<()> {
-        if self.is_server_running() {
-            return Err(PyRuntimeError::new_err("the server is running: set callbacks before start()"));
-        }
-        let callbacks = Arc::new(Callbacks { on_connect, on_message, on_disconnect });
-        let previous = {
-            let mut state = self.state();
-            if matches!(state.mode, Mode::Drain) {
-                return Err(PyRuntimeError::new_err(
-                    "drain mode is on: an application either drains batches or has callbacks",
-                ));
-            }
-            std::mem::replace(&mut state.mode, Mode::Callbacks(callbacks))
-        };
-        // Dropped after the lock is released, because dropping a callable can run Python code.
-        drop(previous);
-        Ok(())
-    }
-
-    /// Declares that the application drains events, so that callbacks can't be set any more.
-    ///
-    /// Raises RuntimeError if callbacks are set.
-    fn enable_drain_mode(&self) -> PyResult<()> {
-        let mut state = self.state();
-        if matches!(state.mode, Mode::Callbacks(_)) {
-            return Err(PyRuntimeError::new_err(
-                "callbacks are set: an application either drains batches or has callbacks",
-            ));
-        }
-        state.mode = Mode::Drain;
-        Ok(())
-    }
-
-    /// Waits at most `timeout_ms` milliseconds for the first event, then returns up to `max_count` events that are
-    /// ready, as tuples of kind, connection id and decoded data.
-    ///
-    /// Integers beyond 64 signed bits become floats, as in the reference. A malformed message is returned as `raw` and
-    /// counted.
-    ///
-    /// Raises RuntimeError if callbacks are set, before the first start, and if the server has failed (`failure()`).
-    #[pyo3(signature = (max_count = 256, timeout_ms = 50))]
-    fn drain_inbound<'py>(&self, py: Python<'py>, max_count: i64, timeout_ms: i64) -> PyResult<Vec<Event<'py>>> {
-        let running = self.running_in_drain_mode()?;
-        let batch = running.drain(
-            py,
-            arguments::size("max_count", max_count)?,
-            arguments::milliseconds("timeout_ms", timeout_ms)?,
-        )?;
-        Ok(events::decode(py, &running, batch))
-    }
-
-    /// Waits at most `timeout_ms` milliseconds for the first entry, then returns a batch of up to `max_count` entries
-    /// that are ready, undecoded. The batch is empty after the timeout or a stop.
-    ///
-    /// Raises RuntimeError if callbacks are set, before the first start, and if the server has failed (`failure()`).
-    #[pyo3(signature = (max_count = 4096, timeout_ms = 50))]
-    fn drain_batch(&self, py: Python<'_>, max_count: i64, timeout_ms: i64) -> PyResult<MessageBatch> {
-        let running = self.running_in_drain_mode()?;
-        let batch = running.drain(
-            py,
-            arguments::size("max_count", max_count)?,
-            arguments::milliseconds("timeout_ms", timeout_ms)?,
-        )?;
-        Ok(MessageBatch::new(batch, running))
-    }
-
-    /// Sends a text message unchanged. Returns False if there is no such connection.
-    fn send(&self, py: Python<'_>, connection_id: &str, message: &str) -> PyResult<bool> {
-        Ok(self.running()?.is_some_and(|running| py.detach(|| running.server.send_text(connection_id, message))))
-    }
-
-    /// Sends a binary message unchanged. Returns False if there is no such connection.
-    fn send_bytes(&self, py: Python<'_>, connection_id: &str, message: &[u8]) -> PyResult<bool> {
-        Ok(self.running()?.is_some_and(|running| py.detach(|| running.server.send_bytes(connection_id, message))))
-    }
-
-    /// Sends an event in the connection's own format, as one binary message. Missing fields of the envelope are added.
-    ///
-    /// JSON longer than `compression_threshold` bytes is compressed; 0 means never. Returns the size of the payload in
-    /// bytes, or 0 if nothing was sent: no such connection, a duplicate id, or the rate limit.
-    ///
-    /// Raises ValueError if the event is nested more than 128 deep or the threshold is negative.
-    #[pyo3(signature = (connection_id, event, compression_threshold = 1024))]
-    fn send_event(
-        &self,
-        py: Python<'_>,
-        connection_id: &str,
-        event: &Bound<'_, PyDict>,
-        compression_threshold: i64,
-    ) -> PyResult<usize> {
-        let threshold = arguments::size("compression_threshold", compression_threshold)?;
-        let Some(running) = self.running()? else { return Ok(0) };
-        outgoing::send(py, &running.server, connection_id, event, threshold)
-    }
-
-    /// Sends a text message to every connection.
-    fn broadcast_all(&self, py: Python<'_>, message: &str) -> PyResult<()> {
-        if let Some(running) = self.running()? {
-            py.detach(|| running.server.broadcast_all(message));
-        }
-        Ok(())
-    }
-
-    /// Sends a binary message to every connection.
-    fn broadcast_all_bytes(&self, py: Python<'_>, message: &[u8]) -> PyResult<()> {
-        if let Some(running) = self.running()? {
-            py.detach(|| running.server.broadcast_all_bytes(message));
-        }
-        Ok(())
-    }
-
     /// Closes a connection. Returns False if there is no such connection.
     fn disconnect(&self, py: Python<'_>, connection_id: &str) -> PyResult<bool> {
         Ok(self.running()?.is_some_and(|running| py.detach(|| running.server.disconnect(connection_id))))
@@ -488,16 +359,6 @@ impl RustWSEServer {
     /// The ids of all open connections.
     fn get_connections(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         Ok(self.running()?.map_or_else(Vec::new, |running| py.detach(|| running.server.connections())))
-    }
-
-    /// The number of messages that were dropped because they found no room; 0 with `inbound_overflow="wait"`.
-    fn inbound_dropped_count(&self) -> PyResult<u64> {
-        Ok(self.running()?.map_or(0, |running| running.server.inbound_dropped_count()))
-    }
-
-    /// The number of messages that wait for the application.
-    fn inbound_queue_depth(&self) -> PyResult<usize> {
-        Ok(self.running()?.map_or(0, |running| running.server.inbound_queue_depth()))
     }
 
     /// Replaces the keys that verify tokens by those of a JSON Web Key Set, from the next handshake on. Open

@@ -2,6 +2,9 @@
 //!
 //! A lock is taken once per epoll round and once per drain, never per message.
 
+mod batch;
+mod segment;
+
 use std::{
     collections::VecDeque,
     sync::{
@@ -13,196 +16,20 @@ use std::{
 
 use bytes::Bytes;
 
+use self::batch::Lease;
+#[cfg(test)]
+pub(crate) use self::segment::count;
+pub use self::{
+    batch::Batch,
+    segment::{Entry, Kind, Message, Segment},
+};
 use crate::{
     key::ConnectionKey,
     limits::InboundUsage,
     registry::Registry,
-    returns::{self, Returned, Returns},
+    returns::Returns,
     stats::{Counters, ShardReading},
 };
-
-/// The kind of an entry in a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Kind {
-    /// A connection opened without a check of its token: the data is its cookie header, the type its id. The
-    /// application sends the `server_ready`.
-    Connect,
-    /// A connection opened with a valid token: the data is the user's id, the type the connection's id.
-    AuthConnect,
-    /// The text of a JSON object, without the legacy prefix. Malformed JSON is detected only when the application
-    /// parses it.
-    Json,
-    /// Validated MessagePack, without its prefix.
-    MessagePack,
-    /// Text that is not a JSON object, unchanged.
-    Raw,
-    /// A binary frame that is none of the above.
-    Binary,
-    /// A user joined a topic: the data is a JSON object of topic, user and the user's presence data. It belongs to no
-    /// connection.
-    PresenceJoin,
-    /// A user left a topic; otherwise as [`Kind::PresenceJoin`].
-    PresenceLeave,
-    /// The connection is closed: no data, the type is its id. It is the connection's last entry.
-    Disconnect,
-}
-
-impl Kind {
-    /// Whether it is a message from the client, not an event of a connection or of presence.
-    pub fn is_message(self) -> bool {
-        !matches!(self, Self::Connect | Self::AuthConnect | Self::Disconnect | Self::PresenceJoin | Self::PresenceLeave)
-    }
-}
-
-/// One message or event, as offsets into its segment's blob.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The connection that it belongs to.
-    pub connection: ConnectionKey,
-    /// The offset of the data, in bytes.
-    pub start: u32,
-    /// The offset at which the data ends, in bytes.
-    pub end: u32,
-    /// The offset of the type, in bytes.
-    pub type_start: u32,
-    /// The length of the type, in bytes; 0 if there is none.
-    pub type_len: u16,
-    /// The kind of message or event.
-    pub kind: Kind,
-}
-
-/// Messages that share one blob.
-#[derive(Clone, Debug)]
-pub struct Segment {
-    /// The bytes as they came off the wire, unmasked in place, with frame headers between the messages.
-    pub blob: Bytes,
-    /// The messages, in order of arrival.
-    pub entries: Vec<Entry>,
-}
-
-impl Segment {
-    /// The bytes of the type of `entry`, which must belong to this segment; empty if it has none.
-    #[inline]
-    pub fn label(&self, entry: &Entry) -> &[u8] {
-        let start = entry.type_start as usize;
-        &self.blob[start..start + usize::from(entry.type_len)]
-    }
-
-    /// The message that `entry`, which must belong to this segment, describes.
-    pub fn message(&self, entry: &Entry) -> Message<'_> {
-        let kind = self.label(entry);
-        Message {
-            kind: entry.kind,
-            connection: entry.connection,
-            data: &self.blob[entry.start as usize..entry.end as usize],
-            message_type: if kind.is_empty() { None } else { std::str::from_utf8(kind).ok() },
-        }
-    }
-}
-
-/// One message of a batch, borrowed from its segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message<'a> {
-    /// The kind of message or event.
-    pub kind: Kind,
-    /// The connection that it belongs to.
-    pub connection: ConnectionKey,
-    /// The data; its meaning depends on the kind.
-    pub data: &'a [u8],
-    /// The top-level `t` (or `type`) of a JSON object or a MessagePack map, if it is a string without escapes; for a
-    /// connection event, the connection's id.
-    pub message_type: Option<&'a str>,
-}
-
-/// Messages that were drained together. Dropping the batch releases their memory, after which a paused shard can read
-/// on.
-pub struct Batch {
-    segments: Vec<Segment>,
-    /// The index of each segment's first message in the batch.
-    starts: Vec<usize>,
-    len: usize,
-    lease: Option<Lease>,
-}
-
-/// What a batch holds of the application's limits, and where it is released.
-struct Lease {
-    inbound: Arc<Inbound>,
-    messages: usize,
-    bytes: usize,
-    has_disconnects: bool,
-}
-
-impl std::fmt::Debug for Batch {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Batch").field("len", &self.len).field("segments", &self.segments.len()).finish()
-    }
-}
-
-impl Batch {
-    fn empty() -> Self {
-        Self { segments: Vec::new(), starts: Vec::new(), len: 0, lease: None }
-    }
-
-    /// The number of messages and events.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there are no messages or events.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// The message at `index`, or `None` beyond the end. Finds the segment by bisection; to visit all messages, use
-    /// [`Batch::iter`] or keep a cursor over [`Batch::segments`].
-    pub fn get(&self, index: usize) -> Option<Message<'_>> {
-        if index >= self.len {
-            return None;
-        }
-        let segment = self.starts.partition_point(|start| *start <= index) - 1;
-        let segment_start = self.starts[segment];
-        let segment = &self.segments[segment];
-        Some(segment.message(&segment.entries[index - segment_start]))
-    }
-
-    /// All messages in order.
-    pub fn iter(&self) -> impl Iterator<Item = Message<'_>> {
-        self.segments.iter().flat_map(|segment| segment.entries.iter().map(|entry| segment.message(entry)))
-    }
-
-    /// The segments: blobs with their entries.
-    pub fn segments(&self) -> &[Segment] {
-        &self.segments
-    }
-
-    fn push(&mut self, queued: Queued, lease: &mut Lease) {
-        lease.messages += queued.segment.entries.len();
-        lease.bytes += queued.bytes;
-        lease.has_disconnects |= queued.has_disconnects;
-        self.starts.push(self.len);
-        self.len += queued.segment.entries.len();
-        self.segments.push(queued.segment);
-    }
-}
-
-impl Drop for Batch {
-    fn drop(&mut self) {
-        let Some(lease) = self.lease.take() else { return };
-        if lease.has_disconnects {
-            let disconnected = self.segments.iter().flat_map(|segment| &segment.entries);
-            lease
-                .inbound
-                .registry
-                .forget(disconnected.filter(|entry| entry.kind == Kind::Disconnect).map(|e| e.connection));
-        }
-        let returned = count(&self.segments);
-        // The blobs go first, because a woken shard needs its arenas.
-        self.segments.clear();
-        lease.inbound.usage.release(lease.messages, lease.bytes);
-        returns::give_back(&returned, &lease.inbound.returns);
-    }
-}
 
 /// A segment on its way to the application, with what is charged for it.
 pub(crate) struct Queued {
@@ -409,22 +236,4 @@ impl Inbound {
             })
             .collect()
     }
-}
-
-/// Counts the messages of `segments`, run by run.
-pub(crate) fn count(segments: &[Segment]) -> Vec<Returned> {
-    let mut list: Vec<Returned> = Vec::new();
-    for segment in segments {
-        for entry in segment.entries.iter().filter(|entry| entry.kind.is_message()) {
-            let bytes = (entry.end - entry.start) as usize;
-            match list.last_mut() {
-                Some(last) if last.connection == entry.connection => {
-                    last.messages += 1;
-                    last.bytes += bytes;
-                }
-                _ => list.push(Returned { connection: entry.connection, messages: 1, bytes }),
-            }
-        }
-    }
-    list
 }

@@ -82,8 +82,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::inbound::{Entry, Kind};
-    use crate::inbound::{Segment, count};
+    use crate::inbound::{Entry, Kind, Segment, count};
 
     fn entry(shard: u8, slot: usize, kind: Kind, bytes: u32) -> Entry {
         let connection = ConnectionKey::new(shard, 0, slot);

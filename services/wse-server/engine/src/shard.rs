@@ -11,6 +11,7 @@ mod assembly;
 mod audience;
 mod core;
 mod deadlines;
+mod dispatch;
 mod echo;
 mod encrypted;
 mod fanout;
@@ -22,7 +23,6 @@ mod read;
 mod room;
 mod share;
 mod standstill;
-mod take;
 mod write;
 
 use std::{

@@ -2,6 +2,8 @@
 //! publisher stalls.
 
 mod client;
+#[path = "redis/publications.rs"]
+mod publications;
 #[path = "redis/server.rs"]
 mod server;
 
@@ -13,99 +15,13 @@ use std::{
 };
 
 use client::{Client, config, start, until};
+use publications::{
+    assert_balanced, counted, dropped, end_marker, is_ascending, joined, joined_within, long_timeouts, settled,
+    subscriber, tick, times, until_end_markers,
+};
 use serde_json::Value;
 use server::{RedisProxy, RedisServer};
-use wse_engine::{Config, Position, RecoveryConfig, RedisStats, RedisTiming, Server};
-use wse_utilities::breaker::BreakerConfig;
-
-/// The usual times, but shorter.
-fn times() -> RedisTiming {
-    RedisTiming {
-        reply: Duration::from_millis(500),
-        connect: Duration::from_millis(500),
-        heartbeat: Duration::from_millis(500),
-        first_retry: Duration::from_millis(20),
-        longest_retry: Duration::from_millis(100),
-        attempts: [Duration::from_millis(20), Duration::from_millis(40)],
-        breaker: BreakerConfig { reset_timeout: Duration::from_millis(100), ..RedisTiming::default().breaker },
-    }
-}
-
-/// Times for tests without failures except those that they cause. A busy machine must not lead to a timeout.
-fn long_timeouts() -> RedisTiming {
-    let long = Duration::from_secs(30);
-    RedisTiming { reply: long, connect: long, heartbeat: long, attempts: [long; 2], ..times() }
-}
-
-fn joined(config: Config, url: &str) -> Server {
-    joined_within(config, url, times())
-}
-
-fn joined_within(config: Config, url: &str, times: RedisTiming) -> Server {
-    let server = start(config);
-    server.connect_redis_within(url, times).unwrap();
-    until("connecting to Redis", || server.redis_connected());
-    server
-}
-
-/// A client with these topics. Returns when Redis has confirmed the subscription too.
-fn subscriber(server: &Server, topics: &[&str]) -> Client {
-    let (client, id) = Client::ready(server.address());
-    assert_eq!(server.subscribe(&id, topics, None).unwrap(), topics);
-    client
-}
-
-fn tick(publisher: &str, number: u64) -> String {
-    format!(r#"{{"c":"U","t":"tick","p":{{"by":"{publisher}","seq":{number}}}}}"#)
-}
-
-/// Reads ticks up to the end marker of each of this many publishers. Returns the numbers by publisher.
-fn until_end_markers(client: &mut Client, publishers: usize) -> HashMap<String, Vec<u64>> {
-    let (mut got, mut end_markers): (HashMap<String, Vec<u64>>, usize) = (HashMap::new(), 0);
-    while end_markers < publishers {
-        let value: Value = serde_json::from_str(&client.text()).unwrap();
-        let publisher = value["p"]["by"].as_str().unwrap().to_owned();
-        match value["p"]["seq"].as_u64() {
-            Some(number) => got.entry(publisher).or_default().push(number),
-            None => end_markers += 1,
-        }
-    }
-    got
-}
-
-fn end_marker(publisher: &str) -> String {
-    format!(r#"{{"c":"U","t":"end","p":{{"by":"{publisher}"}}}}"#)
-}
-
-fn dropped(stats: &RedisStats, reason: &str) -> u64 {
-    stats.dropped.get(reason).copied().unwrap_or(0)
-}
-
-fn assert_balanced(stats: &RedisStats) {
-    assert_eq!(stats.published, stats.sent + stats.dropped.values().sum::<u64>() + stats.queued, "{stats:?}");
-}
-
-/// Waits until the outgoing queue and the backlog are empty, and returns the counters.
-fn settled(server: &Server) -> RedisStats {
-    until("settling", || server.redis_stats().unwrap().queued == 0);
-    let stats = server.redis_stats().unwrap();
-    assert_balanced(&stats);
-    until("releasing the backlog", || server.publish_backlog() == 0);
-    stats
-}
-
-/// Waits for this many deliveries and asserts that no more were received. The counters change after the messages are
-/// handed out.
-fn counted(server: &Server, delivered: u64) -> RedisStats {
-    until("counting", || server.redis_stats().unwrap().delivered >= delivered);
-    let stats = server.redis_stats().unwrap();
-    assert_eq!((stats.received, stats.delivered), (delivered, delivered), "{stats:?}");
-    stats
-}
-
-fn is_ascending(numbers: &[u64]) -> bool {
-    numbers.windows(2).all(|pair| pair[0] < pair[1])
-}
+use wse_engine::{Config, Position, RecoveryConfig, RedisTiming, Server};
 
 #[test]
 fn two_publishers_and_two_subscribers_under_load_have_exact_books() {

@@ -17,7 +17,7 @@ use crate::{metrics::CloseReason, protocol::SLOW_CONSUMER};
 /// Bytes that may wait for a client, from the contract.
 const MAXIMAL_UNSENT: usize = 64 << 10;
 /// Time without progress after which a client is closed, from the contract.
-const PATIENCE: Duration = Duration::from_secs(10);
+const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Shard {
     /// Writes a message to a WebSocket, and closes it if too many bytes wait.
@@ -46,7 +46,7 @@ impl Shard {
             match rustix::net::send(&connection.socket, bytes, SendFlags::NOSIGNAL) {
                 Ok(sent) => rest = &bytes[sent..],
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(_) => return self.ended(connection, CloseReason::Error),
+                Err(_) => return self.end(connection, CloseReason::Error),
             }
             connection.progress_at = now;
         }
@@ -54,7 +54,7 @@ impl Shard {
     }
 
     /// Writes kept bytes, as many as the kernel takes.
-    pub(super) fn write_on(&mut self, connection: &mut Connection, now: Instant) {
+    pub(super) fn write_unsent(&mut self, connection: &mut Connection, now: Instant) {
         while !connection.unsent.is_empty() {
             match rustix::net::send(&connection.socket, &connection.unsent, SendFlags::NOSIGNAL) {
                 Ok(sent) => {
@@ -63,41 +63,41 @@ impl Shard {
                 }
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR) => {}
-                Err(_) => return self.ended(connection, CloseReason::Error),
+                Err(_) => return self.end(connection, CloseReason::Error),
             }
         }
         connection.unsent = Vec::new();
-        self.shut_when_sent(connection);
+        self.shut_down_when_sent(connection);
     }
 
-    /// Closes the connection if bytes wait and none was written for [`PATIENCE`].
+    /// Closes the connection if bytes wait and none was written for [`STALL_TIMEOUT`].
     pub(super) fn close_if_stalled(&mut self, connection: &mut Connection, now: Instant) {
-        if !connection.unsent.is_empty() && now.duration_since(connection.progress_at) > PATIENCE {
+        if !connection.unsent.is_empty() && now.duration_since(connection.progress_at) > STALL_TIMEOUT {
             self.refuse(connection, SLOW_CONSUMER, now);
         }
     }
 
     /// Registers the events that the connection's phase needs. A session usually needs none.
     pub(super) fn update_interest(&self, connection: &mut Connection) {
-        let mut wanted = match connection.phase {
-            Phase::Asking { .. } | Phase::Open | Phase::Ending { .. } => EventFlags::IN,
-            Phase::Started(_) | Phase::Gone => EventFlags::empty(),
+        let mut interest = match connection.phase {
+            Phase::Handshake { .. } | Phase::Open | Phase::Ending { .. } => EventFlags::IN,
+            Phase::Started(_) | Phase::Removed => EventFlags::empty(),
         };
-        wanted.set(EventFlags::OUT, !connection.unsent.is_empty());
-        if wanted == connection.interest {
+        interest.set(EventFlags::OUT, !connection.unsent.is_empty());
+        if interest == connection.interest {
             return;
         }
         let data = EventData::new_u64(connection.key);
-        let changed = if wanted.is_empty() {
+        let changed = if interest.is_empty() {
             epoll::delete(&self.epoll, &connection.socket)
         } else if connection.interest.is_empty() {
-            epoll::add(&self.epoll, &connection.socket, data, wanted)
+            epoll::add(&self.epoll, &connection.socket, data, interest)
         } else {
-            epoll::modify(&self.epoll, &connection.socket, data, wanted)
+            epoll::modify(&self.epoll, &connection.socket, data, interest)
         };
         // The kernel may lack memory for it. The next change, or the visit at the end of the phase, tries again.
         if changed.is_ok() {
-            connection.interest = wanted;
+            connection.interest = interest;
         }
     }
 }

@@ -19,7 +19,7 @@ from .worker import Assignment, serve
 START_IN_NS = 50 * NS_PER_MS
 START_PER_WORKER_NS = NS_PER_MS // 2
 # Longest wait for a worker beyond the time of its assignment, in nanoseconds.
-SPARE_NS = 60 * NS_PER_SECOND
+GRACE_NS = 60 * NS_PER_SECOND
 
 
 class WorkerError(Exception):
@@ -27,7 +27,7 @@ class WorkerError(Exception):
 
 
 @dataclass(frozen=True)
-class Watch:
+class TrialObserver:
     """Callbacks of the parent during a trial."""
 
     # Called when all are ready: the start in nanoseconds of the monotonic clock, and the number of open connections.
@@ -36,19 +36,19 @@ class Watch:
     loaded: Callable[[], None]
 
 
-def run(assignments: Sequence[Assignment], watch: Watch) -> list[WorkerResult]:
+def run(assignments: Sequence[Assignment], observer: TrialObserver) -> list[WorkerResult]:
     """Runs one trial with a process for each assignment."""
     # Fork: starting a thousand new interpreters would take minutes and most of the memory.
     context = multiprocessing.get_context("fork")
     workers: list[tuple[BaseProcess, Pipe]] = []
     try:
         for assignment in assignments:
-            ours, theirs = context.Pipe()
-            process: BaseProcess = context.Process(target=serve, args=(assignment, theirs), daemon=True)
+            parent_end, worker_end = context.Pipe()
+            process: BaseProcess = context.Process(target=serve, args=(assignment, worker_end), daemon=True)
             process.start()
-            theirs.close()
-            workers.append((process, ours))
-        return _conduct(assignments[0], [pipe for _, pipe in workers], watch)
+            worker_end.close()
+            workers.append((process, parent_end))
+        return _coordinate(assignments[0], [pipe for _, pipe in workers], observer)
     finally:
         for process, pipe in workers:
             pipe.close()
@@ -57,32 +57,32 @@ def run(assignments: Sequence[Assignment], watch: Watch) -> list[WorkerResult]:
             process.join()
 
 
-def _conduct(assignment: Assignment, pipes: Sequence[Pipe], watch: Watch) -> list[WorkerResult]:
-    opened = _hear_all(pipes, "ready", SPARE_NS + len(pipes) * 100 * NS_PER_MS)
+def _coordinate(assignment: Assignment, pipes: Sequence[Pipe], observer: TrialObserver) -> list[WorkerResult]:
+    open_counts = _receive_all(pipes, "ready", GRACE_NS + len(pipes) * 100 * NS_PER_MS)
     start_ns = monotonic_ns() + START_IN_NS + len(pipes) * START_PER_WORKER_NS
     for pipe in pipes:
         pipe.send(start_ns)
-    watch.started(start_ns, sum(opened))
+    observer.started(start_ns, sum(open_counts))
     whole_ns = assignment.warmup_ns + assignment.window_ns + assignment.drain_ns
-    _hear_all(pipes, "loaded", SPARE_NS + whole_ns)
-    watch.loaded()
+    _receive_all(pipes, "loaded", GRACE_NS + whole_ns)
+    observer.loaded()
     for pipe in pipes:
         pipe.send(None)
-    return _hear_all(pipes, "result", SPARE_NS)
+    return _receive_all(pipes, "result", GRACE_NS)
 
 
-def _hear_all(pipes: Sequence[Pipe], kind: str, patience_ns: int) -> list[Any]:
+def _receive_all(pipes: Sequence[Pipe], kind: str, timeout_ns: int) -> list[Any]:
     """The next message of each worker, which must be of this kind; raises `WorkerError` on failure or timeout."""
-    deadline_ns = monotonic_ns() + patience_ns
-    heard = []
+    deadline_ns = monotonic_ns() + timeout_ns
+    values = []
     for worker, pipe in enumerate(pipes):
         if not pipe.poll(max(0, deadline_ns - monotonic_ns()) / NS_PER_SECOND):
-            raise WorkerError(f"worker {worker} did not say {kind!r} within {patience_ns // NS_PER_SECOND} s")
+            raise WorkerError(f"worker {worker} did not report {kind!r} within {timeout_ns // NS_PER_SECOND} s")
         try:
-            said, value = pipe.recv()
+            reported, value = pipe.recv()
         except EOFError as error:
-            raise WorkerError(f"worker {worker} ended before it said {kind!r}") from error
-        if said != kind:
+            raise WorkerError(f"worker {worker} ended before it reported {kind!r}") from error
+        if reported != kind:
             raise WorkerError(f"worker {worker}: {value}")
-        heard.append(value)
-    return heard
+        values.append(value)
+    return values

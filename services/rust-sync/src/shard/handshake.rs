@@ -22,21 +22,21 @@ use crate::{
 };
 
 /// Time limit for receiving the HTTP request.
-const ASK_WITHIN: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Shard {
     /// Registers a new socket and reads from it at once, since the request has often arrived already.
-    pub(super) fn adopt(&mut self, socket: OwnedFd, now: Instant) {
-        if self.stop_by.is_some() {
+    pub(super) fn register(&mut self, socket: OwnedFd, now: Instant) {
+        if self.drain_deadline.is_some() {
             return;
         }
-        let mut adopted = 0;
+        let mut registered = 0;
         self.connections.insert(|key| {
-            adopted = key;
+            registered = key;
             Connection {
                 key,
                 socket,
-                phase: Phase::Asking { until: now + ASK_WITHIN },
+                phase: Phase::Handshake { until: now + HANDSHAKE_TIMEOUT },
                 pending: Vec::new(),
                 assembly: Assembly::default(),
                 unsent: Vec::new(),
@@ -45,19 +45,19 @@ impl Shard {
                 visit_at: now,
             }
         });
-        if let Some(mut connection) = self.connections.take(adopted) {
+        if let Some(mut connection) = self.connections.take(registered) {
             self.read(&mut connection, now);
-            self.visit_later(&mut connection, now);
+            self.schedule_visit(&mut connection, now);
             self.put_back(connection);
         }
     }
 
     /// Responds to a request once it is complete. Returns its length in bytes, or 0.
-    pub(super) fn ask(&mut self, connection: &mut Connection, bytes: &[u8], now: Instant) -> usize {
+    pub(super) fn handle_request(&mut self, connection: &mut Connection, bytes: &[u8], now: Instant) -> usize {
         match http::parse(bytes) {
             Ok(None) => 0,
             Ok(Some(Request::Health)) => {
-                self.say_last(connection, &http::health(), now);
+                self.write_last(connection, &http::health(), now);
                 bytes.len()
             }
             Ok(Some(Request::Upgrade { end, accept })) => {
@@ -76,7 +76,7 @@ impl Shard {
     }
 
     fn admit(&self) -> Result<(), RejectReason> {
-        if self.stop_by.is_some() {
+        if self.drain_deadline.is_some() {
             return Err(RejectReason::Draining);
         }
         let limit = self.shared.config.connection_limit();
@@ -96,10 +96,10 @@ impl Shard {
     /// Refuses a request with an HTTP status and counts it as rejected.
     pub(super) fn reject(&mut self, connection: &mut Connection, reason: RejectReason, status: Status, now: Instant) {
         self.counters.rejected[reason as usize] += 1;
-        self.say_last(connection, &status.response(), now);
+        self.write_last(connection, &status.response(), now);
     }
 
-    fn say_last(&mut self, connection: &mut Connection, response: &[u8], now: Instant) {
+    fn write_last(&mut self, connection: &mut Connection, response: &[u8], now: Instant) {
         self.write(connection, response, now);
         self.linger(connection, now);
     }
@@ -111,6 +111,6 @@ impl Shard {
         let offset = self.random_time(config.flush_phase_jitter());
         let schedule = Schedule::new(now + offset, interval, visits);
         connection.phase = Phase::Started(Session::new(connection.key, schedule));
-        self.visit_later(connection, now);
+        self.schedule_visit(connection, now);
     }
 }

@@ -25,21 +25,21 @@ impl Shard {
     pub(super) fn read(&mut self, connection: &mut Connection, now: Instant) {
         let mut buffer = std::mem::take(&mut self.buffer);
         for _ in 0..READS_PER_VISIT {
-            let held = connection.pending.len();
-            buffer[..held].copy_from_slice(&connection.pending);
-            let room = &mut buffer[held..held + READ_BYTES];
-            match rustix::net::recv(&connection.socket, room, RecvFlags::empty()) {
-                Ok((0, _)) => self.ended(connection, CloseReason::Eof),
+            let kept = connection.pending.len();
+            buffer[..kept].copy_from_slice(&connection.pending);
+            let free = &mut buffer[kept..kept + READ_BYTES];
+            match rustix::net::recv(&connection.socket, free, RecvFlags::empty()) {
+                Ok((0, _)) => self.end(connection, CloseReason::Eof),
                 Ok((read, _)) => {
                     connection.pending.clear();
-                    self.take_bytes(connection, &mut buffer[..held + read], read, now);
+                    self.take_bytes(connection, &mut buffer[..kept + read], read, now);
                     if read == READ_BYTES {
                         continue;
                     }
                 }
                 Err(Errno::AGAIN) => {}
                 Err(Errno::INTR) => continue,
-                Err(_) => self.ended(connection, CloseReason::Error),
+                Err(_) => self.end(connection, CloseReason::Error),
             }
             break;
         }
@@ -55,13 +55,13 @@ impl Shard {
         loop {
             let rest = &mut bytes[at..];
             let taken = match connection.phase {
-                Phase::Asking { .. } => self.ask(connection, rest, now),
+                Phase::Handshake { .. } => self.handle_request(connection, rest, now),
                 Phase::Open => self.take_frame(connection, rest, now),
                 Phase::Started(_) => match self.take_audio(connection, rest, now) {
                     0 => self.take_frame(connection, rest, now),
                     taken => taken,
                 },
-                Phase::Ending { .. } | Phase::Gone => return,
+                Phase::Ending { .. } | Phase::Removed => return,
             };
             if taken == 0 {
                 break;
@@ -69,7 +69,7 @@ impl Shard {
             at += taken;
         }
         // Bytes after a Close frame are not kept.
-        if matches!(connection.phase, Phase::Asking { .. } | Phase::Open | Phase::Started(_)) {
+        if matches!(connection.phase, Phase::Handshake { .. } | Phase::Open | Phase::Started(_)) {
             connection.pending.extend_from_slice(&bytes[at..]);
         }
     }
@@ -77,7 +77,7 @@ impl Shard {
     /// Handles the run of complete audio frames at the start of `bytes`. Returns its length in bytes.
     fn take_audio(&mut self, connection: &mut Connection, bytes: &[u8], now: Instant) -> usize {
         let Phase::Started(session) = &mut connection.phase else { return 0 };
-        if connection.assembly.is_under_way() {
+        if connection.assembly.is_incomplete() {
             return 0;
         }
         let frames = protocol::audio_run(bytes);
@@ -104,7 +104,7 @@ impl Shard {
         let taken = match protocol::take_frame(bytes, &mut assembly) {
             Ok(None) => 0,
             Ok(Some((taken, event))) => {
-                self.act(connection, event, now);
+                self.handle_event(connection, event, now);
                 taken
             }
             Err(refusal) => {
@@ -116,12 +116,12 @@ impl Shard {
         taken
     }
 
-    fn act(&mut self, connection: &mut Connection, event: Event<'_>, now: Instant) {
+    fn handle_event(&mut self, connection: &mut Connection, event: Event<'_>, now: Instant) {
         let limit = self.shared.config.max_buffered_frames.get();
         match (event, &mut connection.phase) {
             (Event::Nothing, _) => {}
             (Event::Ping(payload), _) => self.send(connection, now, |out| put_control(out, Opcode::Pong, payload)),
-            (Event::Close(code), _) => self.close_back(connection, code, now),
+            (Event::Close(code), _) => self.reply_to_close(connection, code, now),
             (Event::Binary(audio), Phase::Started(session)) if audio.len() == FRAME_BYTES => {
                 let dropped = session.take_frame(audio, limit, &mut self.pool, now);
                 self.count_frames(1, dropped);

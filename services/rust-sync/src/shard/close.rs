@@ -22,9 +22,9 @@ use crate::{
 /// Time for a client to read the last bytes and to close the connection.
 const LINGER: Duration = Duration::from_secs(1);
 /// Time limit for the last batch of all sessions when the gateway stops.
-const STOP_WITHIN: Duration = Duration::from_millis(3500);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(3500);
 /// Time for clients to read the last bytes after that.
-const LINGER_AT_STOP: Duration = Duration::from_millis(400);
+const LINGER_AFTER_DRAIN: Duration = Duration::from_millis(400);
 
 impl Shard {
     /// Closes a WebSocket from the gateway's side, with a Close frame.
@@ -41,7 +41,7 @@ impl Shard {
     }
 
     /// Replies to a client's Close frame with the same code.
-    pub(super) fn close_back(&mut self, connection: &mut Connection, code: Option<u16>, now: Instant) {
+    pub(super) fn reply_to_close(&mut self, connection: &mut Connection, code: Option<u16>, now: Instant) {
         self.put(connection, now, |out| match code {
             Some(code) => put_close(out, code, ""),
             None => put_control(out, Opcode::Close, &[]),
@@ -51,28 +51,28 @@ impl Shard {
     }
 
     /// Handles the end of the stream or a failure of the socket.
-    pub(super) fn ended(&mut self, connection: &mut Connection, reason: CloseReason) {
+    pub(super) fn end(&mut self, connection: &mut Connection, reason: CloseReason) {
         self.count_end(connection, reason);
-        connection.phase = Phase::Gone;
+        connection.phase = Phase::Removed;
     }
 
     /// Ends the sending side after the last bytes, and gives the client some time to close.
     pub(super) fn linger(&mut self, connection: &mut Connection, now: Instant) {
-        if matches!(connection.phase, Phase::Gone) {
+        if matches!(connection.phase, Phase::Removed) {
             return;
         }
         connection.pending = Vec::new();
-        connection.phase = Phase::Ending { until: now + LINGER, is_shut: false };
-        self.shut_when_sent(connection);
-        self.visit_later(connection, now);
+        connection.phase = Phase::Ending { until: now + LINGER, is_shut_down: false };
+        self.shut_down_when_sent(connection);
+        self.schedule_visit(connection, now);
     }
 
-    pub(super) fn shut_when_sent(&self, connection: &mut Connection) {
-        if let Phase::Ending { is_shut, .. } = &mut connection.phase
+    pub(super) fn shut_down_when_sent(&self, connection: &mut Connection) {
+        if let Phase::Ending { is_shut_down, .. } = &mut connection.phase
             && connection.unsent.is_empty()
-            && !*is_shut
+            && !*is_shut_down
         {
-            *is_shut = true;
+            *is_shut_down = true;
             // Fails only if the peer is disconnected, which reading detects as well.
             let _ = shutdown(&connection.socket, Shutdown::Write);
         }
@@ -83,19 +83,19 @@ impl Shard {
         if !matches!(connection.phase, Phase::Open | Phase::Started(_)) {
             return;
         }
-        let ending = Phase::Ending { until: connection.visit_at, is_shut: false };
+        let ending = Phase::Ending { until: connection.visit_at, is_shut_down: false };
         if let Phase::Started(session) = std::mem::replace(&mut connection.phase, ending) {
             if session.is_in_flight() {
                 self.abandoned.push(connection.key);
             }
-            self.count_held(session);
+            self.drop_held_audio(session);
         }
         self.counters.closed[reason as usize] += 1;
         self.shared.open.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Counts the audio that a session held as dropped, and its request in flight as abandoned.
-    fn count_held(&mut self, session: Session) {
+    fn drop_held_audio(&mut self, session: Session) {
         let counters = &mut self.counters;
         let in_flight = session.requests_in_flight();
         counters.abandoned += in_flight;
@@ -106,21 +106,21 @@ impl Shard {
         counters.dropped[DropReason::Closed as usize] += frames + frames_in_flight;
         counters.queued -= frames + frames_in_flight;
         counters.buffered_bytes -= frames * FRAME_BYTES as u64;
-        self.pool.give(waiting);
+        self.pool.put(waiting);
     }
 
     /// Starts the thread's stop once the gateway is stopping.
     pub(super) fn stop_if_requested(&mut self) {
         let now = Instant::now();
-        match self.stop_by {
+        match self.drain_deadline {
             None if self.shared.is_stopping() => {
-                self.stop_by = Some(now + STOP_WITHIN);
+                self.drain_deadline = Some(now + DRAIN_TIMEOUT);
                 self.listener = None;
                 for key in self.connections.keys() {
-                    self.wind_up_one(key, now);
+                    self.begin_drain(key, now);
                 }
             }
-            Some(stop_by) if now >= stop_by => {
+            Some(drain_deadline) if now >= drain_deadline => {
                 for key in self.connections.keys() {
                     self.close_one(key, now);
                 }
@@ -130,15 +130,15 @@ impl Shard {
     }
 
     /// Whether the gateway is stopping and no connection is left, or the time limit has passed.
-    pub(super) fn has_ended(&self) -> bool {
-        let is_late = |stop_by: Instant| Instant::now() >= stop_by + LINGER_AT_STOP;
-        self.stop_by.is_some_and(|stop_by| self.connections.is_empty() || is_late(stop_by))
+    pub(super) fn is_finished(&self) -> bool {
+        let is_late = |drain_deadline: Instant| Instant::now() >= drain_deadline + LINGER_AFTER_DRAIN;
+        self.drain_deadline.is_some_and(|drain_deadline| self.connections.is_empty() || is_late(drain_deadline))
     }
 
-    fn wind_up_one(&mut self, key: u64, now: Instant) {
+    fn begin_drain(&mut self, key: u64, now: Instant) {
         let Some(mut connection) = self.connections.take(key) else { return };
         match connection.phase {
-            Phase::Asking { .. } => {
+            Phase::Handshake { .. } => {
                 self.reject(&mut connection, RejectReason::Draining, Status::ServiceUnavailable, now);
             }
             Phase::Open => self.refuse(&mut connection, GOING_AWAY, now),
@@ -147,7 +147,7 @@ impl Shard {
                 connection.visit_at = now;
                 self.due.push_back(key);
             }
-            Phase::Ending { .. } | Phase::Gone => {}
+            Phase::Ending { .. } | Phase::Removed => {}
         }
         self.put_back(connection);
     }
@@ -162,7 +162,7 @@ impl Shard {
 
     /// Advances the drain of a session: waits for the request in flight, sends the remaining audio as a last request,
     /// waits for that, and closes.
-    pub(super) fn wind_up(&mut self, connection: &mut Connection, now: Instant) {
+    pub(super) fn continue_drain(&mut self, connection: &mut Connection, now: Instant) {
         if let Phase::Started(session) = &mut connection.phase
             && session.begin_last_flush()
         {

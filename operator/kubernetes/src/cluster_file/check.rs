@@ -1,0 +1,118 @@
+//! Checks of the cluster file: by itself, and against the plan.
+
+use std::path::Path;
+
+use bench_format::{Name, trial::TrialId};
+use operator::plan::{Mistake, Plan};
+
+use super::{ClusterFile, SCHEMA, Target};
+
+impl ClusterFile {
+    /// The mistakes of the file that need no plan to be found.
+    pub(super) fn mistakes(&self, path: &Path) -> Vec<Mistake> {
+        let mut found = Vec::new();
+        let mut wrong = |place: &str, message: String| {
+            found.push(Mistake { file: path.into(), place: place.into(), message });
+        };
+        if self.schema != SCHEMA {
+            wrong(
+                "schema",
+                format!(
+                    "{} is not {SCHEMA}, which this operator supports; chart and image must have the same version",
+                    self.schema
+                ),
+            );
+        }
+        for (field, value) in [("release", &self.release), ("namespace", &self.namespace), ("lease", &self.lease)] {
+            if value.is_empty() {
+                wrong(field, "empty; the chart writes it".into());
+            }
+        }
+        if let Err(description) = check_run_id(&self.run_id) {
+            wrong("run_id", description);
+        }
+        for (name, service) in &self.services {
+            if !self.protocols.contains_key(&service.protocol) {
+                let known: Vec<&str> = self.protocols.keys().map(String::as_str).collect();
+                let message = format!("no protocol \"{}\"; known: {}", service.protocol, known.join(", "));
+                wrong(&format!("services.{name}.protocol"), message);
+            }
+        }
+        for (name, protocol) in &self.protocols {
+            if let Some(inference_name) =
+                protocol.inference.as_ref().filter(|inference_name| !self.inference.contains_key(*inference_name))
+            {
+                wrong(
+                    &format!("protocols.{name}.inference"),
+                    format!("no inference \"{inference_name}\"; the chart writes it"),
+                );
+            }
+        }
+        for (index, target) in self.targets.iter().enumerate() {
+            if target.replicas != 1 {
+                let message = format!("{} pods; a trial is against one pod, give 1", target.replicas);
+                wrong(&format!("targets[{index}].replicas"), message);
+            }
+            for (place, companion) in target.companions.iter().enumerate() {
+                if let Err(description) = check_companion(target, place) {
+                    wrong(
+                        &format!("targets[{index}].companions[{place}].name"),
+                        format!("{description}: {}", companion.name),
+                    );
+                }
+            }
+        }
+        found
+    }
+
+    /// The Deployments and Jobs that the plan needs and the chart didn't create.
+    pub(super) fn missing_for(&self, plan: &Plan, path: &Path) -> Vec<Mistake> {
+        let mut found: Vec<Mistake> = Vec::new();
+        let mut wrong = |place: &str, message: String| {
+            let mistake = Mistake { file: path.into(), place: place.into(), message };
+            if !found.contains(&mistake) {
+                found.push(mistake);
+            }
+        };
+        for trial in plan.trials() {
+            let TrialId { service, workload, variant, tier, .. } = &trial;
+            if self.target(&trial).is_none() {
+                wrong(
+                    "targets",
+                    format!("no Deployment for {service} in {workload}/{variant}; is it enabled in the values?"),
+                );
+            }
+            let inference_name =
+                self.services.get(service).and_then(|entry| self.protocols.get(&entry.protocol)?.inference.as_ref());
+            if let (Some(inference_name), Some(Target { inference: None, .. })) = (inference_name, self.target(&trial))
+            {
+                wrong("targets", format!("no Deployment of {inference_name} behind {service} in {workload}/{variant}"));
+            }
+            if self.job(&trial).is_none() {
+                wrong("jobs", format!("no Job for {service} in {workload}/{variant}, tier {tier}"));
+            }
+        }
+        found
+    }
+}
+
+/// Checks a companion's name: it becomes a file name, and must differ from those of the companions before it.
+fn check_companion(target: &Target, place: usize) -> Result<(), &'static str> {
+    let (before, name) = (&target.companions[..place], &target.companions[place].name);
+    let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if name.is_empty() || !name.chars().all(good) {
+        return Err("not a name; use lower-case letters, digits and `-`");
+    }
+    if before.iter().any(|other| other.name == *name) {
+        return Err("listed twice");
+    }
+    Ok(())
+}
+
+/// Checks a run id: it becomes a folder name, and empty stands for no run.
+///
+/// # Errors
+/// What is wrong, as text.
+pub fn check_run_id(id: &str) -> Result<(), String> {
+    if id.is_empty() { Ok(()) } else { Name::new(id).map(drop).map_err(|error| error.to_string()) }
+}

@@ -1,0 +1,34 @@
+//! A small plan with its cluster file, for tests.
+
+use std::path::Path;
+
+use super::{CheckedInputs, ClusterFile};
+
+pub(crate) const CLUSTER: &str = r#"
+schema: 1
+run_id: "r1"
+release: wsl
+namespace: bench
+lease: wsl-operator
+coordinator_url: http://wsl-operator.bench.svc:8080
+protocols:
+  wse: { worker: wse-bench, workloads: [throughput], formats: [json] }
+services:
+  wse-server: { description: "ours", protocol: wse, books: connections, image: "local/wse-server:1" }
+targets:
+  - { service: wse-server, workload: throughput, variant: batch, deployment: wsl-wse-server, replicas: 1, ports: { ws: 5006, metrics: 9100, evidence: 9101 } }
+jobs:
+  - { service: wse-server, workload: throughput, variant: batch, tier: 100, job: wsl-wse-server-throughput-batch-100-abcdef12 }
+"#;
+
+pub(crate) const PLAN: &str = "schema: 1\nname: small\nwhy: a test\nseed: 1\nservices: [wse-server]\n\
+    window_seconds: 1\nladders:\n- workload: throughput\n  variant: batch\n  tiers: [100]\n  load: {model: closed}\n";
+
+pub(crate) fn cluster() -> ClusterFile {
+    serde_saphyr::from_str(CLUSTER).unwrap()
+}
+
+pub(crate) fn inputs() -> CheckedInputs {
+    let wire = operator::plan::read::parse(PLAN, Path::new("plan.yaml")).unwrap();
+    CheckedInputs::check(wire, Path::new("plan.yaml"), cluster(), Path::new("cluster.yaml")).unwrap()
+}

@@ -1,0 +1,110 @@
+//! The plan and the cluster file, read together; all mistakes in both are reported at once.
+
+use std::{fs, path::Path};
+
+use bench_format::plan::{WireLadder, WirePlan};
+use operator::{
+    plan::{self, Mistake, Mistakes, Plan, check::MachineLimits},
+    registry::Registry,
+};
+
+use super::ClusterFile;
+
+/// The plan and the cluster file, checked together.
+#[derive(Clone, Debug)]
+pub struct CheckedInputs {
+    /// The cluster file, as it was read.
+    pub cluster: ClusterFile,
+    /// The plan, checked against the cluster file's services.
+    pub plan: Plan,
+    /// The registry that the climb uses, made from the cluster file.
+    pub registry: Registry,
+}
+
+impl CheckedInputs {
+    /// Reads and checks both files.
+    ///
+    /// # Errors
+    /// All mistakes that can be separated, in both files.
+    pub fn read(plan_path: &Path, cluster_path: &Path) -> Result<Self, Mistakes> {
+        let cluster = read_cluster(cluster_path);
+        let wire = plan::read::read(plan_path);
+        match (cluster, wire) {
+            (Ok(cluster), Ok(wire)) => Self::check(wire, plan_path, cluster, cluster_path),
+            (cluster, wire) => {
+                let (cluster, wire) = (cluster.err().map(|m| m.0), wire.err().map(|m| m.0));
+                Err(Mistakes(wire.into_iter().chain(cluster).flatten().collect()))
+            }
+        }
+    }
+
+    /// Checks a plan against the cluster file. For a resumed run it is the plan that the run began with.
+    ///
+    /// # Errors
+    /// All mistakes in the plan and in the cluster file.
+    pub fn check(
+        wire: WirePlan,
+        plan_path: &Path,
+        cluster: ClusterFile,
+        cluster_path: &Path,
+    ) -> Result<Self, Mistakes> {
+        let mut found = cluster.mistakes(cluster_path);
+        found.extend(searches(&wire, plan_path));
+        found.extend(replicas(&wire, plan_path));
+        let registry = cluster.registry();
+        // An unknown protocol is reported above; the plan can't be checked against it.
+        let sound = registry.services.values().all(|service| registry.protocols.contains_key(&service.protocol));
+        let machine_limits = MachineLimits { cpus: usize::MAX, no_fractions: None };
+        match sound.then(|| Plan::check(wire, plan_path, &registry, &machine_limits)) {
+            Some(Ok(plan)) => {
+                found.extend(cluster.missing_for(&plan, cluster_path));
+                if found.is_empty() {
+                    return Ok(Self { cluster, plan, registry });
+                }
+            }
+            Some(Err(Mistakes(mistakes))) => found.extend(mistakes),
+            None => {}
+        }
+        Err(Mistakes(found))
+    }
+}
+
+/// Rejects searches: the chart creates a Job for each tier in the plan, but a search decides its loads during the
+/// climb.
+fn searches(wire: &WirePlan, path: &Path) -> Vec<Mistake> {
+    let with_search = wire.ladders.iter().enumerate().filter(|(_, ladder)| ladder.search.is_some());
+    let mistake = |(index, ladder): (usize, &WireLadder)| {
+        let message = format!(
+            "the search of {}/{} in plan {} can't be run in a cluster, where each load needs a Job of its own; give the ladder \
+             tiers in its place, or search on one machine: ladder search {}",
+            ladder.workload, ladder.variant, wire.name, wire.name
+        );
+        Mistake { file: path.into(), place: format!("ladders[{index}].search"), message }
+    };
+    with_search.map(mistake).collect()
+}
+
+/// Rejects ladders with several processes of a service: workers get one address, that of the service's pod.
+fn replicas(wire: &WirePlan, path: &Path) -> Vec<Mistake> {
+    let several = wire.ladders.iter().enumerate().filter(|(_, ladder)| ladder.replicas != 1);
+    let mistake = |(index, ladder): (usize, &WireLadder)| {
+        let message = format!(
+            "{} replicas of a service are started on one machine only; leave it out in a cluster, or climb there: ladder run {}",
+            ladder.replicas, wire.name
+        );
+        Mistake { file: path.into(), place: format!("ladders[{index}].replicas"), message }
+    };
+    several.map(mistake).collect()
+}
+
+fn read_cluster(path: &Path) -> Result<ClusterFile, Mistakes> {
+    let mistake = |place: String, message: String| Mistakes(vec![Mistake { file: path.into(), place, message }]);
+    let text = fs::read_to_string(path).map_err(|error| {
+        mistake(String::new(), format!("failed to read it: {error}; the chart writes it into the plan's ConfigMap"))
+    })?;
+    let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
+    serde_saphyr::from_str_with_options(&text, options).map_err(|error| {
+        let place = error.location().map(|at| format!("line {}, column {}", at.line(), at.column()));
+        mistake(place.unwrap_or_default(), error.to_string().lines().next().unwrap_or_default().to_owned())
+    })
+}

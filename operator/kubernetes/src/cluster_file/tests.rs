@@ -1,0 +1,102 @@
+use std::fs;
+
+use operator::plan::Mistakes;
+
+use super::{fixture::*, *};
+
+fn description(plan: &str, cluster: &str) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let (plan_path, cluster_path) = (folder.path().join("plan.yaml"), folder.path().join("cluster.yaml"));
+    fs::write(&plan_path, plan).unwrap();
+    fs::write(&cluster_path, cluster).unwrap();
+    let Err(Mistakes(mistakes)) = CheckedInputs::read(&plan_path, &cluster_path) else { return Vec::new() };
+    let folder = format!("{}/", folder.path().display());
+    mistakes.iter().map(|mistake| mistake.to_string().replace(&folder, "")).collect()
+}
+
+#[test]
+fn the_charts_cluster_file_is_parsed() {
+    assert_eq!(description(PLAN, CLUSTER), Vec::<String>::new());
+    let inputs = inputs();
+    let trial = &inputs.plan.trials()[0];
+    assert_eq!(inputs.cluster.target(trial).unwrap().deployment, "wsl-wse-server");
+    assert!(inputs.cluster.job(trial).unwrap().job.ends_with("-100-abcdef12"));
+}
+
+#[test]
+fn mistakes_in_both_files_are_named_at_once() {
+    let found = description(&PLAN.replace("tiers: [100]", "teirs: [100]"), &CLUSTER.replace("lease:", "leese:"));
+    assert!(found.iter().any(|description| description.contains("did you mean `tiers`?")), "{found:?}");
+    assert!(
+        found.iter().any(|description| description.starts_with("cluster.yaml: ") && description.contains("leese")),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_tier_without_a_job_and_a_ladder_without_a_deployment_are_named() {
+    let plan = PLAN.replace("tiers: [100]", "tiers: [100, 200]");
+    let found = description(&plan, &CLUSTER.replace("variant: batch, deployment", "variant: dict, deployment"));
+    assert_eq!(
+        found,
+        [
+            "cluster.yaml: targets: no Deployment for wse-server in throughput/batch; is it enabled in the values?",
+            "cluster.yaml: jobs: no Job for wse-server in throughput/batch, tier 200",
+        ]
+    );
+}
+
+#[test]
+fn a_search_is_refused_with_the_plan_the_ladder_and_a_remedy() {
+    let search = "  search: {from: 1, to: 9, final_trial_seconds: 1, duration_sum_seconds: 1}\n";
+    let objectives = "  objectives: [{figure: failed_share, at_most: 0}]\n";
+    for tiers in ["  tiers: [100]\n", ""] {
+        let plan = PLAN.replace("  tiers: [100]\n", tiers) + objectives + search;
+        let found = description(&plan, CLUSTER);
+        let ours = found
+            .iter()
+            .find(|description| description.contains("ladders[0].search"))
+            .unwrap_or_else(|| panic!("{found:?}"));
+        assert!(ours.contains("the search of throughput/batch in plan small can't be run in a cluster"), "{ours}");
+        assert!(ours.ends_with("or search on one machine: ladder search small"), "{ours}");
+    }
+}
+
+#[test]
+fn replicas_are_refused_with_the_remedy() {
+    let plan = format!("workers: 2\n{PLAN}  replicas: 2\n");
+    let found = description(&plan, CLUSTER);
+    let ours = found
+        .iter()
+        .find(|description| description.contains("ladders[0].replicas: 2 replicas of a service are started"));
+    assert!(ours.is_some_and(|description| description.ends_with("or climb there: ladder run small")), "{found:?}");
+}
+
+const WITH_COMPANIONS: &str = "evidence: 9101 }, companions: [\
+    { name: redis, deployment: wsl-redis, image: r, ports: { evidence: 9101 } }, \
+    { name: publisher, deployment: wsl-publisher, image: p, ports: { metrics: 9100, evidence: 9101 } }] }";
+
+#[test]
+fn deployments_of_companions_are_listed_in_the_order_of_their_start() {
+    let text = CLUSTER.replace("evidence: 9101 } }", WITH_COMPANIONS);
+    assert_eq!(description(PLAN, &text), Vec::<String>::new());
+    let file: ClusterFile = serde_saphyr::from_str(&text).unwrap();
+    assert_eq!(file.deployments().collect::<Vec<_>>(), ["wsl-redis", "wsl-publisher", "wsl-wse-server"]);
+    assert_eq!(file.targets[0].companions[0].ports.metrics, None);
+}
+
+#[test]
+fn a_duplicate_companion_and_one_named_like_a_path_are_refused() {
+    let text = CLUSTER.replace("evidence: 9101 } }", WITH_COMPANIONS);
+    let found = description(PLAN, &text.replace("name: publisher", "name: redis"));
+    assert_eq!(found, ["cluster.yaml: targets[0].companions[1].name: listed twice: redis"]);
+    let found = description(PLAN, &text.replace("name: redis", "name: ../redis"));
+    assert!(found[0].starts_with("cluster.yaml: targets[0].companions[0].name: not a name"), "{found:?}");
+}
+
+#[test]
+fn an_invalid_run_id_and_an_unsupported_schema_are_reported_together() {
+    let found = description(PLAN, &CLUSTER.replace("\"r1\"", "\"../r1\"").replace("schema: 1", "schema: 2"));
+    assert!(found[0].starts_with("cluster.yaml: schema: 2 is not"), "{found:?}");
+    assert!(found[1].starts_with("cluster.yaml: run_id: \"../r1\" is no name"), "{found:?}");
+}
