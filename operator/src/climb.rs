@@ -35,6 +35,9 @@ pub enum Error {
     /// The bundle can't be written or read.
     #[error(transparent)]
     Store(#[from] store::Error),
+    /// A trial's files can't be read again.
+    #[error(transparent)]
+    Reread(#[from] rejudge::Error),
     /// The bundle's trials are not those that the plan's search would have chosen.
     #[error(transparent)]
     Diverged(#[from] crate::search::Diverged),

@@ -102,5 +102,8 @@ impl Context {
     pub(crate) fn fail(&mut self, kind: &str, now_ns: u64) {
         let in_window = books::in_window(self.load.as_ref().map(|load| &load.phases), now_ns);
         books::count_failure(&mut self.failures, kind, in_window);
+        if let Some(load) = &mut self.load {
+            load.recorder.record_failure(now_ns);
+        }
     }
 }

@@ -182,7 +182,7 @@ pub struct WindowCounts {
     pub cpu_ns: u64,
 }
 
-/// The histograms of one interval of the window.
+/// The histograms and failures of one interval of the window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Interval {
@@ -190,8 +190,16 @@ pub struct Interval {
     pub start_ns: u64,
     /// Length of the interval, in nanoseconds.
     pub duration_ns: u64,
+    /// Failures in the interval; 0 also where the workload doesn't record their times.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failed: u64,
     /// Histograms by name, as in [`WorkerResult::histograms`].
     pub histograms: BTreeMap<Name, Histogram>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// A worker's counts of one connection.
