@@ -41,7 +41,7 @@ struct Summary {
     solid_fails: f64,
 }
 
-/// Pseudo-random numbers: SplitMix64.
+/// Pseudo-random numbers by SplitMix64, the same for a seed on every machine.
 struct Random(u64);
 
 impl Random {

@@ -219,9 +219,9 @@ pub struct CapacityEstimate {
 pub struct LoadTest {
     /// The load that was tested.
     pub load: u32,
-    /// Trials that passed.
+    /// Number of its valid trials that met every objective.
     pub passed: u32,
-    /// Trials that failed.
+    /// Number of its valid trials that missed an objective.
     pub failed: u32,
     /// Whether the test succeeded.
     pub succeeded: bool,

@@ -660,9 +660,9 @@ export interface LoadSessions {
 export interface LoadTest {
   /** The load that was tested. */
   load: number;
-  /** Trials that passed. */
+  /** Number of its valid trials that met every objective. */
   passed: number;
-  /** Trials that failed. */
+  /** Number of its valid trials that missed an objective. */
   failed: number;
   /** Whether the test succeeded. */
   succeeded: boolean;

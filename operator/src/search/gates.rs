@@ -21,7 +21,7 @@ const INTERVAL_NS: u64 = 1_000_000_000;
 /// An objective that a trial missed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Missed {
-    /// The objective.
+    /// One of the ladder's objectives.
     pub objective: Objective,
     /// Start of the first interval that misses it, in nanoseconds since the start of the window; absent where the
     /// intervals don't show it.

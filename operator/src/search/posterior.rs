@@ -91,12 +91,12 @@ impl Posterior {
         }
     }
 
-    /// The mean of ln C.
+    /// The posterior mean of ln C.
     pub fn mean_ln(&self) -> f64 {
         self.sum(|place, _| self.ln_of(place))
     }
 
-    /// The mean of the spread.
+    /// The posterior mean of s, as a share of the load.
     pub fn mean_spread(&self) -> f64 {
         self.sum(|_, spread| spread)
     }

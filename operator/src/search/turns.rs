@@ -11,7 +11,7 @@ pub enum Progress {
     Bounds,
     /// It makes trials on fresh processes and has had this many turns.
     Turns(u32),
-    /// It is finished.
+    /// It has its result and drops out of the turns.
     Finished,
 }
 

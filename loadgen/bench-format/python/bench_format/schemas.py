@@ -756,7 +756,7 @@ class Interval:
     histograms: dict[Name, Histogram]
     _: KW_ONLY
     # Failures in the interval; 0 also where the workload doesn't record their times.
-    failed: int = field(default_factory=dict)
+    failed: int = 0
 
 
 @dataclass(frozen=True)
@@ -863,9 +863,9 @@ class LoadTest:
 
     # The load that was tested.
     load: int
-    # Trials that passed.
+    # Number of its valid trials that met every objective.
     passed: int
-    # Trials that failed.
+    # Number of its valid trials that missed an objective.
     failed: int
     # Whether the test succeeded.
     succeeded: bool

@@ -191,15 +191,10 @@ pub struct Interval {
     /// Length of the interval, in nanoseconds.
     pub duration_ns: u64,
     /// Failures in the interval; 0 also where the workload doesn't record their times.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default)]
     pub failed: u64,
     /// Histograms by name, as in [`WorkerResult::histograms`].
     pub histograms: BTreeMap<Name, Histogram>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 /// A worker's counts of one connection.
