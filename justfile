@@ -75,7 +75,7 @@ unit: _python-env _redis-env
 
 # test Python: the wse_server package against real clients, the reference, the analysis
 python-test: _bench-build _reference-env _redis-env history-env
-    cargo build --locked --quiet {{checked}} --example search_decisions
+    cargo build --locked --quiet {{checked}} --example search_decisions --example search_posterior
     {{python}} -m pytest
 
 # check TypeScript: formatting, lint, types, and the Node.js client against real services

@@ -1,4 +1,5 @@
-"""The results of searches: `confirmed ↔ borderline ↔ first solid fail`, and the bounds of each objective."""
+"""The results of searches of runs up to schema 2: `confirmed ↔ borderline ↔ first solid fail`, and the bounds of each
+objective. Later ones have a capacity with an interval (`capacities`)."""
 
 from __future__ import annotations
 

@@ -80,7 +80,8 @@ GLOSSARY = (
     ("verdict", "pass or fail against the objectives; borderline when repeats disagree"),
     ("validity", "valid, or invalid with its reasons; an invalid trial has no verdict"),
     ("bound by", "what limited a closed load: the service, the generator, both or neither"),
-    ("capacity", "the highest load that meets the objective"),
+    ("capacity", "the load at which a trial on a fresh process meets the objective with probability 0.5"),
+    ("spread", "the standard deviation, between processes, of the load at which a trial begins to fail"),
     ("link", "what carries publications from the instance that publishes to another: Redis, or a cluster’s connection"),
     ("books", "the equations that account for every message"),
 )

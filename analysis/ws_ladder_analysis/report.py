@@ -15,7 +15,20 @@ from pathlib import Path
 from bench_format.meaning import holds
 from bench_format.schemas import Run, RunState
 
-from . import __version__, brackets, charts, evidence, gateways, overview, pages, reading, tables, wording
+from . import (
+    __version__,
+    brackets,
+    capacities,
+    charts,
+    drawing,
+    evidence,
+    gateways,
+    overview,
+    pages,
+    reading,
+    tables,
+    wording,
+)
 from .cells import Table
 from .charts import MOST_DISTRIBUTIONS, count_distributions
 from .checks import Checked, check
@@ -28,6 +41,9 @@ from .ladders import Ladder, ladders, objectives
 from .load import Bundle, read_bundle
 from .pods import pods
 from .published_tables import published_tables
+
+# The first schema whose searches have a capacity with an interval.
+CAPACITY_SCHEMA = 3
 
 
 @dataclass(frozen=True)
@@ -56,7 +72,7 @@ class Report:
     unfinished: str
     checked: Checked
     headlines: Table
-    # Results of searches, and the bounds of each objective.
+    # Results of searches; up to schema 2 also the bounds of each objective.
     capacity: tuple[Table, ...]
     unusable: Table | None
     sections: tuple[Section, ...]
@@ -73,6 +89,12 @@ class Report:
     evidence: tuple[Table, ...]
     reproduce: str
     program: str = f"ws-ladder-analysis {__version__}"
+
+
+def _capacity(run: Run) -> tuple[Table, ...]:
+    if run.searches and run.schema >= CAPACITY_SCHEMA:
+        return (capacities.capacities(run),)
+    return tuple(filter(None, [brackets.brackets(run), brackets.bounds(run)]))
 
 
 def write_report(folder: Path, output: Path | None = None) -> tuple[Path, Report]:
@@ -107,7 +129,7 @@ def build(bundle: Bundle, found: Sequence[Ladder], compared: Sequence[Comparison
         unfinished=_unfinished(bundle),
         checked=check(bundle),
         headlines=overview.headlines(found),
-        capacity=tuple(filter(None, [brackets.brackets(bundle.run), brackets.bounds(bundle.run)])),
+        capacity=_capacity(bundle.run),
         unusable=overview.unusable(found),
         sections=tuple(_section(bundle, group, compared, every) for group in groups),
         gateways=gateways.side_by_side(found, bundle.run.lines, bundle.starts),

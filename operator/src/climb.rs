@@ -20,6 +20,7 @@ use crate::{
     registry::Registry,
     rejudge,
     search::losses::TrialSummary,
+    search_trial,
     signals::{Stop, StopSignal},
     step::{self, Health, NextTrial, ProcessKey, Step, StepInput, TierKey},
     store::{self, Store},
@@ -35,6 +36,9 @@ pub enum Error {
     /// The bundle can't be written or read.
     #[error(transparent)]
     Store(#[from] store::Error),
+    /// The files of a search's trial can't be read.
+    #[error(transparent)]
+    SearchTrial(#[from] search_trial::Error),
     /// The bundle's trials are not those that the plan's search would have chosen.
     #[error(transparent)]
     Diverged(#[from] crate::search::Diverged),

@@ -30,6 +30,7 @@ pub mod report;
 pub mod resume;
 pub mod roles;
 pub mod search;
+pub mod search_trial;
 pub mod secrets;
 mod seed;
 pub mod signals;

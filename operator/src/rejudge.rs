@@ -96,7 +96,7 @@ impl TrialFiles {
             return Err(Error::NoTrialFile(folder.into()));
         }
         let trial: TrialFile = read(&path, |trial: &TrialFile| trial.schema)?;
-        let uploads = uploads(&folder.join("workers"))?;
+        let uploads = uploads(folder)?;
         let path = folder.join("service.json");
         let service = if trial.keeping == BookKeeping::None && !path.exists() {
             ServiceFile { schema: trial.schema, readings: Default::default(), connections: None }
@@ -173,11 +173,15 @@ pub fn state_of(result: &TrialResult) -> TrialState {
     }
 }
 
-/// The workers' results, sorted by the worker's index.
-fn uploads(folder: &Path) -> Result<Vec<WorkerResult>, Error> {
-    let failed = |source| Error::File { verb: "read", path: folder.into(), source };
+/// The workers' results in a trial's folder, sorted by the worker's index.
+///
+/// # Errors
+/// When a file can't be read or parsed, or has a newer schema.
+pub fn uploads(folder: &Path) -> Result<Vec<WorkerResult>, Error> {
+    let folder = folder.join("workers");
+    let failed = |source| Error::File { verb: "read", path: folder.clone(), source };
     let mut uploads = Vec::new();
-    for entry in fs::read_dir(folder).map_err(failed)? {
+    for entry in fs::read_dir(&folder).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         if path.extension().is_some_and(|extension| extension == "json") {
             uploads.push(read(&path, |result: &WorkerResult| result.schema)?);

@@ -6,24 +6,29 @@
 //!
 //! [`losses`] (objectives as goals, results as losses) → [`grid`] (loads as places) → [`target`] (a goal as a chain of
 //! targets) → [`tally`] (classifies a load from its trials) → [`record`] (relevant bounds) → [`pursuit`] with
-//! [`limits`] (the trial that one goal nominates) → [`replay`] (the trial that is measured). The bounds are then
-//! confirmed with trials of the length that the objectives need: [`confirm`]. [`course`] runs both parts, one after the
-//! other.
+//! [`limits`] (the trial that one goal nominates) → [`replay`] (the trial that is measured).
+//!
+//! The bounds are where a second part begins: [`rounds`] of trials on fresh processes, of the length that the objectives
+//! need, whose outcomes the [`posterior`] of the capacity is from, and tests of the loads that pass and fail. [`course`]
+//! runs both parts for one service, [`turns`] decides whose trial is next, and [`gates`] says what failed first.
 //!
 //! `analysis/tests/test_search.py` compares every decision with those of MLRsearch on PyPI.
 
 use self::{grid::Grid, replay::Replay};
 
-pub mod confirm;
 pub mod course;
+pub mod gates;
 pub mod grid;
 mod limits;
 pub mod losses;
+pub mod posterior;
 mod pursuit;
 mod record;
 mod replay;
+pub mod rounds;
 mod tally;
 mod target;
+pub mod turns;
 
 /// The loads and goals of a search.
 #[derive(Clone, Debug, PartialEq)]
@@ -179,12 +184,12 @@ pub struct Diverged {
 
 impl Diverged {
     fn new(number: usize, recorded: &Trial, planned: Option<(u32, f64)>) -> Self {
+        Self::at(number, (recorded.load, recorded.seconds), planned)
+    }
+
+    fn at(number: usize, recorded: (u32, f64), planned: Option<(u32, f64)>) -> Self {
         let description = |(load, seconds): (u32, f64)| format!("{load} for {seconds} s");
-        Self {
-            number,
-            recorded: description((recorded.load, recorded.seconds)),
-            planned: planned.map_or("none".into(), description),
-        }
+        Self { number, recorded: description(recorded), planned: planned.map_or("none".into(), description) }
     }
 }
 

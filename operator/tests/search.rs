@@ -5,7 +5,7 @@ use std::fs;
 
 use bench_format::{
     result::Validity,
-    run::{Edge, Run, RunState, SearchStep, SearchTrial, TrialState},
+    run::{Edge, Run, RunState, Search, SearchStep, SearchTrial, TrialEntry, TrialState},
     timeline::TimelineStep,
 };
 use fakes::{Checkout, output_text, wait_for};
@@ -17,14 +17,14 @@ mod fakes;
 const CAPACITY: &str = "21";
 
 /// A checkout with a plan that searches for the largest number of connections with a median response of at most 100 ms.
-fn checkout(service: &str) -> Checkout {
+fn checkout(services: &str) -> Checkout {
     let checkout = Checkout::new();
     let text = format!(
         "schema: 1
 name: fake
 why: a test
 seed: 1
-services: [{service}]
+services: [{services}]
 warmup_seconds: 0
 window_seconds: 1
 drain_seconds: 2
@@ -39,7 +39,7 @@ ladders:
       final_trial_seconds: 0.1
       duration_sum_seconds: 0.1
       width: 0.05
-      confirm: {{ window_seconds: 0.2 }}
+      rounds: {{ window_seconds: 0.2, at_least: 6, at_most: 9 }}
 "
     );
     fs::write(checkout.path("plans/fake-search.yaml"), text).unwrap();
@@ -50,12 +50,22 @@ fn search(checkout: &Checkout, arguments: &str) -> std::process::Output {
     checkout.ladder(arguments).env("FAKE_CAPACITY", CAPACITY).output().unwrap()
 }
 
+fn is_round(purpose: &Option<SearchTrial>) -> bool {
+    purpose.is_some_and(|purpose| purpose.step == SearchStep::Round)
+}
+
 /// The decisions of a search: load and purpose of each valid trial. On a busy machine a trial may be invalid and
 /// repeated.
 fn decisions(run: &Run) -> Vec<(u32, Option<SearchTrial>)> {
     let valid = |state: &TrialState| matches!(state, TrialState::Finished { validity: Validity::Valid, .. });
     let decided = run.trials.iter().filter(|entry| valid(&entry.state));
     decided.map(|entry| (entry.trial.tier, entry.search)).collect()
+}
+
+/// The steps of a run's searches, each with the service and the process of its trial.
+fn steps(run: &Run) -> Vec<(SearchStep, &str, u32)> {
+    let of = |entry: &'_ TrialEntry| entry.search.unwrap().step;
+    run.trials.iter().map(|entry| (of(entry), entry.trial.service.as_str(), entry.trial.process)).collect()
 }
 
 #[test]
@@ -65,21 +75,21 @@ fn the_capacity_of_a_service_is_found_and_confirmed() {
     assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
     let run = checkout.run_file();
     let found = run.searches[0].found.as_ref().unwrap();
-    assert_eq!((found.confirmed, found.first_solid_fail), (Some(21), Some(22)), "{found:?}");
+    let capacity = found.capacity.as_ref().unwrap();
+    let estimate = capacity.estimate.unwrap();
+    assert!(estimate.low < 22.0 && estimate.high > 21.0, "{found:?}");
+    assert!(found.confirmed.is_some_and(|load| (16..=21).contains(&load)), "{found:?}");
+    assert!(found.first_solid_fail.is_some_and(|load| (22..=28).contains(&load)), "{found:?}");
     assert_eq!((found.edge, found.gates.len(), found.at_least), (Some(Edge::Latency), 1, false));
-    assert_eq!((found.goals[0].lower, found.goals[0].upper), (Some(21), Some(22)));
-    assert!(
-        output_text(&output).contains("confirmed 21 ↔ first solid fail 22, gate response p50 <= 100 ms"),
-        "{}",
-        output_text(&output)
-    );
-    // One process for all trials that look for bounds, and one for each confirmed load.
+    assert_eq!((capacity.start.floor(), capacity.in_turn), (21.0, 1));
+    let text = output_text(&output);
+    assert!(text.contains("(95 %) within this run, spread") && text.contains("gate response p50 <= 100 ms"), "{text}");
+    // One process for all short trials, and one for each other trial.
+    let full: Vec<_> = steps(&run).into_iter().filter(|(step, ..)| *step != SearchStep::Bounds).collect();
     let timeline = operator::store::read_timeline(&checkout.path("results/r"));
     let starts = timeline.iter().filter(|entry| entry.step == TimelineStep::StartService).count();
-    assert_eq!(starts, 3);
-    let confirming = &run.trials.last().unwrap().trial;
-    assert_eq!((confirming.tier, confirming.process), (22, 2));
-    assert_eq!(checkout.result(confirming).figures.window_seconds, 0.2);
+    assert_eq!(starts, 1 + full.len());
+    assert_eq!(checkout.result(&run.trials.last().unwrap().trial).figures.window_seconds, 0.2);
     assert_eq!(checkout.run("assert results/r").status.code(), Some(0), "failed trials of a search count as failures");
     assert!(checkout.verify().contains("ok      searches   1 decided again\n"));
 }
@@ -99,6 +109,22 @@ fn a_forged_capacity_is_found_by_deciding_the_search_again() {
 }
 
 #[test]
+fn services_take_turns_after_their_short_trials() {
+    let checkout = checkout("honest, second");
+    checkout.service("second", "honest");
+    let output = search(&checkout, "search fake-search --run-id r --no-report");
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
+    let run = checkout.run_file();
+    let steps = steps(&run);
+    let short = steps.iter().take_while(|(step, ..)| *step == SearchStep::Bounds).count();
+    assert!(steps[short..].iter().all(|(step, ..)| *step != SearchStep::Bounds), "{steps:?}");
+    let order: Vec<&str> = steps[short..].iter().map(|(_, service, _)| *service).collect();
+    assert_eq!(order[..6], ["honest", "second", "second", "honest", "honest", "second"]);
+    let in_turn = |search: &Search| search.found.as_ref().unwrap().capacity.as_ref().unwrap().in_turn;
+    assert_eq!(run.searches.iter().map(in_turn).collect::<Vec<_>>(), [2, 2]);
+}
+
+#[test]
 fn a_resumed_search_makes_the_same_decisions() {
     let uninterrupted = checkout("honest");
     search(&uninterrupted, "search honest --run-id r --no-report");
@@ -107,9 +133,9 @@ fn a_resumed_search_makes_the_same_decisions() {
     let mut child = command.env("FAKE_CAPACITY", CAPACITY).spawn().unwrap();
     let many = || {
         let run = operator::store::read_run(&resumed.path("results/r"));
-        run.is_ok_and(|run| run.trials.len() >= 4)
+        run.is_ok_and(|run| decisions(&run).iter().filter(|(_, purpose)| is_round(purpose)).count() >= 3)
     };
-    wait_for("a few trials", many);
+    wait_for("a few rounds", many);
     kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::TERM).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(143));
     assert!(resumed.run_file().searches[0].found.is_none());
@@ -130,8 +156,8 @@ fn a_service_that_dies_under_the_smallest_load_has_no_capacity() {
     let run = checkout.run_file();
     let found = run.searches[0].found.as_ref().unwrap();
     assert_eq!((found.confirmed, found.first_solid_fail, found.edge), (None, Some(4), Some(Edge::Errors)));
-    let steps: Vec<SearchStep> = run.trials.iter().map(|entry| entry.search.unwrap().step).collect();
-    assert_eq!(steps.iter().filter(|step| **step == SearchStep::Confirm).count(), 2);
+    let fails = steps(&run).iter().filter(|(step, ..)| *step == SearchStep::Fail).count();
+    assert_eq!(fails, 5, "a load that fails five times of five needs no rounds");
     checkout.verify();
 }
 

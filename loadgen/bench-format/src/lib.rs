@@ -44,7 +44,7 @@ pub use service_contract as service;
 pub use name::Name;
 
 /// The newest `schema` number that this build writes and understands.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 
 /// The error for a file whose `schema` number is newer than this build.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use search::{SearchOver, SearchStart, WireConfirm, WireSearch};
+pub use search::{SearchOver, SearchStart, SearchTest, WireConfirm, WireRounds, WireSearch};
 
 mod search;
 

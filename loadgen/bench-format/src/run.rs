@@ -119,10 +119,14 @@ pub struct SearchTrial {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SearchStep {
-    /// The search looks for the bounds, on one service process.
+    /// Short trials on one service process look for the load at which the rounds begin.
     Bounds,
-    /// The search confirms the bounds, on fresh service processes.
+    /// A trial of a round, on a fresh service process: the capacity and its interval follow from these.
+    Round,
+    /// Trials on fresh service processes confirm that a load passes.
     Confirm,
+    /// Trials on fresh service processes show that a load fails.
+    Fail,
 }
 
 /// One search: one service on one ladder.
@@ -139,34 +143,88 @@ pub struct Search {
     pub found: Option<SearchFound>,
 }
 
-/// Outcome of a search: `confirmed ↔ borderline ↔ first solid fail`.
+/// Outcome of a search: the capacity with its interval, and the loads that trials of their own confirmed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SearchFound {
-    /// The bounds of each objective before the confirmation.
+    /// The bounds of each objective from short trials on one process. They are where the rounds begin, not a result.
     pub goals: Vec<GoalBounds>,
     /// The smallest conditional throughput of all objectives: load × (1 - loss ratio at the quantile), at the lower
-    /// bound. Services are compared by this figure.
+    /// bound of the short trials. Not a result either.
     pub conditional_throughput: Option<f64>,
-    /// The largest load below the first solid fail that passed every confirming trial.
+    /// What the trials on fresh processes show; absent in bundles of schema 2 and in a search that ended before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<Capacity>,
+    /// The load that passed 5 of 5 or 8 of 9 trials of its own. (Up to schema 2: the largest load below the first solid
+    /// fail that passed every confirming trial, of two as a rule.)
     pub confirmed: Option<u32>,
-    /// Loads above `confirmed` that passed one confirming trial and failed another. They never appear in a headline.
+    /// Up to schema 2: loads above `confirmed` that passed one confirming trial and failed another. Otherwise empty.
     pub borderline: Vec<u32>,
-    /// The smallest load that failed every confirming trial.
+    /// The load that failed 5 of 5 or 8 of 9 trials of its own. (Up to schema 2: the smallest that failed every one.)
     pub first_solid_fail: Option<u32>,
-    /// No load that could be offered failed, so the capacity is `confirmed` or more (printed `>=`).
+    /// The confirmed load is the largest that could be offered, so the capacity may be larger (printed `>=`).
     pub at_least: bool,
-    /// The objectives that failed at the first solid fail (or else at the smallest borderline load), sorted by the
-    /// factor by which they were missed, largest first.
+    /// The objectives that failed trials on fresh processes missed: those that most trials missed first in time come
+    /// first. (Up to schema 2: sorted by the factor by which they were missed.)
     pub gates: Vec<Objective>,
-    /// Kind of the failure at that load.
+    /// Kind of the failure in most of these trials; absent where none failed or the order is not known.
     pub edge: Option<Edge>,
-    /// What limited the trials at that load. It is the generator if it could not offer more before an objective failed.
+    /// What limited these trials. It is the generator if it could not offer more before an objective failed.
     pub bound_by: Option<BoundBy>,
     /// The smallest load that the generator could not offer. Loads above it were not tried.
     pub generator_limit: Option<u32>,
-    /// The load at which trials repeatedly gave no valid result. It ended the search or its confirmation early.
+    /// The load at which trials repeatedly gave no valid result. It ended the search early.
     pub given_up_at: Option<u32>,
+}
+
+/// What the trials of a search on fresh service processes show.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Capacity {
+    /// The load at which the rounds began, from short trials on one process.
+    pub start: f64,
+    /// The estimate from all trials of the rounds and of tests that did not succeed; absent where no trial was needed
+    /// because the test of the largest or of the smallest load succeeded at once.
+    pub estimate: Option<CapacityEstimate>,
+    /// The last test that a load passes; absent if none was made.
+    pub confirm: Option<LoadTest>,
+    /// The last test that a load fails; absent if none was made.
+    pub fail: Option<LoadTest>,
+    /// Number of searches that took turns in the run. With fewer than six, the interval holds within this run only:
+    /// a service's trials are then too close to each other to show a slow drift of the machine.
+    pub in_turn: u32,
+}
+
+/// The posterior of the load at which a trial on a fresh process passes with probability 0.5.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CapacityEstimate {
+    /// The load at which a trial passes with probability 0.5.
+    pub load: f64,
+    /// Lower end of its 95 % interval.
+    pub low: f64,
+    /// Upper end of its 95 % interval.
+    pub high: f64,
+    /// Standard deviation of the logarithm of the load at which a trial begins to fail: from 98 % to 2 % passing takes
+    /// 4.1 of it.
+    pub spread: f64,
+    /// Number of valid trials that the estimate is from.
+    pub trials: u32,
+}
+
+/// A test of one load by new trials on fresh processes. It succeeds with 5 of 5, or with 8 of 9 where the exception is
+/// among the first five. If a trial passed with probability 0.5, that would happen in 4.1 %.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LoadTest {
+    /// The load that was tested.
+    pub load: u32,
+    /// Number of its valid trials that met every objective.
+    pub passed: u32,
+    /// Number of its valid trials that missed an objective.
+    pub failed: u32,
+    /// Whether the test succeeded.
+    pub succeeded: bool,
 }
 
 /// The bounds that decide one objective.
@@ -183,13 +241,14 @@ pub struct GoalBounds {
     pub conditional_throughput: Option<f64>,
 }
 
-/// Kind of the failure of an objective.
+/// Kind of the failure of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Edge {
-    /// Messages were too slow but none was lost: a longer limit would have passed.
+    /// Messages were too slow before any objective about errors was missed, or without one being missed. (Up to schema
+    /// 2: and none failed.)
     Latency,
-    /// Messages, connections or the service itself failed.
+    /// Messages, connections or the service itself failed before messages were too slow. (Up to schema 2: or after.)
     Errors,
 }
 
@@ -216,4 +275,23 @@ pub enum TrialState {
         /// Message that says why the trial could not be measured.
         reason: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::WireSearch;
+
+    #[test]
+    fn a_search_of_schema_2_still_opens() {
+        let found = r#"{"goals": [], "conditional_throughput": 512.0, "confirmed": 512, "borderline": [527],
+            "first_solid_fail": 543, "at_least": false, "gates": [{"figure": "error_share", "at_most": 0.00001}],
+            "edge": "errors", "bound_by": "service", "generator_limit": null, "given_up_at": null}"#;
+        let found: SearchFound = serde_json::from_str(found).unwrap();
+        assert_eq!((found.capacity, found.borderline), (None, vec![527]));
+        let search = r#"{"from": 10, "to": 99, "final_trial_seconds": 6, "duration_sum_seconds": 18,
+            "confirm": {"window_seconds": 45, "repeats": 2}}"#;
+        let search: WireSearch = serde_json::from_str(search).unwrap();
+        assert_eq!(search.confirm.map(|confirm| confirm.repeats), Some(2));
+    }
 }

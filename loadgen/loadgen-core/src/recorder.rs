@@ -3,7 +3,10 @@
 //! A recorder reads no clock and doesn't allocate per value. The caller must not record what was due outside the
 //! window.
 
-use std::{collections::BTreeMap, marker::PhantomData};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    marker::PhantomData,
+};
 
 use bench_format::{Name, histogram::Recorder as Values, result::Interval};
 
@@ -62,6 +65,8 @@ pub struct Recorder<M = Metric> {
     window_start_ns: u64,
     window_end_ns: u64,
     interval_start_ns: u64,
+    /// Failures by the start of their interval.
+    failed: BTreeMap<u64, u64>,
 }
 
 impl<M: Metrics> Recorder<M> {
@@ -75,6 +80,7 @@ impl<M: Metrics> Recorder<M> {
             window_start_ns,
             window_end_ns,
             interval_start_ns: window_start_ns,
+            failed: BTreeMap::new(),
         }
     }
 
@@ -92,6 +98,14 @@ impl<M: Metrics> Recorder<M> {
         }
         // The whole is the sum of its intervals, so recording into the current one is enough.
         self.current[metric.index()].record_n(value_ns, count);
+    }
+
+    /// Records a failure that occurred at `now_ns`; one outside the window is not recorded.
+    pub fn record_failure(&mut self, now_ns: u64) {
+        if (self.window_start_ns..self.window_end_ns).contains(&now_ns) {
+            let start_ns = (now_ns - self.window_start_ns) / INTERVAL_NS * INTERVAL_NS;
+            *self.failed.entry(start_ns).or_default() += 1;
+        }
     }
 
     /// Sets an earlier end of the window.
@@ -126,6 +140,7 @@ impl<M: Metrics> Recorder<M> {
             metrics: PhantomData,
             window: self.window,
             intervals: self.closed.into_iter().collect(),
+            failed: self.failed,
             window_ns: self.window_end_ns.saturating_sub(self.window_start_ns),
         }
     }
@@ -148,6 +163,7 @@ pub struct Recorded<M = Metric> {
     metrics: PhantomData<M>,
     window: PerMetric<Values>,
     intervals: BTreeMap<u64, PerMetric<Sparse>>,
+    failed: BTreeMap<u64, u64>,
     window_ns: u64,
 }
 
@@ -162,6 +178,9 @@ impl<M: Metrics> Recorded<M> {
             for (sum, added) in sum.iter_mut().zip(added) {
                 sum.extend(added);
             }
+        }
+        for (start, added) in other.failed {
+            *self.failed.entry(start).or_default() += added;
         }
         self.window_ns = self.window_ns.max(other.window_ns);
     }
@@ -184,18 +203,19 @@ impl<M: Metrics> Recorded<M> {
 
     /// Encodes the intervals, without empty ones.
     pub fn intervals(&self) -> Vec<Interval> {
-        self.intervals
-            .iter()
-            .map(|(start_ns, sparse)| {
-                let dense: Vec<_> = sparse.iter().map(dense).collect();
-                Interval {
-                    start_ns: *start_ns,
-                    duration_ns: self.window_ns.saturating_sub(*start_ns).min(INTERVAL_NS),
-                    histograms: encode::<M>(&dense),
-                }
-            })
-            .filter(|interval| !interval.histograms.is_empty())
-            .collect()
+        // An interval in which everything failed has no values.
+        let starts: BTreeSet<u64> = self.intervals.keys().chain(self.failed.keys()).copied().collect();
+        let interval = |start_ns: u64| {
+            let dense: Vec<_> = self.intervals.get(&start_ns).into_iter().flatten().map(dense).collect();
+            Interval {
+                start_ns,
+                duration_ns: self.window_ns.saturating_sub(start_ns).min(INTERVAL_NS),
+                failed: self.failed.get(&start_ns).copied().unwrap_or(0),
+                histograms: encode::<M>(&dense),
+            }
+        };
+        let is_used = |interval: &Interval| !interval.histograms.is_empty() || interval.failed > 0;
+        starts.into_iter().map(interval).filter(is_used).collect()
     }
 }
 
@@ -270,6 +290,22 @@ mod tests {
         recorded.add(thread(6));
         assert_eq!(recorded.intervals().iter().map(|i| decode(i).count()).collect::<Vec<_>>(), [2, 2]);
         assert_eq!(recorded.values(Metric::Response).count(), 4);
+    }
+
+    #[test]
+    fn failures_count_in_their_interval_of_the_window() {
+        let mut recorder = Recorder::<Metric>::new(SECOND, 4 * SECOND);
+        recorder.record(Metric::Response, 5, SECOND + 10);
+        for now_ns in [10, SECOND + 1, 3 * SECOND, 3 * SECOND + 1, 4 * SECOND] {
+            recorder.record_failure(now_ns);
+        }
+        let failed: Vec<_> = recorder
+            .finish()
+            .intervals()
+            .iter()
+            .map(|interval| (interval.start_ns / SECOND, interval.failed))
+            .collect();
+        assert_eq!(failed, [(0, 1), (2, 2)]);
     }
 
     #[test]

@@ -108,5 +108,8 @@ impl Context {
             *self.failures_of_session.entry(session).or_default() += 1;
         }
         books::count_failure(&mut self.failures, kind, in_window);
+        if let Some(load) = &mut self.load {
+            load.recorder.record_failure(now_ns);
+        }
     }
 }

@@ -4,7 +4,7 @@
 export type Wide = number | bigint;
 
 /** The newest `schema` number. */
-export const SCHEMA = 2;
+export const SCHEMA = 3;
 
 /** Spacing of the due times. */
 export type Arrivals = "constant" | "poisson";
@@ -21,7 +21,7 @@ export type CaseStatus = "passed" | "failed" | "excepted" | "skipped";
 /** Outcome of a conformance check. */
 export type ContractOutcome = "passed" | "failed" | "not-checked";
 
-/** Kind of the failure of an objective. */
+/** Kind of the failure of a load. */
 export type Edge = "latency" | "errors";
 
 /** A figure that an objective compares. */
@@ -63,7 +63,10 @@ export type SearchOver = "connections" | "rate_per_second";
 export type SearchStart = "low" | "high";
 
 /** A part of a search. */
-export type SearchStep = "bounds" | "confirm";
+export type SearchStep = "bounds" | "round" | "confirm" | "fail";
+
+/** Loads that a search tests with trials of their own. */
+export type SearchTest = "both" | "confirmed";
 
 /** When a fresh service process replaces the current one. */
 export type ServiceProcess = "tier" | "repeat";
@@ -165,6 +168,43 @@ export interface ByteStats {
   received: number;
   /** Bytes written to sockets after the upgrade. */
   sent: number;
+}
+
+/** What the trials of a search on fresh service processes show. */
+export interface Capacity {
+  /** The load at which the rounds began, from short trials on one process. */
+  start: number;
+  /**
+   * Number of searches that took turns in the run. With fewer than six, the interval holds within this run only: a
+   * service's trials are then too close to each other to show a slow drift of the machine.
+   */
+  in_turn: number;
+  /** The last test that a load passes; absent if none was made. */
+  confirm?: LoadTest | null;
+  /**
+   * The estimate from all trials of the rounds and of tests that did not succeed; absent where no trial was needed
+   * because the test of the largest or of the smallest load succeeded at once.
+   */
+  estimate?: CapacityEstimate | null;
+  /** The last test that a load fails; absent if none was made. */
+  fail?: LoadTest | null;
+}
+
+/** The posterior of the load at which a trial on a fresh process passes with probability 0.5. */
+export interface CapacityEstimate {
+  /** The load at which a trial passes with probability 0.5. */
+  load: number;
+  /** Lower end of its 95 % interval. */
+  low: number;
+  /** Upper end of its 95 % interval. */
+  high: number;
+  /**
+   * Standard deviation of the logarithm of the load at which a trial begins to fail: from 98 % to 2 % passing takes 4.1
+   * of it.
+   */
+  spread: number;
+  /** Number of valid trials that the estimate is from. */
+  trials: number;
 }
 
 /**
@@ -552,7 +592,7 @@ export interface InferenceStats {
   buffered_bytes: number;
 }
 
-/** The histograms of one interval of the window. */
+/** The histograms and failures of one interval of the window. */
 export interface Interval {
   /** Start of the interval, in nanoseconds from the start of the window. */
   start_ns: number;
@@ -560,6 +600,8 @@ export interface Interval {
   duration_ns: number;
   /** Histograms by name, as in `WorkerResult::histograms`. */
   histograms: Record<Name, Histogram>;
+  /** Failures in the interval; 0 also where the workload doesn't record their times. */
+  failed?: number;
 }
 
 /** One objective with the value of its figure. */
@@ -650,6 +692,21 @@ export interface LoadSessions {
   ramp_seconds?: number;
   /** Milliseconds by which the ramp is extended, also before the warm-up, so that sessions don't send in step. */
   spread_ms?: number;
+}
+
+/**
+ * A test of one load by new trials on fresh processes. It succeeds with 5 of 5, or with 8 of 9 where the exception is
+ * among the first five. If a trial passed with probability 0.5, that would happen in 4.1 %.
+ */
+export interface LoadTest {
+  /** The load that was tested. */
+  load: number;
+  /** Number of its valid trials that met every objective. */
+  passed: number;
+  /** Number of its valid trials that missed an objective. */
+  failed: number;
+  /** Whether the test succeeded. */
+  succeeded: boolean;
 }
 
 /** Format, size and coalescing of the messages. */
@@ -960,37 +1017,40 @@ export interface Search {
   found?: SearchFound | null;
 }
 
-/** Outcome of a search: `confirmed ↔ borderline ↔ first solid fail`. */
+/** Outcome of a search: the capacity with its interval, and the loads that trials of their own confirmed. */
 export interface SearchFound {
-  /** The bounds of each objective before the confirmation. */
+  /** The bounds of each objective from short trials on one process. They are where the rounds begin, not a result. */
   goals: GoalBounds[];
-  /** Loads above `confirmed` that passed one confirming trial and failed another. They never appear in a headline. */
+  /** Up to schema 2: loads above `confirmed` that passed one confirming trial and failed another. Otherwise empty. */
   borderline: number[];
-  /** No load that could be offered failed, so the capacity is `confirmed` or more (printed `>=`). */
+  /** The confirmed load is the largest that could be offered, so the capacity may be larger (printed `>=`). */
   at_least: boolean;
   /**
-   * The objectives that failed at the first solid fail (or else at the smallest borderline load), sorted by the factor
-   * by which they were missed, largest first.
+   * The objectives that failed trials on fresh processes missed: those that most trials missed first in time come
+   * first. (Up to schema 2: sorted by the factor by which they were missed.)
    */
   gates: Objective[];
-  /**
-   * What limited the trials at that load. It is the generator if it could not offer more before an objective failed.
-   */
+  /** What limited these trials. It is the generator if it could not offer more before an objective failed. */
   bound_by?: BoundBy | null;
+  /** What the trials on fresh processes show; absent in bundles of schema 2 and in a search that ended before. */
+  capacity?: Capacity | null;
   /**
-   * The smallest conditional throughput of all objectives: load × (1 - loss ratio at the quantile), at the lower bound.
-   * Services are compared by this figure.
+   * The smallest conditional throughput of all objectives: load × (1 - loss ratio at the quantile), at the lower bound
+   * of the short trials. Not a result either.
    */
   conditional_throughput?: number | null;
-  /** The largest load below the first solid fail that passed every confirming trial. */
+  /**
+   * The load that passed 5 of 5 or 8 of 9 trials of its own. (Up to schema 2: the largest load below the first solid
+   * fail that passed every confirming trial, of two as a rule.)
+   */
   confirmed?: number | null;
-  /** Kind of the failure at that load. */
+  /** Kind of the failure in most of these trials; absent where none failed or the order is not known. */
   edge?: Edge | null;
-  /** The smallest load that failed every confirming trial. */
+  /** The load that failed 5 of 5 or 8 of 9 trials of its own. (Up to schema 2: the smallest that failed every one.) */
   first_solid_fail?: number | null;
   /** The smallest load that the generator could not offer. Loads above it were not tried. */
   generator_limit?: number | null;
-  /** The load at which trials repeatedly gave no valid result. It ended the search or its confirmation early. */
+  /** The load at which trials repeatedly gave no valid result. It ended the search early. */
   given_up_at?: number | null;
 }
 
@@ -1312,12 +1372,9 @@ export interface WindowCounts {
   reads?: number;
 }
 
-/** Confirmation of a search's bounds, with fresh service processes and long windows. */
+/** How searches up to schema 2 confirmed their bounds. */
 export interface WireConfirm {
-  /**
-   * Trials at each load. If all pass, the load is confirmed; if all fail, it is a solid fail; otherwise it is
-   * borderline.
-   */
+  /** Trials at each load. */
   repeats?: number;
   /** Length of the window, in seconds. */
   window_seconds?: number;
@@ -1399,9 +1456,28 @@ export interface WirePlan {
 }
 
 /**
- * What `ladder search` searches: the largest load that meets the objectives (`docs/METHODOLOGY.md`, "Capacity search").
- * Each objective is one goal of the search. A percentile requires that its share of the messages arrives in time,
- * `failed_share` and `error_share` that no larger share fails, and any other figure that its condition holds.
+ * The rounds of a search: in each, every service makes one trial with a fresh process and the plan's full ramp and
+ * warm-up. Tests of the loads that pass and fail are made of the same trials.
+ */
+export interface WireRounds {
+  /** Trials of a service that are made in any case. */
+  at_least?: number;
+  /** Trials of a service after which its rounds end in any case. */
+  at_most?: number;
+  /** Half of the 95 % interval at which the rounds of a service end, as a share of the load. */
+  precision?: number;
+  /** Loads that are tested after the rounds. */
+  test?: SearchTest;
+  /** Length of each window, in seconds. */
+  window_seconds?: number;
+}
+
+/**
+ * What `ladder search` searches: the load at which a trial meets the objectives with probability 0.5
+ * (`docs/METHODOLOGY.md`, "Capacity search"). Short trials look for the load at which the rounds begin; all fields but
+ * `rounds` are about these. Each objective is one goal of the search. A percentile requires that its share of the
+ * messages arrives in time, `failed_share` and `error_share` that no larger share fails, and any other figure that its
+ * condition holds.
  */
 export interface WireSearch {
   /** The smallest load that is tried. */
@@ -1412,8 +1488,8 @@ export interface WireSearch {
   final_trial_seconds: number;
   /** Sum of the windows at one load, in seconds, that decides whether the load passes or fails. */
   duration_sum_seconds: number;
-  /** How the bounds that were found are confirmed. */
-  confirm?: WireConfirm;
+  /** Only in plans of schema 2 bundles: how the bounds were confirmed. A new search refuses it. */
+  confirm?: WireConfirm | null;
   /** Connections that carry the rate; set only in a search over the rate. */
   connections?: number | null;
   /** Share of the duration at a load that may fail the objective; 0.5 compares the median. */
@@ -1422,11 +1498,13 @@ export interface WireSearch {
   initial_trial_seconds?: number | null;
   /** The quantity that the search varies. */
   over?: SearchOver;
+  /** The trials on fresh service processes from which the capacity follows. */
+  rounds?: WireRounds;
   /** The load at which the search begins. */
   start?: SearchStart;
   /**
-   * Width at which the search ends: the distance between the largest load that passes and the smallest that fails, as a
-   * share of the latter.
+   * Width at which the short trials end: the distance between the largest load that passes and the smallest that fails,
+   * as a share of the latter.
    */
   width?: number;
 }

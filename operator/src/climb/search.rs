@@ -1,9 +1,6 @@
-//! Adds the trials of a search to the run, one at a time, as the search decides them.
+//! Adds the trials of the run's searches, one at a time, as the searches decide them and take turns.
 
-use bench_format::{
-    plan::WireSearch,
-    run::{Search, SearchTrial, TrialEntry, TrialState},
-};
+use bench_format::{plan::WireSearch, run::Search};
 
 use super::{Climb, ClimbState, Error};
 use crate::{
@@ -11,30 +8,46 @@ use crate::{
     plan::Ladder,
     search::{
         course::{Course, FinishedTrial, Step},
-        losses::TrialSummary,
+        turns::{self, Progress},
     },
-    step, store,
+    search_trial, step,
 };
 
 impl<B: Backend> Climb<'_, B> {
-    /// Adds the next trial of the first unfinished search, unless a trial is open.
+    /// Adds the next trial of the search whose turn it is, unless a trial is open.
     pub(super) fn search(&mut self, running: &mut ClimbState) -> Result<(), Error> {
-        while !self.run.trials.iter().any(|entry| step::is_open(&entry.state)) {
-            let Some(index) = self.run.searches.iter().position(|search| search.found.is_none()) else { return Ok(()) };
-            let search = self.run.searches[index].clone();
-            let Some((ladder, wire)) = self.ladder_of(&search) else { return Ok(()) };
-            let service_process = self.plan.wire.service_process;
-            let course = Course { service: &search.service, ladder, search: wire, service_process };
-            match course.next(&self.finished(&course, running)?)? {
-                Step::Measure(entry) => self.run.trials.push(*entry),
-                Step::SearchResult(found) => {
+        if self.run.trials.iter().any(|entry| step::is_open(&entry.state)) {
+            return Ok(());
+        }
+        let (mut progress, mut entries) = (Vec::new(), Vec::new());
+        for index in 0..self.run.searches.len() {
+            let (made, entry) = match self.step_of(index, running)? {
+                Some(Step::Measure(made, entry)) => (made, Some(entry)),
+                Some(Step::SearchResult(found)) => {
                     self.run.searches[index].found = Some(*found);
                     self.watcher.found(&self.run.searches[index]);
+                    self.save_run()?;
+                    (Progress::Finished, None)
                 }
-            }
+                None => (Progress::Finished, None),
+            };
+            progress.push(made);
+            entries.push(entry);
+        }
+        if let Some(entry) = turns::next(&progress).and_then(|index| entries.swap_remove(index)) {
+            self.run.trials.push(*entry);
             self.save_run()?;
         }
         Ok(())
+    }
+
+    /// The next step of a search; `None` if it is finished.
+    fn step_of(&self, index: usize, running: &mut ClimbState) -> Result<Option<Step>, Error> {
+        let search = &self.run.searches[index];
+        let Some((ladder, wire)) = self.ladder_of(search).filter(|_| search.found.is_none()) else { return Ok(None) };
+        let course = Course { service: &search.service, ladder, search: wire };
+        let finished = self.finished(&course, running)?;
+        Ok(Some(course.next(&finished, turns::searches_in_turn(&self.run.trials))?))
     }
 
     fn ladder_of(&self, search: &Search) -> Option<(&Ladder, &WireSearch)> {
@@ -51,22 +64,14 @@ impl<B: Backend> Climb<'_, B> {
             let Some(purpose) = entry.search.filter(|_| course.has(entry)) else { continue };
             let summary = match running.summaries.get(&index) {
                 Some(summary) => summary.clone(),
-                None => self.summary(entry, &purpose, course.ladder)?,
+                None => {
+                    let bundle = self.store.folder();
+                    search_trial::summary(bundle, entry, &purpose, course.ladder, &self.plan.validity)?
+                }
             };
             running.summaries.insert(index, summary.clone());
             finished.push(FinishedTrial { load: entry.trial.tier, purpose, summary });
         }
         Ok(finished)
-    }
-
-    fn summary(&self, entry: &TrialEntry, purpose: &SearchTrial, ladder: &Ladder) -> Result<TrialSummary, Error> {
-        Ok(match entry.state {
-            TrialState::Finished { .. } => {
-                let result = store::read_result(self.store.folder(), &entry.trial)?;
-                TrialSummary::of(&result, &ladder.objectives, &self.plan.validity)
-            }
-            _ if purpose.service_ended => TrialSummary::service_ended(&ladder.objectives),
-            _ => TrialSummary::not_measured(),
-        })
     }
 }

@@ -232,7 +232,11 @@ impl<B: Backend> Climb<'_, B> {
         let TrialState::Started { attempt } = entry.state else { return None };
         let ladder = self.plan.ladder_of(&entry.trial)?.for_trial(entry);
         let service = &self.registry.services[&entry.trial.service];
-        let warmup = ladder.warmup_of(&entry.trial.service);
+        // Short trials of a search share a process, which is warm after the first ones.
+        let warmup = match step::keeps_connections(entry) {
+            true => ladder.warmup,
+            false => ladder.warmup_of(&entry.trial.service),
+        };
         Some(TrialPlan {
             run: self.run.id.to_string(),
             trial: entry.trial.clone(),

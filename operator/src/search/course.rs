@@ -1,17 +1,20 @@
-//! Runs one search of a run: decides the next trial from the finished ones, or returns the result. The bounds come
-//! first, then their confirmation. Pure.
+//! Runs one search of a run: decides the next trial from the finished ones, or returns the result. Short trials come
+//! first, then rounds of trials on fresh processes and their tests. Pure.
 
 use bench_format::{
     Name,
-    plan::{Objective, SearchOver, SearchStart, ServiceProcess, WireSearch},
+    plan::{Objective, SearchStart, WireSearch},
     result::BoundBy,
-    run::{Edge, GoalBounds, SearchFound, SearchStep, SearchTrial, TrialEntry, TrialState},
+    run::{Capacity, GoalBounds, LoadTest, SearchFound, SearchStep, SearchTrial, TrialEntry, TrialState},
     trial::TrialId,
 };
 
 use super::{
-    Diverged, Next, SearchResult, Settings, Start, Trial, confirm,
+    Diverged, GoalResult, Next, SearchResult, Settings, Start, Trial,
+    gates::{Missed, edge_of_all, gates},
     losses::{TrialSummary, goals},
+    rounds::{Bounds, Limits, Rounds, TrialOutcome},
+    turns::Progress,
 };
 use crate::plan::Ladder;
 
@@ -24,8 +27,6 @@ pub struct Course<'a> {
     pub ladder: &'a Ladder,
     /// The search's settings in the plan.
     pub search: &'a WireSearch,
-    /// Whether a confirming trial gets a fresh process.
-    pub service_process: ServiceProcess,
 }
 
 /// A finished trial of the search.
@@ -42,8 +43,8 @@ pub struct FinishedTrial {
 /// The next step of the search.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Measure this trial; the search needs its result.
-    Measure(Box<TrialEntry>),
+    /// Measure this trial when it is the search's turn.
+    Measure(Progress, Box<TrialEntry>),
     /// The search is finished.
     SearchResult(Box<SearchFound>),
 }
@@ -56,45 +57,40 @@ impl Course<'_> {
         entry.search.is_some() && service == self.service && (workload, variant) == ladder
     }
 
-    /// Decides the step after the finished trials, which are in the order in which they were measured.
+    /// Decides the step after the finished trials, which are in the order in which they were measured. `in_turn` is the
+    /// number of searches that have taken turns.
     ///
     /// # Errors
     /// When the trials are not those that this search would have measured.
-    pub fn next(&self, finished: &[FinishedTrial]) -> Result<Step, Diverged> {
-        let of = |step| finished.iter().filter(move |trial| trial.purpose.step == step);
-        let trials: Vec<Trial> = of(SearchStep::Bounds)
+    pub fn next(&self, finished: &[FinishedTrial], in_turn: u32) -> Result<Step, Diverged> {
+        let (short, full): (Vec<&FinishedTrial>, Vec<&FinishedTrial>) =
+            finished.iter().partition(|trial| trial.purpose.step == SearchStep::Bounds);
+        let trials: Vec<Trial> = short
+            .iter()
             .map(|trial| Trial {
                 load: trial.load,
                 seconds: trial.purpose.window_seconds,
                 outcome: trial.summary.outcome.clone(),
             })
             .collect();
-        let settings = self.settings();
-        let found = match super::next(&settings, &trials)? {
-            Next::Measure { load, seconds } => return Ok(self.measure(finished, load, SearchStep::Bounds, seconds)),
+        let found = match super::next(&self.settings(), &trials)? {
+            Next::Measure { load, seconds } => {
+                let entry = self.entry(finished, load, SearchStep::Bounds, seconds);
+                return Ok(Step::Measure(Progress::Bounds, Box::new(entry)));
+            }
             Next::SearchResult(found) => found,
         };
-        let start = confirm::Start {
-            lower: lower(&found),
-            upper: found.goals.iter().filter_map(|goal| goal.upper).min(),
-            generator_limit: found.generator_limit,
-        };
-        let confirm = &self.search.confirm;
-        let trials: Vec<confirm::Trial> = of(SearchStep::Confirm)
-            .map(|trial| confirm::Trial { load: trial.load, confirmation: trial.summary.confirmation })
-            .collect();
-        // A search that was given up has no bounds to confirm.
-        let bracket = match found.given_up_at {
-            Some(_) => confirm::Bracket { generator_limit: found.generator_limit, ..Default::default() },
-            None => match confirm::next(&settings.grid(), start, confirm.repeats, &trials) {
-                confirm::Next::Measure(load) => {
-                    return Ok(self.measure(finished, load, SearchStep::Confirm, confirm.window_seconds));
-                }
-                confirm::Next::Done(bracket) => bracket,
-            },
-        };
-        let confirming: Vec<&FinishedTrial> = of(SearchStep::Confirm).collect();
-        Ok(Step::SearchResult(Box::new(self.found(&found, bracket, &confirming))))
+        if found.given_up_at.is_some() {
+            return Ok(Step::SearchResult(Box::new(self.without_rounds(&found))));
+        }
+        let rounds = self.rounds(&found, &full)?;
+        Ok(match rounds.next() {
+            Some((step, load)) => {
+                let entry = self.entry(finished, load, step, self.search.rounds.window_seconds);
+                Step::Measure(Progress::Turns(rounds.turns()), Box::new(entry))
+            }
+            None => Step::SearchResult(Box::new(self.found(&found, &rounds, &full, in_turn))),
+        })
     }
 
     fn settings(&self) -> Settings {
@@ -109,15 +105,32 @@ impl Course<'_> {
         }
     }
 
-    /// The next trial. The trials of the bounds search share process 1. Confirming trials use other processes. Repeats
-    /// are counted for each load.
-    fn measure(&self, finished: &[FinishedTrial], load: u32, step: SearchStep, window_seconds: f64) -> Step {
-        let before = finished.iter().filter(|trial| trial.load == load && trial.purpose.step == step).count() as u32;
-        let (process, repeat) = match (step, self.service_process) {
-            (SearchStep::Bounds, _) => (1, before + 1),
-            (SearchStep::Confirm, ServiceProcess::Tier) => (2, before + 1),
-            (SearchStep::Confirm, ServiceProcess::Repeat) => (2 + before, 1),
-        };
+    /// Replays the rounds over the trials on fresh processes.
+    fn rounds(&self, found: &SearchResult, full: &[&FinishedTrial]) -> Result<Rounds<'_>, Diverged> {
+        let grid = self.settings().grid();
+        let below = |limit: u32| grid.place(limit.into()).checked_sub(1).map_or(0, |place| grid.load(place));
+        let limits = Limits { from: self.search.from, to: found.generator_limit.map_or(self.search.to, below) };
+        let upper = found.goals.iter().filter_map(|goal| goal.upper).min();
+        let mut rounds = Rounds::new(&self.search.rounds, limits, Bounds { lower: lower(found), upper });
+        for (index, trial) in full.iter().enumerate() {
+            let window_seconds = self.search.rounds.window_seconds;
+            let planned = rounds.next().map(|(step, load)| (step, load, window_seconds));
+            if planned != Some((trial.purpose.step, trial.load, trial.purpose.window_seconds)) {
+                let recorded = (trial.load, trial.purpose.window_seconds);
+                return Err(Diverged::at(index + 1, recorded, planned.map(|(_, load, seconds)| (load, seconds))));
+            }
+            rounds.record(trial.summary.full);
+        }
+        Ok(rounds)
+    }
+
+    /// The next trial. Short trials share process 1 and their repeats are counted for each load. Every other trial has a
+    /// process of its own.
+    fn entry(&self, finished: &[FinishedTrial], load: u32, step: SearchStep, window_seconds: f64) -> TrialEntry {
+        let is_short = |step: SearchStep| step == SearchStep::Bounds;
+        let same = |trial: &&FinishedTrial| trial.load == load && is_short(trial.purpose.step) == is_short(step);
+        let before = finished.iter().filter(same).count() as u32;
+        let (process, repeat) = if is_short(step) { (1, before + 1) } else { (before + 2, 1) };
         let trial = TrialId {
             service: self.service.clone(),
             workload: self.ladder.workload.clone(),
@@ -127,44 +140,63 @@ impl Course<'_> {
             repeat,
         };
         let purpose = SearchTrial { step, window_seconds, service_ended: false };
-        Step::Measure(Box::new(TrialEntry { trial, state: TrialState::Pending, search: Some(purpose) }))
+        TrialEntry { trial, state: TrialState::Pending, search: Some(purpose) }
     }
 
-    fn found(&self, found: &SearchResult, bracket: confirm::Bracket, confirming: &[&FinishedTrial]) -> SearchFound {
-        let bounds = |(objective, goal): (&Objective, &super::GoalResult)| GoalBounds {
+    fn found(&self, found: &SearchResult, rounds: &Rounds<'_>, full: &[&FinishedTrial], in_turn: u32) -> SearchFound {
+        let result = &rounds.result;
+        let failed: Vec<&TrialSummary> =
+            full.iter().map(|trial| &trial.summary).filter(|summary| summary.full == TrialOutcome::Failed).collect();
+        let missed: Vec<&[Missed]> = failed.iter().map(|summary| summary.missed.as_slice()).collect();
+        let succeeded = |test: Option<LoadTest>| test.filter(|test| test.succeeded);
+        let generator_limit = [found.generator_limit, result.generator_limit].into_iter().flatten().min();
+        let by_generator = generator_limit.is_some() && rounds.at_least();
+        SearchFound {
+            capacity: Some(Capacity {
+                start: result.start,
+                estimate: rounds.estimate(),
+                confirm: result.confirm,
+                fail: result.fail,
+                in_turn,
+            }),
+            confirmed: succeeded(result.confirm).map(|test| test.load),
+            first_solid_fail: succeeded(result.fail).map(|test| test.load),
+            at_least: rounds.at_least(),
+            gates: gates(&self.ladder.objectives, &missed),
+            edge: edge_of_all(&missed),
+            bound_by: match by_generator {
+                true => Some(BoundBy::Generator),
+                false => failed.iter().find_map(|summary| summary.bound_by),
+            },
+            generator_limit,
+            given_up_at: result.given_up_at,
+            ..self.without_rounds(found)
+        }
+    }
+
+    /// The result of a search whose short trials gave no bounds.
+    fn without_rounds(&self, found: &SearchResult) -> SearchFound {
+        let bounds = |(objective, goal): (&Objective, &GoalResult)| GoalBounds {
             objective: objective.clone(),
             lower: goal.lower,
             upper: goal.upper,
             conditional_throughput: goal.conditional_throughput,
         };
-        let fails_at = bracket.first_solid_fail.or(bracket.borderline.first().copied());
-        let edge_load = fails_at.or(bracket.confirmed);
-        let edge: Vec<&TrialSummary> =
-            confirming.iter().filter(|trial| Some(trial.load) == edge_load).map(|trial| &trial.summary).collect();
-        let failed: Vec<&TrialSummary> = edge
-            .iter()
-            .filter(|summary| summary.confirmation == confirm::ConfirmationOutcome::Failed)
-            .copied()
-            .collect();
-        let errors = failed.iter().any(|summary| summary.errors);
         let least = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a.min(b));
         let throughput = found.goals.iter().map(|goal| goal.conditional_throughput).reduce(least);
-        let by_generator = bracket.generator_limit.is_some() && fails_at.is_none();
         SearchFound {
             goals: self.ladder.objectives.iter().zip(&found.goals).map(bounds).collect(),
             conditional_throughput: throughput.flatten(),
-            at_least: bracket.confirmed.is_some() && bracket.first_solid_fail.is_none(),
-            confirmed: bracket.confirmed,
-            borderline: bracket.borderline,
-            first_solid_fail: bracket.first_solid_fail,
-            gates: gates(&failed),
-            edge: (!failed.is_empty()).then_some(if errors { Edge::Errors } else { Edge::Latency }),
-            bound_by: match by_generator {
-                true => Some(BoundBy::Generator),
-                false => edge.iter().find_map(|summary| summary.bound_by),
-            },
-            generator_limit: bracket.generator_limit,
-            given_up_at: found.given_up_at.or(bracket.given_up_at),
+            capacity: None,
+            confirmed: None,
+            borderline: vec![],
+            first_solid_fail: None,
+            at_least: false,
+            gates: vec![],
+            edge: None,
+            bound_by: None,
+            generator_limit: found.generator_limit,
+            given_up_at: found.given_up_at,
         }
     }
 }
@@ -173,27 +205,6 @@ impl Course<'_> {
 fn lower(found: &SearchResult) -> Option<u32> {
     let lowest = found.goals.iter().map(|goal| goal.lower).reduce(|a, b| a.zip(b).map(|(a, b)| a.min(b)));
     lowest.flatten()
-}
-
-/// The objectives that failed trials missed, each once, sorted by the largest factor by which they were missed.
-fn gates(failed: &[&TrialSummary]) -> Vec<Objective> {
-    let mut missed: Vec<(Objective, f64)> = Vec::new();
-    for (objective, factor) in failed.iter().flat_map(|summary| &summary.missed) {
-        match missed.iter_mut().find(|(known, _)| known == objective) {
-            Some((_, known)) => *known = known.max(*factor),
-            None => missed.push((objective.clone(), *factor)),
-        }
-    }
-    missed.sort_by(|a, b| b.1.total_cmp(&a.1));
-    missed.into_iter().map(|(objective, _)| objective).collect()
-}
-
-/// The unit of a search's loads, for messages.
-pub fn unit(over: SearchOver) -> &'static str {
-    match over {
-        SearchOver::Connections => "connections",
-        SearchOver::RatePerSecond => "messages/s",
-    }
 }
 
 #[cfg(test)]
@@ -205,8 +216,9 @@ mod tests {
     use super::*;
     use crate::{
         plan::{Plan, check::fixture},
-        search::{Fault, Outcome, confirm::ConfirmationOutcome},
+        search::{Fault, Outcome},
     };
+    use bench_format::run::Edge;
 
     fn latency(percentile: f64) -> Objective {
         let figure = Figure::PercentileMs { histogram: "response".into(), percentile };
@@ -216,46 +228,42 @@ mod tests {
     fn plan() -> Plan {
         let mut wire = fixture::minimal();
         let text = r#"{"from": 10, "to": 1000, "final_trial_seconds": 1, "duration_sum_seconds": 2, "width": 0.1,
-                       "confirm": {"window_seconds": 9}}"#;
+                       "rounds": {"window_seconds": 20}}"#;
         wire.ladders[0].search = Some(serde_json::from_str(text).unwrap());
         wire.ladders[0].load = Load::Open { rate_per_second: 10.0, arrivals: Default::default() };
         wire.ladders[0].objectives = vec![latency(50.0), latency(95.0)];
         Plan::check(wire, Path::new("p.yaml"), &fixture::registry(), &fixture::machine_limits()).unwrap()
     }
 
-    fn missing(objective: Objective, factor: f64, errors: bool) -> TrialSummary {
-        let outcome = Outcome::Measured(vec![0.0, 1.0]);
+    fn missing(objective: Objective) -> TrialSummary {
         TrialSummary {
-            outcome,
-            confirmation: ConfirmationOutcome::Failed,
-            missed: vec![(objective, factor)],
-            errors,
+            outcome: Outcome::Measured(vec![0.0, 1.0]),
+            full: TrialOutcome::Failed,
+            missed: vec![Missed { objective, first_ns: Some(0), observed: true }],
             bound_by: Some(BoundBy::Service),
         }
     }
 
     fn passing() -> TrialSummary {
         let outcome = Outcome::Measured(vec![0.0, 0.0]);
-        TrialSummary {
-            outcome,
-            confirmation: ConfirmationOutcome::Passed,
-            missed: vec![],
-            errors: false,
-            bound_by: None,
-        }
+        TrialSummary { outcome, full: TrialOutcome::Passed, missed: vec![], bound_by: None }
+    }
+
+    fn capacity_of(load: u32, capacity: u32) -> TrialSummary {
+        if load > capacity { missing(latency(95.0)) } else { passing() }
     }
 
     /// Runs the search against a service; returns the trials and the result.
-    fn run(service_process: ServiceProcess, service: impl Fn(u32) -> TrialSummary) -> (Vec<TrialEntry>, SearchFound) {
+    fn run(service: impl Fn(u32) -> TrialSummary) -> (Vec<TrialEntry>, SearchFound) {
         let plan = plan();
         let ladder = &plan.ladders[0];
         let search = ladder.search.as_ref().unwrap();
-        let course = Course { service: &Name::from_static("ours"), ladder, search, service_process };
+        let course = Course { service: &Name::from_static("ours"), ladder, search };
         let (mut finished, mut entries) = (Vec::new(), Vec::new());
         loop {
-            match course.next(&finished).unwrap() {
+            match course.next(&finished, 6).unwrap() {
                 Step::SearchResult(found) => return (entries, *found),
-                Step::Measure(entry) => {
+                Step::Measure(_, entry) => {
                     assert!(course.has(&entry));
                     let load = entry.trial.tier;
                     finished.push(FinishedTrial { load, purpose: entry.search.unwrap(), summary: service(load) });
@@ -265,72 +273,88 @@ mod tests {
         }
     }
 
+    fn count(entries: &[TrialEntry], step: SearchStep) -> usize {
+        entries.iter().filter(|entry| entry.search.unwrap().step == step).count()
+    }
+
     #[test]
-    fn the_bounds_are_found_and_then_confirmed_on_fresh_processes() {
-        let capacity = |load| if load > 200 { missing(latency(95.0), 2.0, false) } else { passing() };
-        let (entries, found) = run(ServiceProcess::Tier, capacity);
+    fn short_trials_give_the_start_and_fresh_processes_the_capacity() {
+        let (entries, found) = run(|load| capacity_of(load, 200));
+        let capacity = found.capacity.clone().unwrap();
+        let estimate = capacity.estimate.unwrap();
+        assert!(estimate.low < 201.0 && estimate.high > 200.0 && estimate.high / estimate.low < 1.05, "{found:?}");
         let (confirmed, fail) = (found.confirmed.unwrap(), found.first_solid_fail.unwrap());
-        assert!(confirmed <= 200 && fail > 200 && f64::from(fail - confirmed) / f64::from(fail) <= 0.1, "{found:?}");
+        assert!((190..=200).contains(&confirmed) && (201..=210).contains(&fail), "{found:?}");
         assert_eq!((found.gates, found.edge, found.at_least), (vec![latency(95.0)], Some(Edge::Latency), false));
-        assert_eq!((found.bound_by, found.goals[0].upper), (Some(BoundBy::Service), None));
-        let last: Vec<String> = entries.iter().rev().take(4).rev().map(|entry| entry.trial.to_string()).collect();
-        let expected = [(confirmed, 1), (confirmed, 2), (fail, 1), (fail, 2)];
-        assert_eq!(last, expected.map(|(load, repeat)| format!("ours/throughput/standard/{load}-p2-r{repeat}")));
-        let step = entries[0].search.unwrap();
-        assert_eq!(
-            (entries[0].trial.to_string().as_str(), step.step),
-            ("ours/throughput/standard/10-p1-r1", SearchStep::Bounds)
-        );
+        assert_eq!((found.bound_by, capacity.in_turn), (Some(BoundBy::Service), 6));
+        assert_eq!(count(&entries, SearchStep::Round), 12);
+        assert_eq!((count(&entries, SearchStep::Confirm), count(&entries, SearchStep::Fail)), (5, 5));
+        assert_eq!(entries[0].trial.to_string(), "ours/throughput/standard/10-p1-r1");
     }
 
     #[test]
-    fn no_two_trials_share_a_folder() {
-        for service_process in [ServiceProcess::Tier, ServiceProcess::Repeat] {
-            let (entries, _) =
-                run(service_process, |load| if load > 77 { missing(latency(50.0), 2.0, true) } else { passing() });
-            let mut folders: Vec<String> = entries.iter().map(|entry| entry.trial.to_string()).collect();
-            folders.sort();
-            folders.dedup();
-            assert_eq!(folders.len(), entries.len());
-        }
+    fn every_trial_after_the_short_ones_has_a_process_and_a_folder_of_its_own() {
+        let (entries, _) = run(|load| capacity_of(load, 77));
+        let mut folders: Vec<String> = entries.iter().map(|entry| entry.trial.to_string()).collect();
+        folders.sort();
+        folders.dedup();
+        assert_eq!(folders.len(), entries.len());
+        let full = entries.iter().filter(|entry| entry.search.unwrap().step != SearchStep::Bounds);
+        assert!(full.into_iter().all(|entry| entry.trial.process > 1 && entry.trial.repeat == 1));
     }
 
     #[test]
-    fn the_most_exceeded_gate_is_first_and_errors_make_a_cliff() {
-        let both = |load| match load {
-            load if load > 200 => TrialSummary {
-                missed: vec![(latency(50.0), 1.1), (latency(95.0), 40.0)],
-                ..missing(latency(50.0), 1.0, true)
-            },
-            _ => passing(),
-        };
-        let (_, found) = run(ServiceProcess::Repeat, both);
-        assert_eq!((found.gates, found.edge), (vec![latency(95.0), latency(50.0)], Some(Edge::Errors)));
-    }
-
-    #[test]
-    fn a_load_that_the_generator_could_not_offer_gives_a_lower_bound() {
+    fn what_the_generator_cannot_offer_is_not_searched() {
         let invalid = TrialSummary {
             outcome: Outcome::Invalid(Fault::Generator),
-            confirmation: ConfirmationOutcome::Invalid(Fault::Generator),
+            full: TrialOutcome::Invalid(Fault::Generator),
             ..passing()
         };
-        let (_, found) = run(ServiceProcess::Tier, |load| if load > 300 { invalid.clone() } else { passing() });
+        let (entries, found) = run(|load| if load > 300 { invalid.clone() } else { passing() });
         assert!(found.at_least && found.confirmed.unwrap() <= 300 && found.generator_limit.unwrap() > 300, "{found:?}");
         assert_eq!((found.bound_by, found.edge, found.gates), (Some(BoundBy::Generator), None, vec![]));
+        assert_eq!(count(&entries, SearchStep::Round), 0, "no edge is in reach");
     }
 
     #[test]
     fn a_service_that_exits_under_a_load_fails_it() {
         let plan = plan();
         let dying = TrialSummary::service_ended(&plan.ladders[0].objectives);
-        let (_, found) = run(ServiceProcess::Tier, |load| if load > 200 { dying.clone() } else { passing() });
+        let (_, found) = run(|load| if load > 200 { dying.clone() } else { passing() });
         assert_eq!((found.edge, found.gates.len()), (Some(Edge::Errors), 2));
     }
 
     #[test]
     fn an_abandoned_search_confirms_nothing() {
-        let (entries, found) = run(ServiceProcess::Tier, |_| TrialSummary::not_measured());
+        let (entries, found) = run(|_| TrialSummary::not_measured());
         assert_eq!((found.given_up_at, found.confirmed, entries.len()), (Some(10), None, 3));
+        assert_eq!(found.capacity, None);
+    }
+
+    #[test]
+    fn trials_of_another_search_are_refused() {
+        let plan = plan();
+        let ladder = &plan.ladders[0];
+        let search = ladder.search.as_ref().unwrap();
+        let course = Course { service: &Name::from_static("ours"), ladder, search };
+        let mut finished = Vec::new();
+        let step = loop {
+            match course.next(&finished, 1).unwrap() {
+                Step::Measure(Progress::Turns(_), entry) => break *entry,
+                Step::Measure(_, entry) => {
+                    let load = entry.trial.tier;
+                    finished.push(FinishedTrial {
+                        load,
+                        purpose: entry.search.unwrap(),
+                        summary: capacity_of(load, 200),
+                    });
+                }
+                Step::SearchResult(found) => panic!("{found:?}"),
+            }
+        };
+        let (load, purpose) = (step.trial.tier + 1, step.search.unwrap());
+        finished.push(FinishedTrial { load, purpose, summary: passing() });
+        let error = course.next(&finished, 1).unwrap_err().to_string();
+        assert!(error.contains(&format!("{load} for 20 s, but the search would measure {}", load - 1)), "{error}");
     }
 }

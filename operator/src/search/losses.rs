@@ -15,7 +15,7 @@ use bench_format::{
 
 use judge::verdict;
 
-use super::{Fault, Goal, Outcome, confirm::ConfirmationOutcome};
+use super::{Fault, Goal, Outcome, gates::Missed, rounds::TrialOutcome};
 
 /// Number of targets with shorter trials before a goal's own; the value of MLRsearch.
 const PRECEDING_TARGETS: u32 = 2;
@@ -53,65 +53,59 @@ fn loss_ratio(objective: &Objective) -> f64 {
 pub struct TrialSummary {
     /// Loss ratios for the search of the bounds.
     pub outcome: Outcome,
-    /// Outcome for the confirmation of the bounds.
-    pub confirmation: ConfirmationOutcome,
-    /// The objectives that the trial missed, each with the factor by which it missed.
-    pub missed: Vec<(Objective, f64)>,
-    /// Whether messages failed, as opposed to only taking too long.
-    pub errors: bool,
+    /// Outcome for the rounds and tests.
+    pub full: TrialOutcome,
+    /// The objectives that the trial missed.
+    pub missed: Vec<Missed>,
     /// The party that limited the trial, if known.
     pub bound_by: Option<BoundBy>,
 }
 
 impl TrialSummary {
-    /// The brief of a trial with a result.
+    /// The summary of a trial with a result.
     pub fn of(result: &TrialResult, objectives: &[Objective], thresholds: &Thresholds) -> Self {
         let backpressured = backpressured(result, thresholds);
         let fault = fault(&result.validity).filter(|_| !backpressured);
-        // A loss ratio needs fewer samples than a percentile: short trials are added up, and only confirming trials
-        // need a verdict.
+        // A loss ratio needs fewer samples than a percentile: short trials are added up, and only trials of rounds and
+        // tests need a verdict.
         let short =
             has_only_reasons(&result.validity, &[ReasonKind::WindowShort]) && result.figures.window_seconds > 0.0;
         let verdict =
             result.verdict.clone().or_else(|| verdict::verdict(objectives, &result.figures, &decoded(result), None));
         let judged = verdict.iter().flat_map(|verdict| &verdict.objectives);
-        let missed = judged.filter(|judged| !judged.passed).map(|judged| {
-            let factor = judged.seen.map_or(f64::INFINITY, |seen| excess(&judged.objective, seen));
-            (judged.objective.clone(), factor)
-        });
+        let missed = judged
+            .filter(|judged| !judged.passed)
+            .map(|judged| Missed::at_unknown_time(&judged.objective, judged.seen.is_some()));
         let passed = verdict.as_ref().is_some_and(|verdict| verdict.passed) && !backpressured;
-        let some = |share: Option<f64>| share.is_some_and(|share| share > 0.0);
         Self {
             outcome: match fault.filter(|_| !short) {
                 Some(fault) => Outcome::Invalid(fault),
                 None => Outcome::Measured(objectives.iter().map(|objective| loss(objective, result)).collect()),
             },
-            confirmation: match (fault, passed) {
-                (Some(fault), _) => ConfirmationOutcome::Invalid(fault),
-                (None, true) => ConfirmationOutcome::Passed,
-                (None, false) => ConfirmationOutcome::Failed,
+            full: match (fault, passed) {
+                (Some(fault), _) => TrialOutcome::Invalid(fault),
+                (None, true) => TrialOutcome::Passed,
+                (None, false) => TrialOutcome::Failed,
             },
             missed: missed.collect(),
-            errors: some(result.figures.failed_share) || some(result.figures.error_share),
             bound_by: result.bound_by.or(backpressured.then_some(BoundBy::Service)),
         }
     }
 
-    /// The brief of a trial during which the service ended: everything counts as lost.
+    /// The summary of a trial during which the service ended: everything counts as lost.
     pub fn service_ended(objectives: &[Objective]) -> Self {
         Self {
             outcome: Outcome::Measured(vec![1.0; objectives.len()]),
-            confirmation: ConfirmationOutcome::Failed,
-            missed: objectives.iter().map(|objective| (objective.clone(), f64::INFINITY)).collect(),
-            errors: true,
+            full: TrialOutcome::Failed,
+            missed: objectives.iter().map(|objective| Missed::at_unknown_time(objective, false)).collect(),
             bound_by: None,
         }
     }
 
-    /// The brief of a trial without a result.
+    /// The summary of a trial without a result.
     pub fn not_measured() -> Self {
-        let (outcome, confirmation) = (Outcome::Invalid(Fault::Other), ConfirmationOutcome::Invalid(Fault::Other));
-        Self { outcome, confirmation, missed: Vec::new(), errors: false, bound_by: None }
+        let (outcome, full) = (Outcome::Invalid(Fault::Other), TrialOutcome::Invalid(Fault::Other));
+        Self { outcome, full, missed: Vec::new(), bound_by: None }
     }
 }
 
@@ -143,22 +137,15 @@ fn fault(validity: &Validity) -> Option<Fault> {
     Some(if generator_fault { Fault::Generator } else { Fault::Other })
 }
 
-/// The factor by which a figure misses its bound.
-fn excess(objective: &Objective, seen: f64) -> f64 {
-    match (objective.at_most, objective.at_least) {
-        (Some(most), _) if seen > most => seen / most,
-        (_, Some(least)) => least / seen,
-        _ => 1.0,
-    }
-}
-
 /// The share of a valid trial that counts as lost for an objective.
 fn loss(objective: &Objective, result: &TrialResult) -> f64 {
     let figures = &result.figures;
     let lost = match (&objective.figure, objective.at_most, objective.at_least) {
         (Figure::PercentileMs { histogram, .. }, Some(most_ms), None) => {
             let failed = figures.failed_share.unwrap_or(0.0);
-            failed + (1.0 - failed) * late_share(result, histogram, most_ms)
+            let recorder = result.histograms.get(&*format!("{histogram}_ns")).and_then(|h| Recorder::decode(h).ok());
+            let late = recorder.and_then(|recorder| late_share(&recorder, most_ms)).unwrap_or(1.0);
+            failed + (1.0 - failed) * late
         }
         (Figure::FailedShare, Some(_), None) => figures.failed_share.unwrap_or(1.0),
         (Figure::ErrorShare, Some(_), None) => figures.error_share.unwrap_or(1.0),
@@ -167,16 +154,11 @@ fn loss(objective: &Objective, result: &TrialResult) -> f64 {
     lost.clamp(0.0, 1.0)
 }
 
-/// The share of samples above `most_ms`; 1 where there are no samples.
-fn late_share(result: &TrialResult, histogram: &str, most_ms: f64) -> f64 {
-    let recorder = result.histograms.get(&*format!("{histogram}_ns")).map(Recorder::decode);
-    let Some(Ok(recorder)) = recorder else { return 1.0 };
+/// The share of samples above `most_ms`; `None` where there are no samples.
+pub(super) fn late_share(recorder: &Recorder, most_ms: f64) -> Option<f64> {
     let all = recorder.count() + recorder.overflow();
-    if all == 0 {
-        return 1.0;
-    }
     let in_time = recorder.values().count_between(0, (most_ms * 1e6) as u64);
-    1.0 - in_time as f64 / all as f64
+    (all > 0).then(|| 1.0 - in_time as f64 / all as f64)
 }
 
 #[cfg(test)]
@@ -243,7 +225,7 @@ mod tests {
         assert_eq!(losses(&result, ceiling.clone()), 1.0);
         assert_eq!(
             TrialSummary::of(&result, std::slice::from_ref(&ceiling), &Thresholds::default()).missed,
-            [(ceiling, 3.0)]
+            [Missed::at_unknown_time(&ceiling, true)]
         );
     }
 
@@ -256,9 +238,9 @@ mod tests {
         let late = losses(&result, percentile(50.0, 200.0));
         assert!((late - 0.1).abs() < 1e-9, "{late}");
         assert_eq!(
-            TrialSummary::of(&result, &[], &Thresholds::default()).confirmation,
-            ConfirmationOutcome::Invalid(Fault::Other),
-            "it confirms nothing"
+            TrialSummary::of(&result, &[], &Thresholds::default()).full,
+            TrialOutcome::Invalid(Fault::Other),
+            "it is no trial of a round"
         );
         result.figures.window_seconds = 0.0;
         assert_eq!(
@@ -282,12 +264,12 @@ mod tests {
         let backpressured = summary(0.99, &[late, unsent]);
         let Outcome::Measured(losses) = backpressured.outcome else { panic!("{backpressured:?}") };
         assert!((losses[0] - 0.28).abs() < 1e-9, "{losses:?}");
-        assert_eq!((backpressured.confirmation, backpressured.errors), (ConfirmationOutcome::Failed, true));
-        let generator_fault = ConfirmationOutcome::Invalid(Fault::Generator);
-        assert_eq!(summary(0.5, &[late, unsent]).confirmation, generator_fault, "the service had time");
-        assert_eq!(summary(0.99, &[late]).confirmation, generator_fault, "all was sent, only late");
+        assert_eq!(backpressured.full, TrialOutcome::Failed);
+        let generator_fault = TrialOutcome::Invalid(Fault::Generator);
+        assert_eq!(summary(0.5, &[late, unsent]).full, generator_fault, "the service had time");
+        assert_eq!(summary(0.99, &[late]).full, generator_fault, "all was sent, only late");
         assert_eq!(
-            summary(0.99, &[unsent, ReasonKind::GeneratorCpu]).confirmation,
+            summary(0.99, &[unsent, ReasonKind::GeneratorCpu]).full,
             generator_fault,
             "the generator had no time"
         );
@@ -298,9 +280,9 @@ mod tests {
         let fault = |kind| {
             let mut result = result();
             result.validity = Validity::Invalid { reasons: vec![Reason { kind, detail: String::new() }] };
-            TrialSummary::of(&result, &[], &Thresholds::default()).confirmation
+            TrialSummary::of(&result, &[], &Thresholds::default()).full
         };
-        assert_eq!(fault(ReasonKind::SendRate), ConfirmationOutcome::Invalid(Fault::Generator));
-        assert_eq!(fault(ReasonKind::ClockStep), ConfirmationOutcome::Invalid(Fault::Other));
+        assert_eq!(fault(ReasonKind::SendRate), TrialOutcome::Invalid(Fault::Generator));
+        assert_eq!(fault(ReasonKind::ClockStep), TrialOutcome::Invalid(Fault::Other));
     }
 }

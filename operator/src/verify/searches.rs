@@ -1,6 +1,6 @@
 //! Decides each search again from the results of its trials, and compares its outcome with `run.json`.
 
-use bench_format::run::{RunState, Search, SearchFound, TrialEntry, TrialState};
+use bench_format::run::{Run, RunState, Search, SearchFound, TrialEntry};
 use driver::http::chain;
 
 use super::{Bundle, difference, planned, report::Check};
@@ -8,9 +8,9 @@ use crate::{
     plan::Ladder,
     search::{
         course::{Course, FinishedTrial, Step},
-        losses::TrialSummary,
+        turns::searches_in_turn,
     },
-    store,
+    search_trial,
 };
 
 pub(super) fn check(bundle: &Bundle<'_>) -> Check {
@@ -48,25 +48,24 @@ fn decide(bundle: &Bundle<'_>, search: &Search) -> Result<SearchFound, String> {
     // The window and the rate of a single trial play no part in the decisions.
     let ladder = planned::ladder(run, first)?;
     let wire = ladder.search.as_ref().ok_or("its ladder has no search")?;
-    let course =
-        Course { service: &search.service, ladder: &ladder, search: wire, service_process: run.plan.service_process };
+    let course = Course { service: &search.service, ladder: &ladder, search: wire };
     let finished: Result<Vec<FinishedTrial>, String> =
         entries.iter().map(|entry| finished(bundle, entry, &ladder)).collect();
-    match course.next(&finished?).map_err(|error| chain(&error))? {
+    match course.next(&finished?, in_turn(run, entries.last().copied())).map_err(|error| chain(&error))? {
         Step::SearchResult(found) => Ok(*found),
-        Step::Measure(entry) => Err(format!("it would have measured {} before its outcome", entry.trial)),
+        Step::Measure(_, entry) => Err(format!("it would have measured {} before its outcome", entry.trial)),
     }
+}
+
+/// Number of searches that had made a trial on a fresh process when the search with this last trial had its result.
+fn in_turn(run: &Run, last: Option<&TrialEntry>) -> u32 {
+    let measured = run.trials.iter().position(|entry| Some(entry) == last).map_or(&[][..], |last| &run.trials[..=last]);
+    searches_in_turn(measured)
 }
 
 fn finished(bundle: &Bundle<'_>, entry: &TrialEntry, ladder: &Ladder) -> Result<FinishedTrial, String> {
     let purpose = entry.search.ok_or("it has a trial of no search")?;
-    let summary = match entry.state {
-        TrialState::Finished { .. } => {
-            let result = store::read_result(bundle.folder, &entry.trial).map_err(|error| chain(&error))?;
-            TrialSummary::of(&result, &ladder.objectives, &bundle.run.plan.validity)
-        }
-        _ if purpose.service_ended => TrialSummary::service_ended(&ladder.objectives),
-        _ => TrialSummary::not_measured(),
-    };
-    Ok(FinishedTrial { load: entry.trial.tier, purpose, summary })
+    let thresholds = &bundle.run.plan.validity;
+    let summary = search_trial::summary(bundle.folder, entry, &purpose, ladder, thresholds);
+    Ok(FinishedTrial { load: entry.trial.tier, purpose, summary: summary.map_err(|error| chain(&error))? })
 }

@@ -172,7 +172,12 @@ pub fn empty_result(assignment: &Assignment, start_at_unix_ns: u64) -> WorkerRes
         connections: Default::default(),
         messages: Default::default(),
         window: Default::default(),
-        intervals: vec![Interval { start_ns: 0, duration_ns: 1_000_000_000, histograms: histograms.clone() }],
+        intervals: vec![Interval {
+            start_ns: 0,
+            duration_ns: 1_000_000_000,
+            failed: 0,
+            histograms: histograms.clone(),
+        }],
         histograms,
         books: vec![],
         failures: Default::default(),

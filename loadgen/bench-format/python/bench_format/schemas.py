@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Annotated, Literal
 
 # The newest `schema` number.
-SCHEMA = 2
+SCHEMA = 3
 
 
 class Arrivals(StrEnum):
@@ -70,11 +70,12 @@ class ContractOutcome(StrEnum):
 
 
 class Edge(StrEnum):
-    """Kind of the failure of an objective."""
+    """Kind of the failure of a load."""
 
-    # Messages were too slow but none was lost: a longer limit would have passed.
+    # Messages were too slow before any objective about errors was missed, or without one being missed. (Up to schema 2:
+    # and none failed.)
     LATENCY = "latency"
-    # Messages, connections or the service itself failed.
+    # Messages, connections or the service itself failed before messages were too slow. (Up to schema 2: or after.)
     ERRORS = "errors"
 
 
@@ -178,10 +179,23 @@ class SearchStart(StrEnum):
 class SearchStep(StrEnum):
     """A part of a search."""
 
-    # The search looks for the bounds, on one service process.
+    # Short trials on one service process look for the load at which the rounds begin.
     BOUNDS = "bounds"
-    # The search confirms the bounds, on fresh service processes.
+    # A trial of a round, on a fresh service process: the capacity and its interval follow from these.
+    ROUND = "round"
+    # Trials on fresh service processes confirm that a load passes.
     CONFIRM = "confirm"
+    # Trials on fresh service processes show that a load fails.
+    FAIL = "fail"
+
+
+class SearchTest(StrEnum):
+    """Loads that a search tests with trials of their own."""
+
+    # The largest load that passes with probability 0.95, and the smallest that passes with 0.05.
+    BOTH = "both"
+    # The largest load that passes with probability 0.95.
+    CONFIRMED = "confirmed"
 
 
 class ServiceProcess(StrEnum):
@@ -317,6 +331,42 @@ class ByteStats:
     received: int
     # Bytes written to sockets after the upgrade.
     sent: int
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What the trials of a search on fresh service processes show."""
+
+    # The load at which the rounds began, from short trials on one process.
+    start: float
+    # Number of searches that took turns in the run. With fewer than six, the interval holds within this run only: a
+    # service's trials are then too close to each other to show a slow drift of the machine.
+    in_turn: int
+    _: KW_ONLY
+    # The last test that a load passes; absent if none was made.
+    confirm: LoadTest | None = None
+    # The estimate from all trials of the rounds and of tests that did not succeed; absent where no trial was needed
+    # because the test of the largest or of the smallest load succeeded at once.
+    estimate: CapacityEstimate | None = None
+    # The last test that a load fails; absent if none was made.
+    fail: LoadTest | None = None
+
+
+@dataclass(frozen=True)
+class CapacityEstimate:
+    """The posterior of the load at which a trial on a fresh process passes with probability 0.5."""
+
+    # The load at which a trial passes with probability 0.5.
+    load: float
+    # Lower end of its 95 % interval.
+    low: float
+    # Upper end of its 95 % interval.
+    high: float
+    # Standard deviation of the logarithm of the load at which a trial begins to fail: from 98 % to 2 % passing takes
+    # 4.1 of it.
+    spread: float
+    # Number of valid trials that the estimate is from.
+    trials: int
 
 
 @dataclass(frozen=True)
@@ -740,7 +790,7 @@ class InferenceStats:
 
 @dataclass(frozen=True)
 class Interval:
-    """The histograms of one interval of the window."""
+    """The histograms and failures of one interval of the window."""
 
     # Start of the interval, in nanoseconds from the start of the window.
     start_ns: int
@@ -748,6 +798,9 @@ class Interval:
     duration_ns: int
     # Histograms by name, as in `WorkerResult::histograms`.
     histograms: dict[Name, Histogram]
+    _: KW_ONLY
+    # Failures in the interval; 0 also where the workload doesn't record their times.
+    failed: int = 0
 
 
 @dataclass(frozen=True)
@@ -848,6 +901,22 @@ class LoadSessions:
     ramp_seconds: float = 0.0
     # Milliseconds by which the ramp is extended, also before the warm-up, so that sessions don't send in step.
     spread_ms: float = 0.0
+
+
+@dataclass(frozen=True)
+class LoadTest:
+    """A test of one load by new trials on fresh processes. It succeeds with 5 of 5, or with 8 of 9 where the
+    exception is among the first five. If a trial passed with probability 0.5, that would happen in 4.1 %.
+    """
+
+    # The load that was tested.
+    load: int
+    # Number of its valid trials that met every objective.
+    passed: int
+    # Number of its valid trials that missed an objective.
+    failed: int
+    # Whether the test succeeded.
+    succeeded: bool
 
 
 @dataclass(frozen=True)
@@ -1182,32 +1251,35 @@ class Search:
 
 @dataclass(frozen=True)
 class SearchFound:
-    """Outcome of a search: `confirmed ↔ borderline ↔ first solid fail`."""
+    """Outcome of a search: the capacity with its interval, and the loads that trials of their own confirmed."""
 
-    # The bounds of each objective before the confirmation.
+    # The bounds of each objective from short trials on one process. They are where the rounds begin, not a result.
     goals: list[GoalBounds]
-    # Loads above `confirmed` that passed one confirming trial and failed another. They never appear in a headline.
+    # Up to schema 2: loads above `confirmed` that passed one confirming trial and failed another. Otherwise empty.
     borderline: list[int]
-    # No load that could be offered failed, so the capacity is `confirmed` or more (printed `>=`).
+    # The confirmed load is the largest that could be offered, so the capacity may be larger (printed `>=`).
     at_least: bool
-    # The objectives that failed at the first solid fail (or else at the smallest borderline load), sorted by the factor
-    # by which they were missed, largest first.
+    # The objectives that failed trials on fresh processes missed: those that most trials missed first in time come
+    # first. (Up to schema 2: sorted by the factor by which they were missed.)
     gates: list[Objective]
     _: KW_ONLY
-    # What limited the trials at that load. It is the generator if it could not offer more before an objective failed.
+    # What limited these trials. It is the generator if it could not offer more before an objective failed.
     bound_by: BoundBy | None = None
-    # The smallest conditional throughput of all objectives: load × (1 - loss ratio at the quantile), at the lower
-    # bound. Services are compared by this figure.
+    # What the trials on fresh processes show; absent in bundles of schema 2 and in a search that ended before.
+    capacity: Capacity | None = None
+    # The smallest conditional throughput of all objectives: load × (1 - loss ratio at the quantile), at the lower bound
+    # of the short trials. Not a result either.
     conditional_throughput: float | None = None
-    # The largest load below the first solid fail that passed every confirming trial.
+    # The load that passed 5 of 5 or 8 of 9 trials of its own. (Up to schema 2: the largest load below the first solid
+    # fail that passed every confirming trial, of two as a rule.)
     confirmed: int | None = None
-    # Kind of the failure at that load.
+    # Kind of the failure in most of these trials; absent where none failed or the order is not known.
     edge: Edge | None = None
-    # The smallest load that failed every confirming trial.
+    # The load that failed 5 of 5 or 8 of 9 trials of its own. (Up to schema 2: the smallest that failed every one.)
     first_solid_fail: int | None = None
     # The smallest load that the generator could not offer. Loads above it were not tried.
     generator_limit: int | None = None
-    # The load at which trials repeatedly gave no valid result. It ended the search or its confirmation early.
+    # The load at which trials repeatedly gave no valid result. It ended the search early.
     given_up_at: int | None = None
 
 
@@ -1572,11 +1644,10 @@ class WindowCounts:
 
 @dataclass(frozen=True)
 class WireConfirm:
-    """Confirmation of a search's bounds, with fresh service processes and long windows."""
+    """How searches up to schema 2 confirmed their bounds."""
 
     _: KW_ONLY
-    # Trials at each load. If all pass, the load is confirmed; if all fail, it is a solid fail; otherwise it is
-    # borderline.
+    # Trials at each load.
     repeats: int = 2
     # Length of the window, in seconds.
     window_seconds: float = 45.0
@@ -1658,11 +1729,31 @@ class WirePlan:
 
 
 @dataclass(frozen=True)
+class WireRounds:
+    """The rounds of a search: in each, every service makes one trial with a fresh process and the plan's full ramp
+    and warm-up. Tests of the loads that pass and fail are made of the same trials.
+    """
+
+    _: KW_ONLY
+    # Trials of a service that are made in any case.
+    at_least: int = 12
+    # Trials of a service after which its rounds end in any case.
+    at_most: int = 24
+    # Half of the 95 % interval at which the rounds of a service end, as a share of the load.
+    precision: float = 0.02
+    # Loads that are tested after the rounds.
+    test: SearchTest = SearchTest.BOTH
+    # Length of each window, in seconds.
+    window_seconds: float = 45.0
+
+
+@dataclass(frozen=True)
 class WireSearch:
-    """What `ladder search` searches: the largest load that meets the objectives (`docs/METHODOLOGY.md`, "Capacity
-    search"). Each objective is one goal of the search. A percentile requires that its share of the messages arrives
-    in time, `failed_share` and `error_share` that no larger share fails, and any other figure that its condition
-    holds.
+    """What `ladder search` searches: the load at which a trial meets the objectives with probability 0.5
+    (`docs/METHODOLOGY.md`, "Capacity search"). Short trials look for the load at which the rounds begin; all fields
+    but `rounds` are about these. Each objective is one goal of the search. A percentile requires that its share of
+    the messages arrives in time, `failed_share` and `error_share` that no larger share fails, and any other figure
+    that its condition holds.
     """
 
     # The smallest load that is tried.
@@ -1674,8 +1765,8 @@ class WireSearch:
     # Sum of the windows at one load, in seconds, that decides whether the load passes or fails.
     duration_sum_seconds: float
     _: KW_ONLY
-    # How the bounds that were found are confirmed.
-    confirm: WireConfirm = field(default_factory=WireConfirm)
+    # Only in plans of schema 2 bundles: how the bounds were confirmed. A new search refuses it.
+    confirm: WireConfirm | None = None
     # Connections that carry the rate; set only in a search over the rate.
     connections: int | None = None
     # Share of the duration at a load that may fail the objective; 0.5 compares the median.
@@ -1684,10 +1775,12 @@ class WireSearch:
     initial_trial_seconds: float | None = None
     # The quantity that the search varies.
     over: SearchOver = SearchOver.CONNECTIONS
+    # The trials on fresh service processes from which the capacity follows.
+    rounds: WireRounds = field(default_factory=WireRounds)
     # The load at which the search begins.
     start: SearchStart = SearchStart.LOW
-    # Width at which the search ends: the distance between the largest load that passes and the smallest that fails, as
-    # a share of the latter.
+    # Width at which the short trials end: the distance between the largest load that passes and the smallest that
+    # fails, as a share of the latter.
     width: float = 0.02
 
 

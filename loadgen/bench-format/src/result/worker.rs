@@ -188,7 +188,7 @@ pub struct WindowCounts {
     pub most_failures: Option<u64>,
 }
 
-/// The histograms of one interval of the window.
+/// The histograms and failures of one interval of the window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Interval {
@@ -196,6 +196,9 @@ pub struct Interval {
     pub start_ns: u64,
     /// Length of the interval, in nanoseconds.
     pub duration_ns: u64,
+    /// Failures in the interval; 0 also where the workload doesn't record their times.
+    #[serde(default)]
+    pub failed: u64,
     /// Histograms by name, as in [`WorkerResult::histograms`].
     pub histograms: BTreeMap<Name, Histogram>,
 }

@@ -1,8 +1,13 @@
 //! Checks the search of a ladder. Pure.
 
-use bench_format::plan::{Figure, Load, Objective, SearchOver, WireLadder, WirePlan, WireSearch};
+use bench_format::plan::{Figure, Load, Objective, SearchOver, WireLadder, WirePlan, WireRounds, WireSearch};
 
 use super::Check;
+
+/// Fewest trials that a search's rounds may be set to: below it the interval is mostly the prior.
+const LEAST_TRIALS: u32 = 6;
+/// Most trials that a search's rounds may be set to. More than this costs hours and narrows little.
+const MOST_TRIALS: u32 = 200;
 
 impl Check<'_> {
     pub(super) fn search(&mut self, place: &str, ladder: &WireLadder, plan: &WirePlan) {
@@ -11,13 +16,12 @@ impl Check<'_> {
         self.limits(&at, search, plan.workers);
         self.over(&at, search, ladder, plan.workers);
         self.durations(&at, search);
-        let WireSearch { width, exceed_ratio, confirm, .. } = search;
+        self.rounds(&at, search);
+        let WireSearch { width, exceed_ratio, .. } = search;
         let message = format!("{width} is no width; give a share of the load from 0.001 to 0.5");
         self.unless((0.001..=0.5).contains(width), format!("{at}.width"), message);
         let message = format!("{exceed_ratio} of the time may be bad; give 0 or more and less than 1");
         self.unless((0.0..1.0).contains(exceed_ratio), format!("{at}.exceed_ratio"), message);
-        let message = format!("{} trials can't distinguish solid from borderline; give 2 to 10", confirm.repeats);
-        self.unless((2..=10).contains(&confirm.repeats), format!("{at}.confirm.repeats"), message);
         let message = "empty, so that every load passes; give the ladder what a trial must reach";
         self.unless(!ladder.objectives.is_empty(), format!("{place}.objectives"), message);
         for (index, objective) in ladder.objectives.iter().enumerate() {
@@ -64,11 +68,28 @@ impl Check<'_> {
         self.seconds(format!("{at}.initial_trial_seconds"), initial, f64::MIN_POSITIVE);
         self.seconds(format!("{at}.final_trial_seconds"), final_trial_seconds, f64::MIN_POSITIVE);
         self.seconds(format!("{at}.duration_sum_seconds"), duration_sum_seconds, f64::MIN_POSITIVE);
-        self.seconds(format!("{at}.confirm.window_seconds"), search.confirm.window_seconds, f64::MIN_POSITIVE);
         let message = format!("{initial} s, and {final_trial_seconds} s of a final trial; begin with shorter ones");
         self.unless(initial <= final_trial_seconds, format!("{at}.initial_trial_seconds"), message);
         let message = format!("{duration_sum_seconds} s don't hold one trial of {final_trial_seconds} s; give more");
         self.unless(final_trial_seconds <= duration_sum_seconds, format!("{at}.duration_sum_seconds"), message);
+    }
+
+    fn rounds(&mut self, at: &str, search: &WireSearch) {
+        let WireRounds { window_seconds, precision, at_least, at_most, .. } = search.rounds;
+        let message = "searches measure rounds of trials on fresh processes instead; give \
+                       `rounds: { window_seconds: … }` in its place, in a new run";
+        self.unless(search.confirm.is_none(), format!("{at}.confirm"), message);
+        self.seconds(format!("{at}.rounds.window_seconds"), window_seconds, f64::MIN_POSITIVE);
+        let message = format!("± {precision} is no precision; give a share of the load from 0.005 to 0.1");
+        self.unless((0.005..=0.1).contains(&precision), format!("{at}.rounds.precision"), message);
+        let message = format!("{at_least} trials leave the interval to the prior; give {LEAST_TRIALS} or more");
+        self.unless(at_least >= LEAST_TRIALS, format!("{at}.rounds.at_least"), message);
+        let message = format!("{at_most} trials, and at least {at_least}; give {at_least} to {MOST_TRIALS}");
+        self.unless((at_least..=MOST_TRIALS).contains(&at_most), format!("{at}.rounds.at_most"), message);
+        let final_seconds = search.final_trial_seconds;
+        let message =
+            format!("{window_seconds} s, and {final_seconds} s of a short trial; give rounds the longer ones");
+        self.unless(window_seconds >= final_seconds, format!("{at}.rounds.window_seconds"), message);
     }
 
     /// Rejects a share of 1 or more as an upper bound: it always holds.
@@ -105,7 +126,8 @@ mod tests {
                 duration_sum_seconds: 6.0,
                 width: 0.02,
                 exceed_ratio: 0.5,
-                confirm: WireConfirm::default(),
+                rounds: WireRounds::default(),
+                confirm: None,
             });
             change(ladder);
         })
@@ -149,11 +171,22 @@ mod tests {
     fn durations_must_be_in_rising_order() {
         assert!(search(|search| search.initial_trial_seconds = Some(3.0)).contains("begin with shorter ones"));
         assert!(search(|search| search.duration_sum_seconds = 1.0).contains("1 s don't hold one trial of 2 s"));
-        assert!(
-            search(|search| search.confirm.repeats = 1).contains("1 trials can't distinguish solid from borderline")
-        );
+        assert!(search(|search| search.rounds.window_seconds = 1.0).contains("give rounds the longer ones"));
         assert!(search(|search| search.width = 0.0).contains("0 is no width"));
         assert!(search(|search| search.exceed_ratio = 1.0).contains("1 of the time may be bad"));
+    }
+
+    #[test]
+    fn rounds_need_enough_trials_and_a_precision() {
+        assert!(search(|search| search.rounds.at_least = 3).contains("rounds.at_least: 3 trials leave the interval"));
+        assert!(search(|search| search.rounds.at_most = 11).contains("11 trials, and at least 12; give 12 to 200"));
+        assert!(search(|search| search.rounds.precision = 0.0).contains("± 0 is no precision"));
+    }
+
+    #[test]
+    fn a_plan_of_schema_2_learns_what_stands_in_the_place_of_confirm() {
+        let message = search(|search| search.confirm = Some(WireConfirm::default()));
+        assert!(message.contains("search.confirm: searches measure rounds"), "{message}");
     }
 
     #[test]
