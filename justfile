@@ -40,7 +40,7 @@ bench *OPTIONS: _bench-build _reference-env
 bench-components *OPTIONS: _extension
     @{{python}} tools/bench_components.py "$@"
 
-# search the largest load that meets the objectives: bench-search rust-sync --cpus 0.05 (a plan, or a service)
+# search the load up to which trials meet the objectives: bench-search stt-capacity (a plan, or a service)
 bench-search NAME="stt-search" *OPTIONS: _bench-build
     target/release/ladder search "$@"
 
@@ -155,7 +155,7 @@ readme-comparison BUNDLE:
 readme-sessions BUNDLE:
     {{python}} tools/readme_results.py sessions "$1"
 
-# write the brackets of searches into docs/RESULTS.md, from bundles of plans/stt-search.yaml
+# write the capacities of searches into docs/RESULTS.md, from bundles of plans/stt-capacity.yaml
 readme-capacity *BUNDLES:
     {{python}} tools/readme_results.py capacity "$@"
 

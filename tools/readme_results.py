@@ -3,7 +3,7 @@
 Usage: readme_results.py results BUNDLE CHART     the overview of the report, and one chart of its folder
        readme_results.py comparison BUNDLE        the ratios of delivered messages of two services
        readme_results.py sessions BUNDLE          CPU per frame, memory and lines of code of each gateway
-       readme_results.py capacity BUNDLE…         the brackets that searches found, each with its CPU limit
+       readme_results.py capacity BUNDLE…         the capacities that searches found, each with its CPU limit
        readme_results.py bench FOLDER…            ours beside the reference and the floor: a folder of target/bench,
                                                   then folders of parts that were repeated because a trial was invalid
 """
@@ -102,36 +102,46 @@ def sessions(bundle: Path) -> str:
 def capacity(bundles: list[Path]) -> str:
     """A table with one row for each search."""
     lines = [
-        "| gateway | CPU | confirmed | borderline | first solid fail | what failed there | bound by |"
-        " on a whole CPU (projection) |",
-        "| --- | ---: | ---: | ---: | ---: | --- | --- | ---: |",
+        "| gateway | CPU | P &ge; 0.5 at (95 %) | spread | trials | confirmed | first solid fail |"
+        " what failed first | bound by | on a whole CPU (projection) |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- | ---: |",
     ]
+    in_turn = []
     for bundle in bundles:
         run = json.loads((bundle / "run.json").read_text())
         cpus = run["plan"]["cpu"]["service"]["cpus"]
-        lines += [bracket(search, cpus) for search in run["searches"] if search["found"]]
+        found = [search for search in run["searches"] if search["found"] and search["found"].get("capacity")]
+        lines += [capacity_row(search, cpus) for search in found]
+        in_turn += [search["found"]["capacity"]["in_turn"] for search in found]
+    if not in_turn:
+        sys.exit("no bundle has a search with a capacity: search again, bundles up to schema 2 have none")
     head = (
-        "The largest number of sessions inside the objective on a share of a CPU, searched, and confirmed with fresh"
-        " processes; one search a row, the first by\n"
+        "The number of sessions up to which a trial on a fresh process meets the objective with a probability of 0.5 or"
+        " more, on a share of a CPU, with its 95 % interval; confirmed by 5 of 5 or 8 of 9 trials of their own"
     )
-    return head + origin(*bundles) + "\n".join(lines) + "\n"
+    # With fewer than six services in turn, a slow drift of the machine is in no interval.
+    within = "; intervals hold within their run" if min(in_turn) < 6 else ""
+    return f"{head}{within}. Searched by\n" + origin(*bundles) + "\n".join(lines) + "\n"
 
 
-def bracket(search: dict, cpus: float) -> str:  # type: ignore[type-arg]
+def capacity_row(search: dict, cpus: float) -> str:  # type: ignore[type-arg]
     """A search as a row; figures for a whole CPU are projected from the share that was measured."""
-    found = search["found"]
+    found, one = search["found"], search["found"]["capacity"]["estimate"]
     sign = "&ge; " if found["at_least"] else ""
-    gates = [gate(one) for one in found["gates"]]
+    gates = [gate(failed) for failed in found["gates"]]
     edge = {"latency": "a clean latency edge", "errors": "an error cliff", None: ""}[found["edge"]]
+    load = one["load"] if one else found["confirmed"]
     cells = [
         search["service"],
         f"{cpus:g}",
-        f"{sign}{found['confirmed']:,}" if found["confirmed"] is not None else "none",
-        ", ".join(f"{load:,}" for load in found["borderline"]) or "—",
+        f"{one['load']:,.0f} [{one['low']:,.0f}, {one['high']:,.0f}]" if one else "—",
+        f"{one['spread']:.1%}" if one else "—",
+        f"{one['trials']}" if one else "—",
+        f"{sign}{found['confirmed']:,}" if found["confirmed"] is not None else "not confirmed",
         f"{found['first_solid_fail']:,}" if found["first_solid_fail"] is not None else "—",
         ", ".join(filter(None, [gates[0] if gates else "", edge])) or "—",
         found["bound_by"] or "—",
-        f"{sign}≈ {found['confirmed'] / cpus:,.0f}" if found["confirmed"] is not None and cpus < 1 else "—",
+        f"{sign}≈ {load / cpus:,.0f}" if load is not None and cpus < 1 else "—",
     ]
     return f"| {' | '.join(cells)} |"
 

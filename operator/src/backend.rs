@@ -20,8 +20,13 @@ use crate::{
 pub mod local;
 pub mod outside;
 
-/// Longest wait for a service's ready line and its ready path, and for running workers to register.
+/// Longest wait for the ready line and the ready path of a service with a whole CPU, and for running workers to register.
 pub const READY_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Longest wait for a service that has this number of CPUs: a start is CPU time, of which a share of a CPU gives less.
+pub fn ready_deadline(cpus: f64) -> Duration {
+    READY_DEADLINE.div_f64(cpus.clamp(0.01, 1.0))
+}
 
 /// Why a service or workers could not be started, stopped or read.
 #[derive(Debug, thiserror::Error)]

@@ -47,7 +47,10 @@ enum Command {
     /// could not be measured, or a service breaks the contract of its protocol; 130 or 143: stopped by a signal, can be
     /// resumed.
     Run(run::Run),
-    /// Search for the largest load that meets the objectives, and write a bundle.
+    /// Search for the load up to which a trial meets the objectives with probability 0.5 or more, and write a bundle.
+    ///
+    /// Short trials find a start. Then services take turns: in each round every service makes one trial on a fresh
+    /// process, until the 95 % interval of its load is narrow. New trials confirm a load: 5 of 5, or 8 of 9.
     ///
     /// Exit code 0: a load is confirmed for every service; 1: no load is confirmed for at least one service; 2: a
     /// search ended without valid trials; 130 or 143: stopped by a signal, can be resumed with `ladder run --resume`.
@@ -192,7 +195,10 @@ fn check(arguments: &Check) -> anyhow::Result<u8> {
                 let (trials, seconds) = (plan.trials(), plan.seconds());
                 let searches = match plan.searches(&TrialFilter::default()).len() {
                     0 => String::new(),
-                    count => format!("; searches (ladder search): {count}"),
+                    count => format!(
+                        "; searches (ladder search): {count}, rounds at most {:.0} s under load",
+                        plan.seconds_of_rounds()
+                    ),
                 };
                 println!("{}: {} trials, at most {seconds:.0} s under load{searches}", file.display(), trials.len());
             }

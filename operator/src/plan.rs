@@ -210,6 +210,17 @@ impl Plan {
         self.trials().iter().map(of).fold(0.0, |sum, seconds| sum + seconds)
     }
 
+    /// Sum of warm-up and window over the most rounds that the plan's searches may make, in seconds; without the short
+    /// trials before them and the tests after them.
+    pub fn seconds_of_rounds(&self) -> f64 {
+        let of = |(ladder, search): (&Ladder, &WireSearch)| {
+            let trial = |service: &Name| ladder.warmup_of(service).as_secs_f64() + search.rounds.window_seconds;
+            f64::from(search.rounds.at_most) * ladder.services.iter().map(trial).sum::<f64>()
+        };
+        let searched = self.ladders.iter().filter_map(|ladder| Some((ladder, ladder.search.as_ref()?)));
+        searched.map(of).fold(0.0, |sum, seconds| sum + seconds)
+    }
+
     /// The ladder that a trial belongs to; `None` for a trial of another plan.
     pub fn ladder_of(&self, trial: &TrialId) -> Option<&Ladder> {
         self.ladders.iter().find(|ladder| ladder.workload == trial.workload && ladder.variant == trial.variant)

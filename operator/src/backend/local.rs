@@ -17,7 +17,7 @@ use driver::{
 };
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::{Backend, Error, InferenceSpec, Placement, READY_DEADLINE, ServiceSpec, StartedService, WorkersSpec};
+use super::{Backend, Error, InferenceSpec, Placement, ServiceSpec, StartedService, WorkersSpec, ready_deadline};
 use crate::{evidence, registry::worker_program, roles::Roles};
 use cgroup::{Cgroup, Hierarchy};
 use process::{Launch, RunningProcess, Stdout};
@@ -109,10 +109,10 @@ impl Local {
     }
 
     /// Starts a program that prints a ready line, and returns when it is ready.
-    async fn start(&self, launch: Launch) -> Result<(ReadyProcess, Started), Error> {
+    async fn start(&self, launch: Launch, shape: CpuShape) -> Result<(ReadyProcess, Started), Error> {
         let name = launch.name.clone();
         let mut running = RunningProcess::start(launch)?;
-        match self.ready(&name, &mut running).await {
+        match self.ready(&name, &mut running, ready_deadline(shape.cpus)).await {
             Ok(started) => {
                 running.ignore_stdout();
                 Ok((ReadyProcess { running, pid: started.pid }, started))
@@ -138,7 +138,7 @@ impl Local {
             log: spec.log.clone(),
             stdout: Stdout::Lines,
         };
-        let (ready_process, started) = self.start(launch).await?;
+        let (ready_process, started) = self.start(launch, self.shapes.inference).await?;
         self.inference = Some(ready_process);
         Ok(format!("http://{}", started.address))
     }
@@ -149,9 +149,9 @@ impl Local {
         }
     }
 
-    async fn ready(&self, name: &str, running: &mut RunningProcess) -> Result<Started, Error> {
-        let deadline = Instant::now() + READY_DEADLINE;
-        let seconds = READY_DEADLINE.as_secs();
+    async fn ready(&self, name: &str, running: &mut RunningProcess, longest: Duration) -> Result<Started, Error> {
+        let deadline = Instant::now() + longest;
+        let seconds = longest.as_secs();
         let late = |what: &str| format!("{what} within {seconds} s");
         let line = timeout_at(deadline, running.first_json_line()).await;
         let reason = match line {
@@ -227,7 +227,7 @@ impl Backend for Local {
             log: spec.log.clone(),
             stdout: Stdout::Lines,
         };
-        match self.start(launch).await {
+        match self.start(launch, self.shapes.service).await {
             Ok((ready_process, started)) => {
                 self.service = Some(ready_process);
                 Ok(StartedService { started, versions })

@@ -63,6 +63,8 @@ pub struct Rounds<'a> {
     made: u32,
     /// Trials and tests that were decided: the turns that the service has had.
     turns: u32,
+    /// The largest load of a valid trial: the generator can offer it.
+    offered: u32,
     /// Invalid attempts at the next trial, and those of them that the generator caused.
     invalid: (usize, usize),
     /// The result up to now.
@@ -111,7 +113,7 @@ impl<'a> Rounds<'a> {
         let phase = if limits.to < limits.from { Phase::Done } else { phase };
         let posterior = Posterior::new(start);
         let result = RoundsResult { start, confirm: None, fail: None, generator_limit: None, given_up_at: None };
-        Self { settings, limits, posterior, phase, made: 0, turns: 0, invalid: (0, 0), result }
+        Self { settings, limits, posterior, phase, made: 0, turns: 0, offered: 0, invalid: (0, 0), result }
     }
 
     /// The next trial: its step and load; `None` when the search is finished.
@@ -151,6 +153,7 @@ impl<'a> Rounds<'a> {
     }
 
     fn record_valid(&mut self, load: u32, passed: bool) {
+        self.offered = self.offered.max(load);
         match &mut self.phase {
             Phase::Rounds => {
                 self.made += 1;
@@ -269,7 +272,8 @@ impl<'a> Rounds<'a> {
             return;
         }
         (self.invalid, self.turns) = ((0, 0), self.turns + 1);
-        if 2 * by_generator <= attempts {
+        // A load that was offered before is no limit: something else disturbed the generator.
+        if 2 * by_generator <= attempts || load <= self.offered {
             (self.result.given_up_at, self.phase) = (Some(load), Phase::Done);
             return;
         }
@@ -451,6 +455,11 @@ mod tests {
         assert!((996..=1006).contains(&limit) && result.given_up_at.is_none(), "{result:?}");
         let confirm = result.confirm.unwrap();
         assert!(confirm.succeeded && confirm.load < limit && confirm.load >= 980, "{result:?} {made:?}");
+        let (result, _) = run(bounds(990, 1010), |step, load, number| match step {
+            SearchStep::Confirm => Invalid(Fault::Generator),
+            _ => below(1000)(step, load, number),
+        });
+        assert!(result.given_up_at.is_some() && result.generator_limit.is_none(), "it was offered before: {result:?}");
     }
 
     #[test]
