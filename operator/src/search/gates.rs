@@ -13,8 +13,6 @@ use bench_format::{
     run::Edge,
 };
 
-use super::losses::late_share;
-
 /// Length of a worker's intervals, in nanoseconds.
 const INTERVAL_NS: u64 = 1_000_000_000;
 
@@ -75,6 +73,13 @@ fn interval_misses(objective: &Objective, intervals: &[&Interval]) -> bool {
         }
         _ => false,
     }
+}
+
+/// The share of samples above `most_ms`; `None` where there are no samples.
+pub(super) fn late_share(recorder: &Recorder, most_ms: f64) -> Option<f64> {
+    let all = recorder.count() + recorder.overflow();
+    let in_time = recorder.values().count_between(0, (most_ms * 1e6) as u64);
+    (all > 0).then(|| 1.0 - in_time as f64 / all as f64)
 }
 
 /// Whether errors or latencies came first in a failed trial; `None` where both were missed and the order is not known.

@@ -15,7 +15,11 @@ use bench_format::{
 
 use judge::verdict;
 
-use super::{Fault, Goal, Outcome, gates::Missed, rounds::TrialOutcome};
+use super::{
+    Fault, Goal, Outcome,
+    gates::{Missed, late_share},
+    rounds::TrialOutcome,
+};
 
 /// Number of targets with shorter trials before a goal's own; the value of MLRsearch.
 const PRECEDING_TARGETS: u32 = 2;
@@ -152,13 +156,6 @@ fn loss(objective: &Objective, result: &TrialResult) -> f64 {
         _ => f64::from(u8::from(!verdict::met(objective, figures))),
     };
     lost.clamp(0.0, 1.0)
-}
-
-/// The share of samples above `most_ms`; `None` where there are no samples.
-pub(super) fn late_share(recorder: &Recorder, most_ms: f64) -> Option<f64> {
-    let all = recorder.count() + recorder.overflow();
-    let in_time = recorder.values().count_between(0, (most_ms * 1e6) as u64);
-    (all > 0).then(|| 1.0 - in_time as f64 / all as f64)
 }
 
 #[cfg(test)]
