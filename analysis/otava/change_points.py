@@ -13,7 +13,7 @@ from otava.analysis import compute_change_points
 
 
 def main() -> None:
-    """Answers one request."""
+    """Reads one request from standard input and writes its change points to standard output."""
     asked = json.load(sys.stdin)
     options = {name: asked[name] for name in ("window_len", "max_pvalue")}
     # Lists: given a numpy array, Otava doesn't cut its windows, and raises or misplaces points.

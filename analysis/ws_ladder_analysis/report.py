@@ -20,7 +20,6 @@ from . import (
     brackets,
     capacities,
     charts,
-    drawing,
     evidence,
     gateways,
     overview,

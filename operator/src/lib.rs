@@ -33,6 +33,7 @@ pub mod search;
 pub mod search_trial;
 pub mod secrets;
 mod seed;
+pub mod sign;
 pub mod signals;
 pub mod signing;
 mod spelling;

@@ -17,8 +17,6 @@ use pem::{EncodeConfig, LineEnding, Pem};
 
 use crate::store::{files, manifest};
 
-pub mod bundle;
-
 /// Tag of a PEM file with a private key (PKCS#8).
 const PRIVATE: &str = "PRIVATE KEY";
 /// Tag of a PEM file with a public key (SubjectPublicKeyInfo).

@@ -7,7 +7,8 @@ use fakes::{
     output_text,
 };
 use operator::{
-    signing::{SigningKey, bundle::sign},
+    sign::sign,
+    signing::SigningKey,
     store::manifest::{MANIFEST, PUBLIC_KEY, SIGNATURE},
 };
 use serde_json::Value;

@@ -7,7 +7,7 @@ use fakes::{
     bundle::{Setting, TRIAL, assert_found, findings, flip},
     output_text,
 };
-use operator::{signing::bundle::sign, store::manifest::MANIFEST};
+use operator::{sign::sign, store::manifest::MANIFEST};
 use serde_json::Value;
 
 mod fakes;

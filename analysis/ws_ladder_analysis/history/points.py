@@ -60,7 +60,7 @@ class Series:
 
     @property
     def values(self) -> list[float]:
-        """The points' values."""
+        """The values of the points, in the order of their runs."""
         return [point.value for point in self.points]
 
 

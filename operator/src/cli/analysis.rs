@@ -47,7 +47,7 @@ pub(super) struct History {
     /// A YAML file of changes that are known: plan, figure, commits (BEFORE..AFTER), why.
     #[arg(long, value_name = "FILE")]
     acknowledged: Option<PathBuf>,
-    /// What is printed.
+    /// The form in which the changes are printed.
     #[arg(long, value_enum, default_value = "text")]
     format: HistoryFormat,
     /// The folder for history.html; default: FOLDER/history.

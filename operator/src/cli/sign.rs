@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::signing::{
-    SigningKey,
-    bundle::{List, sign},
+use crate::{
+    sign::{List, sign},
+    signing::SigningKey,
 };
 
 /// Arguments of `ladder sign`.

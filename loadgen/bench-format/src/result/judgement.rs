@@ -123,7 +123,7 @@ pub struct ErrorBudget {
     pub most_failures: Option<u64>,
     /// The share is at most this, 0 to 1.
     pub upper_bound: f64,
-    /// What is shown.
+    /// Whether these counts show that the budget is met, that it is missed, or neither.
     pub shown: Shown,
     /// Replies that would show that the budget is met, with the failures seen; absent where it is shown or missed.
     pub messages_needed: Option<u64>,

@@ -58,7 +58,7 @@ pub struct Shared {
     accepting: AtomicBool,
     /// Counter for numbers that differ from session to session: sequences of delays, phases and chances.
     streams: AtomicU64,
-    /// Sessions so far.
+    /// Number of sessions that were opened, by which some fall silent.
     sessions: AtomicU64,
     stop: watch::Sender<bool>,
 }

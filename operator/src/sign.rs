@@ -7,8 +7,8 @@ use std::{
 
 use bench_format::run::RunState;
 
-use super::SigningKey;
 use crate::{
+    signing::SigningKey,
     store::{
         self, Store,
         files::{Disk, replace},
