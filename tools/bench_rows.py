@@ -186,6 +186,8 @@ def fanout_paced(tier: int) -> tuple[RowDefinition, ...]:
 
 ROWS = (
     delivered("drain_inbound (dict), 64 per write", "flood-64", "wse-server-dict"),
+    delivered("drain_inbound (dict), 64 per write, 256 kinds of messages", "flood-64-varied", "wse-server-dict"),
+    delivered("drain_batch, 64 per write, 256 kinds of messages", "flood-64-varied", "wse-server"),
     delivered("drain_inbound (dict), 1 per write", "flood-1", "wse-server-dict"),
     delivered("drain_batch, 64 per write", "flood-64", "wse-server"),
     RowDefinition(

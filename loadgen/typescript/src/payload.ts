@@ -8,7 +8,7 @@ import type { Message } from "./schemas.ts";
 export type Format = "json" | "msgpack" | "compressed";
 
 /** A message of WSE with all fields set. */
-export interface WseMessage extends Required<Message> {
+export interface WseMessage extends Required<Omit<Message, "shapes">> {
   format: Format;
 }
 
