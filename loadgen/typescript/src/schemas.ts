@@ -432,7 +432,7 @@ export interface ErrorBudget {
   messages: number;
   /** The share is at most this, 0 to 1. */
   upper_bound: number;
-  /** What is shown. */
+  /** Whether these counts show that the budget is met, that it is missed, or neither. */
   shown: Shown;
   /** Connections with a failure; absent where failures aren't counted by connection. */
   failing_connections?: number | null;

@@ -620,7 +620,7 @@ class ErrorBudget:
     messages: int
     # The share is at most this, 0 to 1.
     upper_bound: float
-    # What is shown.
+    # Whether these counts show that the budget is met, that it is missed, or neither.
     shown: Shown
     _: KW_ONLY
     # Connections with a failure; absent where failures aren't counted by connection.
