@@ -19,7 +19,7 @@ pub(crate) struct Tally {
     pub(crate) window_due: u64,
     /// Frames of the window by the schedule: those of sessions that failed or ended, too.
     pub(crate) window_scheduled: u64,
-    /// Answers that the frames of the window still lack at the end of the drain: one for each flush interval.
+    /// Answers that the frames of the window still lack at the end of the drain: one for each whole flush interval.
     pub(crate) window_unanswered: u64,
     pub(crate) delivered: u64,
     pub(crate) late: u64,

@@ -291,7 +291,7 @@ impl Session {
         let Some(LoadState { phases, .. }) = &cx.load else { return };
         let (before, last) = (self.pace.due_before(phases.window_start_ns), self.pace.due_before(phases.window_end_ns));
         cx.tally.window_scheduled += last - before;
-        cx.tally.window_unanswered += last.saturating_sub(self.coverage.to.max(before)).div_ceil(FLUSH_FRAMES);
+        cx.tally.window_unanswered += last.saturating_sub(self.coverage.to.max(before)) / FLUSH_FRAMES;
     }
 
     /// The socket, from which evidence reads the congestion control.

@@ -76,7 +76,7 @@ fn a_right_gateway_answers_every_frame() {
     assert!(result.window.replies > 0 && result.window.answered >= result.window.replies);
     assert_eq!(values(&result, "frame_ns"), (result.window.due, 0), "every frame of the window was answered");
     let answers = values(&result, "newest_ns");
-    assert!(answers.0 >= u64::from(SESSIONS) * 9 && answers.1 == 0, "ten answers in the window: {answers:?}");
+    assert!(answers.0 >= u64::from(SESSIONS) * 8 && answers.1 == 0, "nine whole batches in the window: {answers:?}");
     for histogram in ["oldest_ns", "newest_service_ns", "oldest_service_ns", "flush_lateness_ns"] {
         assert_eq!(values(&result, histogram), answers, "{histogram}");
     }
@@ -183,7 +183,7 @@ fn a_gateway_that_falls_silent_leaves_frames_uncovered() {
     assert!(result.messages.lost > u64::from(SESSIONS));
     let (answered, never) = values(&result, "frame_ns");
     assert_eq!(answered + never, result.window.due, "each frame of the window has an age");
-    assert!(never > 0 && values(&result, "newest_ns").1 >= u64::from(SESSIONS), "an answer is missing in each session");
+    assert!(never > 0, "frames lack an answer in each session");
 }
 
 #[test]

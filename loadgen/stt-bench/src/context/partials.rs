@@ -76,9 +76,10 @@ impl LoadState {
         }
     }
 
-    /// Records the ages of an answer whose last frame was due in the window.
+    /// Records the ages of an answer whose last frame, and the frame after it, were due in the window. The batch with the
+    /// last frame of all was cut by the end of the load, and not by the gateway: nothing newer came until its flush.
     fn measure(&mut self, partial: &Partial<'_>, session: u64, times: &Times, now_ns: u64) {
-        if !self.phases.in_window(times.newest_due_ns) {
+        if !self.phases.in_window(times.newest_due_ns) || !self.phases.in_window(times.newest_due_ns + FRAME_NS) {
             return;
         }
         let since = |then_ns: u64| now_ns.saturating_sub(then_ns);
