@@ -15,7 +15,7 @@ fuzz_target!(|bytes: &[u8]| {
     for (address, is_local) in cluster::gossiped(bytes) {
         // Names other than `localhost` aren't looked up here.
         if is_local && !address.to_ascii_lowercase().starts_with("localhost") {
-            let mut resolved = address.to_socket_addrs().expect("it is an address");
+            let mut resolved = address.to_socket_addrs().unwrap_or_else(|error| panic!("{address}: {error}"));
             assert!(resolved.all(|resolved| resolved.ip().to_canonical().is_loopback()), "{address}");
         }
     }

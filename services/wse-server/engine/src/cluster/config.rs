@@ -316,8 +316,20 @@ mod tests {
     fn names_and_addresses_with_ports_are_addresses() {
         assert_eq!(split("node-1.wse:7006"), Some(("node-1.wse", 7006)));
         assert_eq!(split("[::1]:7006"), Some(("::1", 7006)));
-        for wrong in ["node", "node:", "node:0", "node:70000", ":7006", "::1:7006", "[a]:1", "a b:1", "a\n:1", "[::1:1"]
-        {
+        for wrong in [
+            "node",
+            "node:",
+            "node:0",
+            "node:70000",
+            "node:+1",
+            "[::1]:+1",
+            ":7006",
+            "::1:7006",
+            "[a]:1",
+            "a b:1",
+            "a\n:1",
+            "[::1:1",
+        ] {
             assert_eq!(split(wrong), None, "{wrong}");
         }
         assert_eq!(split(&format!("{}:1", "x".repeat(300))), None);
