@@ -30,6 +30,17 @@ pub(crate) enum PayloadLocation {
     Own(Vec<u8>, Range<usize>),
 }
 
+impl PayloadLocation {
+    /// The bytes of the message; `arena` is that of the intake.
+    #[inline]
+    pub(crate) fn bytes<'a>(&'a self, arena: &'a [u8]) -> &'a [u8] {
+        match self {
+            Self::Arena(range) => &arena[range.clone()],
+            Self::Own(bytes, range) => &bytes[range.clone()],
+        }
+    }
+}
+
 #[derive(Clone)]
 enum Source {
     Arena,

@@ -97,10 +97,7 @@ impl Core {
         kind: DataKind,
         location: PayloadLocation,
     ) -> Result<(), Violation> {
-        let bytes = match &location {
-            PayloadLocation::Arena(range) => &self.intake.bytes()[range.clone()],
-            PayloadLocation::Own(bytes, range) => &bytes[range.clone()],
-        };
+        let bytes = location.bytes(self.intake.bytes());
         let meaning = match kind {
             DataKind::Text => Self::read_text(bytes)?,
             DataKind::Binary if bytes.starts_with(format::ENCRYPTED) && connection.message_key().is_some() => {
@@ -185,10 +182,7 @@ impl Core {
     /// Inflates a message and processes the result as text. If it is no zlib stream, or the result is no text, the
     /// message is handed on as it came.
     fn inflate(&mut self, connection: &mut Connection, location: PayloadLocation) -> Result<(), Violation> {
-        let bytes = match &location {
-            PayloadLocation::Arena(range) => &self.intake.bytes()[range.clone()],
-            PayloadLocation::Own(bytes, range) => &bytes[range.clone()],
-        };
+        let bytes = location.bytes(self.intake.bytes());
         let whole = 0..bytes.len();
         let mut inflated = std::mem::take(&mut self.inflated);
         inflated.clear();

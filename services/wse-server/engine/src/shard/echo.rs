@@ -18,10 +18,7 @@ impl Core {
         kind: DataKind,
         location: PayloadLocation,
     ) -> Result<(), Violation> {
-        let bytes = match &location {
-            PayloadLocation::Arena(range) => &self.intake.bytes()[range.clone()],
-            PayloadLocation::Own(bytes, range) => &bytes[range.clone()],
-        };
+        let bytes = location.bytes(self.intake.bytes());
         let opcode = match kind {
             DataKind::Text if simdutf8::basic::from_utf8(bytes).is_err() => return Err(Violation::InvalidUtf8),
             DataKind::Text => Opcode::Text,

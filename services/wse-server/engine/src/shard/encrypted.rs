@@ -136,10 +136,7 @@ impl Core {
         kind: DataKind,
         location: &PayloadLocation,
     ) -> Result<(), Violation> {
-        let bytes = match location {
-            PayloadLocation::Arena(range) => &self.intake.bytes()[range.clone()],
-            PayloadLocation::Own(bytes, range) => &bytes[range.clone()],
-        };
+        let bytes = location.bytes(self.intake.bytes());
         let opened = match (kind, connection.duplex()) {
             (DataKind::Binary, Some(duplex)) => encryption::open_frame(duplex, bytes),
             _ => None,
@@ -194,10 +191,7 @@ impl Core {
     /// A message that can't be opened is dropped and counted, as the reference does: an encrypted client relies on
     /// being the only one that can send messages on its connection.
     pub(super) fn open_sealed(&mut self, connection: &mut Connection, location: &PayloadLocation) {
-        let bytes = match location {
-            PayloadLocation::Arena(range) => &self.intake.bytes()[range.clone()],
-            PayloadLocation::Own(bytes, range) => &bytes[range.clone()],
-        };
+        let bytes = location.bytes(self.intake.bytes());
         let opened = connection.message_key().and_then(|key| encryption::open(key, bytes).ok());
         self.count_received(connection);
         match opened {
