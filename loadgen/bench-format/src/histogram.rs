@@ -123,6 +123,16 @@ impl Recorder {
         self.overflow
     }
 
+    /// Number of all values, those of [`Self::overflow`] included.
+    pub fn total(&self) -> u64 {
+        self.count() + self.overflow
+    }
+
+    /// Number of values up to `value_ns`, which is rounded to the histogram's digits.
+    pub fn count_up_to(&self, value_ns: u64) -> u64 {
+        self.values.count_between(0, value_ns)
+    }
+
     /// The underlying histogram, for percentiles and distributions.
     pub fn values(&self) -> &Hdr<u64> {
         &self.values
@@ -203,7 +213,7 @@ fn inflate_v2(deflated: &[u8]) -> Result<Vec<u8>, Error> {
 /// A claim "the p-th percentile is at most x" at 99 % confidence needs `ln(0.01) / ln(p / 100)` samples even when none
 /// violates it: 7 for p50, 459 for p99, 4 603 for p99.9, 46 050 for p99.99 (binomial test, as MLPerf's early stopping).
 pub fn percentile_ns(recorder: &Recorder, percentile: f64) -> Option<u64> {
-    let total = recorder.count() + recorder.overflow();
+    let total = recorder.total();
     if total < samples_needed(percentile) {
         return None;
     }

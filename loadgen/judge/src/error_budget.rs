@@ -42,9 +42,8 @@ impl ErrorCounts {
     pub fn add(&mut self, other: &Self) {
         self.failures += other.failures;
         self.messages += other.messages;
-        let both = |one: Option<u64>, other: Option<u64>| one.zip(other);
-        self.failing_connections = both(self.failing_connections, other.failing_connections).map(|(a, b)| a + b);
-        self.most_failures = both(self.most_failures, other.most_failures).map(|(a, b)| a.max(b));
+        self.failing_connections = self.failing_connections.zip(other.failing_connections).map(|(a, b)| a + b);
+        self.most_failures = self.most_failures.zip(other.most_failures).map(|(a, b)| a.max(b));
     }
 
     /// What these counts show about a share of at most `budget`, which is above 0 and below 1. `None` without replies.

@@ -194,9 +194,7 @@ fn late_share(case: &Case<'_>) -> Option<f64> {
     }
     let late_after_ns = case.trial.terms.late_after_ns(&case.trial.objectives)?;
     let ages = case.merged.histograms.get(&*format!("{}_ns", case.trial.terms.ages.as_ref()?))?;
-    let in_time = ages.values().count_between(0, late_after_ns);
-    let all = ages.count() + ages.overflow();
-    ratio(all - in_time, all as f64)
+    ratio(ages.total() - ages.count_up_to(late_after_ns), ages.total() as f64)
 }
 
 /// The published percentiles of a histogram; `None` for those with too few samples.

@@ -80,7 +80,7 @@ impl Merged {
 
     fn add_intervals(&mut self, result: &WorkerResult) -> Result<(), histogram::Error> {
         for interval in &result.intervals {
-            let start = (interval.start_ns + INTERVAL_NS / 2) / INTERVAL_NS * INTERVAL_NS;
+            let start = aligned_start_ns(interval);
             for (name, histogram) in &interval.histograms {
                 let (length, recorder) = self.intervals.entry(name.clone()).or_default().entry(start).or_default();
                 *length = interval.duration_ns.max(*length);
@@ -122,7 +122,7 @@ impl Merged {
     /// sent. A message that was tried but not accepted by the socket is the service's failure, and an outcome.
     pub fn attempted_sends(&self) -> u64 {
         let lateness = self.histograms.get(&*format!("{OWN_LATENESS}_ns"));
-        lateness.map_or(self.window.sent, |lateness| lateness.count() + lateness.overflow())
+        lateness.map_or(self.window.sent, Recorder::total)
     }
 
     /// The failures and replies of the window.
@@ -196,6 +196,12 @@ impl Sum for MessageCounts {
     }
 }
 
+/// The start of the second to which an interval belongs, in nanoseconds from the start of the window: the windows of
+/// workers start a few nanoseconds apart.
+pub fn aligned_start_ns(interval: &Interval) -> u64 {
+    (interval.start_ns + INTERVAL_NS / 2) / INTERVAL_NS * INTERVAL_NS
+}
+
 fn add_window(sum: &mut WindowCounts, other: &WindowCounts) {
     let WindowCounts {
         duration_ns,
@@ -219,9 +225,8 @@ fn add_window(sum: &mut WindowCounts, other: &WindowCounts) {
     sum.reads += reads;
     sum.bytes_read += bytes_read;
     sum.cpu_ns += cpu_ns;
-    let known = |one: Option<u64>, other: Option<u64>| one.zip(other);
-    sum.failing_connections = known(sum.failing_connections, failing_connections).map(|(one, other)| one + other);
-    sum.most_failures = known(sum.most_failures, most_failures).map(|(one, other)| one.max(other));
+    sum.failing_connections = sum.failing_connections.zip(failing_connections).map(|(one, other)| one + other);
+    sum.most_failures = sum.most_failures.zip(most_failures).map(|(one, other)| one.max(other));
 }
 
 #[cfg(test)]

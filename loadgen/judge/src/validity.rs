@@ -9,7 +9,7 @@ mod generator;
 mod inference;
 
 use bench_format::{
-    histogram::{percentile_ns, samples_needed},
+    histogram::{Recorder, percentile_ns, samples_needed},
     plan::Figure,
     result::{Books, Reading, Reason, ReasonKind, Validity, WorkerResult},
     trial_file::BookKeeping,
@@ -148,7 +148,7 @@ fn window_short(case: &Case<'_>) -> Option<Reason> {
         })
         .filter_map(|(name, percentile)| {
             let recorder = case.merged.histograms.get(&*format!("{name}_ns"));
-            let have = recorder.map_or(0, |recorder| recorder.count() + recorder.overflow());
+            let have = recorder.map_or(0, Recorder::total);
             let need = samples_needed(percentile);
             let judged = recorder.is_some_and(|recorder| percentile_ns(recorder, percentile).is_some());
             (!judged && have < need).then(|| format!("p{percentile} of {name} needs {need} samples, there are {have}"))

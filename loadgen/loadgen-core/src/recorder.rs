@@ -229,7 +229,7 @@ fn encode<M: Metrics>(values: &[Values]) -> BTreeMap<Name, bench_format::histogr
     M::NAMES
         .iter()
         .zip(values)
-        .filter(|(_, values)| values.count() + values.overflow() > 0)
+        .filter(|(_, values)| values.total() > 0)
         .map(|(name, values)| (Name::from_static(name), values.encode()))
         .collect()
 }

@@ -109,7 +109,7 @@ pub(crate) fn result(
 }
 
 fn named(name: Name, values: &Recorder) -> BTreeMap<Name, Histogram> {
-    if values.count() + values.overflow() == 0 {
+    if values.total() == 0 {
         return BTreeMap::new();
     }
     BTreeMap::from([(name, values.encode())])

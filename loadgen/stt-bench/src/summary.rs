@@ -149,7 +149,7 @@ impl Latency {
             p99_ms: ms(99.0),
             p999_ms: ms(99.9),
             max_ms: ms(100.0),
-            count: recorder.count() + recorder.overflow(),
+            count: recorder.total(),
         }
     }
 }

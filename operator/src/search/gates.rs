@@ -12,9 +12,7 @@ use bench_format::{
     result::{Interval, WorkerResult},
     run::Edge,
 };
-
-/// Length of a worker's intervals, in nanoseconds.
-const INTERVAL_NS: u64 = 1_000_000_000;
+use judge::merge::aligned_start_ns;
 
 /// An objective that a trial missed.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,9 +41,7 @@ impl Missed {
 pub fn set_moments(missed: &mut [Missed], workers: &[WorkerResult]) {
     let mut by_start: BTreeMap<u64, Vec<&Interval>> = BTreeMap::new();
     for interval in workers.iter().flat_map(|worker| &worker.intervals) {
-        // Windows of workers start a few nanoseconds apart.
-        let start_ns = (interval.start_ns + INTERVAL_NS / 2) / INTERVAL_NS * INTERVAL_NS;
-        by_start.entry(start_ns).or_default().push(interval);
+        by_start.entry(aligned_start_ns(interval)).or_default().push(interval);
     }
     for one in missed {
         let first = by_start.iter().find(|(_, intervals)| interval_misses(&one.objective, intervals));
@@ -77,8 +73,7 @@ fn interval_misses(objective: &Objective, intervals: &[&Interval]) -> bool {
 
 /// The share of samples above `most_ms`; `None` where there are no samples.
 pub(super) fn late_share(recorder: &Recorder, most_ms: f64) -> Option<f64> {
-    let all = recorder.count() + recorder.overflow();
-    let in_time = recorder.values().count_between(0, (most_ms * 1e6) as u64);
+    let (all, in_time) = (recorder.total(), recorder.count_up_to((most_ms * 1e6) as u64));
     (all > 0).then(|| 1.0 - in_time as f64 / all as f64)
 }
 

@@ -1,6 +1,7 @@
 //! The rules for the generator: whether it kept the schedule of an open loop. Pure.
 
 use bench_format::{
+    histogram::Recorder,
     plan::{Figure, Load},
     result::{Reason, ReasonKind, Witness},
 };
@@ -82,8 +83,7 @@ pub(super) fn published_share(case: &Case<'_>) -> Option<Reason> {
         return None;
     }
     let receivers: Vec<_> = case.merged.receivers().collect();
-    let received =
-        case.merged.histograms.get("response_ns").map_or(0, |response| response.count() + response.overflow());
+    let received = case.merged.histograms.get("response_ns").map_or(0, Recorder::total);
     let share = case.trial.thresholds.send_share;
     let window_ns = case.merged.window.duration_ns;
     let deviation = Scheduled { rate_per_second, window_ns, receivers: &receivers, received, share }.deviation()?;

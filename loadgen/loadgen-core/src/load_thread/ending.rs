@@ -75,8 +75,7 @@ impl<W: Workload> LoadThread<W> {
         if let Some(recorded) = recorded.as_mut().filter(|_| open_with_replies) {
             // A message without a right reply waited longer than every other: left out, a service that stops to answer
             // would have no slow reply.
-            let response = recorded.values(Metric::Response);
-            let answered = response.count() + response.overflow();
+            let answered = recorded.values(Metric::Response).total();
             recorded.censor(Metric::Response, window.due.saturating_sub(answered));
         }
         ThreadResult { tally, window, connections, recorded, books, skew_ns: self.skew_ns }
