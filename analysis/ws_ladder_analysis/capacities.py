@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from bench_format.schemas import BoundBy, CapacityEstimate, Edge, LoadTest, Run, Search, SearchFound
+from bench_format.schemas import CapacityEstimate, Edge, LoadTest, Run, Search, SearchFound
 
-from . import wording
+from . import search_cells, wording
 from .cells import NONE, NOTHING, Cell, Column, Table, Tone
-from .tables import AT_LEAST
 
 # Number of searches in turn below which an interval holds within its run only.
 ENOUGH_IN_TURN = 6
@@ -28,16 +27,19 @@ def capacities(run: Run) -> Table:
 
 
 def _row(search: Search, cpus: float) -> tuple[Cell, ...]:
-    ladder = search.workload if search.variant == "standard" else f"{search.workload} · {search.variant}"
-    head, found = Cell(search.service, ladder), search.found
+    head, found = search_cells.head(search), search.found
     if found is None:
         return (head, Cell("not finished", tone=Tone.WARN), *[NOTHING] * (8 if cpus < 1 else 7))
     capacity = found.capacity
     estimate = capacity.estimate if capacity else None
     cells = [head, *_estimate(estimate, capacity.in_turn if capacity else 0)]
     cells += [_confirmed(found), _fail(capacity.fail if capacity else None)]
-    cells += [_gates(found), _EDGES[found.edge] if found.edge else NONE, _bound(found.bound_by)]
-    return (*cells, _projected(found, estimate, cpus)) if cpus < 1 else tuple(cells)
+    cells += [search_cells.gates(found), _EDGES[found.edge] if found.edge else NONE, search_cells.bound(found.bound_by)]
+    return (
+        (*cells, search_cells.projected(found, estimate.load if estimate else found.confirmed, cpus))
+        if cpus < 1
+        else tuple(cells)
+    )
 
 
 def _estimate(estimate: CapacityEstimate | None, in_turn: int) -> tuple[Cell, Cell, Cell]:
@@ -68,7 +70,7 @@ def _confirmed(found: SearchFound) -> Cell:
     passed = f"{_tally(test.passed, test)} passed"
     if not test.succeeded:
         return Cell("not confirmed", f"{passed} at {wording.count(test.load)}", Tone.BAD)
-    return Cell((AT_LEAST if found.at_least else "") + wording.count(test.load), passed, Tone.GOOD)
+    return Cell(search_cells.at_least(found) + wording.count(test.load), passed, Tone.GOOD)
 
 
 def _fail(test: LoadTest | None) -> Cell:
@@ -76,28 +78,6 @@ def _fail(test: LoadTest | None) -> Cell:
         return NONE
     failed = f"{_tally(test.failed, test)} failed"
     return Cell(wording.count(test.load), failed) if test.succeeded else Cell("none", f"{failed} at {test.load}")
-
-
-def _projected(found: SearchFound, estimate: CapacityEstimate | None, cpus: float) -> Cell:
-    """The load on one whole CPU, projected from a fraction under the assumption that cost is linear; not measured."""
-    load = estimate.load if estimate else found.confirmed
-    if load is None:
-        return NOTHING
-    sign = AT_LEAST if found.at_least else ""
-    return Cell(sign + "about" + wording.GAP + wording.digits(load / cpus).split(".")[0], tone=Tone.MUTED)
-
-
-def _gates(found: SearchFound) -> Cell:
-    if not found.gates:
-        return NONE
-    first, *others = map(wording.objective, found.gates)
-    return Cell(first, "; ".join(others))
-
-
-def _bound(bound: BoundBy | None) -> Cell:
-    if bound is None:
-        return NONE
-    return Cell(bound, tone=Tone.GOOD if bound is BoundBy.SERVICE else Tone.WARN)
 
 
 def _notes(run: Run, cpus: float) -> tuple[str, ...]:
@@ -112,17 +92,4 @@ def _notes(run: Run, cpus: float) -> tuple[str, ...]:
             f"Fewer than {ENOUGH_IN_TURN} services took turns, so that the interval holds within this run: a slow drift"
             " of the machine is not in it."
         )
-    for search in run.searches:
-        found = search.found
-        if found and found.generator_limit is not None:
-            load = wording.count(found.generator_limit)
-            notes.append(f"{search.service}: the generator could not offer {load}; what is above was not searched.")
-        if found and found.given_up_at is not None:
-            load = wording.count(found.given_up_at)
-            notes.append(f"{search.service}: no valid trial at {load}; the search ended there.")
-    if cpus < 1:
-        notes.append(
-            f"The last column divides by {cpus:g}: a projection, not a measurement. A whole CPU has caches, timer"
-            " ticks and wake-ups of its own, which a quota neither scales nor shows."
-        )
-    return tuple(notes)
+    return (*notes, *search_cells.notes(run, cpus))

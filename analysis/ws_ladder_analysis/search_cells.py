@@ -1,0 +1,65 @@
+"""The cells and notes that the tables of searches share: those of capacities and those of older brackets."""
+
+from __future__ import annotations
+
+from bench_format.schemas import BoundBy, Run, Search, SearchFound
+
+from . import wording
+from .cells import NONE, NOTHING, Cell, Tone
+from .tables import AT_LEAST
+
+
+def head(search: Search) -> Cell:
+    """The service of a search with its ladder."""
+    return Cell(
+        search.service, search.workload if search.variant == "standard" else f"{search.workload} · {search.variant}"
+    )
+
+
+def gates(found: SearchFound) -> Cell:
+    """The objectives that failed: the first one, and the others below it."""
+    if not found.gates:
+        return NONE
+    first, *others = map(wording.objective, found.gates)
+    return Cell(first, "; ".join(others))
+
+
+def bound(by: BoundBy | None) -> Cell:
+    """What limited the failing trials; highlighted unless it was the service."""
+    if by is None:
+        return NONE
+    return Cell(by, tone=Tone.GOOD if by is BoundBy.SERVICE else Tone.WARN)
+
+
+def at_least(found: SearchFound) -> str:
+    """The sign before a load if the search reached the end of its range."""
+    return AT_LEAST if found.at_least else ""
+
+
+def projected(found: SearchFound, load: float | None, cpus: float) -> Cell:
+    """A load on one whole CPU, projected from a fraction under the assumption that cost is linear; not measured."""
+    if load is None:
+        return NOTHING
+    text = f"about{wording.GAP}{wording.digits(load / cpus).split('.')[0]}"
+    return Cell(at_least(found) + text, tone=Tone.MUTED)
+
+
+def notes(run: Run, cpus: float) -> list[str]:
+    """What ended a search before its range did, and what the projected column is."""
+    found_notes = []
+    for search in run.searches:
+        found = search.found
+        if found and found.generator_limit is not None:
+            load = wording.count(found.generator_limit)
+            found_notes.append(
+                f"{search.service}: the generator could not offer {load}; what is above was not searched."
+            )
+        if found and found.given_up_at is not None:
+            load = wording.count(found.given_up_at)
+            found_notes.append(f"{search.service}: no valid trial at {load}; the search ended there.")
+    if cpus < 1:
+        found_notes.append(
+            f"The last column divides by {cpus:g}: a projection, not a measurement. A whole CPU has caches, timer"
+            " ticks and wake-ups of its own, which a quota neither scales nor shows."
+        )
+    return found_notes
