@@ -128,37 +128,44 @@ def deliver_until(stopping: Callable[[], bool], deliver: Callable[[], int]) -> N
             time.sleep(LINGER_SECONDS)
 
 
-def find_number(data: bytes) -> tuple[int, NumberPosition | None] | None:
-    """Finds the number of a message, and its position if later messages can be read from there."""
+def locate_number(data: bytes) -> tuple[int, int, int, bool] | None:
+    """The offsets of a message's number: of the name before it, of its first byte, and of the end of the number, which
+    may lie beyond a message that was cut; and whether it is decimal. `None` without a number."""
     at = data.find(JSON_NUMBER)
     if at >= 0:
         digits = DIGITS.match(data, at + len(JSON_NUMBER))
-        if digits is None:
-            return None
-        first, end = digits.start(1), digits.end()
-        frame = (*enumerate(data[at:first], at), *enumerate(data[end : end + 1], end))
-        # Without a byte after it, the number could have more digits in a longer message.
-        return int(digits[1]), NumberPosition(frame, range(first, end), True) if end < len(data) else None
+        return None if digits is None else (at, digits.start(1), digits.end(), True)
     at = data.find(MESSAGEPACK_NUMBER)
     if at < 0:
         return None
     first = at + len(MESSAGEPACK_NUMBER)
-    number = data[first : first + MESSAGEPACK_BYTES]
-    position = NumberPosition(tuple(enumerate(MESSAGEPACK_NUMBER, at)), range(first, first + MESSAGEPACK_BYTES), False)
-    return int.from_bytes(number), position if len(number) == MESSAGEPACK_BYTES else None
+    return at, first, first + MESSAGEPACK_BYTES, False
 
 
 def read_number(data: bytes) -> int | None:
     """The number of a message; `None` without one."""
-    at = data.find(JSON_NUMBER)
-    if at >= 0:
-        digits = DIGITS.match(data, at + len(JSON_NUMBER))
-        return None if digits is None else int(digits[1])
-    at = data.find(MESSAGEPACK_NUMBER)
-    if at < 0:
+    located = locate_number(data)
+    if located is None:
         return None
-    first = at + len(MESSAGEPACK_NUMBER)
-    return int.from_bytes(data[first : first + MESSAGEPACK_BYTES])
+    _name, first, end, decimal = located
+    return int(data[first:end]) if decimal else int.from_bytes(data[first:end])
+
+
+def find_number(data: bytes) -> tuple[int, NumberPosition | None] | None:
+    """Finds the number of a message, and its position if later messages can be read from there."""
+    located = locate_number(data)
+    if located is None:
+        return None
+    name, first, end, decimal = located
+    number, frame = data[first:end], tuple(enumerate(data[name:first], name))
+    if decimal:
+        # Without a byte after it, the number could have more digits in a longer message.
+        is_whole = end < len(data)
+        frame += tuple(enumerate(data[end : end + 1], end))
+    else:
+        is_whole = end <= len(data)
+    position = NumberPosition(frame, range(first, end), decimal) if is_whole else None
+    return int(number) if decimal else int.from_bytes(number), position
 
 
 def have_equal_size(ends: bytes, size: int) -> bool:
