@@ -11,7 +11,9 @@
 //! - [`mod@print`], [`watcher`], [`report`] and [`mod@assert`]: output and exit codes
 //!
 //! [`secrets`] keeps secrets out of the bundle, and [`resume`] checks a bundle that is resumed.
-//! [`rejudge`] judges a stored trial again, [`verify`] checks a whole bundle, and [`signing`] signs one. [`contract`] calls the program that checks a service's protocol.
+//! [`rejudge`] judges a stored trial again, [`verify`] checks a whole bundle, and [`mod@sign`] signs one with the keys of
+//! [`signing`]. [`search_trial`] reads the trials by which a search decides. [`contract`] calls the program that checks a
+//! service's protocol.
 //! [`evidence`] reads versions and the commit of a run. [`cli`] is the command line, [`signals`] handles SIGINT and
 //! SIGTERM.
 

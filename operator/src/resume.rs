@@ -116,37 +116,18 @@ fn loads_code(name: &str) -> bool {
 mod tests {
     use std::path::Path;
 
-    use bench_format::{
-        Name, SCHEMA,
-        run::{RunState, TrialEntry},
-    };
+    use bench_format::{Name, run::TrialEntry};
 
     use super::*;
-    use crate::plan::check::fixture::{machine_limits, minimal, registry};
+    use crate::plan::check::fixture::{self, machine_limits, minimal, registry};
 
     /// The check of the minimal plan's run, after a change of the plan's environment, the run and the registry.
     fn checked(env: &[(&str, &str)], change: impl FnOnce(&mut Run, &mut Registry)) -> Result<(), ResumeError> {
         let (mut wire, mut registry) = (minimal(), registry());
         wire.ladders[0].service_env = env.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
         let plan = Plan::check(wire, Path::new("run.json"), &registry, &machine_limits()).unwrap();
-        let mut run = Run {
-            schema: SCHEMA,
-            id: Name::from_static("r"),
-            started_at: String::new(),
-            finished_at: None,
-            state: RunState::Running,
-            plan: plan.wire.clone(),
-            command: String::new(),
-            version: String::new(),
-            commit: String::new(),
-            versions: Default::default(),
-            lines: Default::default(),
-            machines: vec![],
-            cpu_roles: Default::default(),
-            outside: None,
-            trials: plan.trials().into_iter().map(TrialEntry::pending).collect(),
-            searches: vec![],
-        };
+        let trials = plan.trials().into_iter().map(TrialEntry::pending).collect();
+        let mut run = Run { trials, ..fixture::run("r", plan.wire.clone()) };
         change(&mut run, &mut registry);
         check(&run, &plan, &registry)
     }

@@ -4,10 +4,13 @@
 //! lap by lap. The thread sleeps until the next frame is due, but at least [`TICK_NS`], then sends the frames that are
 //! due by then and reads what has arrived. Frames are evenly spread over the 20 ms, so a short sleep makes no burst.
 
+mod ring;
+
 use std::{mem::MaybeUninit, num::NonZeroU64, os::fd::OwnedFd};
 
 use bench_format::result::WorkerBook;
 use loadgen_core::{Error, clock::monotonic_ns, connect::Sources, phases::Phases, recorder::Recorded};
+use ring::{Cursor, Spot};
 use rustix::{event::epoll, time::Timespec};
 
 use crate::{
@@ -61,15 +64,6 @@ pub(crate) struct ThreadResult {
     pub(crate) books: Vec<WorkerBook>,
     /// Actual start minus planned start, in nanoseconds.
     pub(crate) skew_ns: i64,
-}
-
-/// A session's place in the ring.
-#[derive(Clone, Copy)]
-struct Spot {
-    phase_ns: u32,
-    /// First lap in which the session has a frame; [`u32::MAX`] once it has ended.
-    first_lap: u32,
-    slot: u32,
 }
 
 /// Sessions, the epoll set that watches them, and the ring that says when each sends.
@@ -355,54 +349,10 @@ impl LoadThread {
 /// Enters what is still unanswered as older than every recorded value: each frame of the window without a right answer,
 /// and the answers that they lack.
 fn censor(recorded: &mut Recorded<Metric>, tally: &Tally) {
-    let answered = recorded.values(Metric::Frame);
-    let frames = tally.window_scheduled.saturating_sub(answered.count() + answered.overflow());
+    let answered = recorded.values(Metric::Frame).total();
+    let frames = tally.window_scheduled.saturating_sub(answered);
     recorded.censor(Metric::Frame, frames);
     for metric in [Metric::Newest, Metric::Oldest, Metric::NewestService, Metric::OldestService] {
         recorded.censor(metric, tally.window_unanswered);
-    }
-}
-
-/// A place in the ring, and the lap.
-struct Cursor {
-    lap: u64,
-    at: usize,
-}
-
-impl Cursor {
-    /// When the next frame is due, in nanoseconds; [`u64::MAX`] in an empty ring.
-    #[inline]
-    fn due_ns(&self, ring: &[Spot], start_ns: u64) -> u64 {
-        match ring.get(self.at) {
-            Some(spot) => start_ns + self.lap * FRAME_NS + u64::from(spot.phase_ns),
-            None => u64::MAX,
-        }
-    }
-
-    /// The session whose frame is next; `None` when it hasn't started or has ended.
-    #[inline]
-    fn session<'a>(&self, ring: &mut [Spot], sessions: &'a mut [Session]) -> Option<&'a mut Session> {
-        let spot = &mut ring[self.at];
-        if u64::from(spot.first_lap) > self.lap {
-            return None;
-        }
-        let session = &mut sessions[spot.slot as usize];
-        if session.stage != Stage::Open {
-            // A session that ended has no more frames due.
-            spot.first_lap = u32::MAX;
-            return None;
-        }
-        Some(session)
-    }
-
-    /// Moves to the next place; returns whether a lap is complete.
-    #[inline]
-    fn advance(&mut self, ring: &[Spot]) -> bool {
-        self.at += 1;
-        if self.at < ring.len() {
-            return false;
-        }
-        (self.at, self.lap) = (0, self.lap + 1);
-        true
     }
 }

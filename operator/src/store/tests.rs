@@ -9,28 +9,11 @@ use bench_format::{
 use driver::measure::fixture::measured;
 
 use super::{files::KilledDisk, *};
-use crate::{plan::check::fixture::minimal, verify};
+use crate::{plan::check::fixture, verify};
 
 fn run(id: &'static str) -> Run {
     let entry = |repeat| TrialEntry::pending(TrialId { repeat, ..measured().trial.trial });
-    Run {
-        schema: SCHEMA,
-        id: Name::from_static(id),
-        started_at: String::new(),
-        finished_at: None,
-        state: RunState::Running,
-        plan: minimal(),
-        command: String::new(),
-        version: String::new(),
-        commit: String::new(),
-        versions: Default::default(),
-        lines: Default::default(),
-        machines: vec![],
-        cpu_roles: Default::default(),
-        outside: None,
-        trials: (1..=2).map(entry).collect(),
-        searches: vec![],
-    }
+    Run { trials: (1..=2).map(entry).collect(), ..fixture::run(id, fixture::minimal()) }
 }
 
 /// Climbs all trials of a run into a store, in the order that the climb uses.

@@ -2,7 +2,11 @@
 
 use std::path::Path;
 
-use bench_format::{Name, plan::WirePlan};
+use bench_format::{
+    Name, SCHEMA,
+    plan::WirePlan,
+    run::{Run, RunState},
+};
 
 use super::{MachineLimits, mistakes};
 use crate::{
@@ -52,6 +56,28 @@ pub(crate) fn minimal() -> WirePlan {
     let text = "schema: 1\nname: minimal\nwhy: a test\nseed: 1\nservices: [ours]\nwindow_seconds: 1\n\
                 ladders:\n- workload: throughput\n  tiers: [10]\n  load: {model: closed}\n";
     crate::plan::read::parse(text, Path::new("plan.yaml")).unwrap()
+}
+
+/// A run of a plan that has no trials yet.
+pub(crate) fn run(id: &'static str, plan: WirePlan) -> Run {
+    Run {
+        schema: SCHEMA,
+        id: Name::from_static(id),
+        started_at: String::new(),
+        finished_at: None,
+        state: RunState::Running,
+        plan,
+        command: String::new(),
+        version: String::new(),
+        commit: String::new(),
+        versions: Default::default(),
+        lines: Default::default(),
+        machines: vec![],
+        cpu_roles: Default::default(),
+        outside: None,
+        trials: vec![],
+        searches: vec![],
+    }
 }
 
 /// The mistakes of the minimal plan after a change.
