@@ -41,6 +41,8 @@ STORM = (
 )
 # Subscribers → variant of the flood's ladder; a variant of its own where the reference can't be flooded.
 FANOUT_FLOODS = {100: "flood", 1000: "flood", 5000: "flood-5000"}
+# Subscribers of the flood with one publication per call.
+FANOUT_SINGLES = (100, 1000)
 # Deliveries per second of the open load, as in plans/bench.yaml.
 FANOUT_RATE = 20_000
 PARTS = (
@@ -61,6 +63,10 @@ PARTS = (
             "fanout",
         )
         for tier, variant in FANOUT_FLOODS.items()
+    ),
+    *(
+        Part(f"fanout-single-{tier}", "bench", f"fanout-broadcast/flood-single/{tier}", together="fanout")
+        for tier in FANOUT_SINGLES
     ),
     *(
         Part(
@@ -158,24 +164,30 @@ def generator(per_write: int) -> RowDefinition:
     return RowDefinition(name, part, "ns/message", GENERATOR_NS, "self-test-null", None, ("client_cpu", 1))
 
 
+def fanout_rates(name: str, part: str) -> tuple[RowDefinition, ...]:
+    """The rows of the highest rate at which a service delivers publications, by the clock and by its CPU time."""
+    ours, reference = "wse-server-fanout", "wse-reference-fanout"
+    return tuple(
+        RowDefinition(f"{name}: {what}", part, "deliveries/s", getter, ours, reference, more_is_better=True)
+        for what, getter in (("delivered", DELIVERED), ("per second of service CPU", delivered_per_cpu_second))
+    )
+
+
 def fanout_flood(tier: int) -> tuple[RowDefinition, ...]:
-    """The rows of the highest rate at which a service delivers publications, and of its CPU cost for both sides."""
+    """The rows of a flood whose publisher makes large calls, and of its CPU cost for both sides."""
     part, name = f"fanout-flood-{tier}", f"fan-out to {wording.plain(wording.count(tier))}, flood"
     ours, reference = "wse-server-fanout", "wse-reference-fanout"
     return (
-        RowDefinition(f"{name}: delivered", part, "deliveries/s", DELIVERED, ours, reference, more_is_better=True),
-        RowDefinition(
-            f"{name}: per second of service CPU",
-            part,
-            "deliveries/s",
-            delivered_per_cpu_second,
-            ours,
-            reference,
-            more_is_better=True,
-        ),
+        *fanout_rates(name, part),
         RowDefinition(f"{name}: service CPU", part, "ns/delivery", SERVICE_NS, ours, reference, ("server_cpu", 1)),
         RowDefinition(f"{name}: generator CPU", part, "ns/delivery", GENERATOR_NS, ours, None, ("client_cpu", 1)),
     )
+
+
+def fanout_single(tier: int) -> tuple[RowDefinition, ...]:
+    """The rows of a flood whose publisher makes a call for each message."""
+    name = f"fan-out to {wording.plain(wording.count(tier))}, flood, one publication per call"
+    return fanout_rates(name, f"fanout-single-{tier}")
 
 
 def fanout_paced(tier: int) -> tuple[RowDefinition, ...]:
@@ -237,5 +249,6 @@ ROWS = (
     generator(1),
     *response("ping at 10 000/s over 1 000 connections", "ping", "wse-server", "wse-reference"),
     *(row for tier in FANOUT_FLOODS for row in fanout_flood(tier)),
+    *(row for tier in FANOUT_SINGLES for row in fanout_single(tier)),
     *(row for tier in FANOUT_FLOODS for row in fanout_paced(tier)),
 )

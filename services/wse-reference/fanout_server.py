@@ -37,7 +37,8 @@ def main() -> None:
     if mode not in MODES:
         parser.error(f"MODE is {mode!r}: set it to one of {', '.join(MODES)}")
     parser.add_argument("--mode", choices=MODES, default=mode, help="how messages reach their subscribers")
-    add_arguments(parser)
+    # It has no call for several messages.
+    add_arguments(parser, most_per_call=1)
     parser.add_argument(
         "--offered-deliveries",
         type=positive,

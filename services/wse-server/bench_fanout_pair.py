@@ -238,6 +238,7 @@ class Pair:
 
 def _publisher_arguments(options: argparse.Namespace) -> list[str]:
     flags = ["--message-size", str(options.message_size), "--backlog-bytes", str(options.backlog_bytes)]
+    flags += ["--publications-per-call", str(options.publications_per_call)]
     if options.rate is not None:
         flags += ["--rate", str(options.rate)]
     return flags + (["--publish-always"] if options.publish_always else [])

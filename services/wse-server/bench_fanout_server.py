@@ -32,6 +32,8 @@ from bench_publisher import (
     SubscriberBooks,
     Subscribers,
     add_arguments,
+    at_most,
+    one_by_one,
     options_of,
 )
 from bench_server import Service, listening_arguments, metrics_port, secret_of, token
@@ -67,10 +69,14 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def publish_of(server: Any, link: str | None) -> Publish:
-    """The publish function: to all connections of this server; with a link, to all subscribers of the topic."""
-    publish: Publish = partial(server.broadcast_many, TOPIC) if link else server.broadcast_all_many
-    return publish
+def publish_of(server: Any, link: str | None, per_call: int) -> Publish:
+    """The publish function: to all connections of this server; with a link, to all subscribers of the topic.
+
+    With one message per call it is the call that an application makes for a single message.
+    """
+    if per_call == 1:
+        return one_by_one(partial(server.broadcast, TOPIC) if link else server.broadcast_all)
+    return at_most(per_call, partial(server.broadcast_many, TOPIC) if link else server.broadcast_all_many)
 
 
 class TopicBooks(SubscriberBooks):
@@ -171,7 +177,7 @@ class FanoutService(Service):
         options = options_of(self.options)
         receivers = Receivers(self.others.backlogs) if self.others else None
         backpressure = Backpressure(self.server, options.backlog_bytes, receivers)
-        publish = publish_of(self.server, self.mode.link)
+        publish = publish_of(self.server, self.mode.link, 1 if options.rate else options.per_call)
         self.publisher = Publisher(self.options.mode, publish, self.subscribers, backpressure, options)
         self.publisher.start()
         if self.link:

@@ -10,10 +10,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from bench_application import Books
-from bench_backpressure import Backpressure
+from bench_backpressure import BURST_MESSAGES, Backpressure
 
 NS_PER_SECOND = 1_000_000_000
 # A message handed over later than this (1 ms) is late. A sleeping thread wakes up within a tenth of it.
@@ -36,13 +37,23 @@ Publish = Callable[[list[str]], object]
 
 
 def one_by_one(publish: Callable[[str], object]) -> Publish:
-    """The publish function for a server that takes one text per call."""
+    """The publish function that hands over one text per call."""
 
     def each(texts: list[str]) -> None:
         for text in texts:
             publish(text)
 
     return each
+
+
+def at_most(per_call: int, publish: Publish) -> Publish:
+    """The publish function that hands over at most `per_call` texts per call."""
+
+    def parts(texts: list[str]) -> None:
+        for start in range(0, len(texts), per_call):
+            publish(texts[start : start + per_call])
+
+    return parts
 
 
 def digits_of(sequences: range) -> Iterator[tuple[str, list[str]]]:
@@ -161,6 +172,8 @@ class Options(NamedTuple):
     """Messages per second; None: a flood."""
     message_bytes: int
     backlog_bytes: int
+    per_call: int
+    """Most messages that a flood hands to the server in one call."""
     always: bool
     """Publish even without subscribers, as the published benchmarks did."""
 
@@ -204,6 +217,7 @@ class Publisher:
         return {
             "mode": self.mode,
             "rate_per_second": self.options.rate,
+            "publications_per_call": 1 if self.options.rate else self.options.per_call,
             "backpressure": "schedule" if self.options.rate else self._backpressure.kind,
             "publishing": began is not None,
             "published": following,
@@ -292,8 +306,11 @@ class Publisher:
         self._next += len(texts)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the publisher's flags; RATE, MESSAGE_SIZE, BACKLOG_BYTES and PUBLISH_ALWAYS are their defaults."""
+def add_arguments(parser: argparse.ArgumentParser, most_per_call: int = BURST_MESSAGES) -> None:
+    """Adds the publisher's flags, whose defaults come from the environment.
+
+    `most_per_call` is the number of messages that the server takes in one call, at most those of a burst.
+    """
     environment = os.environ
     parser.add_argument(
         "--rate",
@@ -314,6 +331,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a flood waits while this many bytes are not written to all subscribers; each message counts once",
     )
     parser.add_argument(
+        "--publications-per-call",
+        type=partial(per_call, most=most_per_call),
+        default=environment.get("PUBLICATIONS_PER_CALL") or most_per_call,
+        help=f"most messages that a flood hands to the server in one call, 1 to {most_per_call} (default)",
+    )
+    parser.add_argument(
         "--publish-always",
         action="store_true",
         default=environment.get("PUBLISH_ALWAYS", "") not in ("", "0"),
@@ -323,7 +346,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def options_of(parsed: argparse.Namespace) -> Options:
     """The publisher's options from a parsed command line."""
-    return Options(parsed.rate, parsed.message_size, parsed.backlog_bytes, parsed.publish_always)
+    return Options(
+        parsed.rate, parsed.message_size, parsed.backlog_bytes, parsed.publications_per_call, parsed.publish_always
+    )
+
+
+def per_call(text: str, most: int) -> int:
+    """Parses a number of messages per call from the command line."""
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if not 1 <= number <= most:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of messages per call: give 1 to {most}")
+    return number
 
 
 def positive(text: str) -> float:

@@ -109,6 +109,25 @@ def test_a_flood_is_limited_by_unwritten_bytes(start: Callable[..., Fanout]) -> 
         assert ahead * 100 < 100_000 + (32 << 20)
 
 
+@pytest.mark.parametrize(("per_call", "reported"), [("1", 1), ("3", 3), (None, 256)])
+def test_a_flood_comes_whole_and_in_order_whatever_a_call_publishes(
+    start: Callable[..., Fanout], per_call: str | None, reported: int
+) -> None:
+    service = start(**({"PUBLICATIONS_PER_CALL": per_call} if per_call else {}))
+    with subscriber(service) as connection:
+        numbers = [tick["seq"] for tick in ticks(connection, 5000)]
+        assert numbers == list(range(numbers[0], numbers[0] + 5000))
+        assert service.publisher()["publications_per_call"] == reported
+
+
+@pytest.mark.parametrize("per_call", ["0", "257", "-1", "many"])
+def test_a_number_of_publications_per_call_out_of_range_is_refused_with_the_range(per_call: str) -> None:
+    command = [sys.executable, str(PROGRAM), f"--publications-per-call={per_call}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"{per_call} is not a number of messages per call: give 1 to 256" in done.stderr
+
+
 def test_all_that_was_sent_was_received(start: Callable[..., Fanout]) -> None:
     service = start("--rate", "5000")
     with subscriber(service) as connection:

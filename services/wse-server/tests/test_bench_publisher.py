@@ -166,7 +166,7 @@ def test_a_server_that_blocks_makes_a_paced_publisher_late_and_not_slow() -> Non
         if len(published) == 20:
             subscribers.add(-1)
 
-    each, options = one_by_one(publish), Options(100.0, 0, 1, False)
+    each, options = one_by_one(publish), Options(100.0, 0, 1, 1, False)
     publisher = Publisher("broadcast", each, subscribers, Backpressure(object(), 1), options)
     publisher.start()
     subscribers.add(1)
