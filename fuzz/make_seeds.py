@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import seeds_frames
+import seeds_harness
 import seeds_http
 import seeds_messages
 
@@ -21,6 +22,10 @@ TARGETS = [
     seeds_frames.frame,
     seeds_frames.service_frame,
     seeds_frames.stt_frame,
+    seeds_harness.connections_cursor,
+    seeds_harness.judged_upload,
+    seeds_harness.plan,
+    seeds_harness.run_file,
     seeds_http.cookie,
     seeds_http.gateway_message,
     seeds_http.handshake,

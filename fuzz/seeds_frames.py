@@ -56,6 +56,7 @@ def cluster_hello() -> Seeds:
         "name-with-a-line-break": hello(b"a\nb", 15),
         "addresses": addresses(b"127.0.0.1:7006", b"[::1]:7006", b"localhost:7006", b"node-1:7006"),
         "addresses-like-loopback": addresses(b"localhost.example:1", b"[::ffff:127.0.0.1]:1", b"127.1:1", b"0.0.0.0:1"),
+        "addresses-with-signs": addresses(b"[::1]:+1", b"127.0.0.1:+1", b"[::1]:00001"),
         "addresses-that-lie": struct.pack("<HH", 65535, 65535) + b"a:1",
     }
 

@@ -1,4 +1,5 @@
-//! Access for the fuzz targets to two private parts: recovery, and the data that users publish as their presence.
+//! Access for the fuzz targets to three private parts: recovery, the data that users publish as their presence, and the
+//! cursors of the books of connections.
 
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use crate::{
     key::ConnectionKey,
     presence::{Presence, PresenceConfig, PresenceError},
     recovery::{Position, Recovery, RecoveryConfig},
+    stats::Cursor,
 };
 
 /// The result of a recovery request.
@@ -54,4 +56,10 @@ pub fn join(user: &str, data: &str, maximum: usize) -> Result<(String, String), 
         result_xx = change.event().map(|event| (event.message(), event.detail()));
     });
     Ok(result_xx.expect("the first member to join is reported"))
+}
+
+/// The text of the cursor that this text is parsed to; `None` if it is no cursor.
+#[must_use]
+pub fn cursor(text: &str) -> Option<String> {
+    text.parse::<Cursor>().ok().map(|cursor| cursor.to_string())
 }

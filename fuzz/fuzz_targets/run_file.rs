@@ -1,0 +1,34 @@
+//! A `run.json` in which values are changed, as `ladder run --resume` reads it: it is refused, or it has only trials of
+//! its plan, and is stored as it was read.
+#![no_main]
+
+use std::{path::Path, sync::LazyLock};
+
+use bench_format::run::Run;
+use libfuzzer_sys::fuzz_target;
+use operator::{
+    plan::{Plan, check::MachineLimits},
+    registry::Registry,
+    resume,
+};
+use ws_ladder_fuzz::changed;
+
+/// The file of a run of `plans/smoke.yaml`.
+const RUN: &str = include_str!("../documents/run.json");
+/// The registry of this checkout.
+static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../services/services.toml");
+    Registry::load(Path::new(path)).expect("the registry is valid")
+});
+const MACHINE: MachineLimits = MachineLimits { cpus: 2, no_fractions: None };
+
+fuzz_target!(|input: &[u8]| {
+    let Ok(run) = serde_json::from_value::<Run>(changed(RUN, input)) else { return };
+    let stored = serde_json::to_string(&run).expect("a run can be stored");
+    let again: Run = serde_json::from_str(&stored).unwrap_or_else(|error| panic!("{error}: {stored}"));
+    assert_eq!(serde_json::to_string(&again).expect("a run can be stored"), stored);
+    let Ok(plan) = Plan::check(run.plan.clone(), Path::new("run.json"), &REGISTRY, &MACHINE) else { return };
+    if resume::check(&run, &plan, &REGISTRY).is_ok() {
+        assert!(run.trials.iter().all(|entry| plan.ladder_of(&entry.trial).is_some()), "{stored}");
+    }
+});

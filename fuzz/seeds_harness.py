@@ -1,0 +1,79 @@
+"""Seeds of the targets that read the harness's own files: plans, runs, uploads; and cursors of the books."""
+
+from __future__ import annotations
+
+import struct
+
+from seed_values import Seeds
+
+COUNT, SMALL, LARGEST, BITS, BILLION, NEGATIVE, NULL, TEXT, FRACTION, REMOVED = range(10)
+
+PLAN = """schema: 1
+name: seed
+why: a start
+seed: 1
+services: [wse-server]
+window_seconds: 1
+ladders:
+"""
+
+
+def change(which: int, kind: int, number: int = 0) -> bytes:
+    """One change of a document, as `src/lib.rs` reads it."""
+    return struct.pack("<HBQ", which, kind, number)
+
+
+def connections_cursor() -> Seeds:
+    return {
+        "cursor": b"18f3a2b4.17",
+        "largest": b"ffffffffffffffff.18446744073709551615",
+        "too-large": b"1ffffffffffffffff.1",
+        "signs": b"+1.+2",
+        "zeros": b"000.000",
+        "empty": b"",
+    }
+
+
+def judged_upload() -> Seeds:
+    # Of several arguments the last byte is the length of the first text.
+    def both(which: int, worker: bytes = b"", service: bytes = b"") -> bytes:
+        return bytes([which]) + worker + service + bytes([len(worker)])
+
+    found = {f"unchanged-{which}": both(which) for which in range(6)}
+    for kind in range(10):
+        worker = b"".join(change(37 * step, kind, 10**step) for step in range(8))
+        service = b"".join(change(53 * step, kind, 3**step) for step in range(8))
+        found[f"changes-{kind}"] = both(kind, worker, service)
+    return found
+
+
+def plan() -> Seeds:
+    closed = "- workload: throughput\n  tiers: [1, 20]\n  load: {model: closed}\n"
+    opened = (
+        "- workload: ping-latency\n  variant: open\n  tiers: [10]\n  samples: true\n"
+        "  load: {model: open, rate_per_second: 100, arrivals: poisson}\n"
+        "  objectives:\n  - {figure: {percentile_ms: {histogram: response, percentile: 99}}, at_most: 5}\n"
+        "  - {figure: error_share, at_most: 0.001}\n"
+    )
+    search = (
+        "- workload: ping-latency\n  load: {model: open, rate_per_second: 100}\n  objectives:\n"
+        "  - {figure: {percentile_ms: {histogram: response, percentile: 99}}, at_most: 5}\n"
+        "  search: {over: connections, from: 10, to: 1000}\n"
+    )
+    return {
+        "closed": (PLAN + closed).encode(),
+        "open": (PLAN + opened).encode(),
+        "search": (PLAN + search).encode(),
+        "all": ("repeats: 3\nworkers: 2\nwarmup_seconds: 0.5\n" + PLAN + closed + opened).encode(),
+        "mistakes": (PLAN.replace("schema: 1", "schema: 9") + closed.replace("tiers", "tires")).encode(),
+        "no-times": (PLAN + closed).replace("window_seconds: 1", "window_seconds: .inf").encode(),
+        "empty": b"",
+        "tags": b"schema: !!binary AAAA\nname: &a [*a]\n",
+    }
+
+
+def run_file() -> Seeds:
+    return {
+        "unchanged": b"",
+        **{f"changes-{kind}": b"".join(change(29 * step, kind, 7**step) for step in range(9)) for kind in range(10)},
+    }
