@@ -2,6 +2,7 @@
 
 import os
 import random
+import resource
 import signal
 import time
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from hostile.ladder_runs import Climb, finished_files, no_file_changed
-from hostile.target import until
+from hostile.target import descriptors_of, until
 
 SEED = 20
 KILLS_OF_LADDER = 8
@@ -81,6 +82,37 @@ def test_a_service_that_is_stopped_makes_its_trial_invalid_and_no_other(
     assert running.finished() + states.count("failed") == 4, states
     assert running.finished() >= 3, (states, running.printed())
     no_file_changed(first, finished_files(running.bundle))
+
+
+@pytest.mark.parametrize("victim", ["bench_server.py", "wse-bench", "ladder"])
+def test_a_process_without_free_descriptors_in_a_trial_costs_no_finished_trial(
+    climb: Callable[..., Climb], count: Callable[[str, int], None], victim: str
+) -> None:
+    running = climb()
+    until(lambda: running.finished() >= 1, "the first trial has a result")
+    first = finished_files(running.bundle)
+    (process,) = until(
+        lambda: "wse-bench" in running.family() and (running.family() | {"ladder": [running.process.pid]}).get(victim),
+        f"{victim} runs",
+    )
+    # It keeps the descriptors that it has and gets no more, as long as it lives.
+    most = resource.prlimit(process, resource.RLIMIT_NOFILE)[1]
+    resource.prlimit(process, resource.RLIMIT_NOFILE, (descriptors_of(process), most))
+    count("faults", 1)
+    running.wait()
+    running.leaves_nothing_running()
+    no_file_changed(first, finished_files(running.bundle))
+    if victim != "ladder":
+        states = running.states()
+        assert running.finished() >= 3, (states, running.printed())
+        assert "pending" not in states, states
+        return
+    kept = finished_files(running.bundle)
+    resumed = climb(resume=True)
+    assert resumed.wait() in (0, 2), resumed.printed()
+    assert "pending" not in resumed.states(), resumed.printed()
+    assert resumed.finished() >= 3, (resumed.states(), resumed.printed())
+    no_file_changed(kept, finished_files(resumed.bundle))
 
 
 def test_a_run_that_is_interrupted_ends_at_once_and_is_resumed(
