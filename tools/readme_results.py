@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import readme_highlights
+from bench_format.schemas import CapacityEstimate
 from bench_rows import ROWS
 from bench_summary import Row, markdown
 from readme_highlights import replaced
+from ws_ladder_analysis.whole_cpu import whole_cpu
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs/RESULTS.md"
@@ -103,16 +105,20 @@ def capacity(bundles: list[Path]) -> str:
     """A table with one row for each search."""
     lines = [
         "| gateway | CPU | P &ge; 0.5 at (95 %) | spread | trials | confirmed | first solid fail |"
-        " what failed first | bound by | on a whole CPU (projection) |",
+        " what failed first | bound by | CPU per session |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- | ---: |",
     ]
     in_turn = []
+    shares: dict[str, list[tuple[float, CapacityEstimate]]] = {}
     for bundle in bundles:
         run = json.loads((bundle / "run.json").read_text())
         cpus = run["plan"]["cpu"]["service"]["cpus"]
         found = [search for search in run["searches"] if search["found"] and search["found"].get("capacity")]
         lines += [capacity_row(search, cpus) for search in found]
         in_turn += [search["found"]["capacity"]["in_turn"] for search in found]
+        for search in found:
+            if one := search["found"]["capacity"]["estimate"]:
+                shares.setdefault(search["service"], []).append((cpus, CapacityEstimate(**one)))
     if not in_turn:
         sys.exit("no bundle has a search with a capacity: search again, bundles up to schema 2 have none")
     head = (
@@ -121,11 +127,30 @@ def capacity(bundles: list[Path]) -> str:
     )
     # With fewer than six services in turn, a slow drift of the machine is in no interval.
     within = "; intervals hold within their run" if min(in_turn) < 6 else ""
-    return f"{head}{within}. Searched by\n" + origin(*bundles) + "\n".join(lines) + "\n"
+    table = f"{head}{within}. Searched by\n" + origin(*bundles) + "\n".join(lines) + "\n"
+    return table + whole_cpus(shares)
+
+
+def whole_cpus(shares: dict[str, list[tuple[float, CapacityEstimate]]]) -> str:
+    """A table of the services that were searched on two shares of a CPU or more; empty without any."""
+    fits = {service: fit for service, found in shares.items() if (fit := whole_cpu(found))}
+    if not fits:
+        return ""
+    lines = [
+        "| gateway | on a whole CPU, fitted (95 %) | grows with the share to the power of |",
+        "| --- | ---: | ---: |",
+    ]
+    for service, fit in fits.items():
+        lines.append(f"| {service} | {fit.load:,.0f} [{fit.low:,.0f}, {fit.high:,.0f}] | {fit.power:.2f} |")
+    head = (
+        "\nFitted, not measured: the capacity as a power of the share, from the shares above. The interval is that of"
+        " the searches and doesn't say how well a power describes what lies beyond them.\n\n"
+    )
+    return head + "\n".join(lines) + "\n"
 
 
 def capacity_row(search: dict, cpus: float) -> str:  # type: ignore[type-arg]
-    """A search as a row; figures for a whole CPU are projected from the share that was measured."""
+    """A search as a row."""
     found, one = search["found"], search["found"]["capacity"]["estimate"]
     sign = "&ge; " if found["at_least"] else ""
     gates = [gate(failed) for failed in found["gates"]]
@@ -141,7 +166,7 @@ def capacity_row(search: dict, cpus: float) -> str:  # type: ignore[type-arg]
         f"{found['first_solid_fail']:,}" if found["first_solid_fail"] is not None else "—",
         ", ".join(filter(None, [gates[0] if gates else "", edge])) or "—",
         found["bound_by"] or "—",
-        f"{sign}≈ {load / cpus:,.0f}" if load is not None and cpus < 1 else "—",
+        f"{1000 * cpus / load:.2f} ms/s" if load else "—",
     ]
     return f"| {' | '.join(cells)} |"
 

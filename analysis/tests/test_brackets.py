@@ -49,15 +49,11 @@ def test_a_bracket_names_its_three_loads_and_the_failure(tmp_path: Path) -> None
     assert (found["what failed"], found["edge"], found["bound by"]) == ("p95 of newest ≤ 350 ms", "latency", "service")
 
 
-def test_a_figure_scaled_from_a_share_of_a_cpu_is_called_a_projection(tmp_path: Path) -> None:
-    table = brackets(run(tmp_path, FOUND))
-    assert cells(table)["on a whole CPU (projection)"] == "about\u00a06000"
+def test_a_share_of_a_cpu_is_never_multiplied(tmp_path: Path) -> None:
+    table = brackets(run(tmp_path, FOUND, cpus=0.1))
     assert table is not None
-    assert "a projection, not a measurement" in table.notes[-1]
-
-
-def test_a_whole_cpu_needs_no_projection(tmp_path: Path) -> None:
-    assert "on a whole CPU (projection)" not in cells(brackets(run(tmp_path, FOUND, cpus=1)))
+    assert "on 0.1 CPU" in table.caption
+    assert not any("whole CPU" in column.title for column in table.columns)
 
 
 def test_a_bound_that_the_generator_could_not_reach_is_at_least(tmp_path: Path) -> None:

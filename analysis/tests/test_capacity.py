@@ -154,10 +154,15 @@ def test_a_search_without_a_confirmed_load_says_so(tmp_path: Path) -> None:
     assert "no valid trial at 90" in capacities(run).notes[-1]
 
 
-def test_a_fraction_of_a_cpu_is_projected(tmp_path: Path) -> None:
+def test_a_session_costs_its_share_of_the_cpu_and_a_share_is_never_multiplied(tmp_path: Path) -> None:
     run = read_bundle(searched(tmp_path)).run
-    shared = replace(run, plan=replace(run.plan, cpu=replace(run.plan.cpu, service=CpuShape(0.1))))
-    assert cells(shared)["on a whole CPU (projection)"].startswith("about\u00a062")
+    tenth = replace(run, plan=replace(run.plan, cpu=replace(run.plan.cpu, service=CpuShape(0.1))))
+    load = float(cells(tenth)["P ≥ 0.5 at (95 %)"].split(" ")[0])
+    assert cells(tenth)["CPU per session"] == f"{100 / load:.3f}\u00a0ms/s"
+    assert float(cells(tenth)["1 000 session-hours"]) == pytest.approx(4 / load, rel=0.005)
+    assert not any("whole CPU" in title for title in cells(tenth))
+    assert any("These hold for 0.1 CPU" in note for note in capacities(tenth).notes)
+    assert not any("These hold" in note for note in capacities(run).notes)
 
 
 def test_the_report_of_a_run_of_schema_3_prints_the_capacity_and_no_bounds(tmp_path: Path) -> None:

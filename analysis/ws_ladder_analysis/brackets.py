@@ -24,27 +24,19 @@ def brackets(run: Run) -> Table | None:
     columns = [Column("service", number=False), Column("confirmed"), Column("borderline"), Column("first solid fail")]
     columns += [Column(title, number=False) for title in ("what failed", "edge", "bound by")]
     columns += [Column("conditional throughput")]
-    columns += [Column("on a whole CPU (projection)")] * (cpus < 1)
-    rows = tuple(_row(search, cpus) for search in run.searches)
-    return Table(
-        f"The largest load inside the objective, on {cpus:g} CPU",
-        tuple(columns),
-        rows,
-        tuple(search_cells.notes(run, cpus)),
-    )
+    rows = tuple(map(_row, run.searches))
+    title = f"The largest load inside the objective, on {cpus:g} CPU"
+    return Table(title, tuple(columns), rows, tuple(search_cells.ended_early(run)))
 
 
-def _row(search: Search, cpus: float) -> tuple[Cell, ...]:
+def _row(search: Search) -> tuple[Cell, ...]:
     head, found = search_cells.head(search), search.found
     if found is None:
-        return (head, Cell("not finished", tone=Tone.WARN), *[NOTHING] * (7 if cpus < 1 else 6))
+        return (head, Cell("not finished", tone=Tone.WARN), *[NOTHING] * 6)
     cells = [head, _confirmed(found), _loads(found.borderline), _loads(_some(found.first_solid_fail))]
     cells += [search_cells.gates(found), _EDGES[found.edge] if found.edge else NONE, search_cells.bound(found.bound_by)]
     throughput = found.conditional_throughput
-    cells.append(NOTHING if throughput is None else Cell(wording.rate(throughput)))
-    if cpus < 1:
-        cells.append(search_cells.projected(found, found.confirmed, cpus))
-    return tuple(cells)
+    return (*cells, NOTHING if throughput is None else Cell(wording.rate(throughput)))
 
 
 def _some(load: int | None) -> list[int]:

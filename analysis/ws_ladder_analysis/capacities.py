@@ -1,4 +1,8 @@
-"""The results of searches: the capacity of each service with its interval, and the loads that were tested."""
+"""The results of searches: the capacity of each service with its interval, the loads that were tested, and the cost.
+
+A capacity is that of the share of a CPU on which it was searched. A whole CPU is fitted from two shares (`whole_cpu`),
+never multiplied from one.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ from bench_format.schemas import CapacityEstimate, Edge, LoadTest, Run, Search, 
 from . import search_cells, wording
 from .cells import NONE, NOTHING, Cell, Column, Table, Tone
 
+# What a CPU of the service costs for an hour, in any currency; about the price of a virtual CPU in public clouds.
+PRICE_PER_CPU_HOUR = 0.04
 # Number of searches in turn below which an interval holds within its run only.
 ENOUGH_IN_TURN = 6
 _EDGES = {
@@ -21,7 +27,7 @@ def capacities(run: Run) -> Table:
     columns = [Column("service", number=False), Column("P ≥ 0.5 at (95 %)"), Column("spread"), Column("trials")]
     columns += [Column("confirmed"), Column("first solid fail")]
     columns += [Column(title, number=False) for title in ("what failed first", "edge", "bound by")]
-    columns += [Column("on a whole CPU (projection)")] * (cpus < 1)
+    columns += [Column("CPU per session"), Column("1 000 session-hours")]
     rows = tuple(_row(search, cpus) for search in run.searches)
     return Table(f"Capacity inside the objective, on {cpus:g} CPU", tuple(columns), rows, _notes(run, cpus))
 
@@ -29,17 +35,21 @@ def capacities(run: Run) -> Table:
 def _row(search: Search, cpus: float) -> tuple[Cell, ...]:
     head, found = search_cells.head(search), search.found
     if found is None:
-        return (head, Cell("not finished", tone=Tone.WARN), *[NOTHING] * (8 if cpus < 1 else 7))
+        return (head, Cell("not finished", tone=Tone.WARN), *[NOTHING] * 9)
     capacity = found.capacity
     estimate = capacity.estimate if capacity else None
     cells = [head, *_estimate(estimate, capacity.in_turn if capacity else 0)]
     cells += [_confirmed(found), _fail(capacity.fail if capacity else None)]
     cells += [search_cells.gates(found), _EDGES[found.edge] if found.edge else NONE, search_cells.bound(found.bound_by)]
-    return (
-        (*cells, search_cells.projected(found, estimate.load if estimate else found.confirmed, cpus))
-        if cpus < 1
-        else tuple(cells)
-    )
+    return (*cells, *_cost(estimate.load if estimate else found.confirmed, cpus))
+
+
+def _cost(load: float | None, cpus: float) -> tuple[Cell, Cell]:
+    """CPU time and money of a session at this load, when the service's whole share is paid for."""
+    if not load:
+        return NONE, NONE
+    per_second = Cell(f"{wording.digits(1000 * cpus / load)}{wording.GAP}ms/s")
+    return per_second, Cell(wording.digits(1000 * cpus * PRICE_PER_CPU_HOUR / load))
 
 
 def _estimate(estimate: CapacityEstimate | None, in_turn: int) -> tuple[Cell, Cell, Cell]:
@@ -92,4 +102,13 @@ def _notes(run: Run, cpus: float) -> tuple[str, ...]:
             f"Fewer than {ENOUGH_IN_TURN} services took turns, so that the interval holds within this run: a slow drift"
             " of the machine is not in it."
         )
-    return (*notes, *search_cells.notes(run, cpus))
+    notes.append(
+        f"CPU per session is the service's share divided by its capacity, and its cost that at {PRICE_PER_CPU_HOUR:g}"
+        " per CPU-hour (in any currency; another price scales it)."
+    )
+    if cpus < 1:
+        notes.append(
+            f"These hold for {cpus:g} CPU and don't scale: a second search on another share shows how the capacity"
+            " grows."
+        )
+    return (*notes, *search_cells.ended_early(run))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bench_format.schemas import BoundBy, Run, Search, SearchFound
 
 from . import wording
-from .cells import NONE, NOTHING, Cell, Tone
+from .cells import NONE, Cell, Tone
 from .tables import AT_LEAST
 
 
@@ -36,16 +36,8 @@ def at_least(found: SearchFound) -> str:
     return AT_LEAST if found.at_least else ""
 
 
-def projected(found: SearchFound, load: float | None, cpus: float) -> Cell:
-    """A load on one whole CPU, projected from a fraction under the assumption that cost is linear; not measured."""
-    if load is None:
-        return NOTHING
-    text = f"about{wording.GAP}{wording.digits(load / cpus).split('.')[0]}"
-    return Cell(at_least(found) + text, tone=Tone.MUTED)
-
-
-def notes(run: Run, cpus: float) -> list[str]:
-    """What ended a search before its range did, and what the projected column is."""
+def ended_early(run: Run) -> list[str]:
+    """What ended a search before its range did."""
     found_notes = []
     for search in run.searches:
         found = search.found
@@ -57,9 +49,4 @@ def notes(run: Run, cpus: float) -> list[str]:
         if found and found.given_up_at is not None:
             load = wording.count(found.given_up_at)
             found_notes.append(f"{search.service}: no valid trial at {load}; the search ended there.")
-    if cpus < 1:
-        found_notes.append(
-            f"The last column divides by {cpus:g}: a projection, not a measurement. A whole CPU has caches, timer"
-            " ticks and wake-ups of its own, which a quota neither scales nor shows."
-        )
     return found_notes
