@@ -7,7 +7,7 @@ use wse_engine::{JwtConfig, JwtKey, handshake, jwt::Gate};
 fuzz_target!(|bytes: &[u8]| {
     let parsed = handshake::parse(bytes);
     if let Ok(Some(request)) = &parsed {
-        assert!(request.end <= bytes.len() && request.end <= handshake::MAXIMAL_REQUEST);
+        assert!(request.end <= bytes.len() && request.end <= handshake::MAX_REQUEST);
         let key = JwtKey::secret(b"a secret that no input can know!").expect("it is long enough");
         let gate = Gate::new(&JwtConfig::new(vec![key]));
         assert!(gate.admit(request.cookies.iter().copied(), request.authorization).is_err());

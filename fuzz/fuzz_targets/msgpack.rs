@@ -12,17 +12,17 @@ fuzz_target!(|bytes: &[u8]| {
             std::str::from_utf8(&bytes[range.clone()]).expect("a type is text");
         }
         for cut in 0..bytes.len() {
-            assert!(msgpack::check(&bytes[..cut]).is_none(), "a prefix of a value is no value");
+            assert!(msgpack::check(&bytes[..cut]).is_none(), "a prefix of a value is not a value");
         }
     }
     if let Ok(value) = serde_json::from_slice::<Value>(bytes) {
         let packed = rmp_serde::to_vec_named(&value).expect("a JSON value can be packed");
         let depth = depth(&value);
         let checked = msgpack::check(&packed);
-        assert_eq!(checked.is_some(), depth <= msgpack::MAXIMAL_DEPTH, "depth {depth}");
+        assert_eq!(checked.is_some(), depth <= msgpack::MAX_DEPTH, "depth {depth}");
         let found = checked.flatten().map(|range| packed[range].to_vec());
         let expected = value.get("t").or_else(|| value.get("type")).and_then(Value::as_str);
-        if depth <= msgpack::MAXIMAL_DEPTH {
+        if depth <= msgpack::MAX_DEPTH {
             assert_eq!(found.as_deref(), expected.map(str::as_bytes));
         }
     }

@@ -30,15 +30,15 @@ MESSAGEPACK_BYTES = 4
 END_BYTES = 4
 # Cached end offsets of messages of one size, by size; not used when sizes vary.
 EVEN_OFFSETS: dict[int, bytes] = {}
-MAXIMAL_EVEN_OFFSETS = 64
-MINIMAL_EVEN_OFFSETS = 1024
+MAX_EVEN_OFFSETS = 64
+MIN_EVEN_OFFSETS = 1024
 # The most closed connections whose books are kept: twice as many as one shard of the server keeps.
 MOST_CLOSED = 1 << 17
 # The digits at one decimal place of successive numbers, by place value: from the start of a cycle to beyond its end.
-MAXIMAL_SUCCESSIVE = 10_000
+MAX_SUCCESSIVE = 10_000
 DIGITS_OF = [str(digit).encode() for digit in range(10)]
 CYCLES = {
-    scale: b"".join(digit * scale for digit in DIGITS_OF) * (1 + MAXIMAL_SUCCESSIVE // scale)
+    scale: b"".join(digit * scale for digit in DIGITS_OF) * (1 + MAX_SUCCESSIVE // scale)
     for scale in (1, 10, 100, 1000)
 }
 
@@ -174,21 +174,21 @@ def have_equal_size(ends: bytes, size: int) -> bool:
     if offsets is None or len(offsets) < len(ends):
         if memoryview(ends).cast("I")[0] != size:
             return False
-        if len(EVEN_OFFSETS) >= MAXIMAL_EVEN_OFFSETS:
+        if len(EVEN_OFFSETS) >= MAX_EVEN_OFFSETS:
             EVEN_OFFSETS.clear()
-        count = max(MINIMAL_EVEN_OFFSETS, len(ends) // END_BYTES)
+        count = max(MIN_EVEN_OFFSETS, len(ends) // END_BYTES)
         offsets = EVEN_OFFSETS[size] = array("I", range(size, size * (count + 1), size)).tobytes()
     return offsets.startswith(ends)
 
 
 def are_successive(position: NumberPosition, table: bytes, size: int, count: int, first: int) -> bool:
     """Whether the numbers of the messages are `first` and its successors, by a check of every digit."""
-    if count > MAXIMAL_SUCCESSIVE:
+    if count > MAX_SUCCESSIVE:
         return False
     scale = 1
     for offset in reversed(position.number):
         digit = first // scale % 10
-        if scale < MAXIMAL_SUCCESSIVE:
+        if scale < MAX_SUCCESSIVE:
             start = first % (scale * 10)
             expected = CYCLES[scale][start : start + count]
         else:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 # Most messages between two readings of the backlog, so that subscribers that come or go are noticed soon.
 BURST_MESSAGES = 256
 # Shortest pause between two readings of a full backlog, because each takes CPU time from the server.
-MINIMAL_PAUSE_SECONDS = 0.004
-MAXIMAL_PAUSE_SECONDS = 0.05
+MIN_PAUSE_SECONDS = 0.004
+MAX_PAUSE_SECONDS = 0.05
 
 
 class Backlog(NamedTuple):
@@ -37,8 +37,8 @@ class Receivers:
     """
 
     # Bounds of the pause between two readings, in seconds.
-    minimal_seconds = 0.001
-    maximal_seconds = 0.05
+    min_seconds = 0.001
+    max_seconds = 0.05
     # Publications that are missing when nothing has arrived for this many seconds are given up.
     timeout_seconds = 1.0
 
@@ -47,7 +47,7 @@ class Receivers:
         self._bases: list[int] | None = None
         self._backlogs: list[Backlog] = []
         self._read_at = self._progress_at = 0.0
-        self._pause = self.minimal_seconds
+        self._pause = self.min_seconds
 
     def begin(self, published: int) -> None:
         """Restarts the count: publications before this point are not waited for."""
@@ -68,7 +68,7 @@ class Receivers:
         elif now > self._progress_at + self.timeout_seconds:
             self.begin(published)
         pause = until_half_is_free(limit, before - after, now - self._read_at)
-        self._pause = min(max(pause, self.minimal_seconds), self.maximal_seconds)
+        self._pause = min(max(pause, self.min_seconds), self.max_seconds)
         self._read_at = now
         return after
 
@@ -129,7 +129,7 @@ class Backpressure:
         self._receivers = receivers
         self._offer = offer
         # Seconds to wait after `room()` returned 0.
-        self.pause_seconds = self._server_pause = MINIMAL_PAUSE_SECONDS
+        self.pause_seconds = self._server_pause = MIN_PAUSE_SECONDS
         # The server's last full backlog and its time, if nothing was published since.
         self._full: tuple[int, float] | None = None
         self.kind = "receivers" if receivers else "engine" if self._backlog else "offer" if offer else "none"
@@ -150,7 +150,7 @@ class Backpressure:
         self.pause_seconds = self._server_pause
         if self._receivers and backlog < self._limit:
             backlog = max(backlog, self._receivers.backlog(published, message_bytes, self._limit))
-            self.pause_seconds = max(MINIMAL_PAUSE_SECONDS, self._receivers.seconds_until_next_reading())
+            self.pause_seconds = max(MIN_PAUSE_SECONDS, self._receivers.seconds_until_next_reading())
         free = self._limit - backlog
         return max(1, min(BURST_MESSAGES, free // message_bytes)) if free > 0 else 0
 
@@ -160,5 +160,5 @@ class Backpressure:
         if self._full:
             before, then = self._full
             pause = until_half_is_free(self._limit, before - backlog, now - then)
-            self._server_pause = min(max(pause, MINIMAL_PAUSE_SECONDS), MAXIMAL_PAUSE_SECONDS)
+            self._server_pause = min(max(pause, MIN_PAUSE_SECONDS), MAX_PAUSE_SECONDS)
         self._full = (backlog, now) if backlog >= self._limit else None

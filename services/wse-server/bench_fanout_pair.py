@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from bench_fanout_server import MAXIMAL_CONNECTIONS
+from bench_fanout_server import MAX_CONNECTIONS
 from bench_links import INSTANCE_VARIABLES
 from bench_metrics import TEXT, MetricsPort, Page, json_page
 from bench_processes import Child, add, add_metrics, stop_process
@@ -58,7 +58,7 @@ def main() -> None:
 def arguments() -> argparse.ArgumentParser:
     """The command line; LINK and TLS are the defaults of their flags."""
     environment = os.environ
-    parser = listening_arguments(__doc__, MAXIMAL_CONNECTIONS)
+    parser = listening_arguments(__doc__, MAX_CONNECTIONS)
     link = environment.get("LINK") or None
     if link is not None and link not in MODES:
         parser.error(f"LINK is {link!r}: set it to one of {', '.join(MODES)}")

@@ -39,7 +39,7 @@ from bench_publisher import (
 from bench_server import Service, listening_arguments, metrics_port, secret_of, token
 
 # The limit of the published benchmarks.
-MAXIMAL_CONNECTIONS = 150_000
+MAX_CONNECTIONS = 150_000
 # Most bytes that an instance delivers for others and holds for its slowest subscriber; above it, it stops reading from
 # the link. Enough to keep every thread busy.
 HAND_ON_BYTES = 4 << 20
@@ -59,7 +59,7 @@ def main() -> None:
 
 def arguments() -> argparse.ArgumentParser:
     """The command line; MODE is the default of its flag."""
-    parser = listening_arguments(__doc__, MAXIMAL_CONNECTIONS)
+    parser = listening_arguments(__doc__, MAX_CONNECTIONS)
     mode = os.environ.get("MODE") or "broadcast"
     if mode not in MODES:
         parser.error(f"MODE is {mode!r}: set it to one of {', '.join(MODES)}")

@@ -1,7 +1,7 @@
 """Links between instances of the fan-out service: through Redis, or through a cluster of direct connections.
 
 A publishing instance sends to one topic; a subscribing instance subscribes all its connections to that topic. This
-module is outside the hot path: it connects instances, counts subscribers elsewhere, and reports progress.
+module is outside the hot path: it connects instances, counts the subscribers at other instances, and reports progress.
 """
 
 import argparse
@@ -22,7 +22,7 @@ TOPIC = "bench_topic"
 DEFAULT_REDIS = "redis://127.0.0.1:6379"
 # The published benchmarks' cluster ports are 2000 above those of the clients.
 CLUSTER_OFFSET = 2000
-# Seconds between two queries of subscribers at other instances; a change is noticed within this time.
+# Seconds between two queries of subscribers at other instances. A change is detected within this time.
 INTEREST_SECONDS = 0.1
 
 
@@ -118,7 +118,7 @@ class InstanceClient:
         """Gets a page as JSON.
 
         Raises:
-            OSError: the instance doesn't answer, or doesn't have the page.
+            OSError: the instance doesn't respond, or responds with a status other than 200.
         """
         with self._lock:
             try:
@@ -130,9 +130,9 @@ class InstanceClient:
                 body = response.read()
             except (OSError, http.client.HTTPException) as error:
                 self._connection.close()
-                raise OSError(f"{self.address}{path} does not answer: {error}") from error
+                raise OSError(f"{self.address}{path} does not respond: {error}") from error
         if response.status != 200:
-            raise OSError(f"{self.address}{path} answers {response.status}: {body.decode().strip()}")
+            raise OSError(f"{self.address}{path} responded with {response.status}: {body.decode().strip()}")
         return json.loads(body)
 
     def close(self) -> None:
@@ -142,7 +142,7 @@ class InstanceClient:
 
 
 class InstanceClients:
-    """The subscribing instances, read from `/progress`; for one that doesn't answer, the last values are used."""
+    """The subscribing instances, read from `/progress`; when one doesn't respond, its last values are used."""
 
     def __init__(self, addresses: list[str]) -> None:
         self._others = [InstanceClient(address) for address in addresses]
@@ -166,7 +166,7 @@ class InstanceClients:
             try:
                 self._last[at] = other.get("/progress")
             except OSError:
-                # If the instance doesn't come back, later requests show it.
+                # If the instance is gone for good, later requests show it.
                 continue
         return self._last
 
@@ -211,7 +211,7 @@ def progress(links: dict[str, Any], backlog_bytes: int, subscribers: int) -> dic
 
 
 def add_link_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags of links; the default of each is the environment variable of its name."""
+    """Adds the flags of links. The default of each is the environment variable of the same name, such as REDIS_URL."""
     environment = os.environ
 
     def add(name: str, help_text: str, **more: Any) -> None:
@@ -232,10 +232,10 @@ def add_link_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--cluster-port",
-        f"port for other instances; 0 lets the kernel pick, default: the port + {CLUSTER_OFFSET}",
+        f"port for other instances; 0: the kernel chooses one; default: the port + {CLUSTER_OFFSET}",
         type=int,
     )
-    add("--cluster-addr", "HOST:PORT under which others find this instance; CLUSTER_SECRET has the instances' secret")
+    add("--cluster-addr", "HOST:PORT at which other instances reach this one; CLUSTER_SECRET has the instances' secret")
     add("--tls-cert", "certificate for other instances, in PEM; with it --tls-key and --tls-ca")
     add("--tls-key", "private key of the certificate")
     add("--tls-ca", "the authority that signed the certificates of all instances")

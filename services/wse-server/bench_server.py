@@ -24,7 +24,7 @@ from bench_application import Books, count_events, count_packed, deliver_until
 
 SECRET = b"bench-secret-key-for-testing-only"
 # RFC 7518, section 3.2: a key for HS256 must be at least as long as the hash.
-MINIMAL_SECRET_BYTES = 32
+MIN_SECRET_BYTES = 32
 ISSUER = AUDIENCE = "wse-bench"
 TOKEN_SECONDS = 3600
 # The published benchmarks expect the metrics port 1000 above the service's port.
@@ -56,8 +56,8 @@ def main() -> None:
 def secret_of(parser: argparse.ArgumentParser) -> bytes:
     """The secret of tokens. It is not a flag, because all users of a machine can see command lines."""
     secret = os.environ.get("JWT_SECRET", "").encode() or SECRET
-    if len(secret) < MINIMAL_SECRET_BYTES:
-        parser.error(f"JWT_SECRET has {len(secret)} bytes: HS256 needs at least {MINIMAL_SECRET_BYTES}")
+    if len(secret) < MIN_SECRET_BYTES:
+        parser.error(f"JWT_SECRET has {len(secret)} bytes: HS256 needs at least {MIN_SECRET_BYTES}")
     return secret
 
 

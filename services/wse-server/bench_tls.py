@@ -16,7 +16,7 @@ from typing import NamedTuple
 FOLDER = "wse_tls_test"
 DAYS = "1"
 # Existing certificates are reused if they are valid for at least this many seconds.
-MINIMAL_SECONDS = 3600
+MIN_SECONDS = 3600
 # Addresses that mean all interfaces; they can't be names in a certificate.
 UNSPECIFIED_HOSTS = ("", "0.0.0.0", "::")
 
@@ -57,7 +57,7 @@ def _alternative(name: str) -> str:
 def _is_valid(files: Tls, alternatives: list[str]) -> bool:
     if not all(Path(file).is_file() for file in files):
         return False
-    command = ["x509", "-in", files.cert, "-noout", "-checkend", str(MINIMAL_SECONDS)]
+    command = ["x509", "-in", files.cert, "-noout", "-checkend", str(MIN_SECONDS)]
     if subprocess.run([_openssl(), *command], capture_output=True, check=False).returncode != 0:
         return False
     output = _run("x509", "-in", files.cert, "-noout", "-ext", "subjectAltName")

@@ -81,7 +81,9 @@ def test_pages_of_the_same_host_and_of_listed_origins_get_in(start: Callable[...
     for origin in (f"http://127.0.0.1:{running.server.port}", "https://app.example"):
         with running.connect(origin=origin) as connection:
             assert message(connection)["t"] == "server_ready"
-    with pytest.raises(ValueError, match=r"allowed_origins has \"app.example\", which is no origin: give scheme, host"):
+    with pytest.raises(
+        ValueError, match=r"allowed_origins has \"app.example\", which is not an origin: give scheme, host"
+    ):
         start(allowed_origins=["app.example"])
 
 

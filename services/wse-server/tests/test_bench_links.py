@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from harness import wait_until
 
-from bench_backpressure import MINIMAL_PAUSE_SECONDS, Backlog, Backpressure, Receivers
+from bench_backpressure import MIN_PAUSE_SECONDS, Backlog, Backpressure, Receivers
 from bench_fanout_server import arguments
 from bench_links import TOPIC, Cluster, InstanceClients, Interest, check_link_options, progress
 from bench_metrics import MetricsPort
@@ -201,7 +201,7 @@ def test_publishing_waits_until_remote_subscribers_have_stopped_arriving() -> No
 class Looked(Receivers):
     """Instances with progress that the test sets; readings are counted and not delayed."""
 
-    minimal_seconds = maximal_seconds = 0.0
+    min_seconds = max_seconds = 0.0
     timeout_seconds = 1000.0
 
     def __init__(self, *current: Backlog) -> None:
@@ -246,7 +246,7 @@ def test_waiting_for_a_missing_message_is_bounded() -> None:
 
 def test_the_pace_of_delivery_determines_the_reading_interval() -> None:
     receivers = Looked(Backlog(0, 0))
-    receivers.maximal_seconds = 1000.0
+    receivers.max_seconds = 1000.0
     receivers.begin(0)
     receivers.current = [Backlog(1, 0)]
     receivers.backlog(10, 100, LIMIT)
@@ -278,12 +278,12 @@ def test_a_flood_is_limited_by_the_local_and_the_remote_backlog() -> None:
     readings = receivers.readings
     assert backpressure.room(100, 50) == 0
     assert receivers.readings == readings, "without local room the instances are not read"
-    assert backpressure.pause_seconds == MINIMAL_PAUSE_SECONDS
+    assert backpressure.pause_seconds == MIN_PAUSE_SECONDS
 
 
 def test_a_publisher_that_waits_for_instances_sleeps_until_the_next_check() -> None:
     receivers = Looked(Backlog(0, 0))
-    receivers.minimal_seconds = receivers.maximal_seconds = 0.05
+    receivers.min_seconds = receivers.max_seconds = 0.05
     backpressure = Backpressure(Waiting(), LIMIT, receivers)
     backpressure.begin(0)
     receivers._read_at -= 1

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from bench_backpressure import BURST_MESSAGES, MAXIMAL_PAUSE_SECONDS, MINIMAL_PAUSE_SECONDS, Backpressure, Offer
+from bench_backpressure import BURST_MESSAGES, MAX_PAUSE_SECONDS, MIN_PAUSE_SECONDS, Backpressure, Offer
 from bench_publisher import (
     Message,
     Options,
@@ -58,7 +58,7 @@ def test_a_reported_backlog_is_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fell", "pause"), [(250, 0.02), (0, MAXIMAL_PAUSE_SECONDS), (1, MAXIMAL_PAUSE_SECONDS), (LIMIT, 0.005)]
+    ("fell", "pause"), [(250, 0.02), (0, MAX_PAUSE_SECONDS), (1, MAX_PAUSE_SECONDS), (LIMIT, 0.005)]
 )
 def test_a_publisher_without_room_checks_again_when_half_is_expected(
     monkeypatch: pytest.MonkeyPatch, fell: int, pause: float
@@ -68,7 +68,7 @@ def test_a_publisher_without_room_checks_again_when_half_is_expected(
     server = Telling()
     server.backlog = LIMIT
     backpressure = Backpressure(server, LIMIT)
-    assert (backpressure.room(100), backpressure.pause_seconds) == (0, MINIMAL_PAUSE_SECONDS)
+    assert (backpressure.room(100), backpressure.pause_seconds) == (0, MIN_PAUSE_SECONDS)
     now, server.backlog = 1000.01, LIMIT - fell
     backpressure.room(100)
     assert backpressure.pause_seconds == pytest.approx(pause)
@@ -179,8 +179,8 @@ def test_a_server_that_blocks_makes_a_paced_publisher_late_and_not_slow() -> Non
     assert {later - earlier for earlier, later in itertools.pairwise(stamps)} == {10_000}
     stats = publisher.stats()
     assert (stats["published"], stats["last_sequence"]) == (20, 19)
-    late_count, maximal_lateness_us = stats["late"], stats["lateness_max_us"]
+    late_count, max_lateness_us = stats["late"], stats["lateness_max_us"]
     assert isinstance(late_count, int)
-    assert isinstance(maximal_lateness_us, int)
+    assert isinstance(max_lateness_us, int)
     assert late_count >= 4
-    assert maximal_lateness_us >= 40_000
+    assert max_lateness_us >= 40_000

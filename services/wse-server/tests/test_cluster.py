@@ -47,7 +47,7 @@ def test_publications_cross_the_cluster_and_peers_are_reported(pair: tuple[Runni
     assert "\nwse_cluster_messages_sent_total 100\n" in one.server.prometheus_metrics()
 
 
-def test_impossible_settings_are_refused_with_the_remedy(start: Start, tmp_path: Path) -> None:
+def test_invalid_settings_are_refused_and_the_error_names_the_fix(start: Start, tmp_path: Path) -> None:
     running = start()
     server = running.server
     for error, match, peers, options in [

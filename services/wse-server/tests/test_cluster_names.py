@@ -16,7 +16,7 @@ from harness import DEADLINE_SECONDS, Running, wait_until
 Start = Callable[..., Running]
 HELLO, ANNOUNCE, ADDRESSES = 0x04, 0x09, 0x0A
 # Sorts before the names of servers, so that its links stay.
-NAME = b"0-puppet"
+NAME = b"0-fake-peer"
 # The bits of the published server, and the one of numbered publications.
 CAPABILITIES = 15 | 1 << 16
 
@@ -26,7 +26,7 @@ def frame(kind: int, topic: bytes = b"", payload: bytes = b"") -> bytes:
     return struct.pack(">I", len(body)) + body
 
 
-class Puppet:
+class FakePeer:
     """A peer with a certificate that sends what the test gives it."""
 
     def __init__(self, stream: ssl.SSLSocket) -> None:
@@ -56,15 +56,15 @@ class Puppet:
 
 
 @pytest.fixture
-def puppet() -> Iterator[Callable[..., Puppet]]:
+def fake_peer() -> Iterator[Callable[..., FakePeer]]:
     """Connects peers with the files of a certificate; closes them after the test."""
     with ExitStack() as stack:
 
-        def connect(running: Running, files: dict[str, Path]) -> Puppet:
+        def connect(running: Running, files: dict[str, Path]) -> FakePeer:
             context = ssl.create_default_context(cafile=files["tls_ca"])
             context.load_cert_chain(files["tls_cert"], files["tls_key"])
             plain = socket.create_connection(("127.0.0.1", running.server.cluster_port or 0), DEADLINE_SECONDS)
-            return Puppet(stack.enter_context(context.wrap_socket(plain, server_hostname="localhost")))
+            return FakePeer(stack.enter_context(context.wrap_socket(plain, server_hostname="localhost")))
 
         yield connect
 
@@ -76,35 +76,35 @@ class Named(Authority):
         return super().alternative_names(_name) if _name == "one" else [x509.DNSName(_name)]
 
 
-def test_a_name_belongs_to_the_certificate_s_names_for_as_long_as_it_is_remembered(
-    start: Start, puppet: Callable[..., Puppet], tmp_path: Path
+def test_a_remembered_name_belongs_to_the_names_of_its_certificate(
+    start: Start, fake_peer: Callable[..., FakePeer], tmp_path: Path
 ) -> None:
     authority = Named(tmp_path, "ours")
     one = start(metrics_port=0)
     cluster(one, **authority.files("one"))
-    first = puppet(one, authority.files("a.example"))
+    first = fake_peer(one, authority.files("a.example"))
     wait_until(lambda: one.server.cluster_peers_count() == 1)
     first.stream.close()
     wait_until(lambda: one.server.cluster_peers_count() == 0)
-    other = puppet(one, authority.files("b.example"))
+    other = fake_peer(one, authority.files("b.example"))
     assert other.next() is None, "the name is another's"
     wait_until(lambda: refused(one, "name") == 1)
     assert one.server.cluster_peers_count() == 0
-    renewed = puppet(one, authority.files("a.example"))
+    renewed = fake_peer(one, authority.files("a.example"))
     kind, _ = renewed.next() or (None, None)
     assert kind == HELLO
     wait_until(lambda: one.server.cluster_peers_count() == 1)
 
 
-def test_an_address_counts_only_if_it_is_in_the_certificate_of_who_announces_it(
-    start: Start, puppet: Callable[..., Puppet], tmp_path: Path
+def test_an_address_counts_only_if_it_is_in_the_certificate_of_its_announcer(
+    start: Start, fake_peer: Callable[..., FakePeer], tmp_path: Path
 ) -> None:
     authority = Named(tmp_path, "ours")
     one = start()
     cluster(one, cluster_addr="127.0.0.1", **authority.files("one"))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        peer = puppet(one, authority.files("localhost"))
+        peer = fake_peer(one, authority.files("localhost"))
         peer.stream.sendall(frame(ANNOUNCE, b"127.0.0.1:%d" % port) + frame(ANNOUNCE, b"localhost:%d" % port))
         lists = b""
         while b"localhost:%d" % port not in lists:

@@ -34,7 +34,7 @@ def test_foreign_and_unencrypted_peers_are_refused_and_counted_and_others_stay(s
     cluster(one, **authority.files("one"))
     cluster(other, one, **authority.files("other"))
     cluster(plain, one)
-    cluster(foreign_node, one, **foreign.files("stranger"))
+    cluster(foreign_node, one, **foreign.files("foreign"))
     cluster(lonely, plain, **authority.files("lonely"))
 
     wait_until(lambda: refused(one, "tls") >= 2 and refused(plain, "tls") >= 2 and refused(foreign_node, "tls") >= 1)

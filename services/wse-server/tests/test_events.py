@@ -103,7 +103,7 @@ def test_short_names_win_and_the_last_of_two_equal_keys_counts(running: Running)
 
 
 @pytest.mark.parametrize("text", ["U[1]", "Uhello", ' {"t":"a"}', "", '"x"', '{"t":"a"} x', '{"a":1e999}', "{" * 200])
-def test_messages_that_are_no_object_arrive_raw_and_are_counted(running: Running, text: str) -> None:
+def test_messages_that_are_not_objects_arrive_raw_and_are_counted(running: Running, text: str) -> None:
     with running.connect() as connection:
         connection.send(text)
         assert running.drain(2)[1][::2] == ("raw", text)

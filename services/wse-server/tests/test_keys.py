@@ -85,7 +85,7 @@ def test_a_public_key_verifies_the_tokens_of_its_private_half(
 
 
 @pytest.mark.parametrize("pair", [RSA, CURVE], ids=["RS256", "ES256"])
-def test_a_public_key_is_no_secret(start: Callable[..., Running], pair: Pair) -> None:
+def test_a_public_key_is_not_a_secret(start: Callable[..., Running], pair: Pair) -> None:
     # PyJWT refuses to sign with a public key, so the forged signature is made with the bytes of the key.
     header, claims, _ = signed("HS256", SECRET).split(".")
     library = jwt.get_algorithm_by_name("HS256")

@@ -114,7 +114,7 @@ enum Secret {
     Bytes(Vec<u8>),
 }
 
-/// The secret as given, or else the one in `WSE_CLUSTER_SECRET`. An empty variable is no secret.
+/// The secret as given, or else the one in `WSE_CLUSTER_SECRET`. An empty variable is not a secret.
 fn secret(given: Option<Secret>) -> Result<Option<ClusterSecret>, ClusterError> {
     let bytes = match given {
         Some(Secret::Text(text)) => Some(text.into_bytes()),

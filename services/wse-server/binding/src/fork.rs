@@ -1,5 +1,7 @@
-//! Notices that this process is a fork of the one that started a server. Threads don't survive a fork, so in the copy
-//! the server is only memory: what it is asked to send goes nowhere, and joining its threads never ends.
+//! Detects that this process is a fork of the one that started a server.
+//!
+//! A fork copies the memory of a server but not its threads. In the copy, messages would never be sent, and joining the
+//! threads would never return, so each call checks first in which process it runs.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,27 +10,27 @@ use pyo3::{
     types::{PyCFunction, PyDict, PyTuple},
 };
 
-/// How many forks lie between the process that loaded this module and this one. A counter instead of the process id,
-/// because that would cost a system call with each message.
+/// The number of forks between the process that loaded this module and this one. A counter and not the process id,
+/// because reading the id costs a system call for each message.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// A process, as far as forks tell it apart from others.
+/// Identifies a process among the one that loaded this module and its forks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process(u32);
 
 impl Process {
-    /// This process.
+    /// The process that calls.
     pub(crate) fn this() -> Self {
         Self(FORKS.load(Ordering::Relaxed))
     }
 
-    /// Whether this is another process by now.
+    /// Whether the caller runs in another process than this one, that is in a fork of it.
     pub(crate) fn is_gone(self) -> bool {
         self != Self::this()
     }
 }
 
-/// Makes Python count its forks, which `os.fork()` and `multiprocessing` report. Called once, when the module is
+/// Registers a hook with Python that counts forks (`os.fork()`, `multiprocessing`). Called once, when the module is
 /// loaded.
 pub(crate) fn count_forks(py: Python<'_>) -> PyResult<()> {
     let count = |_: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {

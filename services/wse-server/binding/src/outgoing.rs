@@ -1,7 +1,7 @@
 //! Encodes Python objects as JSON and MessagePack without an intermediate tree, for the events that an application
 //! sends.
 //!
-//! Each object is encoded as in the reference, except where that would lose data without an error.
+//! Each object is encoded as by the reference server, except where that would lose data without an error.
 
 use std::{borrow::Cow, cell::RefCell};
 
@@ -21,8 +21,8 @@ use wse_engine::{
     events::{Event, Value, sort_members},
 };
 
-/// The most containers within one another, the event included. Common parsers read this depth.
-const MAXIMAL_DEPTH: usize = 128;
+/// The deepest nesting of containers, the event included. Common parsers accept this depth.
+const MAX_DEPTH: usize = 128;
 
 /// Sends an event to one connection. The interpreter is held only while Python objects are read. Returns the size of
 /// the payload in bytes, or 0 if nothing was sent.
@@ -105,10 +105,10 @@ impl<'a, 'py> Object<'a, 'py> {
 
     /// The depth of the objects inside this one.
     fn next_depth<E: serde::ser::Error>(&self) -> Result<usize, E> {
-        if self.depth < MAXIMAL_DEPTH {
+        if self.depth < MAX_DEPTH {
             return Ok(self.depth + 1);
         }
-        Err(self.fail(PyValueError::new_err(format!("nested more than {MAXIMAL_DEPTH} deep, or contains itself"))))
+        Err(self.fail(PyValueError::new_err(format!("nested more than {MAX_DEPTH} deep, or contains itself"))))
     }
 
     fn dict<S: Serializer>(&self, dict: &Bound<'py, PyDict>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -136,7 +136,8 @@ impl<'a, 'py> Object<'a, 'py> {
         sequence.end()
     }
 
-    /// An integer beyond 64 signed bits is written as text, because it would lose digits as a number.
+    /// An integer that doesn't fit into 64 signed bits is written as text, because parsers would drop digits of the
+    /// number.
     fn integer<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.object.extract::<i64>() {
             Ok(integer) => serializer.serialize_i64(integer),

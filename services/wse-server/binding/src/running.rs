@@ -34,8 +34,8 @@ const SIGNAL_SLICE: Duration = Duration::from_millis(50);
 pub(crate) struct Running {
     pub(crate) server: Server,
     process: Process,
-    /// Set when the last event is queued. The engine's own flag is no substitute: it changes before the connections are
-    /// closed.
+    /// Set when the last event is queued. The engine's own flag is not a substitute: it changes before the connections
+    /// are closed.
     finished: AtomicBool,
     /// The table of names; `None` while a thread uses it.
     names: Mutex<Option<Names>>,

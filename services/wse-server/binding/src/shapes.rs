@@ -23,9 +23,9 @@ mod survey;
 /// How many shapes are kept. A hash of the message type selects one, so this is a power of two.
 const SHAPES: usize = 64;
 /// Shapes are not kept of longer messages, because their text would be copied.
-const MAXIMAL_TEXT_BYTES: usize = 4096;
-const MAXIMAL_CONTAINERS: usize = 8;
-const MAXIMAL_SCALARS: usize = 32;
+const MAX_TEXT_BYTES: usize = 4096;
+const MAX_CONTAINERS: usize = 8;
+const MAX_SCALARS: usize = 32;
 /// How many messages may miss a new shape before it is replaced. This doubles with each replacement, up to
 /// [`LONGEST_BACKOFF`], and starts again after a hit.
 const FIRST_BACKOFF: u32 = 8;
@@ -116,7 +116,7 @@ impl Shape {
     /// The shape of a message and of its decoded value. `None` if the message is too large, or if its text and its
     /// value can't be matched.
     fn of(text: &[u8], value: &Bound<'_, PyAny>) -> Option<Self> {
-        if text.len() > MAXIMAL_TEXT_BYTES {
+        if text.len() > MAX_TEXT_BYTES {
             return None;
         }
         let mut survey = Survey::new(text);
@@ -125,10 +125,10 @@ impl Shape {
     }
 
     fn decode<'py>(&self, decoder: &mut Decoder<'_, 'py>, data: &[u8]) -> Option<Bound<'py, PyAny>> {
-        let mut buffer = [(0, 0, 0); MAXIMAL_SCALARS];
+        let mut buffer = [(0, 0, 0); MAX_SCALARS];
         let differences = differences(&self.text, &self.scalars, data, &mut buffer)?;
         let py = decoder.py();
-        let mut made = [const { None }; MAXIMAL_CONTAINERS];
+        let mut made = [const { None }; MAX_CONTAINERS];
         for (index, container) in self.containers.iter().enumerate() {
             let copy = match &container.pattern {
                 Pattern::Dict(dict) => dict.bind(py).copy().ok()?.into_any(),
@@ -152,7 +152,7 @@ fn differences<'r>(
     text: &[u8],
     scalars: &[Scalar],
     data: &[u8],
-    buffer: &'r mut [Difference; MAXIMAL_SCALARS],
+    buffer: &'r mut [Difference; MAX_SCALARS],
 ) -> Option<&'r [Difference]> {
     let (mut known, mut at, mut found) = (0, 0, 0);
     for (index, scalar) in scalars.iter().enumerate() {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::frame::MAXIMAL_CONTROL_PAYLOAD;
+use crate::frame::MAX_CONTROL_PAYLOAD;
 
 /// The longest reason of a Close frame, in bytes: a control frame's payload without the close code (RFC 6455, 5.5).
-const LONGEST_REASON: usize = MAXIMAL_CONTROL_PAYLOAD - size_of::<u16>();
+const LONGEST_REASON: usize = MAX_CONTROL_PAYLOAD - size_of::<u16>();
 
 /// How clients are asked to leave when the server drains.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,13 +15,13 @@ use crate::{
 };
 
 /// Most shards: the number of a shard takes one byte of a [`crate::ConnectionKey`].
-const MAXIMAL_SHARDS: usize = 256;
+const MAX_SHARDS: usize = 256;
 /// Upper limit of `max_message_size`, in bytes. Offsets into a batch's blob are 32 bits wide, and one blob holds
 /// several messages.
-const MAXIMAL_MESSAGE_BYTES: usize = 1 << 30;
+const MAX_MESSAGE_BYTES: usize = 1 << 30;
 
 /// Most messages of one topic that are kept for recovery: far more than any client replays.
-const MAXIMAL_LOG: usize = 1 << 24;
+const MAX_LOG: usize = 1 << 24;
 
 /// The settings of a [`crate::Server`].
 #[derive(Clone, Debug)]
@@ -279,11 +279,11 @@ impl Config {
             }
         }
         for (name, value, limit) in [
-            ("shards", self.shards.unwrap_or(1), MAXIMAL_SHARDS),
-            ("max_message_size", self.max_message_size, MAXIMAL_MESSAGE_BYTES),
+            ("shards", self.shards.unwrap_or(1), MAX_SHARDS),
+            ("max_message_size", self.max_message_size, MAX_MESSAGE_BYTES),
             ("receive_buffer_bytes", self.receive_buffer_bytes, i32::MAX as usize),
             ("send_buffer_bytes", self.send_buffer_bytes, i32::MAX as usize),
-            ("recovery_buffer_size", self.recovery.as_ref().map_or(1, |recovery| recovery.buffer_size), MAXIMAL_LOG),
+            ("recovery_buffer_size", self.recovery.as_ref().map_or(1, |recovery| recovery.buffer_size), MAX_LOG),
         ] {
             if value > limit {
                 return Err(ConfigError::TooLarge { name, value, limit });

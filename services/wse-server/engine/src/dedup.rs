@@ -56,7 +56,7 @@ impl Dedup {
         }
     }
 
-    /// Forgets an event that was not sent after all: the next one with this id is no duplicate.
+    /// Forgets an event that was not sent after all: the next one with this id is not a duplicate.
     pub(crate) fn forget(&mut self, connection: ConnectionKey, id: &str) {
         let fingerprint = self.fingerprint(connection, id);
         self.known.remove(&fingerprint);

@@ -33,7 +33,7 @@ pub enum ExchangeError {
     /// The text is too long or isn't base64.
     #[error("the public key is not the base64 of {PUBLIC_BYTES} bytes")]
     Base64,
-    /// The bytes are no public key, or the system has no randomness for a key of the server's.
+    /// The bytes are not a public key, or the system has no randomness for a key of the server's.
     #[error(transparent)]
     Crypto(#[from] CryptoError),
     /// The exchange failed too often on this connection.
@@ -175,7 +175,7 @@ pub(crate) fn put_sealed(out: &mut Vec<u8>, key: &Key, payload: &[u8]) -> Result
 /// # Errors
 /// [`CryptoError`] if the system has no randomness.
 pub(crate) fn sealed_frame(key: &Key, payload: &[u8]) -> Result<Bytes, CryptoError> {
-    let mut out = Vec::with_capacity(frame::MAXIMAL_HEADER + ADDED_BYTES + payload.len());
+    let mut out = Vec::with_capacity(frame::MAX_HEADER + ADDED_BYTES + payload.len());
     put_sealed(&mut out, key, payload)?;
     Ok(out.into())
 }

@@ -5,9 +5,9 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 /// The longest payload of a control frame, in bytes (RFC 6455, 5.5).
-pub const MAXIMAL_CONTROL_PAYLOAD: usize = 125;
+pub const MAX_CONTROL_PAYLOAD: usize = 125;
 /// The longest header, in bytes: two, eight of length, four of mask.
-pub const MAXIMAL_HEADER: usize = 14;
+pub const MAX_HEADER: usize = 14;
 
 const FIN: u8 = 0x80;
 const RESERVED: u8 = 0x70;
@@ -147,7 +147,7 @@ pub fn parse_header(bytes: &[u8], limit: usize) -> Result<Option<Header>, Violat
         if !fin {
             return Err(Violation::FragmentedControl);
         }
-        if short > MAXIMAL_CONTROL_PAYLOAD as u8 {
+        if short > MAX_CONTROL_PAYLOAD as u8 {
             return Err(Violation::LongControl);
         }
     }
@@ -218,7 +218,7 @@ pub fn put(out: &mut impl BufMut, opcode: Opcode, payload: &[u8]) {
 
 /// Frames an unfragmented message from the server once, to be shared by all its receivers.
 pub fn encode(opcode: Opcode, payload: &[u8]) -> Bytes {
-    let mut framed = BytesMut::with_capacity(payload.len() + MAXIMAL_HEADER);
+    let mut framed = BytesMut::with_capacity(payload.len() + MAX_HEADER);
     put(&mut framed, opcode, payload);
     framed.freeze()
 }
@@ -252,7 +252,7 @@ pub(crate) fn messages(mut framed: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
 
 /// Appends a Close frame. `reason` must fit into a control frame beside the code (123 bytes).
 pub fn put_close(out: &mut impl BufMut, code: u16, reason: &str) {
-    debug_assert!(reason.len() + 2 <= MAXIMAL_CONTROL_PAYLOAD);
+    debug_assert!(reason.len() + 2 <= MAX_CONTROL_PAYLOAD);
     put_header(out, Opcode::Close, 2 + reason.len());
     out.put_u16(code);
     out.put_slice(reason.as_bytes());

@@ -4,9 +4,9 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use sha1::{Digest, Sha1};
 
 /// The most bytes that a request's line and headers may take.
-pub const MAXIMAL_REQUEST: usize = 16 << 10;
+pub const MAX_REQUEST: usize = 16 << 10;
 /// The most headers that a request may have.
-const MAXIMAL_HEADERS: usize = 96;
+const MAX_HEADERS: usize = 96;
 /// The GUID that the key is hashed with (RFC 6455, 1.3).
 const MAGIC: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// The length of a key: 16 bytes in base64.
@@ -76,11 +76,11 @@ impl Refusal {
 /// # Errors
 /// A [`Refusal`] if the request can't be upgraded.
 pub fn parse(bytes: &[u8]) -> Result<Option<Request<'_>>, Refusal> {
-    let mut headers = [httparse::EMPTY_HEADER; MAXIMAL_HEADERS];
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     let end = match request.parse(bytes) {
-        Ok(httparse::Status::Complete(end)) if end <= MAXIMAL_REQUEST => end,
-        Ok(httparse::Status::Partial) if bytes.len() < MAXIMAL_REQUEST => return Ok(None),
+        Ok(httparse::Status::Complete(end)) if end <= MAX_REQUEST => end,
+        Ok(httparse::Status::Partial) if bytes.len() < MAX_REQUEST => return Ok(None),
         Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(Refusal::TooLarge),
         Err(_) => return Err(Refusal::BadRequest),
     };
@@ -131,7 +131,7 @@ impl<'a> Upgrade<'a> {
         } else if is("authorization") && self.authorization.is_none() {
             self.authorization = std::str::from_utf8(value).ok();
         } else if is("origin") {
-            // Neither of two is to be trusted, and the empty text is no origin.
+            // Neither of two is to be trusted, and the empty text is not an origin.
             self.origin = Some(if self.origin.is_none() { std::str::from_utf8(value).unwrap_or("") } else { "" });
         } else if is("host") {
             self.hosts += 1;
@@ -216,10 +216,10 @@ mod tests {
         for cut in 0..GOOD.len() {
             assert_eq!(parse(&GOOD[..cut]), Ok(None), "cut at {cut}");
         }
-        let long = GOOD.replace("Host: a", &format!("Host: {}", "a".repeat(MAXIMAL_REQUEST)));
+        let long = GOOD.replace("Host: a", &format!("Host: {}", "a".repeat(MAX_REQUEST)));
         assert_eq!(parse(&long), Err(Refusal::TooLarge));
-        assert_eq!(parse(&long[..MAXIMAL_REQUEST]), Err(Refusal::TooLarge));
-        let many = GOOD.replace("Host: a", "a: b\r\n".repeat(MAXIMAL_HEADERS).trim_end());
+        assert_eq!(parse(&long[..MAX_REQUEST]), Err(Refusal::TooLarge));
+        let many = GOOD.replace("Host: a", "a: b\r\n".repeat(MAX_HEADERS).trim_end());
         assert_eq!(parse(&many), Err(Refusal::TooLarge));
     }
 

@@ -1,8 +1,9 @@
-//! Where a shard reads to, and where it collects what it will hand over: arenas in which the messages stay in place.
+//! The buffers of a shard: it reads sockets into them and collects the messages for the application in them.
 //!
-//! Sockets are read into an arena, and messages are parsed and unmasked in place. Once per round everything so far is
-//! frozen into a blob that the application shares. A used-up arena is reused when its last blob is dropped. What isn't
-//! handed over (pings, dropped messages) is overwritten by the next read.
+//! Sockets are read into an arena, in which messages are parsed and unmasked without being copied. Once per round, what
+//! was collected is frozen into a blob that the application shares. A full arena is reused when its last blob is
+//! dropped. The next read overwrites what isn't handed over (pings, dropped messages). This module decides nothing: the
+//! caller says how much of a connection may be read.
 
 use std::{collections::VecDeque, mem::MaybeUninit, ops::Range};
 
@@ -13,13 +14,14 @@ use crate::{
     key::ConnectionKey,
 };
 
-/// The room for one read, in bytes. Below 256 KiB a flood costs a fifth more, because each read returns fewer messages.
+/// The free space that a read needs, in bytes. Below 256 KiB a flood costs a fifth more, because each read returns
+/// fewer messages.
 pub(crate) const READ_BYTES: usize = 256 << 10;
 /// The size of an arena, in bytes: at least four reads, and small enough that a few arenas stay in the cache.
 pub(crate) const ARENA_BYTES: usize = 1 << 20;
 /// Messages outside the arena are copied together up to this size, in bytes; larger ones become blobs of their own.
 const COPY_BYTES: usize = 16 << 10;
-/// The number of entries after which it is better to hand over than to go on collecting.
+/// The number of entries after which they are handed to the application before more are collected.
 const ENTRIES_PER_SEGMENT: usize = 4096;
 
 /// Where the bytes of a message are.
@@ -49,7 +51,8 @@ enum Source {
 }
 
 impl Source {
-    fn is(&self, other: &Self) -> bool {
+    /// Whether entries of both sources can be in one piece.
+    fn is_shared_with(&self, other: &Self) -> bool {
         matches!((self, other), (Self::Arena, Self::Arena) | (Self::Side, Self::Side))
     }
 }
@@ -62,30 +65,35 @@ struct Piece {
     has_disconnects: bool,
 }
 
+/// What a shard has read and collected in the current round.
 pub(crate) struct Intake {
     arena: BytesMut,
-    /// Used-up arenas; the one in front has been waiting longest for its blobs to be dropped.
+    /// Full arenas whose blobs may still be in use, the oldest first.
     spent: VecDeque<BytesMut>,
-    /// The data of this round that is outside the arena and small.
+    /// Small data of this round that is outside the arena, copied together.
     side: BytesMut,
     pieces: Vec<Piece>,
+    /// The segments that are ready for the application.
     arrived: Vec<Queued>,
     /// The offset in the arena at which the last kept message ends.
     stored: usize,
+    /// The number of entries of this round.
     entries: usize,
+    /// The bytes of this round in blobs other than the arena and the side buffer.
     own_bytes: usize,
-    /// The bytes of data of the entries of this round.
+    /// The bytes of data of the entries of this round, without frame headers.
     data_bytes: usize,
-    /// The numbers of entries and bytes of this round at which the connection that is read finds no room.
+    /// Entries and bytes of this round at which no more messages of the current connection are accepted.
     limit: (usize, usize),
-    /// The same, at which it isn't read further.
+    /// Entries and bytes of this round at which the current connection isn't read further.
     stop: (usize, usize),
+    /// The number of arenas that exist, and its limit.
     arenas: usize,
     arenas_limit: usize,
 }
 
 impl Intake {
-    /// `bytes_limit` is what the application may hold in bytes. Twice as many bytes of arenas are allowed, because a
+    /// `bytes_limit` is the number of bytes that the application may hold. The arenas may have twice as many, because a
     /// blob keeps its whole arena alive.
     pub(crate) fn new(bytes_limit: usize) -> Self {
         Self {
@@ -105,20 +113,20 @@ impl Intake {
         }
     }
 
-    /// Sets for how many more messages and bytes of a connection there is room, and after how many it isn't read
-    /// further.
+    /// Sets the limits for the connection that is read next, as (messages, bytes) counted from now: `room` is accepted,
+    /// and after `stop` the connection isn't read further.
     pub(crate) fn allow(&mut self, room: (usize, usize), stop: (usize, usize)) {
         let (entries, bytes) = self.collected();
         let from_here = |more: (usize, usize)| (entries.saturating_add(more.0), bytes.saturating_add(more.1));
         (self.limit, self.stop) = (from_here(room), from_here(stop));
     }
 
-    /// Whether there is no room for another message of the connection that is read.
+    /// Whether no more messages of the current connection are accepted.
     pub(crate) fn is_full(&self) -> bool {
         self.is_beyond(self.limit)
     }
 
-    /// Whether the connection isn't to be read further.
+    /// Whether the current connection must not be read further.
     pub(crate) fn must_stop(&self) -> bool {
         self.is_beyond(self.stop)
     }
@@ -137,13 +145,13 @@ impl Intake {
         (self.entries, self.data_bytes)
     }
 
-    /// Whether so much is collected that it should be handed over first.
+    /// Whether so much is collected that it should be handed over before the next read.
     pub(crate) fn is_due(&self) -> bool {
         self.entries >= ENTRIES_PER_SEGMENT
     }
 
-    /// Makes room for a read after `partial` bytes. Returns false if no arena is available; with `ignores_limit` the limit on
-    /// arenas is ignored.
+    /// Makes room for a read after `partial` bytes. Returns false if no arena is available; `ignores_limit` allows one
+    /// more arena than the limit.
     pub(crate) fn reserve(&mut self, partial: usize, ignores_limit: bool) -> bool {
         let needed = READ_BYTES + partial;
         if self.arena.capacity() - self.arena.len() >= needed {
@@ -193,7 +201,7 @@ impl Intake {
         }
     }
 
-    /// Starts a read with bytes that arrived earlier. Returns the offset at which the read starts.
+    /// Starts a read with the bytes of an incomplete frame from the read before. Returns the offset of these bytes.
     pub(crate) fn begin_read(&mut self, partial: &[u8]) -> usize {
         let start = self.arena.len();
         self.stored = start;
@@ -201,8 +209,8 @@ impl Intake {
         start
     }
 
-    /// Reads at most `maximum` bytes from `socket` and appends them. Returns how many bytes were read and how many could
-    /// have been.
+    /// Reads at most `maximum` bytes from `socket` and appends them. Returns the number of bytes that were read and the
+    /// number that there was room for.
     pub(crate) fn read(
         &mut self,
         socket: &impl std::os::fd::AsFd,
@@ -230,7 +238,7 @@ impl Intake {
         self.arena.truncate(self.stored);
     }
 
-    /// Keeps a message that is in the arena at `location`. The other ranges count from there.
+    /// Keeps a message that is in the arena at `location`. The other ranges are relative to its start.
     #[inline]
     pub(crate) fn push_in_arena(
         &mut self,
@@ -245,7 +253,7 @@ impl Intake {
         self.push_entry(Source::Arena, entry);
     }
 
-    /// Keeps a message. Ranges count from where the message starts in `location`.
+    /// Keeps a message. Ranges are relative to its start in `location`.
     pub(crate) fn push(
         &mut self,
         kind: Kind,
@@ -269,7 +277,7 @@ impl Intake {
         self.push_entry(source, entry(kind, connection, base, data, message_type));
     }
 
-    /// Keeps a connection event. It is never refused: without it the application could not make sense of the rest.
+    /// Keeps a connection event. It is never refused, because the application needs it to interpret the messages.
     pub(crate) fn push_event(&mut self, kind: Kind, connection: ConnectionKey, id: &str, data: &[u8]) {
         let start = self.side.len();
         self.side.extend_from_slice(data);
@@ -287,7 +295,7 @@ impl Intake {
         let is_message = usize::from(entry.kind.is_message());
         let is_disconnect = entry.kind == Kind::Disconnect;
         match self.pieces.last_mut() {
-            Some(piece) if piece.source.is(&source) => {
+            Some(piece) if piece.source.is_shared_with(&source) => {
                 piece.entries.push(entry);
                 piece.messages += is_message;
                 piece.has_disconnects |= is_disconnect;
@@ -299,7 +307,8 @@ impl Intake {
         }
     }
 
-    /// What was collected, ready to be handed over; the bytes of each blob are charged once.
+    /// Turns what was collected into segments for the application. The bytes of each blob are charged to one segment
+    /// only.
     pub(crate) fn arrived(&mut self) -> &mut Vec<Queued> {
         if self.pieces.is_empty() {
             return &mut self.arrived;

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_that_is_no_string_or_has_escapes_is_none() {
+    fn a_type_that_is_not_a_string_or_has_escapes_is_none() {
         for text in [r#"{"t":1,"type":"x"}"#, r#"{"t":"a\"b"}"#, r#"{"p":1,"t":"a\\"}"#, r#"{"t":null}"#, "{}"] {
             assert_eq!(found(text), None, "{text}");
         }

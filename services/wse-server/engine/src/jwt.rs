@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The longest token that is checked, in bytes; a longer one is refused without reading it.
-const MAXIMAL_TOKEN_BYTES: usize = 8192;
+const MAX_TOKEN_BYTES: usize = 8192;
 /// How far the clocks of issuer and server may differ, in seconds.
 const LEEWAY_SECONDS: u64 = 30;
 
@@ -181,7 +181,7 @@ impl Gate {
     }
 
     fn claims(&self, token: &str) -> Option<Claims> {
-        if token.len() > MAXIMAL_TOKEN_BYTES {
+        if token.len() > MAX_TOKEN_BYTES {
             return None;
         }
         let verifiers = Arc::clone(&self.verifiers.read().unwrap_or_else(PoisonError::into_inner));

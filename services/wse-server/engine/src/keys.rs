@@ -15,11 +15,11 @@ use jsonwebtoken::{
 };
 
 /// The shortest HMAC secret, in bytes (RFC 7518, 3.2).
-const MINIMAL_SECRET_BYTES: usize = 32;
+const MIN_SECRET_BYTES: usize = 32;
 /// The sizes of RSA keys in bits: the minimum is that of RFC 7518 (3.3), the maximum is the library's.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 /// The most keys: more than an issuer publishes during a rotation. Keys without an id are tried one after the other.
-const MAXIMAL_KEYS: usize = 64;
+const MAX_KEYS: usize = 64;
 
 /// The algorithm that signs a token (RFC 7518, 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,10 +60,10 @@ impl JwtAlgorithm {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The secret has too few bytes: it could be guessed.
-    #[error("{0} bytes are too short for a secret: HS256 needs at least {MINIMAL_SECRET_BYTES}")]
+    #[error("{0} bytes are too short for a secret: HS256 needs at least {MIN_SECRET_BYTES}")]
     ShortSecret(usize),
     /// The secret is a key of another algorithm, which may be public: its readers could sign tokens.
-    #[error("{what} is no secret for HS256: {advice}")]
+    #[error("{what} is not a secret for HS256: {advice}")]
     NoSecret {
         /// What was given instead of a secret.
         what: &'static str,
@@ -104,7 +104,7 @@ pub enum KeyError {
     #[error("the server verifies no tokens: start it with a key to be able to replace it")]
     NoGate,
     /// There are more keys than an issuer publishes.
-    #[error("there are {0} keys, more than {MAXIMAL_KEYS}")]
+    #[error("there are {0} keys, more than {MAX_KEYS}")]
     TooMany(usize),
     /// Two keys have the same id and algorithm, so a token can't name one of them.
     #[error("there are two {algorithm} keys with the id {id:?}: give each its own")]
@@ -141,7 +141,7 @@ impl JwtKey {
         if let Some((what, advice)) = other_key(secret) {
             return Err(KeyError::NoSecret { what, advice });
         }
-        if secret.len() < MINIMAL_SECRET_BYTES {
+        if secret.len() < MIN_SECRET_BYTES {
             return Err(KeyError::ShortSecret(secret.len()));
         }
         Ok(Self { id: None, algorithm: JwtAlgorithm::Hs256, key: DecodingKey::from_secret(secret) })
@@ -248,7 +248,7 @@ pub(crate) fn check(keys: &[JwtKey]) -> Result<(), KeyError> {
     if keys.is_empty() {
         return Err(KeyError::None);
     }
-    if keys.len() > MAXIMAL_KEYS {
+    if keys.len() > MAX_KEYS {
         return Err(KeyError::TooMany(keys.len()));
     }
     let same = |a: &JwtKey, b: &JwtKey| a.id.is_some() && a.id == b.id && a.algorithm == b.algorithm;
@@ -302,7 +302,7 @@ fn is_rsa(n: &[u8], e: &[u8]) -> bool {
 fn is_sound(algorithm: JwtAlgorithm, kind: &DecodingKeyKind) -> bool {
     match (algorithm, kind) {
         (JwtAlgorithm::Hs256, DecodingKeyKind::SecretOrDer(secret)) => {
-            secret.len() >= MINIMAL_SECRET_BYTES && other_key(secret).is_none()
+            secret.len() >= MIN_SECRET_BYTES && other_key(secret).is_none()
         }
         (JwtAlgorithm::Es256, DecodingKeyKind::SecretOrDer(point)) => curve_key(point).is_some(),
         (JwtAlgorithm::Rs256, DecodingKeyKind::RsaModulusExponent { n, e }) => is_rsa(n, e),

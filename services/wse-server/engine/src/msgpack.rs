@@ -1,13 +1,13 @@
 //! Checks MessagePack without building a tree, and finds the type of a map on the way. Pure.
 //!
-//! The check never reads beyond its input, never recurses deeper than [`MAXIMAL_DEPTH`], and allocates nothing.
+//! The check never reads beyond its input, never recurses deeper than [`MAX_DEPTH`], and allocates nothing.
 
 use std::ops::Range;
 
 /// The deepest nesting of containers.
-pub const MAXIMAL_DEPTH: usize = 64;
+pub const MAX_DEPTH: usize = 64;
 /// The depth that is left for the keys and values of a map that is the whole message.
-const INSIDE_THE_MAP: usize = MAXIMAL_DEPTH - 1;
+const INSIDE_THE_MAP: usize = MAX_DEPTH - 1;
 
 /// Checks that `bytes` are exactly one MessagePack value. Returns the range of its type if it is a map with one: the
 /// string under `t`, else under `type`.
@@ -18,7 +18,7 @@ pub fn check(bytes: &[u8]) -> Option<Option<Range<usize>>> {
     let found = match reader.token()? {
         Token::Map(length) => reader.top_level_map(length)?,
         token => {
-            reader.skip(token, MAXIMAL_DEPTH)?;
+            reader.skip(token, MAX_DEPTH)?;
             None
         }
     };
@@ -168,19 +168,19 @@ mod tests {
     #[test]
     fn a_value_nested_too_deeply_is_refused_before_the_stack_overflows() {
         let nested = |depth: usize| [vec![0x91; depth], vec![0xC0]].concat();
-        assert!(check(&nested(MAXIMAL_DEPTH)).is_some());
-        assert!(check(&nested(MAXIMAL_DEPTH + 1)).is_none());
+        assert!(check(&nested(MAX_DEPTH)).is_some());
+        assert!(check(&nested(MAX_DEPTH + 1)).is_none());
         assert!(check(&nested(1_000_000)).is_none());
     }
 
     #[test]
     fn the_outermost_map_counts_as_a_level() {
         let nested = |depth: usize| [vec![0x81, 0xA1, b'p'], vec![0x91; depth - 1], vec![0xC0]].concat();
-        assert!(check(&nested(MAXIMAL_DEPTH)).is_some());
-        assert!(check(&nested(MAXIMAL_DEPTH + 1)).is_none());
+        assert!(check(&nested(MAX_DEPTH)).is_some());
+        assert!(check(&nested(MAX_DEPTH + 1)).is_none());
         let in_key = |depth: usize| [vec![0x81], vec![0x91; depth - 1], vec![0xC0, 0xC0]].concat();
-        assert!(check(&in_key(MAXIMAL_DEPTH)).is_some());
-        assert!(check(&in_key(MAXIMAL_DEPTH + 1)).is_none());
+        assert!(check(&in_key(MAX_DEPTH)).is_some());
+        assert!(check(&in_key(MAX_DEPTH + 1)).is_none());
     }
 
     #[test]

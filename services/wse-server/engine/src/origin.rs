@@ -6,7 +6,7 @@
 /// Why a configured origin is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "allowed_origins has {given:?}, which is no origin: give scheme, host and, if it is not the scheme's own, the port, as \"https://app.example:8443\", or \"*\" for every page"
+    "allowed_origins has {given:?}, which is not an origin: give scheme, host and, if it is not the scheme's own, the port, as \"https://app.example:8443\", or \"*\" for every page"
 )]
 pub struct OriginError {
     /// The origin as it was given.
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_origin_is_refused_with_the_way_to_write_one() {
+    fn an_invalid_origin_is_refused_and_the_error_shows_a_valid_one() {
         for good in ["https://app.example", "http://localhost:3000", "https://[::1]", "*"] {
             assert_eq!(check(good), Ok(()), "{good}");
         }

@@ -190,7 +190,7 @@ impl Receiver {
 
 /// A masked frame as a client sends it, for tests, fuzzing and benches; the engine itself never sends masked frames.
 pub fn client_frame(fin: bool, opcode: Opcode, mask: [u8; 4], payload: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(payload.len() + frame::MAXIMAL_HEADER);
+    let mut bytes = Vec::with_capacity(payload.len() + frame::MAX_HEADER);
     frame::put_header(&mut bytes, opcode, payload.len());
     bytes[0] = bytes[0] & 0x7F | u8::from(fin) << 7;
     bytes[1] |= 0x80;

@@ -29,7 +29,7 @@ const ENTRY_BYTES: usize = size_of::<Bytes>() + 32;
 /// What a log costs in addition to its messages, in bytes.
 const LOG_BYTES: usize = 256;
 /// The fewest messages that a log keeps; smaller settings are raised to it.
-const MINIMAL_BUFFER: usize = 16;
+const MIN_BUFFER: usize = 16;
 
 /// How much history is kept for clients that reconnect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,7 +143,7 @@ pub(crate) struct Recovery {
 
 impl Recovery {
     pub(crate) fn new(config: RecoveryConfig) -> Self {
-        let buffer_size = config.buffer_size.max(MINIMAL_BUFFER).next_power_of_two();
+        let buffer_size = config.buffer_size.max(MIN_BUFFER).next_power_of_two();
         Self {
             config: RecoveryConfig { buffer_size, ..config },
             logs: Mutex::default(),

@@ -156,7 +156,7 @@ impl Redis {
     ///
     /// # Errors
     /// [`RedisError::Address`] for an invalid URL, [`RedisError::Thread`] if a thread can't be started. A connection
-    /// that fails is no error: the threads try again.
+    /// that fails is not an error: the threads try again.
     pub(crate) fn start(shared: &Arc<Hub>, url: &str, times: RedisTiming) -> Result<Self, RedisError> {
         let address = Address::parse(url)?;
         let (queries, query_receiver) = mpsc::unbounded_channel();

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_is_no_uuid_is_unknown() {
+    fn an_id_that_is_not_a_uuid_is_unknown() {
         assert_eq!(Registry::default().key("unknown"), None);
     }
 }

@@ -119,7 +119,7 @@ pub(crate) struct Counters {
     pub(crate) consumed: u64,
     /// Messages that were not handed to the application, by reason.
     pub(crate) dropped: [u64; DropReason::LABELS.len()],
-    /// Texts that were handed on although they are no JSON object.
+    /// Texts that were handed on although they are not a JSON object.
     pub(crate) malformed: u64,
     /// Messages that sockets took.
     pub(crate) sent: u64,

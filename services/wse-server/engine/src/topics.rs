@@ -101,14 +101,14 @@ pub(crate) struct Topics {
     matching: Mutex<HashMap<Arc<str>, Arc<[TopicId]>>>,
     shards: usize,
     /// The most subscriptions of a connection; 0 switches the limit off.
-    maximal_subscriptions: usize,
+    max_subscriptions: usize,
     /// Notified of topics that get their first subscriber or lose their last, while the lists are locked.
     links: Arc<Links>,
 }
 
 impl Topics {
-    pub(crate) fn new(shards: usize, maximal_subscriptions: usize, links: Arc<Links>) -> Self {
-        Self { state: RwLock::default(), matching: Mutex::default(), shards, maximal_subscriptions, links }
+    pub(crate) fn new(shards: usize, max_subscriptions: usize, links: Arc<Links>) -> Self {
+        Self { state: RwLock::default(), matching: Mutex::default(), shards, max_subscriptions, links }
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
@@ -143,8 +143,8 @@ impl Topics {
         fresh.sort_unstable();
         fresh.dedup();
         let count = state.subscribers[&connection].len() + fresh.len();
-        if self.maximal_subscriptions > 0 && count > self.maximal_subscriptions {
-            return Err(TopicError::TooManySubscriptions { requested: count, maximum: self.maximal_subscriptions });
+        if self.max_subscriptions > 0 && count > self.max_subscriptions {
+            return Err(TopicError::TooManySubscriptions { requested: count, maximum: self.max_subscriptions });
         }
         for topic in &permitted {
             let id = state.intern(topic, self.shards, || {

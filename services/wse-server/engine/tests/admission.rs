@@ -26,7 +26,7 @@ fn a_page_of_another_site_does_not_get_in_with_the_user_s_cookie() {
     }
     until("counting", || server.stats().connections.rejected.get("origin") == Some(&4));
     assert_eq!(status(&server, &format!("Origin: http://localhost\r\n{cookie}")), "101", "the same host");
-    assert_eq!(status(&server, &cookie), "101", "a program that is no browser sends no origin");
+    assert_eq!(status(&server, &cookie), "101", "a program that is not a browser sends no origin");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Instances in a full mesh: how they find each other, where publications go, and what happens when links break.
+//! Instances in a full mesh: how they find each other, which of them receive a publication, and what happens when a
+//! link breaks.
 
 #[path = "cluster/broken_links.rs"]
 mod broken_links;
@@ -135,7 +136,7 @@ fn two_instances_that_dial_each_other_keep_one_link_and_no_duplicate() {
 }
 
 #[test]
-fn its_own_address_and_a_second_address_of_a_peer_are_detected() {
+fn an_instances_own_address_and_a_second_address_of_a_peer_are_detected() {
     let one = Node::new(&[]);
     let ours = unused();
     let mut config = cluster(&[ours, one.address()]);
@@ -152,7 +153,7 @@ fn its_own_address_and_a_second_address_of_a_peer_are_detected() {
 }
 
 #[test]
-fn a_peer_may_be_named() {
+fn a_peer_may_be_given_by_its_host_name() {
     let one = Node::new(&[]);
     let named = ClusterConfig { peers: vec![format!("localhost:{}", one.address().port())], ..cluster(&[]) };
     let other = Node::with(config(), named);
@@ -180,7 +181,7 @@ fn all_instances_connect_through_one_seed() {
 #[test]
 fn a_peer_of_another_implementation_gets_and_sends_plain_frames() {
     let one = Node::new(&[]);
-    let mut fake_peer = FakePeer::linked(one.address(), "puppet", REFERENCE);
+    let mut fake_peer = FakePeer::linked(one.address(), "fake-peer", REFERENCE);
     assert_eq!(fake_peer.expect(Kind::Resync).payload, b"");
     // The peer has not sent its subscriptions yet, so it gets every publication.
     one.until_peers(1);
@@ -213,7 +214,7 @@ fn a_peer_of_another_implementation_gets_and_sends_plain_frames() {
 }
 
 #[test]
-fn impossible_settings_are_refused_with_the_remedy() {
+fn invalid_settings_are_refused_and_the_error_names_the_fix() {
     let server = client::start(config());
     let refused = |config: ClusterConfig| server.connect_cluster(config).unwrap_err();
     assert!(matches!(refused(ClusterConfig::default()), ClusterError::NoPeers));

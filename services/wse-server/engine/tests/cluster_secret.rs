@@ -39,11 +39,11 @@ fn own_hello(name: &str) -> Vec<u8> {
 
 /// A peer that has sent its hello and has not proved anything, with the payloads of both hellos.
 fn challenged(address: SocketAddr, name: &str) -> (FakePeer, Vec<u8>) {
-    let mut puppet = FakePeer::connected(address);
+    let mut fake_peer = FakePeer::connected(address);
     let own = own_hello(name);
-    puppet.send(Kind::Hello, 0, "", &own);
-    let theirs = puppet.expect(Kind::Hello).payload;
-    (puppet, [own, theirs].concat())
+    fake_peer.send(Kind::Hello, 0, "", &own);
+    let theirs = fake_peer.expect(Kind::Hello).payload;
+    (fake_peer, [own, theirs].concat())
 }
 
 fn proof(key: &[u8], side: &str, hellos: &[u8], verdict: u8) -> Vec<u8> {
@@ -59,7 +59,7 @@ fn assert_reached(one: &Node, other: &Node) {
 }
 
 #[test]
-fn who_does_not_prove_the_secret_learns_nothing_and_is_no_peer() {
+fn a_peer_that_does_not_prove_the_secret_learns_nothing_and_is_refused() {
     let one = with_secret(&[]);
     let mut open = FakePeer::connected(one.address());
     open.write(&hello("0-open", REFERENCE));
@@ -89,14 +89,14 @@ fn who_does_not_prove_the_secret_learns_nothing_and_is_no_peer() {
 #[test]
 fn who_proves_the_secret_is_a_peer_and_gets_the_proof_of_the_instance() {
     let one = with_secret(&[]);
-    let (mut puppet, hellos) = challenged(one.address(), "0-puppet");
-    puppet.send(Kind::Proof, 0, "", &proof(SECRET, "dialler", &hellos, 0));
-    let received = puppet.next().unwrap();
+    let (mut fake_peer, hellos) = challenged(one.address(), "0-fake-peer");
+    fake_peer.send(Kind::Proof, 0, "", &proof(SECRET, "dialler", &hellos, 0));
+    let received = fake_peer.next().unwrap();
     assert_eq!((received.kind, received.flags), (Some(Kind::Proof), 0));
     assert_eq!(received.payload, proof(SECRET, "acceptor", &hellos, 0));
     one.until_peers(1);
     // A second link of the same side is refused, and that is proved too.
-    let (mut second, hellos) = challenged(one.address(), "0-puppet");
+    let (mut second, hellos) = challenged(one.address(), "0-fake-peer");
     second.send(Kind::Proof, 0, "", &proof(SECRET, "dialler", &hellos, 0));
     let received = second.next().unwrap();
     assert_eq!((received.flags, received.payload), (1, proof(SECRET, "acceptor", &hellos, 1)));
@@ -121,18 +121,18 @@ fn an_instance_that_answers_without_a_proof_gets_no_link() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let one = with_secret(&[listener.local_addr().unwrap()]);
     for proves in [false, true] {
-        let mut puppet = FakePeer::over(listener.accept().unwrap().0);
-        let theirs = puppet.expect(Kind::Hello).payload;
-        puppet.send(Kind::Hello, 0, "", &own_hello("f-puppet"));
-        puppet.expect(Kind::Proof);
+        let mut fake_peer = FakePeer::over(listener.accept().unwrap().0);
+        let theirs = fake_peer.expect(Kind::Hello).payload;
+        fake_peer.send(Kind::Hello, 0, "", &own_hello("f-fake-peer"));
+        fake_peer.expect(Kind::Proof);
         // The proof of the other direction, and then the right one.
-        let hellos = [theirs, own_hello("f-puppet")].concat();
+        let hellos = [theirs, own_hello("f-fake-peer")].concat();
         let side = if proves { "acceptor" } else { "dialler" };
-        puppet.send(Kind::Proof, 0, "", &proof(SECRET, side, &hellos, 0));
+        fake_peer.send(Kind::Proof, 0, "", &proof(SECRET, side, &hellos, 0));
         if proves {
             one.until_peers(1);
         } else {
-            puppet.until_closed();
+            fake_peer.until_closed();
             until("refusing", || refused(&one, "secret") == 1);
             assert_eq!(one.stats().peers, 0);
         }
@@ -140,12 +140,12 @@ fn an_instance_that_answers_without_a_proof_gets_no_link() {
 }
 
 #[test]
-fn strangers_without_the_secret_do_not_keep_a_peer_out() {
+fn pending_handshakes_without_the_secret_do_not_block_a_peer() {
     let one = with_secret(&[]);
     let pending: Vec<FakePeer> = (0..200)
         .map(|number| {
             let mut pending_handshake = FakePeer::connected(one.address());
-            pending_handshake.send(Kind::Hello, 0, "", &own_hello(&format!("0-stranger-{number}")));
+            pending_handshake.send(Kind::Hello, 0, "", &own_hello(&format!("0-pending-{number}")));
             pending_handshake
         })
         .collect();
@@ -175,17 +175,17 @@ fn addresses_on_other_machines_are_not_dialled_for_a_peer_that_proved_nothing() 
     let one = Node::with(config(), ClusterConfig { address: Some("127.0.0.1".into()), ..cluster(&[]) });
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let local = listener.local_addr().unwrap().to_string();
-    let mut puppet = FakePeer::linked(one.address(), "p", REFERENCE);
-    puppet.send(Kind::Announce, 0, "192.0.2.1:7006", b"");
+    let mut fake_peer = FakePeer::linked(one.address(), "p", REFERENCE);
+    fake_peer.send(Kind::Announce, 0, "192.0.2.1:7006", b"");
     let mut list = vec![3, 0];
     for address in ["192.0.2.2:7006", "elsewhere.invalid:7006", &local] {
         list.extend((address.len() as u16).to_le_bytes());
         list.extend(address.as_bytes());
     }
-    puppet.send(Kind::Addresses, 0, "", &list);
+    fake_peer.send(Kind::Addresses, 0, "", &list);
     // What is dialled is passed on to all peers, the first to name it too.
     let passed_on = loop {
-        let text = String::from_utf8_lossy(&puppet.expect(Kind::Addresses).payload).into_owned();
+        let text = String::from_utf8_lossy(&fake_peer.expect(Kind::Addresses).payload).into_owned();
         if text.contains(&local) {
             break text;
         }

@@ -238,7 +238,7 @@ fn a_client_that_keeps_failing_the_key_exchange_gets_no_further_attempt() {
     }
     let message = client.hello(&public)["p"]["message"].as_str().unwrap().to_owned();
     assert!(message.contains("too many attempts"), "{message}");
-    // It is treated as a client without encryption, which is no violation.
+    // It is treated as a client without encryption, which is not a violation.
     client.client.text();
     client.client.send_binary(b"E:anything");
     assert_eq!(drain(&server, 1)[0].kind, Kind::Binary);

@@ -77,12 +77,12 @@ fn invalid_bytes_other_protocols_and_other_versions_are_refused_and_counted() {
 fn a_peer_of_another_implementation_with_a_higher_name_gets_our_name_and_may_be_dialled() {
     let one = Node::new(&[]);
     let mut fake_peer = FakePeer::connected(one.address());
-    fake_peer.write(&hello("f-puppet", REFERENCE));
+    fake_peer.write(&hello("f-fake-peer", REFERENCE));
     assert_eq!(fake_peer.next().unwrap().kind, Some(Kind::Hello));
     fake_peer.until_closed();
     until("counting", || one.stats().refused.get("order") == Some(&1));
     let mut ours = FakePeer::connected(one.address());
-    ours.write(&hello("f-puppet", REFERENCE | NUMBERS));
+    ours.write(&hello("f-fake-peer", REFERENCE | NUMBERS));
     one.until_peers(1);
 }
 

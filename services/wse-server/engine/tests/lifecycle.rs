@@ -1,4 +1,4 @@
-//! Many connections, slow ones, idle ones, and the stop of the server.
+//! The life of connections from their upgrade to their close: limits, timeouts, slow clients, and a server that stops.
 
 mod client;
 
@@ -50,7 +50,7 @@ fn a_thousand_connections_are_served_and_counted() {
 }
 
 #[test]
-fn reading_the_books_of_closed_connections_changes_nothing_and_a_cursor_tells_what_is_new() {
+fn reading_the_books_of_closed_connections_changes_nothing_and_a_cursor_selects_newer_ones() {
     let server = start(config());
     let (mut client, id) = Client::ready(server.address());
     client.send_text("one");
@@ -252,7 +252,7 @@ fn the_metrics_port_serves_the_pages_of_the_contract() {
     let again: ConnectionBooks = serde_json::from_str(&metrics(&server, &since).1).unwrap();
     assert_eq!(again.connections, first.connections, "the connection is open");
     let (status, arguments) = metrics(&server, "/stats/connections?since=x");
-    assert!(status == 400 && arguments.starts_with("since is \"x\", which is no cursor"), "{arguments}");
+    assert!(status == 400 && arguments.starts_with("since is \"x\", which is not a cursor"), "{arguments}");
     let text = metrics(&server, "/metrics").1;
     for line in [
         "service_messages_received_total 1",
@@ -275,7 +275,7 @@ fn an_address_in_use_is_an_error_that_names_it() {
 }
 
 #[test]
-fn clients_that_send_no_request_do_not_keep_a_reader_out() {
+fn clients_that_send_no_request_do_not_block_other_readers() {
     let server = start(Config { metrics: Some((std::net::Ipv4Addr::LOCALHOST.into(), 0)), ..config() });
     let address = server.metrics_address().unwrap();
     let _idle: Vec<_> = (0..100).map(|_| TcpStream::connect(address).unwrap()).collect();

@@ -42,7 +42,7 @@ fn broken_frames_end_the_connection_with_1002() {
 }
 
 #[test]
-fn text_that_is_no_utf_8_ends_the_connection_with_1007() {
+fn text_that_is_not_utf_8_ends_the_connection_with_1007() {
     let server = start(config());
     let frame = |fin: bool, opcode: Opcode, payload: &[u8]| client_frame(fin, opcode, [1, 2, 3, 4], payload);
     ends_with(&server, &frame(true, Opcode::Text, b"\xFF\xFE"), 1007, "utf8");

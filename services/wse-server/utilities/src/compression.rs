@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
 /// The largest size of a decompressed message, in bytes.
-pub const MAXIMAL_INFLATED_BYTES: usize = 10 << 20;
+pub const MAX_INFLATED_BYTES: usize = 10 << 20;
 /// The supported compression levels, from the fastest to the one with the smallest output.
 pub const LEVELS: std::ops::RangeInclusive<u32> = 1..=9;
 /// The output of decompression grows by this many bytes at a time, or by half its size once that is more.
@@ -23,8 +23,8 @@ pub enum CompressionError {
     /// The input isn't a zlib stream, is incomplete, or has more bytes behind the stream.
     #[error("the {0} bytes are not a complete zlib stream")]
     Invalid(usize),
-    /// The stream decompresses to more than [`MAXIMAL_INFLATED_BYTES`].
-    #[error("the {0} bytes inflate to more than {MAXIMAL_INFLATED_BYTES}: send it in parts")]
+    /// The stream decompresses to more than [`MAX_INFLATED_BYTES`].
+    #[error("the {0} bytes inflate to more than {MAX_INFLATED_BYTES}: send it in parts")]
     TooBig(usize),
     /// The compression library failed, although the input gives no reason.
     #[error("the compression library failed")]
@@ -86,14 +86,14 @@ fn deflate(state: &mut Compress, data: &[u8]) -> Result<Vec<u8>, CompressionErro
     }
 }
 
-/// Decompresses the zlib stream `data` to at most [`MAXIMAL_INFLATED_BYTES`]. Memory grows with the actual output,
+/// Decompresses the zlib stream `data` to at most [`MAX_INFLATED_BYTES`]. Memory grows with the actual output,
 /// never with a size that the stream announces.
 ///
 /// # Errors
 /// Returns [`CompressionError::Invalid`] if `data` isn't exactly one complete stream, and [`CompressionError::TooBig`]
 /// if its output exceeds the limit.
 pub fn decompress(data: &[u8]) -> Result<Vec<u8>, CompressionError> {
-    decompress_within(data, MAXIMAL_INFLATED_BYTES)
+    decompress_within(data, MAX_INFLATED_BYTES)
 }
 
 fn decompress_within(data: &[u8], limit: usize) -> Result<Vec<u8>, CompressionError> {
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_bomb_is_refused_and_exactly_the_limit_is_not() {
-        let bomb = compress(&vec![0; MAXIMAL_INFLATED_BYTES + 1], 9).unwrap();
+        let bomb = compress(&vec![0; MAX_INFLATED_BYTES + 1], 9).unwrap();
         assert_eq!(decompress(&bomb), Err(CompressionError::TooBig(bomb.len())));
         let stream = compress(&[7; 40_000], 6).unwrap();
         assert_eq!(decompress_within(&stream, 40_000).map(|out| out.len()), Ok(40_000));

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use crate::pattern::{PatternError, Patterns};
 
 /// How deep criteria may be nested in `$and` and `$or`.
-pub const MAXIMAL_DEPTH: usize = 32;
+pub const MAX_DEPTH: usize = 32;
 /// How many characters of a value an error shows.
 const SHOWN_CHARACTERS: usize = 60;
 
@@ -19,8 +19,8 @@ pub enum FilterError {
     /// The operand of `$regex` isn't a valid pattern.
     #[error("$regex: {0}")]
     Pattern(#[from] PatternError),
-    /// The criteria are nested deeper than [`MAXIMAL_DEPTH`].
-    #[error("the criteria are nested more than {MAXIMAL_DEPTH} deep: flatten them")]
+    /// The criteria are nested deeper than [`MAX_DEPTH`].
+    #[error("the criteria are nested more than {MAX_DEPTH} deep: flatten them")]
     TooDeep,
     /// An operand has a type that the operator doesn't accept.
     #[error("{operator} takes {accepts}, and was given {found}")]
@@ -138,12 +138,12 @@ pub trait Value: Sized {
 ///   all of which must be true, or the value that the field must equal. A missing field equals null only, and `$in` is
 ///   `false` for it.
 ///
-/// An unknown operator is no error; it is always `false`.
+/// An unknown operator is not an error; it is always `false`.
 ///
 /// # Errors
 /// Returns a [`FilterError`] if the criteria are invalid, or the error of a value's implementation.
 pub fn matches<V: Value>(event: &V, criteria: &V, patterns: &Patterns) -> Result<bool, V::Error> {
-    Filter { patterns }.matches(event, criteria, MAXIMAL_DEPTH)
+    Filter { patterns }.matches(event, criteria, MAX_DEPTH)
 }
 
 struct Filter<'a> {

@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        filter::{MAXIMAL_DEPTH, matches},
+        filter::{MAX_DEPTH, matches},
         pattern::Patterns,
     };
 
@@ -298,8 +298,8 @@ mod tests {
 
     #[test]
     fn criteria_that_are_nested_too_deep_are_refused() {
-        assert_eq!(match_event(&nested(MAXIMAL_DEPTH)), Ok(true));
-        assert_eq!(match_event(&nested(MAXIMAL_DEPTH + 1)), Err(FilterError::TooDeep));
+        assert_eq!(match_event(&nested(MAX_DEPTH)), Ok(true));
+        assert_eq!(match_event(&nested(MAX_DEPTH + 1)), Err(FilterError::TooDeep));
     }
 
     fn scalar() -> impl Strategy<Value = Json> {

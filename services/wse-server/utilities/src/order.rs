@@ -6,16 +6,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-pub use crate::sequencer::MAXIMAL_OUT_OF_ORDER;
-use crate::sequencer::{MAXIMAL_ID_BYTES, Sequencer, SequencerError};
+pub use crate::sequencer::MAX_OUT_OF_ORDER;
+use crate::sequencer::{MAX_ID_BYTES, Sequencer, SequencerError};
 
 /// The most events that the buffers of all topics may hold together.
-pub const MAXIMAL_BUFFERED: usize = 1_000_000;
+pub const MAX_BUFFERED: usize = 1_000_000;
 /// The most topics that are followed at the same time.
-pub const MAXIMAL_TOPICS: usize = 100_000;
+pub const MAX_TOPICS: usize = 100_000;
 /// The distance ahead at which a number is an error instead of a gap: at a million events a second, these are lost in 19
 /// hours. Without a bound, one wrong number would make a topic drop all events that follow.
-pub const MAXIMAL_JUMP: u64 = 1 << 36;
+pub const MAX_JUMP: u64 = 1 << 36;
 /// The longest time that an event stays in a buffer, in seconds. After it, [`EventSequencer::cleanup`] drops the event.
 pub const STALE_SECONDS: f64 = 300.0;
 /// The time without an event after which [`EventSequencer::cleanup`] forgets a topic, in seconds.
@@ -71,24 +71,24 @@ pub type Delivered<E> = Option<(E, Vec<E>)>;
 #[derive(Debug)]
 pub struct EventSequencer<E> {
     sequencer: Sequencer,
-    maximal_ahead: u64,
+    max_ahead: u64,
     topics: HashMap<String, Topic<E>>,
     buffered: usize,
     counts: OrderCounts,
 }
 
 impl<E> EventSequencer<E> {
-    /// A sequencer that remembers `window` ids and buffers an event up to `maximal_ahead` numbers ahead of its turn.
+    /// A sequencer that remembers `window` ids and buffers an event up to `max_ahead` numbers ahead of its turn.
     ///
     /// # Errors
     /// Returns [`SequencerError::OutOfOrder`] or [`SequencerError::Window`] if the value is out of range.
-    pub fn new(window: usize, maximal_ahead: u64) -> Result<Self, SequencerError> {
-        if maximal_ahead > MAXIMAL_OUT_OF_ORDER {
-            return Err(SequencerError::OutOfOrder(maximal_ahead));
+    pub fn new(window: usize, max_ahead: u64) -> Result<Self, SequencerError> {
+        if max_ahead > MAX_OUT_OF_ORDER {
+            return Err(SequencerError::OutOfOrder(max_ahead));
         }
         Ok(Self {
             sequencer: Sequencer::new(window)?,
-            maximal_ahead,
+            max_ahead,
             topics: HashMap::new(),
             buffered: 0,
             counts: OrderCounts::default(),
@@ -120,8 +120,8 @@ impl<E> EventSequencer<E> {
     /// where it begins.
     ///
     /// # Errors
-    /// Returns [`SequencerError::Topic`] if the name has more than [`MAXIMAL_ID_BYTES`], [`SequencerError::Topics`] if
-    /// the topic is new and [`MAXIMAL_TOPICS`] are followed, [`SequencerError::Jump`] if the number is [`MAXIMAL_JUMP`]
+    /// Returns [`SequencerError::Topic`] if the name has more than [`MAX_ID_BYTES`], [`SequencerError::Topics`] if
+    /// the topic is new and [`MAX_TOPICS`] are followed, [`SequencerError::Jump`] if the number is [`MAX_JUMP`]
     /// or more ahead, and [`SequencerError::Buffered`] if the event would have to be buffered and the buffers are full.
     /// The event is dropped.
     pub fn process(
@@ -131,12 +131,12 @@ impl<E> EventSequencer<E> {
         event: E,
         now_seconds: f64,
     ) -> Result<Delivered<E>, SequencerError> {
-        if topic.len() > MAXIMAL_ID_BYTES {
+        if topic.len() > MAX_ID_BYTES {
             return Err(SequencerError::Topic(topic.len()));
         }
         let topic_count = self.topics.len();
         let Some(state) = self.topics.get_mut(topic) else {
-            if topic_count >= MAXIMAL_TOPICS {
+            if topic_count >= MAX_TOPICS {
                 return Err(SequencerError::Topics(topic_count));
             }
             let new_topic = Topic {
@@ -157,11 +157,11 @@ impl<E> EventSequencer<E> {
             self.counts.dropped += 1;
             return Ok(None);
         };
-        if ahead >= MAXIMAL_JUMP {
-            return Err(SequencerError::Jump { number, expected: state.expected, bound: MAXIMAL_JUMP });
+        if ahead >= MAX_JUMP {
+            return Err(SequencerError::Jump { number, expected: state.expected, bound: MAX_JUMP });
         }
         self.counts.out_of_order += 1;
-        if ahead > self.maximal_ahead {
+        if ahead > self.max_ahead {
             // The numbers that are skipped include those of the buffered events.
             self.counts.dropped = self.counts.dropped.saturating_add(ahead);
             self.buffered -= state.buffered.len();
@@ -169,7 +169,7 @@ impl<E> EventSequencer<E> {
             state.expected = number.saturating_add(1);
             return Ok(Some((event, Vec::new())));
         }
-        if self.buffered >= MAXIMAL_BUFFERED {
+        if self.buffered >= MAX_BUFFERED {
             return Err(SequencerError::Buffered(self.buffered));
         }
         match state.buffered.insert(number, (event, now_seconds)) {

@@ -12,18 +12,18 @@ use regex_automata::{
 };
 
 /// The largest number of patterns in the cache.
-pub const MAXIMAL_PATTERNS: usize = 1024;
+pub const MAX_PATTERNS: usize = 1024;
 /// The longest pattern that is accepted, in bytes.
-pub const MAXIMAL_PATTERN_BYTES: usize = 4096;
+pub const MAX_PATTERN_BYTES: usize = 4096;
 /// The largest size of one compiled pattern, in bytes. Without this limit a short pattern with large counts could take
 /// all memory.
-const MAXIMAL_COMPILED_BYTES: usize = 1 << 20;
+const MAX_COMPILED_BYTES: usize = 1 << 20;
 
 /// Why a pattern can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// The pattern has this many bytes, more than [`MAXIMAL_PATTERN_BYTES`].
-    #[error("the pattern has {0} bytes: give {MAXIMAL_PATTERN_BYTES} at most")]
+    /// The pattern has this many bytes, more than [`MAX_PATTERN_BYTES`].
+    #[error("the pattern has {0} bytes: give {MAX_PATTERN_BYTES} at most")]
     Long(usize),
     /// It isn't a regular expression, or it needs look-around or back-references, which can't be matched in linear
     /// time.
@@ -41,7 +41,7 @@ pub enum PatternError {
     Large(String),
 }
 
-/// A cache of at most [`MAXIMAL_PATTERNS`] compiled patterns that threads can share.
+/// A cache of at most [`MAX_PATTERNS`] compiled patterns that threads can share.
 #[derive(Debug, Default)]
 pub struct Patterns {
     known: Mutex<Known>,
@@ -95,7 +95,7 @@ impl Known {
             return;
         }
         self.order.push_back(pattern);
-        if self.order.len() > MAXIMAL_PATTERNS
+        if self.order.len() > MAX_PATTERNS
             && let Some(oldest) = self.order.pop_front()
         {
             self.compiled.remove(&oldest);
@@ -104,10 +104,10 @@ impl Known {
 }
 
 fn compile(pattern: &str) -> Result<Regex, PatternError> {
-    if pattern.len() > MAXIMAL_PATTERN_BYTES {
+    if pattern.len() > MAX_PATTERN_BYTES {
         return Err(PatternError::Long(pattern.len()));
     }
-    let config = Regex::config().nfa_size_limit(Some(MAXIMAL_COMPILED_BYTES));
+    let config = Regex::config().nfa_size_limit(Some(MAX_COMPILED_BYTES));
     Regex::builder().configure(config).build(pattern).map_err(|error| pattern_error(pattern, &error))
 }
 
@@ -162,13 +162,13 @@ mod tests {
     #[test]
     fn the_oldest_pattern_is_forgotten() {
         let patterns = Patterns::default();
-        for number in 0..MAXIMAL_PATTERNS + 5 {
+        for number in 0..MAX_PATTERNS + 5 {
             assert_eq!(patterns.matches(&number.to_string(), &number.to_string()), Ok(true));
         }
-        assert_eq!(patterns.len(), MAXIMAL_PATTERNS);
+        assert_eq!(patterns.len(), MAX_PATTERNS);
         let known = patterns.known.lock().unwrap();
         assert!(!known.compiled.contains_key("4") && known.compiled.contains_key("5"));
-        assert_eq!(known.compiled.len(), MAXIMAL_PATTERNS);
+        assert_eq!(known.compiled.len(), MAX_PATTERNS);
     }
 
     #[test]

@@ -13,15 +13,15 @@ pub const LEVELS: [i64; 5] = [10, 8, 5, 3, 1];
 /// The indexes in [`LEVELS`] whose messages may be dropped when a queue is full: levels 5, 3 and 1.
 const DROPPABLE_LEVELS: std::ops::Range<usize> = 2..5;
 /// The largest capacity of a queue, in messages.
-pub const MAXIMAL_SIZE: usize = 10_000_000;
+pub const MAX_SIZE: usize = 10_000_000;
 /// The utilization above which a queue reports backpressure: producers should slow down.
 const BACKPRESSURE: f64 = 0.8;
 
 /// Why a queue can't be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
-    /// The capacity is larger than [`MAXIMAL_SIZE`].
-    #[error("max_size is {0}: give 0 to {MAXIMAL_SIZE}")]
+    /// The capacity is larger than [`MAX_SIZE`].
+    #[error("max_size is {0}: give 0 to {MAX_SIZE}")]
     Size(usize),
     /// The batch size is 0, so batches would never empty the queue.
     #[error("batch_size is 0: give at least 1")]
@@ -29,7 +29,7 @@ pub enum QueueError {
 }
 
 fn checked_size(size: usize) -> Result<usize, QueueError> {
-    if size > MAXIMAL_SIZE { Err(QueueError::Size(size)) } else { Ok(size) }
+    if size > MAX_SIZE { Err(QueueError::Size(size)) } else { Ok(size) }
 }
 
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl<M> PriorityQueue<M> {
     /// An empty queue with room for `size` messages.
     ///
     /// # Errors
-    /// Returns [`QueueError::Size`] if `size` is larger than [`MAXIMAL_SIZE`].
+    /// Returns [`QueueError::Size`] if `size` is larger than [`MAX_SIZE`].
     pub fn new(size: usize) -> Result<Self, QueueError> {
         Ok(Self { heap: BinaryHeap::new(), size: checked_size(size)?, arrivals: 0 })
     }
@@ -190,7 +190,7 @@ impl<M> MessageQueue<M> {
     ///
     /// # Errors
     /// Returns [`QueueError::Batch`] if `batch` is 0, and [`QueueError::Size`] if `capacity` is larger than
-    /// [`MAXIMAL_SIZE`].
+    /// [`MAX_SIZE`].
     pub fn new(capacity: usize, batch: usize) -> Result<Self, QueueError> {
         if batch == 0 {
             return Err(QueueError::Batch);

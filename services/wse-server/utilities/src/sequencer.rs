@@ -1,5 +1,5 @@
-//! Sequence numbers for outgoing events, and detection of event ids that occurred before, within a window. It has no
-//! side effects; the caller passes the time.
+//! Sequence numbers for outgoing events, and detection of duplicate event ids within a window. Pure: the caller passes
+//! the time.
 //!
 //! [`crate::order`] restores the order of numbered events.
 
@@ -9,33 +9,33 @@ use std::{
 };
 
 /// The largest window. At about 100 bytes an id it takes 1 GB.
-pub const MAXIMAL_WINDOW: usize = 10_000_000;
+pub const MAX_WINDOW: usize = 10_000_000;
 /// The longest id that is accepted, in bytes. The ids of the protocol have 36.
-pub const MAXIMAL_ID_BYTES: usize = 1024;
-/// The largest accepted value of `max_out_of_order`: how far ahead of its turn an event of a topic may be.
-pub const MAXIMAL_OUT_OF_ORDER: u64 = 100_000;
+pub const MAX_ID_BYTES: usize = 1024;
+/// The largest accepted value of `max_out_of_order`: by how many numbers an event of a topic may be early.
+pub const MAX_OUT_OF_ORDER: u64 = 100_000;
 
 /// Why a sequencer can't be created, or can't accept an id or event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SequencerError {
-    /// The window is 0 or larger than [`MAXIMAL_WINDOW`].
-    #[error("window_size is {0}: give 1 to {MAXIMAL_WINDOW}")]
+    /// The window is 0 or larger than [`MAX_WINDOW`].
+    #[error("window_size is {0}: give 1 to {MAX_WINDOW}")]
     Window(usize),
     /// The id has this many bytes. A full window of such ids would take too much memory.
-    #[error("an event id has {0} bytes: give {MAXIMAL_ID_BYTES} at most, or a hash of it")]
+    #[error("an event id has {0} bytes: give {MAX_ID_BYTES} at most, or a hash of it")]
     Id(usize),
-    /// `max_out_of_order` is larger than [`MAXIMAL_OUT_OF_ORDER`].
-    #[error("max_out_of_order is {0}: give 0 to {MAXIMAL_OUT_OF_ORDER}")]
+    /// `max_out_of_order` is larger than [`MAX_OUT_OF_ORDER`].
+    #[error("max_out_of_order is {0}: give 0 to {MAX_OUT_OF_ORDER}")]
     OutOfOrder(u64),
-    /// The event has a new topic, and the largest number of topics is followed already.
-    #[error("{0} topics are tracked already: drop idle ones by cleanup(), or one by reset_sequence(topic)")]
+    /// The event has a new topic, and the largest number of topics is tracked already.
+    #[error("{0} topics are tracked already: drop idle ones with cleanup(), or one with reset_sequence(topic)")]
     Topics(usize),
     /// The topic's name has this many bytes.
-    #[error("a topic has {0} bytes: give {MAXIMAL_ID_BYTES} at most, or a hash of it")]
+    #[error("a topic has {0} bytes: give {MAX_ID_BYTES} at most, or a hash of it")]
     Topic(usize),
-    /// The event's number is too far ahead for a gap of lost events: it is no number of this topic.
+    /// The event's number is so far ahead that lost events can't be the reason. It probably belongs to another topic.
     #[error(
-        "sequence is {number} where {expected} comes next, {bound} or more ahead: drop the event, or begin anew by reset_sequence(topic)"
+        "sequence is {number}, {bound} or more ahead of {expected}, which is next: drop the event, or start again with reset_sequence(topic)"
     )]
     Jump {
         /// The number of the event.
@@ -46,7 +46,7 @@ pub enum SequencerError {
         bound: u64,
     },
     /// The event would have to be buffered, and the buffers of all topics together are full.
-    #[error("{0} events are buffered already: drop old ones by cleanup(), or a topic's by reset_sequence(topic)")]
+    #[error("{0} events are buffered already: drop old ones with cleanup(), or a topic's with reset_sequence(topic)")]
     Buffered(usize),
 }
 
@@ -63,9 +63,9 @@ impl SeenIds {
     /// An empty memory for the last `window` ids.
     ///
     /// # Errors
-    /// Returns [`SequencerError::Window`] if `window` is 0 or larger than [`MAXIMAL_WINDOW`].
+    /// Returns [`SequencerError::Window`] if `window` is 0 or larger than [`MAX_WINDOW`].
     pub fn new(window: usize) -> Result<Self, SequencerError> {
-        if window == 0 || window > MAXIMAL_WINDOW {
+        if window == 0 || window > MAX_WINDOW {
             return Err(SequencerError::Window(window));
         }
         Ok(Self { ids: HashSet::new(), order: VecDeque::new(), window })
@@ -74,9 +74,9 @@ impl SeenIds {
     /// Whether `id` is remembered. If it isn't, it is added, and a full window drops its oldest id.
     ///
     /// # Errors
-    /// Returns [`SequencerError::Id`] if the id is longer than [`MAXIMAL_ID_BYTES`].
+    /// Returns [`SequencerError::Id`] if the id is longer than [`MAX_ID_BYTES`].
     pub fn is_duplicate(&mut self, id: &str, now_seconds: f64) -> Result<bool, SequencerError> {
-        if id.len() > MAXIMAL_ID_BYTES {
+        if id.len() > MAX_ID_BYTES {
             return Err(SequencerError::Id(id.len()));
         }
         if self.ids.contains(id) {
@@ -116,7 +116,7 @@ impl SeenIds {
     }
 }
 
-/// Counts sequence numbers from 1 and detects ids that occurred before.
+/// Counts sequence numbers from 1 and detects duplicate ids.
 #[derive(Clone, Debug)]
 pub struct Sequencer {
     current: u64,
@@ -127,7 +127,7 @@ impl Sequencer {
     /// A sequencer that remembers the last `window` ids.
     ///
     /// # Errors
-    /// Returns [`SequencerError::Window`] if `window` is 0 or larger than [`MAXIMAL_WINDOW`].
+    /// Returns [`SequencerError::Window`] if `window` is 0 or larger than [`MAX_WINDOW`].
     pub fn new(window: usize) -> Result<Self, SequencerError> {
         Ok(Self { current: 0, seen: SeenIds::new(window)? })
     }
@@ -147,7 +147,7 @@ impl Sequencer {
     /// The same as [`SeenIds::is_duplicate`].
     ///
     /// # Errors
-    /// Returns [`SequencerError::Id`] if the id is longer than [`MAXIMAL_ID_BYTES`].
+    /// Returns [`SequencerError::Id`] if the id is longer than [`MAX_ID_BYTES`].
     pub fn is_duplicate(&mut self, id: &str, now_seconds: f64) -> Result<bool, SequencerError> {
         self.seen.is_duplicate(id, now_seconds)
     }
@@ -209,9 +209,9 @@ mod tests {
     #[test]
     fn an_empty_window_and_a_long_id_are_refused() {
         assert_eq!(Sequencer::new(0).unwrap_err(), SequencerError::Window(0));
-        assert_eq!(Sequencer::new(MAXIMAL_WINDOW + 1).unwrap_err(), SequencerError::Window(MAXIMAL_WINDOW + 1));
+        assert_eq!(Sequencer::new(MAX_WINDOW + 1).unwrap_err(), SequencerError::Window(MAX_WINDOW + 1));
         let mut sequencer = Sequencer::new(1).unwrap();
-        let long = "x".repeat(MAXIMAL_ID_BYTES + 1);
+        let long = "x".repeat(MAX_ID_BYTES + 1);
         assert_eq!(sequencer.is_duplicate(&long, 0.0), Err(SequencerError::Id(long.len())));
         assert_eq!(sequencer.is_duplicate(&long[1..], 0.0), Ok(false));
     }

@@ -14,9 +14,9 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::signing::hmac_sha256;
 
 /// The shortest HMAC secret that is accepted, in bytes (RFC 7518, 3.2).
-pub const MINIMAL_SECRET_BYTES: usize = 32;
+pub const MIN_SECRET_BYTES: usize = 32;
 /// The longest token that is accepted, in bytes. Longer ones are refused before they are parsed.
-pub const MAXIMAL_TOKEN_BYTES: usize = 8192;
+pub const MAX_TOKEN_BYTES: usize = 8192;
 /// The tolerated difference between the clocks of issuer and verifier, in seconds.
 pub const LEEWAY_SECONDS: u64 = 30;
 
@@ -26,8 +26,8 @@ pub enum TokenError {
     /// The algorithm isn't supported; the string is its name, shortened to 40 characters.
     #[error("the algorithm is {0:?}: give 'HS256', 'RS256' or 'ES256'")]
     Algorithm(String),
-    /// The HMAC secret has this many bytes, fewer than [`MINIMAL_SECRET_BYTES`], and could be guessed.
-    #[error("{0} bytes are too short for a secret: HS256 needs at least {MINIMAL_SECRET_BYTES}")]
+    /// The HMAC secret has this many bytes, fewer than [`MIN_SECRET_BYTES`], and could be guessed.
+    #[error("{0} bytes are too short for a secret: HS256 needs at least {MIN_SECRET_BYTES}")]
     ShortSecret(usize),
     /// The key isn't PEM, or is a key of another type.
     #[error("the key is not valid for {algorithm}: give {expected} as PEM")]
@@ -41,7 +41,7 @@ pub enum TokenError {
     #[error("the token can't be made: {0}")]
     Unsigned(String),
     /// The token would have this many bytes, so verifiers would refuse it.
-    #[error("the token would have {0} bytes: it may have {MAXIMAL_TOKEN_BYTES}, so leave claims out")]
+    #[error("the token would have {0} bytes: it may have {MAX_TOKEN_BYTES}, so leave claims out")]
     Long(usize),
 }
 
@@ -87,7 +87,7 @@ impl SignatureAlgorithm {
     }
 
     fn secret(secret: &[u8]) -> Result<&[u8], TokenError> {
-        if secret.len() < MINIMAL_SECRET_BYTES { Err(TokenError::ShortSecret(secret.len())) } else { Ok(secret) }
+        if secret.len() < MIN_SECRET_BYTES { Err(TokenError::ShortSecret(secret.len())) } else { Ok(secret) }
     }
 
     fn verifying_key(self, key: &[u8]) -> Result<DecodingKey, TokenError> {
@@ -173,7 +173,7 @@ pub fn make(
     let signed = signer.sign(token.as_bytes())?;
     token.push('.');
     URL_SAFE_NO_PAD.encode_string(signed, &mut token);
-    if token.len() > MAXIMAL_TOKEN_BYTES { Err(TokenError::Long(token.len())) } else { Ok(token) }
+    if token.len() > MAX_TOKEN_BYTES { Err(TokenError::Long(token.len())) } else { Ok(token) }
 }
 
 /// The requirements for a valid token.
@@ -202,7 +202,7 @@ impl TokenVerifier<'_> {
     pub fn read<T: DeserializeOwned>(&self, token: &str) -> Result<Option<T>, TokenError> {
         let key = self.signature.verifying_key(self.key)?;
         let previous = self.previous_key.map(|key| self.signature.verifying_key(key)).transpose()?;
-        if token.len() > MAXIMAL_TOKEN_BYTES {
+        if token.len() > MAX_TOKEN_BYTES {
             return Ok(None);
         }
         let validation = self.validation();
@@ -376,9 +376,9 @@ mod tests {
 
     #[test]
     fn a_token_too_long_to_be_read_is_not_made() {
-        let claims = claims_with("padding", json!("x".repeat(MAXIMAL_TOKEN_BYTES)));
+        let claims = claims_with("padding", json!("x".repeat(MAX_TOKEN_BYTES)));
         assert!(matches!(make(&claims, SECRET, SignatureAlgorithm::Hs256, None), Err(TokenError::Long(_))));
-        assert_eq!(read(expected(), &"x".repeat(MAXIMAL_TOKEN_BYTES + 1)), None);
+        assert_eq!(read(expected(), &"x".repeat(MAX_TOKEN_BYTES + 1)), None);
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use pyo3::{
     types::{PyDict, PyList, PyString},
 };
 
-use super::{Container, Location, MAXIMAL_CONTAINERS, MAXIMAL_SCALARS, Pattern, Scalar, scalar_length};
+use super::{Container, Location, MAX_CONTAINERS, MAX_SCALARS, Pattern, Scalar, scalar_length};
 
 /// A pass over a text that is known to be valid JSON.
 pub(super) struct Survey<'a> {
@@ -30,7 +30,7 @@ impl<'a> Survey<'a> {
                 let start = self.at;
                 self.at += scalar_length(&self.text[start..])?;
                 self.scalars.push(Scalar { start, end: self.at, holder, location });
-                (self.scalars.len() <= MAXIMAL_SCALARS).then_some(())
+                (self.scalars.len() <= MAX_SCALARS).then_some(())
             }
         }
     }
@@ -72,7 +72,7 @@ impl<'a> Survey<'a> {
     fn container(&mut self, pattern: Pattern, parent: Option<(usize, Location)>) -> Option<usize> {
         self.at += 1;
         self.containers.push(Container { pattern, parent });
-        (self.containers.len() <= MAXIMAL_CONTAINERS).then_some(self.containers.len() - 1)
+        (self.containers.len() <= MAX_CONTAINERS).then_some(self.containers.len() - 1)
     }
 
     /// Whether another item follows. Skips the comma before it, or the bracket that closes the container.

@@ -164,7 +164,7 @@ fn unpacked<'py>(py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyAny>> {
         return Err(value_error(format!(
             "the {} bytes are not exactly one MessagePack value, nested at most {} deep",
             data.len(),
-            msgpack::MAXIMAL_DEPTH
+            msgpack::MAX_DEPTH
         )));
     }
     let value = with_names(|names| Decoder::new(py, names, Integers::Exact).messagepack_value(data));

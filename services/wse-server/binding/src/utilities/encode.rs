@@ -10,7 +10,7 @@ use pyo3::{
 use serde::ser::{Error as _, Serialize, SerializeMap, SerializeSeq, Serializer};
 
 use super::{
-    objects::{MAXIMAL_DEPTH, UnknownObject, bytes_of, json_key, next_depth, to_plain_value},
+    objects::{MAX_DEPTH, UnknownObject, bytes_of, json_key, next_depth, to_plain_value},
     value_error,
 };
 
@@ -42,7 +42,7 @@ impl<'py> Encoder<'_, 'py> {
         write: impl FnOnce(&Encoder<'_, 'py>) -> T,
     ) -> PyResult<T> {
         let raised = RefCell::new(None);
-        let written = write(&Encoder { value: dict.as_any(), format, depth: MAXIMAL_DEPTH, raised: &raised });
+        let written = write(&Encoder { value: dict.as_any(), format, depth: MAX_DEPTH, raised: &raised });
         raised.into_inner().map_or(Ok(written), Err)
     }
 
@@ -157,7 +157,7 @@ impl Serialize for Encoder<'_, '_> {
         let depth = self.checked(next_depth(self.depth))?;
         let plain = self.checked(to_plain_value(value, UnknownObject::Text))?;
         // If one step doesn't lead to a type handled above, the value is a subclass of one, or the recursion ends with
-        // an error at the maximal depth.
+        // an error at the maximum depth.
         self.inner(&plain, depth).serialize(serializer).map_err(S::Error::custom)
     }
 }

@@ -10,7 +10,7 @@ use pyo3::{
 };
 
 /// The most containers within one another. It also stops at an object that contains itself.
-pub(super) const MAXIMAL_DEPTH: usize = 64;
+pub(super) const MAX_DEPTH: usize = 64;
 
 /// How an object of an unknown type is represented.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,9 +24,7 @@ pub(super) enum UnknownObject {
 /// The remaining depth one level down. It is an error at the last level.
 pub(super) fn next_depth(depth: usize) -> PyResult<usize> {
     depth.checked_sub(1).ok_or_else(|| {
-        PyValueError::new_err(format!(
-            "the value is nested more than {MAXIMAL_DEPTH} deep, or contains itself: flatten it"
-        ))
+        PyValueError::new_err(format!("the value is nested more than {MAX_DEPTH} deep, or contains itself: flatten it"))
     })
 }
 

@@ -13,7 +13,7 @@ use wse_utilities::{
     transform::{self, Host, Name},
 };
 
-use super::objects::{MAXIMAL_DEPTH, json_safe, json_safe_dict};
+use super::objects::{MAX_DEPTH, json_safe, json_safe_dict};
 
 /// Access to Python values for the conversion. Its errors are the exceptions that Python raises.
 struct Interpreter<'py>(Python<'py>);
@@ -53,8 +53,8 @@ impl<'py> Host for Interpreter<'py> {
 
     fn json(&self, value: &Self::Value, without: Option<Name>) -> PyResult<Self::Value> {
         match (value.cast::<PyDict>(), without) {
-            (Ok(dict), Some(name)) => Ok(json_safe_dict(dict, Some(self.name(name)), MAXIMAL_DEPTH)?.into_any()),
-            _ => json_safe(value, MAXIMAL_DEPTH),
+            (Ok(dict), Some(name)) => Ok(json_safe_dict(dict, Some(self.name(name)), MAX_DEPTH)?.into_any()),
+            _ => json_safe(value, MAX_DEPTH),
         }
     }
 
@@ -74,7 +74,7 @@ impl<'py> Host for Interpreter<'py> {
         if value.is_exact_instance_of::<PyString>() {
             return Ok(value.clone());
         }
-        Ok(json_safe(value, MAXIMAL_DEPTH)?.str()?.into_any())
+        Ok(json_safe(value, MAX_DEPTH)?.str()?.into_any())
     }
 
     fn read<R>(&self, text: &Self::Value, read: impl FnOnce(&str) -> R) -> PyResult<R> {

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-use super::{config::MAXIMAL_PEERS, host::split};
+use super::{config::MAX_PEERS, host::split};
 
 /// An address that is dialled.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +28,7 @@ impl AddressBook {
     pub(super) fn add_own(&mut self, address: &str) {
         self.known.remove(address);
         // A host has few names; further ones can only come from a faulty peer and are ignored.
-        if !self.own.iter().any(|own| own == address) && self.own.len() < MAXIMAL_PEERS {
+        if !self.own.iter().any(|own| own == address) && self.own.len() < MAX_PEERS {
             self.own.push(address.into());
         }
     }
@@ -36,7 +36,7 @@ impl AddressBook {
     /// Adds an address. Returns whether it is new, so that it has to be dialled.
     pub(super) fn add(&mut self, address: &str, is_configured: bool) -> bool {
         let is_invalid = split(address).is_none() || self.own.iter().any(|own| own == address);
-        if is_invalid || self.known.contains_key(address) || self.known.len() >= MAXIMAL_PEERS {
+        if is_invalid || self.known.contains_key(address) || self.known.len() >= MAX_PEERS {
             return false;
         }
         self.known.insert(address.into(), KnownAddress { instance: None, is_configured });
@@ -75,7 +75,7 @@ impl AddressBook {
 /// Encodes a list of addresses; those beyond twice the largest number of peers are left out.
 pub(super) fn encode<'a>(addresses: impl Iterator<Item = &'a str>) -> Bytes {
     let (mut list, mut count) = (BytesMut::new(), 0_u16);
-    for address in addresses.take(2 * MAXIMAL_PEERS) {
+    for address in addresses.take(2 * MAX_PEERS) {
         list.put_u16_le(address.len() as u16);
         list.put_slice(address.as_bytes());
         count += 1;
@@ -90,7 +90,7 @@ pub(super) fn encode<'a>(addresses: impl Iterator<Item = &'a str>) -> Bytes {
 pub(super) fn parse(mut payload: &[u8]) -> Vec<String> {
     let mut addresses = Vec::new();
     let count = payload.try_get_u16_le().unwrap_or_default();
-    for _ in 0..usize::from(count).min(2 * MAXIMAL_PEERS) {
+    for _ in 0..usize::from(count).min(2 * MAX_PEERS) {
         let Ok(length) = payload.try_get_u16_le() else { break };
         let Some((address, rest)) = payload.split_at_checked(usize::from(length)) else { break };
         payload = rest;
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn reported_addresses_are_bounded_and_evicted_when_none_answers() {
         let mut book = AddressBook::default();
-        assert!((0..MAXIMAL_PEERS).all(|n| book.add(&format!("a:{}", n + 1), n == 0)));
+        assert!((0..MAX_PEERS).all(|n| book.add(&format!("a:{}", n + 1), n == 0)));
         assert!(!book.add("b:1", false));
         assert!(!book.give_up("a:1") && book.give_up("a:2") && book.give_up("a:2"));
         assert!(book.add("b:1", false));

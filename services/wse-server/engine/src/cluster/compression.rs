@@ -8,7 +8,7 @@ use super::frame::{FrameError, LARGEST};
 
 /// Shorter payloads, in bytes, aren't compressed: setting up a context for each costs more time than the bytes are
 /// worth.
-const MINIMAL_BYTES: usize = 1024;
+const MIN_BYTES: usize = 1024;
 /// The zstd level: the fastest.
 const LEVEL: i32 = 1;
 /// How many payloads are skipped after one that didn't become short enough. The number doubles with each further one.
@@ -37,7 +37,7 @@ thread_local! {
 
 /// Compresses the payload and calls `put` with the result if that saves at least an eighth. Returns whether it did.
 pub(super) fn compress(payload: &[u8], put: impl FnOnce(&[u8])) -> bool {
-    payload.len() >= MINIMAL_BYTES && COMPRESSOR.with_borrow_mut(|compressor| compressor.compress(payload, put))
+    payload.len() >= MIN_BYTES && COMPRESSOR.with_borrow_mut(|compressor| compressor.compress(payload, put))
 }
 
 impl AdaptiveCompressor {
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn only_long_payloads_are_compressed_and_they_are_restored() {
-        assert_eq!(compressed_payload(&[b'x'; MINIMAL_BYTES - 1]), None);
+        assert_eq!(compressed_payload(&[b'x'; MIN_BYTES - 1]), None);
         let text = br#"{"t":"tick","p":{"symbol":"ES","px":5234.75}}"#.repeat(100);
         let compressed = compressed_payload(&text).unwrap();
         assert!(compressed.len() < text.len() / 8, "{}", compressed.len());

@@ -14,7 +14,7 @@ use super::{
 };
 
 /// The most instances in a cluster, and the most addresses that are remembered.
-pub(super) const MAXIMAL_PEERS: usize = 256;
+pub(super) const MAX_PEERS: usize = 256;
 
 /// How an instance finds the others, and how they find it.
 #[derive(Clone, Debug, Default)]
@@ -175,7 +175,7 @@ pub enum ClusterError {
         given: String,
     },
     /// More addresses than a mesh may have instances.
-    #[error("a cluster has {MAXIMAL_PEERS} instances at most, {given} addresses were given")]
+    #[error("a cluster has {MAX_PEERS} instances at most, {given} addresses were given")]
     TooManyPeers {
         /// The number of addresses.
         given: usize,
@@ -244,7 +244,7 @@ impl ClusterConfig {
         if self.address.is_some() && self.port.is_none() {
             return Err(ClusterError::NoPort);
         }
-        if dialled.len() > MAXIMAL_PEERS {
+        if dialled.len() > MAX_PEERS {
             return Err(ClusterError::TooManyPeers { given: dialled.len() });
         }
         if let Some(given) = dialled.iter().find(|address| split(address).is_none()) {

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The most addresses of one name that are tried.
-const MAXIMAL_ADDRESSES: usize = 8;
+const MAX_ADDRESSES: usize = 8;
 /// Why an address on another machine is not dialled.
 const NEEDS_CREDENTIAL: &str = "a link there needs cluster_secret or TLS";
 
@@ -124,7 +124,7 @@ async fn dial(mesh: &Arc<Mesh>, address: &str) -> Result<Link, Refused> {
         |error: std::io::Error| Refused::new(RefuseReason::Lost, format!("failed to look up the name: {error}"));
     let resolved = timeout(limit, lookup_host(address)).await.map_err(late("looking up the name"))?.map_err(unknown)?;
     let mut last = Refused::new(RefuseReason::Lost, "the name has no address");
-    for resolved in resolved.take(MAXIMAL_ADDRESSES) {
+    for resolved in resolved.take(MAX_ADDRESSES) {
         if !mesh.config.has_credential() && !is_local(resolved.ip()) {
             last = Refused::new(RefuseReason::Open, format!("{resolved} is not on this machine: {NEEDS_CREDENTIAL}"));
             continue;

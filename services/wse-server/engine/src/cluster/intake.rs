@@ -102,7 +102,7 @@ impl Intake {
         self.flush(shared, &mut run);
         arrivals.add(messages);
         if std::mem::take(&mut self.subscriptions_changed) {
-            self.mesh.routes.forget();
+            self.mesh.routes.clear();
         }
         result.map(|()| progress)
     }

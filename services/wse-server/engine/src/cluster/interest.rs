@@ -14,9 +14,9 @@ use std::{
 use crate::topics;
 
 /// The most names that are remembered of one peer.
-const MAXIMAL_TOPICS: usize = 1_000_000;
+const MAX_TOPICS: usize = 1_000_000;
 /// The most patterns of one peer: each is compared with every new name.
-const MAXIMAL_PATTERNS: usize = 4096;
+const MAX_PATTERNS: usize = 4096;
 /// The memory that a topic takes beside its name, in bytes.
 const TOPIC_BYTES: usize = 48;
 /// The most bytes that the subscriptions of all peers may take together.
@@ -80,7 +80,7 @@ impl Interest {
             return;
         }
         let bytes = topic.len() + TOPIC_BYTES;
-        let is_full = self.current.names.len() >= MAXIMAL_TOPICS || self.current.patterns.len() >= MAXIMAL_PATTERNS;
+        let is_full = self.current.names.len() >= MAX_TOPICS || self.current.patterns.len() >= MAX_PATTERNS;
         if is_full || self.budget.fetch_add(bytes, Ordering::Relaxed) + bytes > BUDGET {
             if !is_full {
                 self.budget.fetch_sub(bytes, Ordering::Relaxed);
@@ -195,7 +195,7 @@ mod tests {
     fn a_peer_with_too_many_subscriptions_gets_everything_until_it_has_fewer() {
         let mut interest = interest();
         interest.resync("", false);
-        (0..=MAXIMAL_PATTERNS).for_each(|n| interest.add(&format!("{n}.*")));
+        (0..=MAX_PATTERNS).for_each(|n| interest.add(&format!("{n}.*")));
         assert!(interest.should_receive("anything") && interest.is_subscribed("anything") && bytes(&interest) == 0);
         interest.add("more");
         interest.resync("a", false);

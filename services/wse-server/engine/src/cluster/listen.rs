@@ -21,7 +21,7 @@ use super::{
 
 /// The most connections that haven't introduced themselves: by their hello, and by their proof if there is a secret. One
 /// more closes the oldest one of the network that has the most.
-const MAXIMAL_PENDING: usize = 64;
+const MAX_PENDING: usize = 64;
 /// The pause after a failed accept, which is due to a lack of descriptors or memory.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
@@ -38,7 +38,7 @@ pub(super) async fn serve(mesh: Arc<Mesh>, listener: TcpListener) {
             }
         };
         pending.retain(|(_, handshake_task)| !handshake_task.is_finished());
-        if pending.len() >= MAXIMAL_PENDING {
+        if pending.len() >= MAX_PENDING {
             let networks: Vec<IpAddr> = pending.iter().map(|(network, _)| *network).collect();
             pending.remove(makes_way(&networks)).inspect(|(_, handshake_task)| handshake_task.abort());
             mesh.counters.refuse(RefuseReason::Crowded);

@@ -17,7 +17,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     addresses::AddressBook,
-    config::{ClusterConfig, MAXIMAL_PEERS},
+    config::{ClusterConfig, MAX_PEERS},
     counters::{Counters, DropReason, RefuseReason, add},
     dead_letters::{ClusterDeadLetter, DeadLetters, in_frames},
     hello::{self, Hello},
@@ -32,7 +32,7 @@ use super::{
 use crate::{clock, hub::Hub, links::ClusterStats, lock::lock, publications::Publications, random};
 
 /// The most links that were dialled by others.
-const MAXIMAL_INBOUND: usize = 128;
+const MAX_INBOUND: usize = 128;
 
 /// The peers of this instance and what they share: configuration, counters, subscriptions, addresses.
 pub(crate) struct Mesh {
@@ -159,7 +159,7 @@ impl Mesh {
             return Err(RefuseReason::Order);
         }
         // This check is first, so that a refused connection leaves nothing behind.
-        if side == Side::Theirs && self.inbound.load(Ordering::Relaxed) >= MAXIMAL_INBOUND {
+        if side == Side::Theirs && self.inbound.load(Ordering::Relaxed) >= MAX_INBOUND {
             return Err(RefuseReason::Full);
         }
         let peer = self.peer(&hello.instance).ok_or(RefuseReason::Full)?;
@@ -194,7 +194,7 @@ impl Mesh {
         if let Some(peer) = peers.get(instance) {
             return Some(Arc::clone(peer));
         }
-        if peers.len() >= MAXIMAL_PEERS {
+        if peers.len() >= MAX_PEERS {
             let since =
                 |peer: &Peer| Some(lock(&peer.state)).filter(|state| state.is_forgotten && state.link.is_none())?.left;
             let oldest = peers.values().filter_map(|peer| Some((since(peer)?, Arc::clone(&peer.instance)))).min()?;
@@ -227,7 +227,7 @@ impl Mesh {
         }
         peer.wake.notify_one();
         self.record_instance(address, peer);
-        self.routes.forget();
+        self.routes.clear();
         tracing::info!(peer = peer.name(), instance = &*peer.instance, side = ?link.side, "linked");
     }
 
@@ -258,7 +258,7 @@ impl Mesh {
             }
             was_last && state.is_leaving
         };
-        self.routes.forget();
+        self.routes.clear();
         if is_leaving {
             self.give_up(peer);
         }
@@ -291,7 +291,7 @@ impl Mesh {
                 confirmed.map_or(0, |confirmed| taken.number.saturating_sub(confirmed.number)),
             )
         };
-        self.routes.forget();
+        self.routes.clear();
         add(&self.counters.unconfirmed, unconfirmed);
         self.add_dead_letters(peer, &chunks, DropReason::PeerLost);
         self.forget_peer_history(peer);
@@ -333,7 +333,7 @@ impl Mesh {
     }
 
     /// Sends a control frame to one peer if it has the capability. If too many of them wait already, its link is cut
-    /// and the peer starts anew.
+    /// and the peer starts again.
     pub(super) fn enqueue(&self, peer: &Peer, capability: u32, frame: Bytes) {
         let Some(link) = peer.link().filter(|link| link.capabilities & capability == capability) else { return };
         if lock(&peer.queue).push_control(frame) {
@@ -359,7 +359,7 @@ impl Mesh {
             lock(&peer.state).link = None;
             self.add_dead_letters(&peer, &chunks, DropReason::Stopped);
         }
-        self.routes.forget();
+        self.routes.clear();
     }
 
     /// The peers that have a link, sorted by address.

@@ -62,7 +62,7 @@ impl Arrivals {
     /// Compares with the count that the sender reports, and continues from that.
     pub(super) fn compare(&mut self, theirs: Count) -> Reconciled {
         let Some(mine) = self.count.replace(theirs) else { return Reconciled { lost: 0, is_complete: false } };
-        // A lower number than before: the sender has forgotten this instance and counts anew.
+        // A lower number than before: the sender has forgotten this instance and counts from the start.
         let lost = theirs.number.saturating_sub(mine.number);
         Reconciled { lost, is_complete: theirs == mine }
     }

@@ -22,7 +22,7 @@ const VARIANTS: u32 = COMPRESSION | RECOVERY;
 
 impl Carrier for Mesh {
     fn publish(&self, topic: &str, publications: &[Publication<'_>]) {
-        let routes = self.routes.of(topic, || self.peers());
+        let routes = self.routes.for_topic(topic, || self.peers());
         if routes.is_empty() {
             return self.counters.drop(DropReason::Unwanted, publications.len() as u64);
         }

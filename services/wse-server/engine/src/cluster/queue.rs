@@ -14,7 +14,7 @@ const JOINED_BYTES: usize = 64 << 10;
 /// Publications of at least this size, in bytes, are shared with the other peers' queues instead of copied.
 const COPIED_BYTES: usize = 4 << 10;
 /// The most bytes of control frames that may wait for a peer that doesn't read.
-const MAXIMAL_CONTROL_BYTES: usize = 8 << 20;
+const MAX_CONTROL_BYTES: usize = 8 << 20;
 
 /// Successive publications, framed back to back.
 #[derive(Clone, Debug)]
@@ -142,7 +142,7 @@ impl Queue {
         if self.owner.is_none() {
             return true;
         }
-        if self.control_bytes + frame.len() > MAXIMAL_CONTROL_BYTES {
+        if self.control_bytes + frame.len() > MAX_CONTROL_BYTES {
             return false;
         }
         self.control_bytes += frame.len();
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn frames_of_the_protocol_s_own_are_bounded() {
         let mut queue = queue(0);
-        assert!(queue.push_control(frames(MAXIMAL_CONTROL_BYTES)) && !queue.push_control(frames(1)));
+        assert!(queue.push_control(frames(MAX_CONTROL_BYTES)) && !queue.push_control(frames(1)));
         queue.take(1, 0);
         assert!(queue.push_control(frames(1)));
     }

@@ -1,5 +1,6 @@
-//! Which peers get what is published to a topic. Results are cached until a peer comes, goes or changes its
-//! subscriptions.
+//! Selects the peers that receive the publications of a topic.
+//!
+//! The selection is cached by topic. Every change of the peers or of their subscriptions must call [`Routes::clear`].
 
 use std::{
     collections::HashMap,
@@ -12,14 +13,14 @@ use std::{
 use super::peer::Peer;
 use crate::lock::lock;
 
-/// The most names in the cache. A publisher that keeps inventing names causes them to be looked up again.
-const CACHED_NAMES: usize = 4096;
+/// Largest number of topics in the cache. A full cache is emptied, so topics that are used once can't fill the memory.
+const MAX_CACHED_TOPICS: usize = 4096;
 
-/// A peer that gets a publication.
+/// A peer that receives a publication.
 #[derive(Clone)]
 pub(super) struct Route {
     pub(super) peer: Arc<Peer>,
-    /// The capabilities of both sides.
+    /// The capabilities that both sides have.
     pub(super) capabilities: u32,
 }
 
@@ -27,20 +28,20 @@ pub(super) struct Route {
 #[derive(Default)]
 pub(super) struct Routes {
     cached: Mutex<HashMap<Box<str>, Arc<[Route]>>>,
-    /// Counts the changes that emptied the cache.
+    /// Number of times that the cache was emptied by a change.
     changes: AtomicU64,
 }
 
 impl Routes {
-    /// Empties the cache, because something changed.
-    pub(super) fn forget(&self) {
+    /// Empties the cache, after a change of the peers or of their subscriptions.
+    pub(super) fn clear(&self) {
         let mut cached = lock(&self.cached);
         self.changes.fetch_add(1, Ordering::SeqCst);
         cached.clear();
     }
 
-    /// The routes of a topic, from the cache or else found among `peers`.
-    pub(super) fn of(&self, topic: &str, peers: impl FnOnce() -> Vec<Arc<Peer>>) -> Arc<[Route]> {
+    /// Returns the routes of a topic, from the cache or else selected among `peers`.
+    pub(super) fn for_topic(&self, topic: &str, peers: impl FnOnce() -> Vec<Arc<Peer>>) -> Arc<[Route]> {
         let changes = {
             let cached = lock(&self.cached);
             if let Some(routes) = cached.get(topic) {
@@ -57,7 +58,7 @@ impl Routes {
         let mut cached = lock(&self.cached);
         // The result isn't cached if something changed while it was computed.
         if self.changes.load(Ordering::SeqCst) == changes {
-            if cached.len() >= CACHED_NAMES {
+            if cached.len() >= MAX_CACHED_TOPICS {
                 cached.clear();
             }
             cached.insert(topic.into(), Arc::clone(&routes));

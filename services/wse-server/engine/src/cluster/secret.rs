@@ -2,8 +2,8 @@
 //!
 //! Both hellos have a nonce. A proof is an HMAC-SHA-256 over both hellos and the direction, so one side's proof is not
 //! valid for the other side, for another connection, or after a change of a name or a capability. The dialler proves
-//! first: a stranger that connects learns nothing that it could guess the secret from. A link is not encrypted, and
-//! what is sent after the proofs is not authenticated.
+//! first: an unauthenticated peer that connects learns nothing that would help it guess the secret. A link is not
+//! encrypted, and what is sent after the proofs is not authenticated.
 
 use std::fmt::{self, Debug, Formatter};
 

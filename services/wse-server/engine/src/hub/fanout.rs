@@ -79,7 +79,7 @@ impl Hub {
 
     /// Encodes texts as frames back to back. They count as backlog for as long as they are in memory.
     pub(crate) fn framed<'a>(&self, texts: impl Iterator<Item = &'a str> + Clone) -> Chunk {
-        let length: usize = texts.clone().map(|text| text.len() + frame::MAXIMAL_HEADER).sum();
+        let length: usize = texts.clone().map(|text| text.len() + frame::MAX_HEADER).sum();
         let (mut frames, mut messages) = (BytesMut::with_capacity(length), 0);
         for text in texts {
             frame::put(&mut frames, Opcode::Text, text.as_bytes());

@@ -232,20 +232,20 @@ fn keys_that_a_token_cannot_tell_apart_are_refused() {
 }
 
 #[test]
-fn a_key_of_another_algorithm_is_no_secret_and_the_error_says_which_algorithm_to_give() {
+fn a_key_of_another_algorithm_is_not_a_secret_and_the_error_says_which_algorithm_to_give() {
     let (rsa, p256) = (rsa(), p256());
     let refused =
         |material: &str| JwtKey::for_algorithm(JwtAlgorithm::Hs256, material.as_bytes()).unwrap_err().to_string();
     for (material, expected) in [
-        (rsa.public_pem.clone(), "the PEM of an RSA key is no secret for HS256: set jwt_algorithm to \"RS256\""),
+        (rsa.public_pem.clone(), "the PEM of an RSA key is not a secret for HS256: set jwt_algorithm to \"RS256\""),
         (
             p256.public_pem.clone(),
-            "the PEM of a key of the curve P-256 is no secret for HS256: set jwt_algorithm to \"ES256\"",
+            "the PEM of a key of the curve P-256 is not a secret for HS256: set jwt_algorithm to \"ES256\"",
         ),
-        (format!("\n  {}", rsa.public_pem), "the PEM of an RSA key is no secret"),
-        (rsa.private_pem.clone(), "a PEM is no secret for HS256"),
-        (rsa.jwk.to_string(), "a JSON Web Key or Key Set is no secret for HS256: give the set as jwt_keys"),
-        (json!({"keys": [p256.jwk]}).to_string(), "a JSON Web Key or Key Set is no secret for HS256"),
+        (format!("\n  {}", rsa.public_pem), "the PEM of an RSA key is not a secret"),
+        (rsa.private_pem.clone(), "a PEM is not a secret for HS256"),
+        (rsa.jwk.to_string(), "a JSON Web Key or Key Set is not a secret for HS256: give the set as jwt_keys"),
+        (json!({"keys": [p256.jwk]}).to_string(), "a JSON Web Key or Key Set is not a secret for HS256"),
     ] {
         let error = refused(&material);
         assert!(error.starts_with(expected), "{error}");

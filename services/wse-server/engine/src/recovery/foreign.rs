@@ -1,7 +1,7 @@
 //! Logs of what other instances published, for clients that reconnect to this one: by topic and epoch, stamped as on
 //! the instance that published it.
 //!
-//! A log is continued only while nothing is missing: after a gap in the offsets it starts anew, and it is forgotten
+//! A log is continued only while nothing is missing: after a gap in the offsets it starts again, and it is forgotten
 //! when something may be missing. So a client never gets a report that it received everything when it did not.
 
 use std::{
@@ -31,7 +31,7 @@ pub(super) type Foreign = HashMap<Arc<str>, HashMap<u32, ForeignLog>>;
 pub(crate) struct RemovedLogs(Vec<Arc<Mutex<Log>>>);
 
 impl Log {
-    /// Adds a message that another instance stamped. After a gap the log starts anew with it.
+    /// Adds a message that another instance stamped. After a gap the log starts again with it.
     pub(crate) fn follow(&mut self, offset: i64, frame: Bytes, maximum: usize) {
         let offset = offset.max(0) as u64;
         if self.next() != offset {

@@ -9,7 +9,7 @@ use url::{Host, Url};
 /// The port of a URL that names none.
 const PORT: u16 = 6379;
 
-/// Why a text is no valid Redis URL.
+/// Why a text is not a valid Redis URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// It can't be parsed as a URL.
@@ -24,7 +24,7 @@ pub enum AddressError {
     /// It has no host.
     #[error("{FORM}: this one has no host")]
     Host,
-    /// Its path is no database number.
+    /// Its path is not a database number.
     #[error("{FORM}: this one's database is not a number from 0 to 4294967295")]
     Database,
     /// It has a query or a fragment.

@@ -70,7 +70,7 @@ impl DeadLetter {
         serde_json::to_vec(&saved).expect("text and numbers are JSON")
     }
 
-    /// Parses what Redis stored; `None` if it is no dead letter.
+    /// Parses what Redis stored; `None` if it is not a dead letter.
     pub(super) fn read(saved: &[u8]) -> Option<Self> {
         let saved: Saved<'_> = serde_json::from_slice(saved).ok()?;
         let stamp = saved.epoch.zip(saved.offset).map(|(epoch, offset)| Position { epoch, offset });

@@ -9,7 +9,7 @@ use std::{collections::HashMap, sync::Arc, time::Instant};
 use crate::{hub::Hub, links::Publication};
 
 /// Publishing instances whose names are remembered; more than any deployment has.
-const MAXIMAL_ORIGINS: usize = 1024;
+const MAX_ORIGINS: usize = 1024;
 
 /// The publishers whose publications are kept, and the topics that stay subscribed without a subscriber.
 #[derive(Default)]
@@ -27,7 +27,7 @@ impl History {
         if !is_stored {
             return shared.receive(topic, publications);
         }
-        if self.names.len() >= MAXIMAL_ORIGINS && !self.names.contains_key(&origin) {
+        if self.names.len() >= MAX_ORIGINS && !self.names.contains_key(&origin) {
             self.forget(shared);
         }
         let name = self.names.entry(origin).or_insert_with(|| format!("redis:{origin:016x}").into());

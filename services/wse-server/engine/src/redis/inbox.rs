@@ -133,7 +133,7 @@ impl Inbox {
     /// Whether the number came before. Counts the numbers that are missing in front of it.
     fn is_duplicate(&mut self, topic: &str, origin: u64, number: u64) -> bool {
         let (era, next) = (self.era, number.wrapping_add(1));
-        let cursors = self.cursors.of(topic, Vec::new);
+        let cursors = self.cursors.get_or_insert_with(topic, Vec::new);
         let Some(cursor) = cursors.iter_mut().find(|cursor| cursor.origin == origin) else {
             if cursors.len() >= REMEMBERED_ORIGINS {
                 cursors.remove(0);
@@ -157,7 +157,7 @@ impl Inbox {
     /// This instance is no longer subscribed to the topic by its name: a gap may be publications that it did not ask
     /// for.
     pub(super) fn forget_name(&mut self, topic: &str) {
-        self.cursors.known(topic).into_iter().flatten().for_each(|cursor| cursor.era = 0);
+        self.cursors.get_mut(topic).into_iter().flatten().for_each(|cursor| cursor.era = 0);
     }
 
     /// This instance is no longer subscribed to some pattern. A gap in any topic may come from that, as it isn't known
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_that_is_no_text_is_counted_and_dropped() {
+    fn a_payload_that_is_not_text_is_counted_and_dropped() {
         let mut inbox = Inbox::new(OWN);
         let mut broken = payload(OTHER, Some(0));
         broken.push(0xFF);
@@ -272,7 +272,7 @@ mod tests {
     fn unknown_publishers_take_no_memory() {
         let mut inbox = Inbox::new(OWN);
         (2..10_000).for_each(|origin| assert!(receive(&mut inbox, None, "wse:a", &payload(origin, Some(0)))));
-        assert_eq!(inbox.cursors.known("a").map(|cursors| cursors.len()), Some(REMEMBERED_ORIGINS));
+        assert_eq!(inbox.cursors.get_mut("a").map(|cursors| cursors.len()), Some(REMEMBERED_ORIGINS));
     }
 
     proptest! {

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_is_reverted_before_it_is_reported_is_no_change() {
+    fn a_change_that_is_reverted_before_it_is_reported_is_not_a_change() {
         let interest = Interest::default();
         for n in 0..10_000 {
             interest.set_interest(&n.to_string(), true);

@@ -235,8 +235,8 @@ impl Outbox {
 
     /// A connection was lost before these batches had their replies. It isn't known whether Redis published them, so
     /// they are sent again with the same numbers, and receivers drop the duplicates. A batch that was lost
-    /// `maximal_attempts` times is given up.
-    pub(super) fn put_back(&self, batches: impl DoubleEndedIterator<Item = Batch>, maximal_attempts: u32) {
+    /// `max_attempts` times is given up.
+    pub(super) fn put_back(&self, batches: impl DoubleEndedIterator<Item = Batch>, max_attempts: u32) {
         let mut state = lock(&self.state);
         for mut batch in batches.rev() {
             let before = batch.commands.len();
@@ -246,7 +246,7 @@ impl Outbox {
             if batch.pending_replies() == 0 {
                 continue;
             }
-            if batch.attempts >= maximal_attempts {
+            if batch.attempts >= max_attempts {
                 state.give_up(batch, Loss::Unreachable);
             } else {
                 state.waiting.push_front(batch);
@@ -254,11 +254,11 @@ impl Outbox {
         }
     }
 
-    /// Gives up batches that have waited for a connection for `maximal_wait`, counted from `lost_at` or from when they were
+    /// Gives up batches that have waited for a connection for `max_wait`, counted from `lost_at` or from when they were
     /// queued, whichever is later.
-    pub(super) fn give_up_old(&self, now: Instant, lost_at: Instant, maximal_wait: Duration) {
+    pub(super) fn give_up_old(&self, now: Instant, lost_at: Instant, max_wait: Duration) {
         let mut state = lock(&self.state);
-        let is_old = |batch: &mut Batch| now.saturating_duration_since(batch.queued_at.max(lost_at)) >= maximal_wait;
+        let is_old = |batch: &mut Batch| now.saturating_duration_since(batch.queued_at.max(lost_at)) >= max_wait;
         while let Some(batch) = state.waiting.pop_front_if(is_old) {
             state.give_up(batch, Loss::Unreachable);
         }
@@ -313,7 +313,7 @@ impl State {
     /// be forgotten it needed many other topics meanwhile, and each of these began a run.
     fn number(&mut self, topic: &str) -> u64 {
         let runs = &mut self.runs;
-        let next = self.numbers.of(topic, || {
+        let next = self.numbers.get_or_insert_with(topic, || {
             *runs += 1;
             *runs * RUN
         });

@@ -1,4 +1,7 @@
-//! A bounded map by topic that forgets the entries used least recently, in two generations.
+//! A bounded map by topic that evicts the entries used least recently.
+//!
+//! It has two generations. When the young one is full, it becomes the old one, and the previous old one is dropped. An
+//! entry that is used moves to the young generation. So an eviction costs no more than an insertion.
 
 use std::collections::HashMap;
 
@@ -15,8 +18,8 @@ impl<V> Recent<V> {
         Self { young: HashMap::new(), old: HashMap::new(), maximum }
     }
 
-    /// The value of a topic; a new one from `fresh` if there is none.
-    pub(super) fn of(&mut self, topic: &str, fresh: impl FnOnce() -> V) -> &mut V {
+    /// Returns the value of a topic; inserts the one that `fresh` creates if there is none.
+    pub(super) fn get_or_insert_with(&mut self, topic: &str, fresh: impl FnOnce() -> V) -> &mut V {
         if !self.young.contains_key(topic) {
             let (name, value) = self.old.remove_entry(topic).unwrap_or_else(|| (Box::<str>::from(topic), fresh()));
             if self.young.len() >= self.maximum {
@@ -27,8 +30,8 @@ impl<V> Recent<V> {
         self.young.get_mut(topic).expect("it was inserted above")
     }
 
-    /// The value of a topic, if there is one.
-    pub(super) fn known(&mut self, topic: &str) -> Option<&mut V> {
+    /// Returns the value of a topic, if there is one. This doesn't count as a use.
+    pub(super) fn get_mut(&mut self, topic: &str) -> Option<&mut V> {
         self.young.get_mut(topic).or_else(|| self.old.get_mut(topic))
     }
 }
@@ -41,12 +44,12 @@ mod tests {
     fn used_entries_are_kept_and_unused_ones_evicted() {
         let mut recent = Recent::new(10);
         for n in 0..1000 {
-            *recent.of("used", || 0) += 1;
-            recent.of(&format!("once {n}"), || 0);
+            *recent.get_or_insert_with("used", || 0) += 1;
+            recent.get_or_insert_with(&format!("once {n}"), || 0);
             assert!(recent.young.len() <= 10 && recent.old.len() <= 10);
         }
-        assert_eq!(recent.known("used"), Some(&mut 1000));
-        assert_eq!(recent.known("once 3"), None);
-        assert_eq!((0..10).filter(|n| recent.known(&format!("once {}", 999 - n)).is_some()).count(), 10);
+        assert_eq!(recent.get_mut("used"), Some(&mut 1000));
+        assert_eq!(recent.get_mut("once 3"), None);
+        assert_eq!((0..10).filter(|n| recent.get_mut(&format!("once {}", 999 - n)).is_some()).count(), 10);
     }
 }

@@ -8,7 +8,7 @@ pub const LONGEST: usize = 16 << 20;
 /// The longest line (a number, a status or an error), in bytes.
 const LONGEST_LINE: usize = 64 << 10;
 /// The most elements of an array; more than any reply to our commands has.
-const MAXIMAL_ELEMENTS: usize = 1 << 20;
+const MAX_ELEMENTS: usize = 1 << 20;
 const DEEPEST: usize = 4;
 /// The most characters of a number, with its sign.
 const LONGEST_NUMBER: usize = 20;
@@ -96,7 +96,7 @@ pub fn put_command<'a>(out: &mut Vec<u8>, parts: impl ExactSizeIterator<Item = &
 /// Reads the next reply.
 ///
 /// # Errors
-/// [`Malformed`] if the bytes are no reply or exceed a limit.
+/// [`Malformed`] if the bytes are not a reply or exceed a limit.
 pub fn reply(bytes: &[u8]) -> Read<RedisReply<'_>> {
     nested(bytes, 0)
 }
@@ -118,7 +118,7 @@ fn nested(bytes: &[u8], depth: usize) -> Read<RedisReply<'_>> {
 fn array<'a>(bytes: &'a [u8], line: &[u8], head: usize, depth: usize) -> Read<RedisReply<'a>> {
     let count = match number(line)? {
         -1 => return Ok(Some((RedisReply::Array(None), head))),
-        count => usize::try_from(count).ok().filter(|count| *count <= MAXIMAL_ELEMENTS).ok_or(Malformed)?,
+        count => usize::try_from(count).ok().filter(|count| *count <= MAX_ELEMENTS).ok_or(Malformed)?,
     };
     // Reserves space for elements that are present: a large count alone takes no memory.
     let (mut elements, mut at) = (Vec::with_capacity(count.min(bytes.len() / 4)), head);

@@ -129,7 +129,7 @@ impl Server {
     /// connection that closed during that reading may be in both.
     ///
     /// # Errors
-    /// Returns a [`CursorError`] if the text is no cursor.
+    /// Returns a [`CursorError`] if the text is not a cursor.
     pub fn connection_books_since(&self, cursor: &str) -> Result<ConnectionBooks, CursorError> {
         Ok(self.instance.connections(Some(cursor.parse()?)))
     }

@@ -27,7 +27,7 @@ const SPARE_DESCRIPTORS: u64 = 64;
 /// thousand clients would then fill its memory for TCP, and it would drop inbound packets.
 const SEND_BUFFERS_BYTES: usize = 128 << 20;
 /// The smallest send buffer, in bytes; several messages fit into it.
-const MINIMAL_SEND_BUFFER: usize = 16 << 10;
+const MIN_SEND_BUFFER: usize = 16 << 10;
 
 /// The lowest descriptor that no client gets. The kernel always assigns the lowest free one.
 pub(super) fn descriptor_ceiling() -> u64 {
@@ -86,7 +86,7 @@ impl Shard {
     /// no client is disconnected because of it.
     fn bound_send_buffer(&self, socket: &OwnedFd) {
         let clients = self.core.shared.open.load(Ordering::Relaxed);
-        let share = (SEND_BUFFERS_BYTES / clients.max(1)).max(MINIMAL_SEND_BUFFER);
+        let share = (SEND_BUFFERS_BYTES / clients.max(1)).max(MIN_SEND_BUFFER);
         if share < self.core.shared.config.send_buffer_bytes {
             // If the kernel refuses, the socket keeps its size.
             let _ = set_socket_send_buffer_size(socket, share);

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use crate::{
     config::Config,
     connection::{Connection, Parked},
-    frame::MAXIMAL_HEADER,
+    frame::MAX_HEADER,
     key::ConnectionKey,
 };
 
@@ -47,7 +47,7 @@ pub(super) enum Need {
 impl Assembly {
     /// Each shard gets an equal share of the process's limit, but at least room for one message.
     pub(super) fn new(config: &Config, shards: usize) -> Self {
-        let fragmented = 2 * config.max_message_size + MAXIMAL_HEADER;
+        let fragmented = 2 * config.max_message_size + MAX_HEADER;
         Self { available: (config.max_partial_bytes / shards).max(fragmented), fragmented, queue: VecDeque::new() }
     }
 

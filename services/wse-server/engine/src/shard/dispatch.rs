@@ -28,7 +28,7 @@ fn meaning(bytes: &[u8], text: Text) -> Meaning {
     let raw = || Meaning::Deliver { kind: Kind::Raw, data: 0..bytes.len(), message_type: None };
     match text {
         Text::Json { object, message_type } => Meaning::Deliver { kind: Kind::Json, data: object, message_type },
-        // A ping that is no valid JSON is handed on as raw text.
+        // A ping that is not valid JSON is handed on as raw text.
         Text::Ping { object } => Ping::parse(&bytes[object]).map_or_else(raw, Meaning::Ping),
         Text::ClientHello { object } => Meaning::ClientHello(ClientHello::parse(&bytes[object])),
         Text::Pong => Meaning::Pong,
@@ -179,7 +179,7 @@ impl Core {
         self.reply_messages += replies;
     }
 
-    /// Inflates a message and processes the result as text. If it is no zlib stream, or the result is no text, the
+    /// Inflates a message and processes the result as text. If it is not a zlib stream, or the result is not text, the
     /// message is handed on as it came.
     fn inflate(&mut self, connection: &mut Connection, location: PayloadLocation) -> Result<(), Violation> {
         let bytes = location.bytes(self.intake.bytes());

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// How many failed key exchanges a client may have: one costs a hundred times what a message costs.
-const MAXIMAL_FAILURES: u8 = 8;
+const MAX_FAILURES: u8 = 8;
 
 impl Core {
     /// Replies to a client's `client_hello`, with the server's public key if the client sent one of its own.
@@ -68,7 +68,7 @@ impl Core {
             return Err(ExchangeError::Behind);
         }
         let failed = connection.extras.as_ref().map_or(0, |extras| extras.failed_exchanges);
-        if failed >= MAXIMAL_FAILURES {
+        if failed >= MAX_FAILURES {
             return Err(ExchangeError::TooManyAttempts);
         }
         let secured = encryption::exchange(peer, version).inspect_err(|_| {

@@ -8,7 +8,7 @@ use crate::{
     connection::{Connection, Phase},
     envelope,
     frame::{self, Opcode},
-    handshake::{self, MAXIMAL_REQUEST, Refusal},
+    handshake::{self, MAX_REQUEST, Refusal},
     inbound::Kind,
     jwt::{Admitted, AuthError},
     origin,
@@ -33,7 +33,7 @@ impl Core {
     pub(super) fn open(&mut self, connection: &mut Connection) -> Progress {
         let mut request = std::mem::take(&mut self.request);
         request.clear();
-        request.reserve(MAXIMAL_REQUEST);
+        request.reserve(MAX_REQUEST);
         request.append(&mut connection.partial);
         let progress = self.read_request(connection, &mut request);
         self.request = request;
@@ -51,7 +51,7 @@ impl Core {
         }
         // A request that arrives byte by byte isn't parsed again for each byte.
         let may_be_complete =
-            before == 0 || request.len() >= MAXIMAL_REQUEST || has_blank_line(&request[before.saturating_sub(3)..]);
+            before == 0 || request.len() >= MAX_REQUEST || has_blank_line(&request[before.saturating_sub(3)..]);
         match if may_be_complete { handshake::parse(request) } else { Ok(None) } {
             Ok(None) => {
                 connection.partial = request.as_slice().to_vec();
@@ -166,7 +166,7 @@ impl Core {
             messages = 1;
         }
         self.send(connection, &out, messages);
-        // The upgrade itself is no WebSocket traffic. The buffer of a new socket takes it completely.
+        // The upgrade itself is not WebSocket traffic. The buffer of a new socket takes it completely.
         self.counters.bytes_sent = self.counters.bytes_sent.saturating_sub(upgrade_bytes as u64);
         out.clear();
         self.replies = out;

@@ -267,7 +267,7 @@ impl Core {
     pub(super) fn close(&mut self, connection: &mut Connection, code: u16, text: &str, reason: CloseReason) {
         connection.phase = Phase::Closing;
         connection.reason = Some(reason);
-        let mut close_frame = Vec::with_capacity(text.len() + frame::MAXIMAL_HEADER);
+        let mut close_frame = Vec::with_capacity(text.len() + frame::MAX_HEADER);
         frame::put_close(&mut close_frame, code, text);
         if let Some(backlog) = &mut connection.backlog {
             // The Close frame waits after everything else, and the limit doesn't apply to it.

@@ -47,9 +47,9 @@ impl fmt::Display for Cursor {
     }
 }
 
-/// A text is no cursor.
+/// A text is not a cursor.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("since is {given:?}, which is no cursor: give the cursor of an earlier reading, or nothing for all books")]
+#[error("since is {given:?}, which is not a cursor: give the cursor of an earlier reading, or nothing for all books")]
 pub struct CursorError {
     /// The beginning of the text as it was given.
     pub given: String,

@@ -3,7 +3,7 @@
 use super::glob;
 
 /// The most rules of a connection, as each is compared with each subscription.
-const MAXIMAL_RULES: usize = 1024;
+const MAX_RULES: usize = 1024;
 /// The largest product of the bytes of a topic and of all rules that it is compared with: some 20 ms of work. The rules
 /// of a token, which has 8 KiB, are always below it.
 const MOST_STEPS: usize = 1 << 23;
@@ -23,11 +23,11 @@ impl TopicAcl {
     /// Creates rules from the names and patterns that are allowed and denied.
     ///
     /// # Errors
-    /// Returns a [`TopicError`](super::TopicError) if there are too many rules or one is no valid topic. The caller
+    /// Returns a [`TopicError`](super::TopicError) if there are too many rules or one is not a valid topic. The caller
     /// must then allow the client nothing, not everything.
     pub fn new(allow: Vec<String>, deny: Vec<String>) -> Result<Self, super::TopicError> {
-        if allow.len() + deny.len() > MAXIMAL_RULES {
-            return Err(super::TopicError::TooManyRules { rules: allow.len() + deny.len(), maximum: MAXIMAL_RULES });
+        if allow.len() + deny.len() > MAX_RULES {
+            return Err(super::TopicError::TooManyRules { rules: allow.len() + deny.len(), maximum: MAX_RULES });
         }
         for rule in allow.iter().chain(&deny) {
             super::check(rule)?;

@@ -80,7 +80,7 @@ fn a_message_reaches_each_subscriber_once_by_name_or_by_pattern() {
 }
 
 #[test]
-fn a_name_that_looks_like_a_pattern_is_no_publication_s_exact_topic() {
+fn a_name_that_looks_like_a_pattern_is_not_the_exact_topic_of_a_publication() {
     let mut fixture = TopicsFixture::new();
     fixture.subscribe(1, &["a.*"], None).unwrap();
     // The text of a pattern matches the pattern itself, once.

@@ -159,7 +159,7 @@ fn a_silent_link_is_given_up() {
     let quick =
         ClusterTiming { link_timeout: Duration::from_millis(300), heartbeat: Duration::from_millis(50), ..timing() };
     let one = Node::with(config(), ClusterConfig { timing: quick, ..cluster(&[]) });
-    let mut fake_peer = FakePeer::linked(one.address(), "puppet", REFERENCE);
+    let mut fake_peer = FakePeer::linked(one.address(), "fake-peer", REFERENCE);
     one.until_peers(1);
     fake_peer.until_closed();
     one.until_peers(0);

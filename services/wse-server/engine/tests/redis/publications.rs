@@ -1,4 +1,4 @@
-//! Servers with Redis between them, numbered publications, and checks of the servers' counters.
+//! Helpers of the Redis tests: servers that are linked by Redis, numbered publications, and checks of the counters.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -8,7 +8,7 @@ use wse_utilities::breaker::BreakerConfig;
 
 use crate::client::{Client, start, until};
 
-/// The usual times, but shorter.
+/// The default times, shortened for tests.
 pub(crate) fn times() -> RedisTiming {
     RedisTiming {
         reply: Duration::from_millis(500),
@@ -21,7 +21,7 @@ pub(crate) fn times() -> RedisTiming {
     }
 }
 
-/// Times for tests without failures except those that they cause. A busy machine must not lead to a timeout.
+/// Times for tests that cause their failures themselves. They are long, so that a busy machine causes no timeout.
 pub(crate) fn long_timeouts() -> RedisTiming {
     let long = Duration::from_secs(30);
     RedisTiming { reply: long, connect: long, heartbeat: long, attempts: [long; 2], ..times() }
@@ -38,7 +38,7 @@ pub(crate) fn joined_within(config: Config, url: &str, times: RedisTiming) -> Se
     server
 }
 
-/// A client with these topics. Returns when Redis has confirmed the subscription too.
+/// A client that is subscribed to these topics. Returns when Redis has confirmed the subscription.
 pub(crate) fn subscriber(server: &Server, topics: &[&str]) -> Client {
     let (client, id) = Client::ready(server.address());
     assert_eq!(server.subscribe(&id, topics, None).unwrap(), topics);
@@ -49,7 +49,7 @@ pub(crate) fn tick(publisher: &str, number: u64) -> String {
     format!(r#"{{"c":"U","t":"tick","p":{{"by":"{publisher}","seq":{number}}}}}"#)
 }
 
-/// Reads ticks up to the end marker of each of this many publishers. Returns the numbers by publisher.
+/// Reads ticks until the end markers of `publishers` publishers have arrived. Returns the numbers by publisher.
 pub(crate) fn until_end_markers(client: &mut Client, publishers: usize) -> HashMap<String, Vec<u64>> {
     let (mut got, mut end_markers): (HashMap<String, Vec<u64>>, usize) = (HashMap::new(), 0);
     while end_markers < publishers {
@@ -84,8 +84,8 @@ pub(crate) fn settled(server: &Server) -> RedisStats {
     stats
 }
 
-/// Waits for this many deliveries and asserts that no more were received. The counters change after the messages are
-/// handed out.
+/// Waits until `delivered` messages are counted as delivered, and asserts that no more were received. The counters
+/// change after the messages are handed to clients, hence the wait.
 pub(crate) fn counted(server: &Server, delivered: u64) -> RedisStats {
     until("counting", || server.redis_stats().unwrap().delivered >= delivered);
     let stats = server.redis_stats().unwrap();

@@ -214,7 +214,7 @@ pub(crate) fn close_cases() -> Vec<Case> {
         close_case("7.3.5: the longest reason", vec![close(&with(1000, &"*".repeat(123)))], vec![close_reply(1000)]),
         close_case("7.3.6: too long", vec![close(&with(1000, &"*".repeat(124)))], vec![close_reply(1002)]),
         close_case(
-            "7.5.1: a reason that is no text",
+            "7.5.1: a reason that is not text",
             vec![close(b"\x03\xE8\xCE\xBA\xED\xA0\x80")],
             vec![close_reply(1007)],
         ),

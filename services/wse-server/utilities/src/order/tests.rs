@@ -114,25 +114,25 @@ fn a_reset_forgets_topics_but_neither_numbers_nor_ids() {
 fn a_number_that_no_gap_explains_is_refused_and_the_topic_goes_on() {
     let mut it = sequencer(2);
     assert_eq!(take(&mut it, 1), [1]);
-    for number in [2 + MAXIMAL_JUMP, i64::MAX as u64, u64::MAX] {
-        let refused = SequencerError::Jump { number, expected: 2, bound: MAXIMAL_JUMP };
+    for number in [2 + MAX_JUMP, i64::MAX as u64, u64::MAX] {
+        let refused = SequencerError::Jump { number, expected: 2, bound: MAX_JUMP };
         assert_eq!(it.process("x", number, number, 0.0), Err(refused));
     }
     assert_eq!((take(&mut it, 2), take(&mut it, 3)), (vec![2], vec![3]));
     assert_eq!(it.counts(), OrderCounts::default());
-    assert_eq!(take(&mut it, 3 + MAXIMAL_JUMP), [3 + MAXIMAL_JUMP], "the largest gap");
+    assert_eq!(take(&mut it, 3 + MAX_JUMP), [3 + MAX_JUMP], "the largest gap");
 }
 
 #[test]
 fn a_topic_has_a_longest_name() {
     let mut it = sequencer(2);
-    assert!(it.process(&"x".repeat(MAXIMAL_ID_BYTES), 1, 1, 0.0).is_ok());
-    assert_eq!(it.process(&"x".repeat(MAXIMAL_ID_BYTES + 1), 1, 1, 0.0), Err(SequencerError::Topic(1025)));
+    assert!(it.process(&"x".repeat(MAX_ID_BYTES), 1, 1, 0.0).is_ok());
+    assert_eq!(it.process(&"x".repeat(MAX_ID_BYTES + 1), 1, 1, 0.0), Err(SequencerError::Topic(1025)));
 }
 
 #[test]
 fn bounds_are_checked_at_the_start() {
-    let beyond = MAXIMAL_OUT_OF_ORDER + 1;
+    let beyond = MAX_OUT_OF_ORDER + 1;
     assert_eq!(EventSequencer::<u8>::new(10, beyond).unwrap_err(), SequencerError::OutOfOrder(beyond));
     assert_eq!(EventSequencer::<u8>::new(0, 1).unwrap_err(), SequencerError::Window(0));
 }
@@ -140,10 +140,10 @@ fn bounds_are_checked_at_the_start() {
 #[test]
 fn topics_beyond_the_limit_are_refused_until_a_reset() {
     let mut it = sequencer(1);
-    for topic in 0..MAXIMAL_TOPICS {
+    for topic in 0..MAX_TOPICS {
         it.process(&topic.to_string(), 1, 1, 0.0).unwrap();
     }
-    assert_eq!(it.process("x", 1, 1, 0.0), Err(SequencerError::Topics(MAXIMAL_TOPICS)));
+    assert_eq!(it.process("x", 1, 1, 0.0), Err(SequencerError::Topics(MAX_TOPICS)));
     it.reset(Some("5"));
     assert_eq!(it.process("x", 1, 1, 0.0), Ok(Some((1, Vec::new()))));
 }

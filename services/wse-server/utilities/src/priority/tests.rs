@@ -25,8 +25,8 @@ fn a_cleared_queue_returns_its_messages_and_accepts_new_ones() {
 #[test]
 fn a_queue_of_size_0_accepts_no_message_and_too_large_a_size_is_refused() {
     assert_eq!(PriorityQueue::new(0).unwrap().push(1, 'a'), Err('a'));
-    assert_eq!(PriorityQueue::<u8>::new(MAXIMAL_SIZE + 1).unwrap_err(), QueueError::Size(MAXIMAL_SIZE + 1));
-    assert_eq!(MessageQueue::<u8>::new(MAXIMAL_SIZE + 1, 1).unwrap_err(), QueueError::Size(MAXIMAL_SIZE + 1));
+    assert_eq!(PriorityQueue::<u8>::new(MAX_SIZE + 1).unwrap_err(), QueueError::Size(MAX_SIZE + 1));
+    assert_eq!(MessageQueue::<u8>::new(MAX_SIZE + 1, 1).unwrap_err(), QueueError::Size(MAX_SIZE + 1));
     assert_eq!(MessageQueue::<u8>::new(1, 0).unwrap_err(), QueueError::Batch);
 }
 

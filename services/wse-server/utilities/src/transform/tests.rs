@@ -1,4 +1,4 @@
-//! Tests of the conversion with JSON values and a fixed clock.
+//! Tests of the conversion of events to envelopes, with JSON values in place of Python objects and a fixed clock.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -13,6 +13,7 @@ const NOW: &str = "2026-11-23T03:30:00.000000Z";
 /// JSON values that can be changed in place and shared.
 type Shared = Rc<RefCell<Json>>;
 
+/// Stands in for Python: the values are JSON.
 struct JsonHost;
 
 fn shared(value: Json) -> Shared {
@@ -117,7 +118,7 @@ fn names_are_listed_in_the_order_of_their_discriminants() {
 }
 
 #[test]
-fn an_envelope_is_returned_itself_and_keeps_its_sequence_number() {
+fn an_envelope_is_returned_as_the_same_object_and_keeps_its_sequence_number() {
     let complete = shared(json!({"v": 1, "t": "X", "p": {}, "id": 1, "ts": null}));
     let returned = transform(&JsonHost, &complete, 7, &shared(json!({}))).unwrap();
     assert!(Rc::ptr_eq(&complete, &returned));
