@@ -1,4 +1,7 @@
-"""A wall clock that jumps during a run: the trial at hand is invalid or as it was, and the others are kept."""
+"""A wall clock that jumps by a day during a run: at most the current trial is lost, and no finished trial changes.
+
+The jump is simulated by a preloaded library (`step_clock.c`), so the clock of the machine stays as it is.
+"""
 
 import subprocess
 from collections.abc import Callable
@@ -20,7 +23,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("seconds", [-86_400, 86_400])
-def test_a_clock_that_jumps_costs_one_trial_at_most(
+def test_a_jump_of_the_clock_invalidates_at_most_one_trial(
     tmp_path: Path, climb: Callable[..., Climb], library: Path, count: Callable[[str, int], None], seconds: int
 ) -> None:
     step = tmp_path / "step"

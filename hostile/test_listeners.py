@@ -68,7 +68,7 @@ def serves(target: Target) -> None:
         peer.sendall(frame(CLOSE, struct.pack(">H", 1000)))
 
 
-def test_handshakes_that_stop_half_way_keep_nobody_out(listener: Target, count: Count) -> None:
+def test_unfinished_handshakes_do_not_block_other_clients(listener: Target, count: Count) -> None:
     with bounded(listener):
         head = handshake(listener.program.path)
         peers = []
@@ -92,7 +92,7 @@ def test_headers_without_end_are_cut_off(listener: Target, count: Count) -> None
             count("inputs", 1)
 
 
-def test_bodies_that_never_come_keep_nobody_out(listener: Target, count: Count) -> None:
+def test_unfinished_bodies_do_not_block_other_clients(listener: Target, count: Count) -> None:
     request = f"POST {listener.program.path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\nx".encode()
     with bounded(listener):
         peers = [connected(listener.address) for _ in range(HALF_OPEN)]
@@ -141,7 +141,7 @@ def test_random_frames_harm_only_their_own_connection(target: Target, count: Cou
     count("inputs", FRAMES)
 
 
-def test_frames_that_come_byte_by_byte_are_read(target: Target, count: Count) -> None:
+def test_frames_that_arrive_byte_by_byte_are_read(target: Target, count: Count) -> None:
     data = frame(PING, b"slow") + frame(PING, b"slower")
     with bounded(target), upgraded(target.address, target.program.path) as peer:
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
