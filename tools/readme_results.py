@@ -53,7 +53,7 @@ def overview(bundle: Path, chart: str) -> str:
     lines = report.split("## At a glance", 1)[1].split("\n## ", 1)[0].splitlines()
     rows = "\n".join(line.rstrip() for line in lines if line.startswith("|"))
     shutil.copyfile(bundle / "report" / chart, RESULTS.parent / IMAGE)
-    head = "The tier of each ladder that says most, means over processes with the range over repeats. "
+    head = "The most informative tier of each ladder, means over processes with the range over repeats. "
     picture = f"![Messages per second, written, delivered and dropped, at each tier]({IMAGE})"
     return f"{head}{origin(bundle)}{rows}\n\n{picture}\n"
 

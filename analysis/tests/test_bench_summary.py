@@ -107,7 +107,7 @@ def test_a_percentile_comes_in_the_floors_unit(tmp_path: Path) -> None:
     assert "floor: it has no response_p99" in tail.why
 
 
-def test_invalid_trials_are_no_figure_and_have_a_reason(tmp_path: Path) -> None:
+def test_invalid_trials_give_no_figure_and_have_a_reason(tmp_path: Path) -> None:
     late = replace(PING, reasons=(("generator_late", "p99 of the delay is 9 ms"),))
     found = rows(tmp_path, "ping", processes(late, *[20_000] * 3))
     one = found["ping at 10 000/s over 1 000 connections: p50"]

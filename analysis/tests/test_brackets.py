@@ -1,4 +1,4 @@
-"""The tables that show the results of searches."""
+"""The tables of a report that show the results of searches: brackets, and bounds for each objective."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FOUND: Json = {
 
 
 def run(folder: Path, found: Json | None, cpus: float = 0.1) -> Run:
-    """A run with one search and a service limited to `cpus` CPUs."""
+    """A run with one search, whose result is `found` (`None`: not finished), and a service limited to `cpus` CPUs."""
     search = {"service": "rust-sync", "workload": "sessions", "variant": "standard", "found": found}
     made = read_bundle(bundle(folder, [SESSIONS], searches=[search])).run
     return replace(made, plan=replace(made.plan, cpu=replace(made.plan.cpu, service=CpuShape(cpus))))
@@ -57,8 +57,8 @@ def test_a_share_of_a_cpu_is_never_multiplied(tmp_path: Path) -> None:
 
 
 def test_a_bound_that_the_generator_could_not_reach_is_at_least(tmp_path: Path) -> None:
-    endless = FOUND | {"at_least": True, "first_solid_fail": None, "borderline": [], "generator_limit": 700}
-    table = brackets(run(tmp_path, endless))
+    unbounded = FOUND | {"at_least": True, "first_solid_fail": None, "borderline": [], "generator_limit": 700}
+    table = brackets(run(tmp_path, unbounded))
     found = cells(table)
     assert found["confirmed"] == ">=\u00a0600"
     assert found["first solid fail"] == "—"
@@ -66,7 +66,7 @@ def test_a_bound_that_the_generator_could_not_reach_is_at_least(tmp_path: Path) 
     assert "the generator could not offer 700" in table.notes[0]
 
 
-def test_an_interrupted_search_is_reported_as_interrupted(tmp_path: Path) -> None:
+def test_a_search_without_a_result_is_reported_as_not_finished(tmp_path: Path) -> None:
     assert cells(brackets(run(tmp_path, None)))["confirmed"] == "not finished"
     assert bounds(run(tmp_path / "again", None)) is None
 
@@ -76,7 +76,7 @@ def test_each_objective_has_its_bounds(tmp_path: Path) -> None:
     assert (found["largest load that meets it"], found["smallest that doesn't"]) == ("620", "640")
 
 
-def test_the_report_has_the_bracket_and_a_run_without_a_search_none(tmp_path: Path) -> None:
+def test_the_report_of_a_search_shows_its_bracket_and_other_reports_show_none(tmp_path: Path) -> None:
     search = {"service": "rust-sync", "workload": "sessions", "variant": "standard", "found": FOUND}
     specs: list[TrialSpec] = [SESSIONS]
     with_search, _ = write_report(bundle(tmp_path / "search", specs, searches=[search]))

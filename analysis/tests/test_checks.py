@@ -177,7 +177,7 @@ def test_a_drop_that_is_counted_as_delivered_is_found_again(tmp_path: Path) -> N
     assert description == ["0 of 100 connections are said to differ, counted again 1 of 100"]
 
 
-def test_a_connection_of_another_client_is_no_mismatch(tmp_path: Path) -> None:
+def test_a_connection_of_another_client_is_not_a_mismatch(tmp_path: Path) -> None:
     def visit(file: Json) -> None:
         file["connections"].append(file["connections"][0] | {"id": "visitor", "received": 5})
 

@@ -46,7 +46,7 @@ def test_a_circle_is_printed_with_the_names_that_tie_it(check: Check) -> None:
     ]
 
 
-def test_modules_in_flow_order_are_no_circle(check: Check) -> None:
+def test_modules_in_flow_order_are_not_a_circle(check: Check) -> None:
     files = {
         "main.rs": "mod a;\nmod b;\nmod c;\nuse crate::a::A;\nfn main() { c::run() }\n",
         "a.rs": "pub struct A;\n",
@@ -65,7 +65,7 @@ def test_modules_in_flow_order_are_no_circle(check: Check) -> None:
         '// crate::b::B\n/// See [`crate::b`].\npub const WORDS: &str = "crate::b::B";\n',
     ],
 )
-def test_names_in_tests_and_comments_are_no_dependency(check: Check, only_in_tests: str) -> None:
+def test_names_in_tests_and_comments_are_not_a_dependency(check: Check, only_in_tests: str) -> None:
     files = {"lib.rs": "mod a;\nmod b;\n", "a.rs": only_in_tests, "b.rs": "use crate::a::A;\n"}
     assert check(files | {"a/tests.rs": "use crate::b::B;\n"}) == (0, "")
     assert check(files | {"a.rs": only_in_tests + "use crate::b::B;\n"})[0] == 1

@@ -37,12 +37,12 @@ def test_a_client_is_shown_by_its_best_trial_of_each_kind(tmp_path: Path) -> Non
     assert (found["JSON bound by"], found["most connections"]) == ("generator", "500")
 
 
-def test_a_figure_that_the_service_bound_is_no_lower_bound(tmp_path: Path) -> None:
+def test_a_figure_that_the_service_bound_is_not_a_lower_bound(tmp_path: Path) -> None:
     found = row(table(tmp_path, [replace(FLOOD, bound_by="service", service_share=0.97, worker_share=0.4)]))
     assert found["JSON delivered/s"].startswith("10.0 k")
 
 
-def test_a_trial_that_is_invalid_or_has_no_witness_is_no_figure(tmp_path: Path) -> None:
+def test_a_trial_that_is_invalid_or_has_no_witness_gives_no_figure(tmp_path: Path) -> None:
     invalid = replace(FLOOD, due=90_000, bound_by=None, reasons=(("start_skew", "they started 60 ms apart"),))
     silent = replace(PACKED, witness="none")
     found = row(table(tmp_path, [FLOOD, replace(invalid, tier=500), silent]))

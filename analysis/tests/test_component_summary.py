@@ -55,7 +55,7 @@ def test_an_interval_holds_its_value_and_repeats() -> None:
 
 
 @pytest.mark.parametrize("nothing", [[], [Measured([], [1])], [Measured([1], [1]), Measured([1], [])]])
-def test_nothing_measured_is_no_row(nothing: list[Measured]) -> None:
+def test_a_component_without_measurements_has_no_row(nothing: list[Measured]) -> None:
     with pytest.raises(ValueError, match="HMAC-SHA256 sign: a process has measured nothing"):
         row(COMPONENT, nothing)
 

@@ -114,6 +114,6 @@ def test_failed_messages_are_errors_in_fortio(tmp_path: Path, capsys: pytest.Cap
     assert fortio(tmp_path, capsys, replace(OPEN, dropped=500))["response"]["RetCodes"]["dropped"] == 500
 
 
-def test_a_folder_that_is_no_bundle_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_not_a_bundle_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", str(tmp_path), "--format", "fortio"]) == 2
-    assert "is no bundle" in capsys.readouterr().err
+    assert "is not a bundle" in capsys.readouterr().err

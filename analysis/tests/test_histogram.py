@@ -121,7 +121,7 @@ def test_a_count_that_lies_is_refused() -> None:
 
 @pytest.mark.parametrize("text", ["", "not base64!", "AAAA", "SGVsbG8gd29ybGQ="])
 def test_an_invalid_histogram_is_refused_by_name(text: str) -> None:
-    with pytest.raises(FormatError, match="response_ns is no V2 histogram"):
+    with pytest.raises(FormatError, match="response_ns is not a V2 histogram"):
         decode(Histogram(text, 1, 0), "response_ns")
 
 

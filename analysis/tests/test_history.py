@@ -102,7 +102,7 @@ def test_another_plan_and_another_machine_are_another_series(tmp_path: Path, cha
     assert {len(series.points) for series in read_folder(tmp_path).series} == {1}
 
 
-def test_what_a_plan_says_besides_the_ladder_is_no_other_series(tmp_path: Path) -> None:
+def test_a_change_of_the_plan_outside_the_ladder_starts_no_other_series(tmp_path: Path) -> None:
     write_run(tmp_path, 0, [SPEC])
     other = write_run(tmp_path, 1, [SPEC, replace(SPEC, variant="batch"), replace(SPEC, tier=500)])
     edit(other / "run.json", lambda run: run["plan"].update(why="another reason", repeats=7))
@@ -127,7 +127,7 @@ def test_unfinished_runs_and_files_that_disagree_are_left_out_by_name(tmp_path: 
     assert [text.partition(":")[0] for text in found.left_out] == ["run-01", "run-02"]
 
 
-def test_a_rate_that_the_generator_bound_is_no_point(tmp_path: Path) -> None:
+def test_a_rate_that_the_generator_bound_is_not_a_point(tmp_path: Path) -> None:
     write_run(tmp_path, 0, [replace(SPEC, bound_by="generator", service_share=0.5, worker_share=0.99)])
     found = read_folder(tmp_path)
     assert "delivered per second" not in {series.place.figure for series in found.series}
@@ -268,7 +268,7 @@ def test_an_acknowledgement_file_may_be_empty_and_must_be_a_list_in_yaml(tmp_pat
     file = tmp_path / "file.yaml"
     file.write_text("# nothing yet\n")
     assert acknowledged.read(file) == ()
-    for text, message in (("plan: x", "must be a list"), ("- [", "is no YAML")):
+    for text, message in (("plan: x", "must be a list"), ("- [", "is not YAML")):
         file.write_text(text)
         with pytest.raises(AcknowledgementError, match=message):
             acknowledged.read(file)

@@ -44,7 +44,7 @@ def test_a_series_without_a_change_raises_few_alarms() -> None:
     for series in looks(drawn(7, FEWEST_RUNS + LOOKS - 1), FEWEST_RUNS):
         seen: list[int] = []
         for named in series:
-            # A change that an earlier look named, perhaps a few runs beside, is no new alarm.
+            # A change that an earlier look named, perhaps a few runs beside, is not a new alarm.
             new = [place for place in named if all(abs(place - known) > APART for known in seen)]
             alarms += len(new)
             seen += new

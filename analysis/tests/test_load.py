@@ -29,7 +29,7 @@ def test_a_bundle_is_read_whole(example_bundle: Bundle) -> None:
 
 
 def test_a_folder_without_a_bundle_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match=r"is no bundle: it has no run\.json; name a folder such as"):
+    with pytest.raises(BundleError, match=r"is not a bundle: it has no run\.json; name a folder such as"):
         read_bundle(tmp_path)
 
 
@@ -40,7 +40,7 @@ def test_a_file_cut_short_is_named(folder: Path) -> None:
         read_bundle(folder)
 
 
-def test_a_file_that_is_no_text_is_named(folder: Path) -> None:
+def test_a_file_that_is_not_text_is_named(folder: Path) -> None:
     (folder / "run.json").write_bytes(b'{"schema": "\xff"}')
     with pytest.raises(BundleError, match=r"run\.json is broken: it isn't UTF-8"):
         read_bundle(folder)
@@ -75,7 +75,7 @@ def histogram_of(change: Json) -> Callable[[Json], None]:
             r"result\.json: messages\.due should be int and is 'many'",
         ),
         (lambda result: result["trial"].update(tier=7), r"result\.json is of another trial"),
-        (histogram_of({"v2": "AAAA"}), r"result\.json: histograms\.response_ns is no V2 histogram"),
+        (histogram_of({"v2": "AAAA"}), r"result\.json: histograms\.response_ns is not a V2 histogram"),
         (histogram_of({"count": 1}), r"histograms\.response_ns holds 1000 values but says 1"),
     ],
 )

@@ -32,7 +32,7 @@ def test_it_writes_to_the_configured_folder(tmp_path: Path, capsys: pytest.Captu
 def test_a_broken_bundle_is_one_line_and_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"failed to report: {tmp_path} is no bundle")
+    assert error.startswith(f"failed to report: {tmp_path} is not a bundle")
     assert error.count("\n") == 1
 
 

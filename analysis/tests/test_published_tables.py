@@ -144,7 +144,7 @@ def test_a_rate_that_the_generator_bound_is_a_lower_bound_per_cpu_too(tmp_path: 
     assert ours[PER_CORE] == ">= 10.0 k (6 803 per CPU of both sides)"
 
 
-def test_unconfirmed_messages_are_no_throughput(tmp_path: Path) -> None:
+def test_unconfirmed_messages_are_not_throughput(tmp_path: Path) -> None:
     *_, ours = found(tmp_path, replace(FLOOD, witness="none"))[JSON]
     assert ours["messages/s"] == "n/a (10.0 k received)"
     assert ours[PER_CORE] == "n/a"

@@ -140,11 +140,11 @@ def test_load_and_witness_are_shown_with_the_figures(page: Page) -> None:
         assert description in page.text
 
 
-def test_a_disagreement_comes_first_and_loudly(tmp_path: Path) -> None:
+def test_a_disagreement_is_shown_first_and_prominently(tmp_path: Path) -> None:
     root = bundle(tmp_path, [SPEC])
     edit(root / "trials" / SPEC.folder / "result.json", lambda result: result["messages"].update(delivered=1))
     page = page_of(root)
-    assert page.text.index("The files disagree with themselves") < page.text.index("The tier of each ladder")
+    assert page.text.index("The files disagree with themselves") < page.text.index("The most informative tier")
     assert "1000 messages were due but 1 have an outcome" in page.text
     assert ("section", "class", "alarm") in page.attributes
 
@@ -180,7 +180,7 @@ def test_a_run_of_failed_and_pending_trials_has_a_page(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "changes", [{"service": "サービス"}, {"workload": "fett&"}, {"variant": 'a"b|c'}, {"service": "../../etc"}]
 )
-def test_a_bundle_with_names_that_are_no_names_has_no_report(tmp_path: Path, changes: Json) -> None:
+def test_a_bundle_with_names_that_are_not_names_has_no_report(tmp_path: Path, changes: Json) -> None:
     with pytest.raises(BundleError, match="should be text that matches"):
         write_report(bundle(tmp_path, [replace(SPEC, **changes)]))
 

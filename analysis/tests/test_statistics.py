@@ -43,7 +43,7 @@ def test_a_figure_with_a_zero_is_the_arithmetic_mean() -> None:
     assert found.mean == 1.5
 
 
-def test_a_figure_that_one_repeat_lacks_is_no_figure() -> None:
+def test_a_figure_that_one_repeat_lacks_is_absent() -> None:
     assert spread({1: [1.0, None]}) is None
     assert spread({}) is None
 
@@ -69,7 +69,7 @@ def test_the_ratio_is_the_quotient_of_the_columns() -> None:
     assert found.above == pytest.approx((10 * 12 * 9 * 11 * 14) ** 0.2)
 
 
-def test_a_drift_that_both_sides_share_is_no_difference_and_widens_nothing() -> None:
+def test_a_drift_that_both_sides_share_is_not_a_difference_and_widens_nothing() -> None:
     drift = [1.0, 0.9, 0.8, 0.7, 0.6]
     low, middle, high = known(ratio(processes(*drift), processes(*[2 * value for value in drift])))
     assert (low, middle, high) == pytest.approx((0.5, 0.5, 0.5))

@@ -122,4 +122,4 @@ def _text(value: object) -> str:
 def _plain(value: object) -> object:
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
-    raise TypeError(f"{type(value).__name__} is no part of a plan")
+    raise TypeError(f"{type(value).__name__} is not part of a plan")

@@ -64,7 +64,7 @@ def _bencher(bundle: Bundle, output: Path | None) -> int:
     if output is None:
         print(text, end="")
     else:
-        pages.put(output, text.encode())
+        pages.write_atomically(output, text.encode())
         print(output)
     return 0
 
@@ -73,6 +73,6 @@ def _fortio(bundle: Bundle, folder: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     for result in fortio.results(bundle):
         file = folder / f"{result['ID']}.json"
-        pages.put(file, (json.dumps(result, indent=2) + "\n").encode())
+        pages.write_atomically(file, (json.dumps(result, indent=2) + "\n").encode())
         print(file)
     return 0

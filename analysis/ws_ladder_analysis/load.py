@@ -90,7 +90,7 @@ def read_bundle(folder: Path) -> Bundle:
     """Reads `run.json` and all files that it lists. Raises `BundleError` when one can't be read."""
     file = folder / "run.json"
     if not file.is_file():
-        raise BundleError(f"{folder} is no bundle: it has no run.json; name a folder such as results/<run-id>")
+        raise BundleError(f"{folder} is not a bundle: it has no run.json; name a folder such as results/<run-id>")
     run = _read(Run, file)
     try:
         trials = tuple(_trial(folder, entry) for entry in run.trials)
@@ -154,7 +154,7 @@ def _read(kind: type[T], file: Path) -> T:
         value = json.loads(file.read_bytes())
         schema = value.get("schema") if isinstance(value, dict) else None
         if not isinstance(schema, int):
-            raise FormatError("schema is missing: it is no file of ws-ladder")
+            raise FormatError("schema is missing: it is not a file of ws-ladder")
         if schema > SCHEMA:
             raise FormatError(
                 f"schema {schema} is newer than {SCHEMA}, the newest this program understands; use a newer ws-ladder"

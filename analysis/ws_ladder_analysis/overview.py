@@ -1,4 +1,7 @@
-"""The tables over all ladders: the headline figures, unusable trials, services beside each other."""
+"""The tables over all ladders: the headline figures, the unusable trials, and the comparisons of services.
+
+Input: ladders and comparisons, already computed. This module chooses rows and words; it computes no figures.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,16 @@ from .tables import AT_LEAST, bound_cell, ended, rate_cell, verdict_cell
 
 
 def headlines(ladders: Sequence[Ladder]) -> Table:
-    """One row for each ladder: its most informative tier (see `telling`)."""
+    """One row for each ladder: its most informative tier (see `most_informative`)."""
     titles = ("carries", "latency", "verdict", "bound by", "valid trials", "load", "witness")
     units = dict.fromkeys(ladder.unit for ladder in ladders) or ["connections"]
     columns = [Column("ladder", number=False), Column(" or ".join(units))]
     columns += [Column(title, number=False) for title in titles]
-    return Table("The tier of each ladder that says most", tuple(columns), tuple(_headline(one) for one in ladders))
+    return Table("The most informative tier of each ladder", tuple(columns), tuple(_headline(one) for one in ladders))
 
 
 def _headline(ladder: Ladder) -> tuple[Cell, ...]:
-    sample, best = ladder.sample, telling(ladder)
+    sample, best = ladder.sample, most_informative(ladder)
     made, valid = len(ladder.trials), sum(trial.valid for trial in ladder.trials)
     trials = Cell(f"{valid} of {made}", tone=Tone.GOOD if valid == made else Tone.WARN if valid else Tone.BAD)
     head = Cell(ladder.service, ladder.name)
@@ -44,7 +47,7 @@ def _witness(result: TrialResult) -> Cell:
     return Cell(result.witness, tone=Tone.WARN if result.witness is Witness.NONE else Tone.PLAIN)
 
 
-def telling(ladder: Ladder) -> Tier | None:
+def most_informative(ladder: Ladder) -> Tier | None:
     """The most informative tier: of those that pass (all without objectives), a flood's fastest, else the highest."""
     usable = [tier for tier in ladder.tiers if tier.valid]
     judged = any(tier.verdicts for tier in usable)
@@ -52,12 +55,12 @@ def telling(ladder: Ladder) -> Tier | None:
     if not passing:
         return usable[0] if usable else None
     rates = [(found.mean, tier) for tier in passing if (found := tier.spread(figure("delivered_per_second")))]
-    if rates and all(_floods(result) for tier in passing for result in tier.results):
+    if rates and all(_is_flood(result) for tier in passing for result in tier.results):
         return max(rates, key=lambda pair: pair[0])[1]
     return passing[-1]
 
 
-def _floods(result: TrialResult) -> bool:
+def _is_flood(result: TrialResult) -> bool:
     """Whether the load was a flood: a closed loop without a fixed number of messages per connection."""
     return isinstance(result.load, LoadClosed) and result.load.messages_per_connection is None
 
@@ -74,7 +77,7 @@ def _latency(tier: Tier) -> Cell:
 
 
 def unusable(ladders: Sequence[Ladder]) -> Table | None:
-    """The trials that aren't valid, with the reason; `None` when all are."""
+    """The trials that aren't valid, with the reasons; `None` when all are valid."""
     rows = [(Cell(trial.name), ended(trial)) for ladder in ladders for trial in ladder.trials if not trial.valid]
     if not rows:
         return None
@@ -139,7 +142,7 @@ def _ratio(one: Comparison) -> tuple[Cell, Cell, Cell]:
 
 
 def _pairs(found: Ratio) -> str:
-    """The ratio of each pair, where there are too few to tell an outlier."""
+    """The ratio of each pair, where there are too few pairs to detect an outlier."""
     if not 1 < len(found.pairs) < PAIRS_FOR_OUTLIERS:
         return ""
     return "pairs: " + ", ".join(map(wording.digits, found.pairs))

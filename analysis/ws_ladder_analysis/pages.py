@@ -1,4 +1,4 @@
-"""Renders the templates of pages, and writes files."""
+"""Renders the templates of reports (`templates/`) as HTML or Markdown, and writes files atomically."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from . import drawing, wording
 
 
 def render(template: str, **values: object) -> str:
-    """Renders a template with these values; text is escaped for HTML, charts are inserted as they are."""
+    """Renders a template with these values. Text is escaped in `*.html.j2`; charts are inserted unchanged."""
     html = template.endswith(".html.j2")
     environment = Environment(
         loader=PackageLoader(__package__, "templates"),
@@ -30,8 +30,8 @@ def render(template: str, **values: object) -> str:
     return text if html else wording.plain(re.sub(r"\n{3,}", "\n\n", text))
 
 
-def put(file: Path, content: bytes) -> None:
-    """Writes a file atomically: a reader sees the old content or the new, never a part."""
+def write_atomically(file: Path, content: bytes) -> None:
+    """Replaces a file in one step: a reader sees the old content or the new, never a part of it."""
     temporary = file.with_name(f".{file.name}.part")
     temporary.write_bytes(content)
     temporary.replace(file)

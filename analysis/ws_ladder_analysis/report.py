@@ -110,9 +110,9 @@ def write_report(folder: Path, output: Path | None = None) -> tuple[Path, Report
         old.unlink()
     drawn = [chart for section in report.sections for chart in (*section.charts, *section.distributions)]
     for chart in (*drawn, *filter(None, [report.gateways_picture])):
-        pages.put(target / f"{chart.name}.png", chart.png)
-    pages.put(target / "report.md", render(report, "report.md.j2").encode())
-    pages.put(target / "report.html", render(report, "report.html.j2").encode())
+        pages.write_atomically(target / f"{chart.name}.png", chart.png)
+    pages.write_atomically(target / "report.md", render(report, "report.md.j2").encode())
+    pages.write_atomically(target / "report.html", render(report, "report.html.j2").encode())
     return target / "report.html", report
 
 

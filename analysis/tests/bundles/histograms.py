@@ -1,4 +1,4 @@
-"""Real HDR histograms, with percentiles computed without the package under test."""
+"""Test data: real HDR histograms, with percentiles that are computed without the package under test."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9, 99.99)
 
 
 def histogram(values: HdrHistogram, overflow: int = 0) -> Json:
-    """A histogram as written to files."""
+    """A histogram in the form that files have."""
     return {"v2": values.encode().decode(), "count": values.total_count, "overflow": overflow}
 
 
 def lognormal(median_ns: float, sigma: float, count: int) -> HdrHistogram:
     """A histogram of exactly `count` values with a log-normal distribution, as latencies have."""
     values = HdrHistogram(1, HIGHEST_NS, 3)
-    steps, before = 400, 0
+    steps, recorded = 400, 0
     for step in range(1, steps + 1):
         # Finer steps towards the end, where the high percentiles are.
-        below = round(count * (1 - (1 - step / steps) ** 3))
-        if below > before:
-            quantile = (before + below) / 2 / count
+        target = round(count * (1 - (1 - step / steps) ** 3))
+        if target > recorded:
+            quantile = (recorded + target) / 2 / count
             values.record_value(
-                max(1, int(median_ns * math.exp(sigma * NormalDist().inv_cdf(quantile)))), below - before
+                max(1, int(median_ns * math.exp(sigma * NormalDist().inv_cdf(quantile)))), target - recorded
             )
-            before = below
+            recorded = target
     return values
 
 
@@ -45,11 +45,12 @@ def merged(parts: list[dict[str, HdrHistogram]]) -> dict[str, HdrHistogram]:
 
 
 def percentiles(values: HdrHistogram) -> dict[str, int | None]:
-    """Percentiles with enough samples, computed without the package under test; `None` for others."""
+    """The percentiles, the extremes and the mean; `None` for a percentile with too few samples."""
     total = values.total_count
+    # The least number of samples for each percentile.
     gates = {50.0: 7, 90.0: 44, 95.0: 90, 99.0: 459, 99.9: 4_603, 99.99: 46_050}
-    at_once = values.get_percentile_to_value_dict(list(PERCENTILES)) if total else {}
-    found: dict[str, int | None] = {f"p{at:g}": at_once[at] if total >= gates[at] else None for at in PERCENTILES}
-    # The library needs a second for the mean and no test reads it, so the median stands in.
-    extremes = {"max": values.get_max_value(), "mean": at_once.get(50.0), "min": values.get_min_value()}
+    values_at = values.get_percentile_to_value_dict(list(PERCENTILES)) if total else {}
+    found: dict[str, int | None] = {f"p{at:g}": values_at[at] if total >= gates[at] else None for at in PERCENTILES}
+    # The library takes a second to compute the mean, which no test reads; the median is returned in its place.
+    extremes = {"max": values.get_max_value(), "mean": values_at.get(50.0), "min": values.get_min_value()}
     return found | {name: value if total else None for name, value in extremes.items()}

@@ -63,7 +63,7 @@ def read(file: Path) -> tuple[Acknowledged, ...]:
     except (OSError, UnicodeDecodeError) as error:
         raise AcknowledgementError(f"failed to read {file}: {error}") from error
     except yaml.YAMLError as error:
-        raise AcknowledgementError(f"{file} is no YAML: {' '.join(str(error).split())}") from error
+        raise AcknowledgementError(f"{file} is not YAML: {' '.join(str(error).split())}") from error
     if found is None:
         return ()
     if not isinstance(found, list):

@@ -55,7 +55,7 @@ def write_page(found: History, title: str, output: Path) -> Path:
     """Writes `history.html` into `output` and returns its path."""
     output.mkdir(parents=True, exist_ok=True)
     file = output / "history.html"
-    pages.put(file, pages.render("history.html.j2", page=build(found, title)).encode())
+    pages.write_atomically(file, pages.render("history.html.j2", page=build(found, title)).encode())
     return file
 
 

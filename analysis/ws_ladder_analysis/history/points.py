@@ -1,4 +1,8 @@
-"""Reads a folder of bundles into series: one point for each run, figure, machine and plan."""
+"""Reads a folder of bundles into series: one point for each run, figure, machine and plan.
+
+Input: `<folder>/*/run.json` with the results of the trials. Runs that can't be used are listed with their reasons.
+Trials of a search are in no series, because a search chooses other loads each time.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +23,12 @@ from ..load import Bundle, BundleError, read_bundle
 
 @dataclass(frozen=True)
 class Point:
-    """The figure of one run."""
+    """The value of a figure in one run."""
 
     run: str
     # RFC 3339.
     started_at: str
-    # Empty outside a checkout.
+    # Commit of the harness; empty when it ran outside a checkout.
     commit: str
     # The mean over the run's processes, or the percentile of all its values.
     value: float
@@ -32,11 +36,11 @@ class Point:
 
 @dataclass(frozen=True)
 class Place:
-    """What a series is about: all its points share this."""
+    """What all points of a series have in common."""
 
     machine: str
     plan: str
-    # Of everything that the plan says about a trial of this ladder: another plan is another series.
+    # A hash of all that the plan says about a trial of this ladder. When it changes, another series begins.
     definition: str
     service: str
     workload: str
@@ -66,15 +70,16 @@ class Series:
 
 @dataclass
 class Folder:
-    """All series of a folder, and the runs that are in none of them with the reason."""
+    """All series of a folder, and the reasons why runs or figures are in none of them."""
 
     series: tuple[Series, ...]
+    # Number of bundles, whether they are in a series or not.
     runs: int
     left_out: list[str] = field(default_factory=list)
 
 
 def read_folder(folder: Path, host: bool = True) -> Folder:
-    """Reads every bundle in `folder`. `host=False` takes all machines of one kind for one machine.
+    """Reads every bundle in `folder`. `host=False` treats all machines of one kind as one machine.
 
     Raises `BundleError` when there is none, or when one can't be read.
     """
@@ -93,7 +98,7 @@ def read_folder(folder: Path, host: bool = True) -> Folder:
             continue
         for place, figure, value in _figures(bundle, host, left_out):
             point = Point(bundle.run.id, bundle.run.started_at, bundle.run.commit, value)
-            found.setdefault(place, (figure, []))[1].append((_moment(bundle), point))
+            found.setdefault(place, (figure, []))[1].append((_started_at(bundle), point))
     series = [
         Series(place, figure, tuple(point for _, point in sorted(points, key=lambda one: (one[0], one[1].run))))
         for place, (figure, points) in found.items()
@@ -101,11 +106,13 @@ def read_folder(folder: Path, host: bool = True) -> Folder:
     return Folder(tuple(series), len(files), list(dict.fromkeys(left_out)))
 
 
-def _moment(bundle: Bundle) -> datetime:
+def _started_at(bundle: Bundle) -> datetime:
     try:
         moment = datetime.fromisoformat(bundle.run.started_at)
     except ValueError as error:
-        raise BundleError(f"{bundle.folder / 'run.json'}: started_at is no time: {bundle.run.started_at}") from error
+        raise BundleError(
+            f"{bundle.folder / 'run.json'}: started_at is not an RFC 3339 time: {bundle.run.started_at}"
+        ) from error
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
@@ -115,7 +122,7 @@ def _figures(bundle: Bundle, host: bool, left_out: list[str]) -> Iterator[tuple[
     machine = conditions.machine_name(run, host)
     for ladder in ladders(bundle):
         if any(trial.name in searched for trial in ladder.trials):
-            # A search chooses its loads anew each time, so its trials are no series.
+            # A search chooses other loads each time, so its trials form no series.
             continue
         definition = _definition(bundle, ladder)
         for tier in ladder.tiers:
