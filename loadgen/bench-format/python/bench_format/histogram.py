@@ -63,7 +63,7 @@ def decode(histogram: Histogram, where: str) -> Values:
         _check_size(histogram.v2)
         inner = HdrHistogram.decode(histogram.v2)
     except Exception as error:  # the library raises zlib, struct and its own errors alike
-        raise FormatError(f"{where} is no V2 histogram: {error}") from error
+        raise FormatError(f"{where} is not a V2 histogram: {error}") from error
     scale = (inner.lowest_trackable_value, inner.significant_figures)
     counts = {_top(index, *scale): count for index, count in enumerate(inner.counts[:]) if count}
     found = sum(counts.values())
@@ -84,7 +84,7 @@ def _check_size(encoded: str) -> None:
         raise ValueError(f"it inflates to more than {_MAX_INFLATED} bytes")
     number = [int.from_bytes(plain[at : at + 4]) for at in (0, 4, 12)]
     if int.from_bytes(deflated[:4]) != _V2_DEFLATED_COOKIE or number[0] != _V2_COOKIE or len(plain) < _V2_HEADER:
-        raise ValueError("it is no deflated V2 histogram")
+        raise ValueError("it is not a deflated V2 histogram")
     if number[1] != len(plain) - _V2_HEADER:
         raise ValueError(f"it says {number[1]} bytes of counts and has {len(plain)} bytes in all")
     if number[2] > SIGNIFICANT_DIGITS:
@@ -130,13 +130,13 @@ def _at_rank(values: Values, rank: int) -> int:
     return last
 
 
-def agrees(told_ns: int | None, values: Values, percentile: float) -> bool:
+def agrees(reported_ns: int | None, values: Values, percentile: float) -> bool:
     """Whether a reported percentile matches the histogram within one rank, because products of shares are rounded."""
-    if told_ns is None or percentile_ns(values, percentile) is None:
-        return told_ns is None and percentile_ns(values, percentile) is None
+    if reported_ns is None or percentile_ns(values, percentile) is None:
+        return reported_ns is None and percentile_ns(values, percentile) is None
     rank = math.ceil(percentile / 100 * values.total)
     low, high = _at_rank(values, rank - 1), _at_rank(values, rank + 1)
-    return low <= told_ns <= high or alike(told_ns, low) or alike(told_ns, high)
+    return low <= reported_ns <= high or alike(reported_ns, low) or alike(reported_ns, high)
 
 
 def bucket_ns(value_ns: int) -> tuple[int, int]:
