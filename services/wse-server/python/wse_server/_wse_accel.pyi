@@ -750,8 +750,8 @@ class RustEventSequencer:
         given up; one behind is dropped.
 
         Raises:
-            ValueError: the number is negative, or 2**36 or more ahead, which no lost events explain (the topic goes on
-                where it is; `reset_sequence(topic)` begins anew); the topic has more than 1024 bytes; or there are too
+            ValueError: the number is negative, or 2**36 or more ahead, which lost events can't explain (the topic
+                continues where it is; `reset_sequence(topic)` starts it again); the topic has more than 1024 bytes; or there are too
                 many topics (100 000) or waiting events (a million).
         """
     def cleanup(self) -> None:
