@@ -1,8 +1,8 @@
 """The summary of `just bench`: our figures beside the reference's and the floor's, from bundles and JSON. Pure.
 
 A figure has one value per process. A row has the geometric means over processes, and their ratio with its 95 % interval
-as in reports: over pairs where services take turns, and Welch's to the floor, whose runs are no pairs. A missing figure
-is null, with the reason in `why`.
+as in reports: over pairs where services take turns, and Welch's to the floor, whose runs are not pairs. A missing
+figure is null, with the reason in `why`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ws_ladder_analysis.ladders import Getter, ladders
 from ws_ladder_analysis.load import Bundle, Trial
 from ws_ladder_analysis.statistics import PAIRS_NEEDED, mean, ratio, unpaired_ratio
 
-# The side whose runs take no turns with the services, so that they are no pairs.
+# The side whose runs take no turns with the services, so that they are not pairs.
 FLOOR = "floor"
 # The parsed output of `floor`.
 Floor = Mapping[str, Any]

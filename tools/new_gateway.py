@@ -86,7 +86,7 @@ def make(root: Path, language: str, name: str) -> Path:
     if model is None:
         raise RefusedError(f"there is no gateway in {language!r} to begin from; there are {', '.join(MODELS)}")
     if not NAME.fullmatch(name):
-        raise RefusedError(f"{name!r} is no name of a gateway: small letters and digits, in words joined by '-'")
+        raise RefusedError(f"{name!r} is not a name of a gateway: small letters and digits, in words joined by '-'")
     if folder.exists():
         raise RefusedError(f"services/{name} is there already")
     if f"[services.{name}]" in registry(root).read_text():

@@ -63,7 +63,7 @@ def test_a_new_gateway_is_built_tested_and_keeps_the_contract(checkout: Path) ->
     ("language", "name", "said"),
     [
         ("cobol", NAME, "there is no gateway in 'cobol' to begin from; there are cpp, elixir, go,"),
-        ("go", "Go_Tiny", "'Go_Tiny' is no name of a gateway"),
+        ("go", "Go_Tiny", "'Go_Tiny' is not a name of a gateway"),
         ("go", "go-nethttp", "services/go-nethttp is there already"),
         ("go", "rust-axum", "services/services.toml has a service 'rust-axum' already"),
     ],
