@@ -186,7 +186,7 @@ fn inflate_v2(deflated: &[u8]) -> Result<Vec<u8>, Error> {
         Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().expect("four bytes")))
     };
     if number(deflated, 0) != Some(V2_DEFLATED_COOKIE) || deflated.len() < 8 {
-        return Err(Error::Format("it is no deflated V2 histogram".into()));
+        return Err(Error::Format("it is not a deflated V2 histogram".into()));
     }
     let inflated = inflate(&deflated[8..], MAX_INFLATED)?;
     let (Some(V2_COOKIE), Some(counts), Some(digits)) =

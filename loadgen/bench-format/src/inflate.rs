@@ -7,7 +7,7 @@ use flate2::read::ZlibDecoder;
 /// Why a stream was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum InflateError {
-    /// The data is no zlib stream, or ends early.
+    /// The data is not a zlib stream, or ends early.
     #[error("failed to inflate: {0}")]
     Broken(#[from] std::io::Error),
     /// The stream holds more than the bound.

@@ -19,7 +19,7 @@ pub struct Name(Cow<'static, str>);
 
 /// The error for a text that isn't a [`Name`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no name; use 1 to {MAX_BYTES} letters, digits, `-`, `_` and `.`, the first of them not `.`")]
+#[error("{0:?} is not a name; use 1 to {MAX_BYTES} letters, digits, `-`, `_` and `.`, the first of them not `.`")]
 pub struct InvalidName(String);
 
 impl Name {
@@ -176,7 +176,7 @@ mod tests {
         for invalid in ["", ".", "..", "../x", "a/b", "/etc", ".lock", "a b", "a\0", "ä", "a\n", "a\\b", &long] {
             let json = serde_json::to_string(invalid).unwrap();
             let error = serde_json::from_str::<Name>(&json).unwrap_err().to_string();
-            assert!(error.contains("is no name; use 1 to 64 letters"), "{error}");
+            assert!(error.contains("is not a name; use 1 to 64 letters"), "{error}");
             assert!(serde_json::from_str::<BTreeMap<Name, u32>>(&format!("{{{json}: 1}}")).is_err(), "{invalid}");
         }
     }
