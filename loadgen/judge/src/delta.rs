@@ -28,8 +28,8 @@ pub struct ServiceDelta {
 }
 
 impl ServiceDelta {
-    /// Subtracts the earlier reading from the later one. A counter that shrank gives 0; the restart is detected
-    /// elsewhere.
+    /// Subtracts the earlier reading from the later one. A counter that shrank gives 0; [`crate::validity`]
+    /// reports the restart that this means.
     pub fn between(earlier: &ServiceStats, later: &ServiceStats) -> Self {
         let (before, after) = (&earlier.messages, &later.messages);
         let increase = |before: u64, after: u64| after.saturating_sub(before);
@@ -79,14 +79,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_has_settled_when_all_messages_have_an_end() {
+    fn a_service_has_settled_when_every_message_has_an_outcome() {
         let application = Some(ApplicationStats { delivered: 9, ..ApplicationStats::default() });
         let delta = ServiceDelta { received: 11, consumed: 1, delivered: 10, application, ..Default::default() };
-        assert!(!delta.settled(11), "the application has one to go");
+        assert!(!delta.settled(11), "the application has not counted one message yet");
         let application = Some(ApplicationStats { delivered: 10, ..ApplicationStats::default() });
         let delta = ServiceDelta { application, ..delta };
         assert!(delta.settled(11));
-        assert!(!delta.settled(12), "one is still on its way");
+        assert!(!delta.settled(12), "one message has not been received yet");
         assert!(!ServiceDelta { queued: 1, ..delta }.settled(11));
     }
 }

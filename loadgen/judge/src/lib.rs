@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn an_application_whose_count_cannot_be_checked_is_no_witness() {
+    fn an_application_whose_count_cannot_be_checked_is_not_a_witness() {
         let mut files = flood();
         files.trial.keeping = BookKeeping::None;
         let Judged { result, .. } = files.judge().unwrap();

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_drop_while_a_receiver_was_absent_is_no_loss() {
+    fn a_link_drop_while_a_receiver_was_absent_is_not_a_loss() {
         let (messages, broken) = judged(&book(), &over_redis(15, 3), false);
         assert_eq!((messages, broken), (counts(&book()), NOTHING));
     }

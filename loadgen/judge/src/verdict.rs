@@ -35,8 +35,8 @@ pub fn verdict(
     (!judged.is_empty()).then(|| Verdict { passed: judged.iter().all(|judged| judged.passed), objectives: judged })
 }
 
-/// What errors show about an objective; `None` if it is no budget of errors. A budget of 0 is none: no number of messages
-/// shows it, so it is compared with what was seen.
+/// What errors show about an objective; `None` if it is not a budget of errors. A budget of 0 is none: no number of
+/// messages shows it, so it is compared with what was seen.
 pub fn error_budget(objective: &Objective, errors: &ErrorCounts) -> Option<ErrorBudget> {
     let budget = objective.at_most.filter(|most| objective.figure == Figure::ErrorShare && (0.0..1.0).contains(most));
     errors.shows(budget.filter(|budget| *budget > 0.0)?)

@@ -1,6 +1,6 @@
 //! Judges the measured trials in `tests/trials` again and compares each result with the stored one.
 //!
-//! A changed rule shows as a difference. `JUDGE_WRITE=1 cargo test -p judge --test trials` writes the results anew, and
+//! A changed rule shows as a difference. `JUDGE_WRITE=1 cargo test -p judge --test trials` writes new results, and
 //! `git diff` then shows the effect of the change. The folders come from `plans/self-test/judged.yaml`.
 
 use std::{fs, path::Path};
