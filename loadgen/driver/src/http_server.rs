@@ -1,7 +1,7 @@
 //! The HTTP server for everything that the harness serves: the coordinator, the operator's ports, the evidence agent.
 //!
 //! Its peers aren't trusted with this process's descriptors: there is a bound on connections, and one that sends no
-//! complete request head in time is closed, so that peers who never finish can't keep others out. Bodies have their
+//! complete request head in time is closed, so that unfinished requests can't block other peers. Bodies have their
 //! bounds where routes read them.
 
 use std::{io, sync::Arc, time::Duration};
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn peers_that_never_finish_a_request_are_closed_and_keep_nobody_out() {
+    async fn unfinished_requests_are_closed_and_do_not_block_other_peers() {
         let address = started(4, Duration::from_millis(50)).await;
         let mut unfinished = Vec::new();
         for head in ["", "G", "GET / HTTP/1.1\r\n", "GET / HTTP/1.1\r\nHost: it\r\n"].repeat(3) {

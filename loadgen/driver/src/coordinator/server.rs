@@ -26,13 +26,12 @@ use super::{
 };
 use crate::{clock::unix_ns, http_server};
 
-/// Longest time that a request is held before the response says "ask again".
+/// Longest time for which a request is held before the response says "ask again".
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 /// Largest body of a request other than results and raw rows, in bytes.
-const LARGEST: usize = 64 * 1024;
-
+const MAX_BODY_BYTES: usize = 64 * 1024;
 /// Longest time for which the body of a refused upload is read and discarded.
-const DISCARDING: Duration = Duration::from_secs(30);
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves requests.
 pub(super) async fn run(listener: TcpListener, shared: Shared) {
@@ -46,7 +45,7 @@ pub fn app(shared: Shared) -> Router {
         .route("/v1/workers/{worker}/next", get(next))
         .route("/v1/workers/{worker}/ready", post(ready))
         .route("/v1/workers/{worker}/window-over", post(window_over))
-        .layer(DefaultBodyLimit::max(LARGEST))
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .merge(
             Router::new()
                 .route("/v1/workers/{worker}/result", put(result))
@@ -69,7 +68,7 @@ impl Wait {
     }
 }
 
-/// Holds a request until its response is something other than "ask again", at most until the deadline.
+/// Holds a request until there is a response other than "ask again", at most until the deadline.
 async fn long_poll<T>(
     shared: &Shared,
     wait: &Wait,
@@ -80,9 +79,9 @@ async fn long_poll<T>(
     let mut changes = shared.changed.subscribe();
     loop {
         changes.mark_unchanged();
-        let release_for = shared.inspect(&inspect);
-        if !is_wait(&release_for) || timeout_at(deadline, changes.changed()).await.is_err() {
-            return release_for;
+        let response = shared.inspect(&inspect);
+        if !is_wait(&response) || timeout_at(deadline, changes.changed()).await.is_err() {
+            return response;
         }
     }
 }
@@ -108,7 +107,7 @@ async fn ready(
     let (trial, attempt) = (ready.trial.clone(), ready.attempt);
     shared.change(|barrier| barrier.ready(worker, ready))?;
     let release_for = |barrier: &Barrier| barrier.release_for(&trial, attempt);
-    long_poll(&shared, &wait, release_for, |release_for| matches!(release_for, Ok(Release::Wait))).await.map(Json)
+    long_poll(&shared, &wait, release_for, |release| matches!(release, Ok(Release::Wait))).await.map(Json)
 }
 
 async fn window_over(
@@ -131,7 +130,7 @@ async fn window_over(
 
 async fn result(State(shared): State<Shared>, Path(worker): Path<u32>, body: Body) -> Result<StatusCode, Response> {
     let body = read_if(shared.inspect(|barrier| barrier.is_expected(worker)), body).await?;
-    let upload = Upload::parse(body.into()).map_err(|error| description(StatusCode::BAD_REQUEST, &error))?;
+    let upload = Upload::parse(body.into()).map_err(|error| error_response(StatusCode::BAD_REQUEST, &error))?;
     shared.change(|barrier| barrier.deliver(worker, upload)).map_err(IntoResponse::into_response)?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -150,23 +149,23 @@ async fn samples(
     Query(rows): Query<Rows>,
     body: Body,
 ) -> Result<StatusCode, Response> {
-    let trial = rows.trial.parse().map_err(|error: NoTrialId| description(StatusCode::BAD_REQUEST, &error))?;
-    let of = AttemptId { run: rows.run, trial, attempt: rows.attempt };
-    let body = read_if(shared.change(|barrier| barrier.takes_samples(worker, &of)), body).await?;
-    let stored = shared.change(|barrier| barrier.deliver_samples(worker, &of, body.into()));
+    let trial = rows.trial.parse().map_err(|error: NoTrialId| error_response(StatusCode::BAD_REQUEST, &error))?;
+    let attempt = AttemptId { run: rows.run, trial, attempt: rows.attempt };
+    let body = read_if(shared.change(|barrier| barrier.takes_samples(worker, &attempt)), body).await?;
+    let stored = shared.change(|barrier| barrier.deliver_samples(worker, &attempt, body.into()));
     stored.map_err(IntoResponse::into_response)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Reads an upload if it is expected. Otherwise what still comes is discarded without being kept, so that the client
-/// reads the response instead of a reset connection.
+/// Reads an upload if it is expected. Otherwise the rest of the body is read and discarded, so that the client gets the
+/// response and not a reset connection.
 async fn read_if(expected: Result<(), Conflict>, body: Body) -> Result<Bytes, Response> {
     if let Err(conflict) = expected {
-        tokio::spawn(timeout(DISCARDING, discard(body)));
+        tokio::spawn(timeout(DISCARD_TIMEOUT, discard(body)));
         return Err(conflict.into_response());
     }
     let read = to_bytes(body, upload::LARGEST).await;
-    read.map_err(|error| description(StatusCode::PAYLOAD_TOO_LARGE, &error))
+    read.map_err(|error| error_response(StatusCode::PAYLOAD_TOO_LARGE, &error))
 }
 
 async fn discard(mut body: Body) {
@@ -179,12 +178,12 @@ async fn clock() -> Json<Clock> {
 
 impl IntoResponse for Conflict {
     fn into_response(self) -> Response {
-        // A server error makes a worker that comes too early ask again.
+        // A worker that registers too early gets a server error, after which it retries.
         let early = matches!(self, Self::Unexpected { expected: 0, .. });
-        description(if early { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::CONFLICT }, &self)
+        error_response(if early { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::CONFLICT }, &self)
     }
 }
 
-fn description(status: StatusCode, error: &dyn std::error::Error) -> Response {
+fn error_response(status: StatusCode, error: &dyn std::error::Error) -> Response {
     (status, Json(serde_json::json!({ "error": error.to_string() }))).into_response()
 }

@@ -67,7 +67,7 @@ pub(super) async fn check(State(shared): State<Shared>, request: Request, next: 
             return next.run(request).await;
         }
         Some(Some(_)) => "the token is not the one of this coordinator; both sides take it from COORDINATOR_TOKEN",
-        Some(None) => "the authorization is no bearer token; send `Authorization: Bearer` and COORDINATOR_TOKEN",
+        Some(None) => "the authorization is not a bearer token; send `Authorization: Bearer` and COORDINATOR_TOKEN",
         None => "no token; send `Authorization: Bearer` with the value of COORDINATOR_TOKEN",
     };
     (StatusCode::UNAUTHORIZED, Json(json!({ "error": description }))).into_response()

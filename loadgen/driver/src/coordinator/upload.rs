@@ -24,7 +24,7 @@ pub struct Upload {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The body is not a worker result.
-    #[error("the body is no worker result: {0}")]
+    #[error("the body is not a worker result: {0}")]
     Parse(#[from] serde_json::Error),
     /// A newer program wrote the result.
     #[error(transparent)]
