@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_another_machine_is_no_source() {
+    fn an_address_of_another_machine_is_not_a_source() {
         assert!(check_source("127.0.0.7".parse().unwrap()).is_ok());
         assert_eq!(check_source("192.0.2.1".parse().unwrap()).unwrap_err().kind(), io::ErrorKind::AddrNotAvailable);
     }

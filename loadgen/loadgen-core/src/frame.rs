@@ -124,6 +124,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Frame<'_>>, Violation> {
     Ok(bytes.get(header..end).map(|payload| Frame { last, opcode, payload, length: end }))
 }
 
+/// Returns `length`, or an error if a shorter form of the header can hold it: lengths from `at_least` need this form.
 #[inline]
 fn shortest(length: u64, at_least: u64) -> Result<u64, Violation> {
     if length < at_least { Err(Violation::Length) } else { Ok(length) }
@@ -165,7 +166,7 @@ mod tests {
         }
 
         #[test]
-        fn garbage_never_panics_and_never_reads_beyond_its_end(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn random_bytes_cause_no_panic_or_read_beyond_their_end(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             if let Ok(Some(frame)) = parse(&bytes) {
                 prop_assert!(frame.length <= bytes.len());
             }
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn every_violation_has_its_own_name() {
+    fn each_violation_of_a_header_is_reported_by_its_name() {
         let long_zero = [0x82, 127, 0, 0, 0, 0, 0, 0, 0, 1];
         let huge = [0x82, 127, 0, 0, 0, 1, 0, 0, 0, 0];
         for (bytes, violation) in [

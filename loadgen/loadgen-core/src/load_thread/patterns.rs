@@ -1,4 +1,5 @@
-//! The load of a thread, one method per pattern. Each method records the counters at the window's start and end.
+//! The load of one thread: one method for each [`Pattern`](crate::Pattern). Each runs until its load is over, and
+//! records the counters at the start and the end of the window.
 
 use bench_format::plan::Arrivals;
 
@@ -16,6 +17,7 @@ use crate::{
 const DUE_PER_TURN: usize = 64;
 
 impl<W: Workload> LoadThread<W> {
+    /// Opens connections until the window ends; attempts that are still open then have failed.
     pub(super) fn storm(&mut self) -> Result<(), Error> {
         self.record_window_edges(monotonic_ns());
         self.connect(self.phases().window_end_ns)?;
@@ -29,6 +31,7 @@ impl<W: Workload> LoadThread<W> {
         Ok(())
     }
 
+    /// Each session sends its next message when the reply to the last one has arrived.
     pub(super) fn ping_pong(&mut self) -> Result<(), Error> {
         for session in &mut self.sessions {
             session.join_ping_pong(&mut self.cx, monotonic_ns());
@@ -46,6 +49,8 @@ impl<W: Workload> LoadThread<W> {
         }
     }
 
+    /// Sends each message when it is due, until the window ends. `rate_per_second` counts over all threads and workers.
+    /// Messages that are due but can't be sent before the drain ends are counted as unsent.
     pub(super) fn open_loop(&mut self, rate_per_second: f64, arrivals: Arrivals) -> Result<(), Error> {
         let phases @ Phases { start_ns, window_end_ns, .. } = self.phases();
         let drain_deadline_ns = phases.drain_deadline_ns();
@@ -81,8 +86,7 @@ impl<W: Workload> LoadThread<W> {
         }
     }
 
-    /// Counts all messages due from `due` on without sending them. A generator that is that far behind its schedule
-    /// must also come to an end.
+    /// Counts all messages from `due` on as unsent, so that a generator that is far behind its schedule ends in time.
     fn count_unsent(&mut self, mut due: u64, mut schedule: Schedule, mut next_session: usize) {
         let Phases { start_ns, window_end_ns, .. } = self.phases();
         while due < window_end_ns && !self.sessions.is_empty() {
@@ -92,6 +96,7 @@ impl<W: Workload> LoadThread<W> {
         }
     }
 
+    /// Each session sends whenever its socket accepts bytes, until the window ends.
     pub(super) fn flood(&mut self) -> Result<(), Error> {
         self.cx.flooding = true;
         for session in &mut self.sessions {
@@ -110,7 +115,7 @@ impl<W: Workload> LoadThread<W> {
         Ok(())
     }
 
-    /// Waits while published messages are received, which session events do on all connections.
+    /// Waits until the window ends. Events of the sessions meanwhile read what the service publishes.
     pub(super) fn receive(&mut self) -> Result<(), Error> {
         loop {
             let now = monotonic_ns();
@@ -124,6 +129,7 @@ impl<W: Workload> LoadThread<W> {
         }
     }
 
+    /// Ends a flood once the window is over. Called between writes as well, because one turn can last long.
     pub(super) fn end_flood_after_window(&mut self, now_ns: u64) {
         self.record_window_edges(now_ns);
         self.cx.flooding = self.window_to.is_none();
@@ -141,6 +147,7 @@ impl<W: Workload> LoadThread<W> {
         }
     }
 
+    /// Ends the window at `now_ns` if its planned end is later, because the load is over.
     fn end_window(&mut self, now_ns: u64) {
         let load = self.cx.load.as_mut().expect("load has started");
         load.phases.end_window(now_ns);
