@@ -1,4 +1,6 @@
-//! Selects the code for a load: each side's program, and the figures of both.
+//! Selects the code for a load: the program of the side that accepts, that of the side that connects, and the figures.
+//!
+//! Input: an [`Order`] on standard input, from the parent process that measures both sides.
 
 use std::num::NonZeroU64;
 

@@ -83,7 +83,7 @@ fn every_subscriber_checks_every_number_of_a_flood() {
         assert!(value(&report, name) > 0.0, "{name}: {report}");
     }
     let figures = report["figures"].as_array().unwrap();
-    assert!(figures.iter().all(|figure| figure["name"] != "response_p50"), "the age of a backlog is no latency");
+    assert!(figures.iter().all(|figure| figure["name"] != "response_p50"), "the age of a backlog is not a latency");
 }
 
 #[test]

@@ -179,5 +179,5 @@ def _cpu_set(text: str) -> frozenset[int]:
     allowed = os.sched_getaffinity(0)
     if not found or not found <= allowed:
         allowed_list = ",".join(map(str, sorted(allowed)))
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of CPUs on which this process may run: {allowed_list}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of CPUs that this process may use: {allowed_list}")
     return found

@@ -151,7 +151,7 @@ fn wait_for_close(peer: &mut Peer, deadline: Instant) -> Result<(), String> {
     }
 }
 
-/// The next frame that is no Ping or Pong.
+/// The next frame that is not a Ping or Pong.
 fn next(peer: &mut Peer, deadline: Instant) -> Result<ReceivedFrame, Silence> {
     loop {
         let taken = peer.frame(deadline)?;

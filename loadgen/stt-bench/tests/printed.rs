@@ -27,7 +27,7 @@ fn printed(name: &str, flaw: Flaw, flags: &str) {
         .filter(|line| !line.starts_with("note: ") && !masked::is_the_machines(line))
         .map(|line| masked::numbers(line) + "\n")
         .collect();
-    // A generator that is late on a busy machine is no failure here.
+    // A generator that is late on a busy machine is not a failure here.
     let code = done.status.code().filter(|_| !of_gateway.is_empty()).unwrap_or(0);
     masked::check(&format!("{name}.txt"), &format!("exit code {code}\n{body}{}", of_gateway.concat()));
 }

@@ -1,3 +1,5 @@
+// JSON with integers that are too large for a double, such as sums of sequence numbers.
+
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fromJson, toJson } from "../src/json.ts";

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn two_instances_tell_of_themselves_at_two_ports() {
+    fn two_instances_report_at_two_ports() {
         let urls = |line: &str| Cli::try_parse_from(line.split_whitespace()).unwrap().stats_urls().unwrap();
         let both = |service: &str, publisher: &str| Urls {
             service: format!("http://127.0.0.1:{service}"),

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_no_publication_is_ignored() {
+    fn a_message_that_is_not_a_publication_is_ignored() {
         assert_eq!(of(r#"{"c":"WSE","t":"ping","p":{"server_time":"x"},"seq":3}"#), Delivery::Other);
         assert_eq!(of(r#"{"c":"WSE","id":"x","p":{},"seq":1,"t":"server_hello","v":1}"#), Delivery::Other);
         assert_eq!(of(""), Delivery::Other);

@@ -113,7 +113,7 @@ fn publish(mut stream: TcpStream, script: Script) -> std::io::Result<()> {
             batch.extend(if number % 7 == 3 { fragments(&tick) } else { text(&tick) });
         }
         if n.is_multiple_of(10) {
-            // Messages that are no deliveries: the service's own ping, and a WebSocket Ping.
+            // Messages that are not deliveries: the service's own ping, and a WebSocket Ping.
             batch.extend(text(PING));
             batch.extend([0x89, 0]);
         }

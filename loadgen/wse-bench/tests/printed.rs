@@ -29,7 +29,7 @@ fn printed(name: &str, flags: &str) {
             }
             _ => masked::table::masked(&text),
         };
-        // A generator that is late on a busy machine is no failure here.
+        // A generator that is late on a busy machine is not a failure here.
         let code = done.status.code().map_or("none".into(), |code| if clean { "0".into() } else { code.to_string() });
         assert!(clean || code == "1" || name.contains("limit"), "{printed}{text}");
         masked::check(&format!("{name}.{output}.txt"), &format!("exit code {code}\n{body}"));

@@ -54,7 +54,7 @@ fn anything_before_server_ready_is_found() {
 fn a_ping_that_is_not_answered_as_the_protocol_says_is_found() {
     let findings = findings(Fault::DeafToPings);
     assert_eq!(findings[0], "a ping was not answered in time");
-    one(Fault::PongsInBinary, "a PONG is no single TEXT frame");
+    one(Fault::PongsInBinary, "a PONG is not a single TEXT frame");
     one(Fault::PongsWithoutLatency, "a PONG lacks client_timestamp, server_timestamp or latency");
 }
 

@@ -53,7 +53,7 @@ impl PingReplies {
         self.pong && self.pings.iter().all(|ping| ping.answered)
     }
 
-    /// Enters a frame that is no Close frame.
+    /// Enters a frame that is not a Close frame.
     pub(super) fn take(&mut self, frame: &ReceivedFrame) {
         match frame.opcode {
             Opcode::Pong => {
@@ -75,7 +75,7 @@ impl PingReplies {
     }
 
     fn match_pong(&mut self, frame: &ReceivedFrame) -> Result<(), &'static str> {
-        let envelope = envelope(&frame.payload).ok_or("a PONG is no JSON object")?;
+        let envelope = envelope(&frame.payload).ok_or("a PONG is not a JSON object")?;
         let pong: Pong = envelope
             .p
             .and_then(|p| serde_json::from_value(p).ok())
@@ -86,7 +86,7 @@ impl PingReplies {
             return Err("one ping was answered twice");
         }
         if frame.opcode != Opcode::Text || !frame.last {
-            return Err("a PONG is no single TEXT frame");
+            return Err("a PONG is not a single TEXT frame");
         }
         if envelope.c.as_deref() != Some("WSE") || envelope.t.as_deref() != Some("PONG") || envelope.v != Some(1) {
             return Err("a PONG is not of category WSE, type PONG, version 1");
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn valid_answers_in_any_order_are_no_findings() {
+    fn valid_answers_in_any_order_are_not_findings() {
         let hello = text(r#"{"c":"WSE","t":"server_hello","v":1,"p":{}}"#);
         let ping = text(r#"{"c":"WSE","t":"ping","p":{"server_time":"x"}}"#);
         assert_eq!(after(&[hello, text(&pong(101)), ping, text(&pong(100))]), Vec::<String>::new());

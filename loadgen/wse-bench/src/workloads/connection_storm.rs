@@ -1,6 +1,7 @@
-//! `connection-storm`: connections open inside the window, with a bounded number of attempts in flight. An attempt
-//! lasts from the first SYN (at a rate: from when it was due) until the service has reported that it is ready and our
-//! first message is sent.
+//! `connection-storm`: connections open inside the window, with a bounded number of attempts in flight.
+//!
+//! An attempt lasts from the first SYN (with a rate: from its due time) until the service has reported that it is ready
+//! and our first message is sent.
 
 use bench_format::plan::Load;
 use loadgen_core::Pattern;

@@ -1,8 +1,8 @@
 //! `fanout-broadcast`, `fanout-redis`, `fanout-cluster`: every connection receives what the service publishes, and
-//! sends nothing. Receivers are the same for every path of a message inside the service.
+//! sends nothing. The three differ only inside the service, so the receivers are the same.
 //!
-//! Open: the service publishes by a schedule, whose rate the load must name, and latency counts from when a message was
-//! due. Closed: it publishes as fast as it can, and the age of a message is that of the service's backlog, not a
+//! An open load states the rate at which the service publishes, and latency counts from the due time. With a closed
+//! load the service publishes as fast as it can; the age of a message is then the age of the service's backlog, not a
 //! latency.
 
 use bench_format::plan::Load;
