@@ -52,7 +52,7 @@ pub enum Fault {
 
 impl Fault {
     /// The fault's name in metrics.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         KINDS[self.index()]
     }
 

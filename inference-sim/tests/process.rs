@@ -1,4 +1,5 @@
-//! The simulator as a process, as gateways use it.
+//! Starts the simulator as a process and uses it as gateways do: results, limits, faults, timing and shutdown, over
+//! HTTP/1.1 and HTTP/2.
 
 mod service;
 
@@ -13,9 +14,12 @@ use tokio::{
     time::{sleep, timeout},
 };
 
+/// The result for one audio frame.
 const FRAME: &str = r#"{"rms":2425.5023191083533,"zero_crossings":7,"checksum":1745339397,"samples":1280,"transcript":"now","audio_bytes":640}"#;
+/// The result for one second of audio, 50 frames.
 const SECOND: &str = r#"{"rms":5699.347243325326,"zero_crossings":111,"checksum":1244816517,"samples":64000,"transcript":"now","audio_bytes":32000}"#;
 
+/// One second of audio, 50 frames.
 fn second() -> Vec<u8> {
     (1..=50).flat_map(|sequence| frame(0, sequence)).collect()
 }
@@ -70,11 +74,11 @@ async fn concurrent_requests_each_get_their_own_result() {
         assert_eq!(reply.body, expected, "{frames} frames");
     }
     let (batches, requests) = ("inference_compute_batches_total", "inference_compute_requests_total");
-    assert!(service.counter(batches).await < service.counter(requests).await, "none were computed together");
+    assert!(service.counter(batches).await < service.counter(requests).await, "no requests were computed in one batch");
 }
 
 #[tokio::test]
-async fn an_offer_to_upgrade_to_http2_is_answered_over_http1() {
+async fn a_request_with_an_upgrade_to_http2_gets_its_response_over_http1() {
     let service = Service::start(NO_DELAY);
     let mut stream = TcpStream::connect(&service.address).await.expect("the service listens");
     let head = "POST /infer HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\
@@ -123,7 +127,7 @@ async fn two_mebibytes_are_accepted_and_one_sample_more_is_refused() {
 }
 
 #[tokio::test]
-async fn the_other_paths_exist_and_wrong_methods_are_refused() {
+async fn health_pages_respond_and_unknown_paths_and_methods_are_refused() {
     let service = Service::start("");
     assert_eq!(service.get("/health").await, (200, "ok".into()));
     assert_eq!(service.get("/healthz").await.0, 200);
@@ -132,7 +136,7 @@ async fn the_other_paths_exist_and_wrong_methods_are_refused() {
     assert_eq!(service.get("/nowhere").await.0, 404);
 }
 
-/// Faults of the first requests. They show the random numbers without the noise of a clock.
+/// The status codes of the first 40 responses. They depend on the random numbers and on no clock.
 async fn statuses(flags: &str) -> Vec<u16> {
     let service = Service::start(&format!("{NO_DELAY} --fault-status=503:0.3,429:0.2 {flags}"));
     let mut connection = service.connect(Version::Http1).await;
@@ -193,7 +197,7 @@ async fn a_reset_breaks_the_connection_or_the_stream() {
     let mut stream = TcpStream::connect(&service.address).await.expect("the service listens");
     let head = b"POST /infer HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab";
     stream.write_all(head).await.expect("the service reads");
-    let error = stream.read(&mut [0; 100]).await.expect_err("a reset is no end of file");
+    let error = stream.read(&mut [0; 100]).await.expect_err("a reset is not the end of the stream");
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
 
     let mut connection = service.connect(Version::Http2).await;
@@ -281,7 +285,7 @@ async fn a_stopping_service_is_not_ready_and_accepts_no_connection() {
         assert!(started_at.elapsed() < TIMEOUT, "the service still accepts connections");
         sleep(Duration::from_millis(5)).await;
     }
-    // A request that never ends is dropped in time.
+    // The drain has a deadline, at which the stalled request is dropped.
     assert_eq!(service.exit_code().await, Some(0));
     assert!(request.await.expect("the request doesn't panic").is_err());
 }
