@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_trial_decides_and_an_empty_list_is_no_pass() {
+    fn the_worst_trial_decides_and_an_empty_list_is_not_a_pass() {
         let (pass, fail, invalid) = (Standing::Pass, Standing::Fail, Standing::Invalid);
         let of = |standings: &[Standing]| {
             let trials: Vec<Asserted> = standings.iter().map(|standing| asserted(*standing, "")).collect();

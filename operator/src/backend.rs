@@ -112,7 +112,7 @@ pub struct ServiceSpec {
 }
 
 /// An inference simulator to start before its service. It lives as long as the service, so that a fresh service gets a
-/// fresh simulator whose random sequence starts anew.
+/// fresh simulator whose random sequence starts from the beginning.
 #[derive(Clone, Debug)]
 pub struct InferenceSpec {
     /// Name of the inference service in the registry.

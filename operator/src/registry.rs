@@ -88,7 +88,7 @@ impl LoadModel {
     }
 
     /// The name that a plan uses.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Open => "open",
             Self::Closed => "closed",

@@ -31,7 +31,7 @@ pub enum Error {
     /// The folder has no `trial.json`.
     #[error(
         "{0} has no trial.json, without which a trial can't be judged: it was measured by a ws-ladder from before schema 2, or \
-         the path is no trial's folder; its result.json is unchanged"
+         the path is not a trial's folder; its result.json is unchanged"
     )]
     NoTrialFile(PathBuf),
     /// A file or folder can't be read or written.

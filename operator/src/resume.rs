@@ -1,7 +1,7 @@
 //! Checks what a `run.json` asks for before its run is resumed. Pure.
 //!
-//! The file may come from another person. A plan is code, so this is no sandbox: it refuses what no run writes (trials
-//! of another plan), and variables by which a bundle would make the programs of this checkout load other code.
+//! The file may come from another person. A plan is code, so this is not a sandbox: it refuses what no run writes
+//! (trials of another plan), and variables by which a bundle would make the programs of this checkout load other code.
 
 use std::collections::BTreeMap;
 
@@ -40,10 +40,10 @@ const LOADER_NAMES: [&str; 14] = [
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResumeError {
     /// A trial is not one of the plan's.
-    #[error("trials: {0} is no trial of its plan, so another program wrote or changed the file; start a new run")]
+    #[error("trials: {0} is not a trial of its plan, so another program wrote or changed the file; start a new run")]
     Trial(TrialId),
     /// A search is not one of the plan's.
-    #[error("searches: {0} is no search of its plan, so another program wrote or changed the file; start a new run")]
+    #[error("searches: {0} is not a search of its plan, so another program wrote or changed the file; start a new run")]
     Search(String),
     /// A variable would make a program load code.
     #[error(

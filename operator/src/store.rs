@@ -53,7 +53,7 @@ pub enum Error {
     #[error("{0} is in use by another ladder; wait until it ends")]
     InUse(PathBuf),
     /// A JSON file of the bundle can't be parsed.
-    #[error("{path} is no run: {source}")]
+    #[error("{path} is not a run: {source}")]
     Parse {
         /// The file that can't be parsed.
         path: PathBuf,
@@ -69,7 +69,7 @@ pub enum Error {
         source: SchemaTooNew,
     },
     /// The list of the bundle's files can't be parsed.
-    #[error("{path} is no list of files: {source}; `ladder verify` compares it with the files")]
+    #[error("{path} is not a list of files: {source}; `ladder verify` compares it with the files")]
     Manifest {
         /// Path of the list, `MANIFEST.sha256`.
         path: PathBuf,

@@ -1,13 +1,13 @@
 //! `ladder verify`: checks that a bundle is what its run left, and that its figures are what its measurements give.
 //! Reads only.
 //!
-//! In the order of the output: [`signature`] (who vouches for the list of files), [`files`] (each file against the
+//! In the order of the output: [`signature`] (who signed the list of files), [`files`] (each file against the
 //! list), `listing` (`run.json` against the folders of trials), `trials` (each trial judged again, by
 //! [`rejudge`](crate::rejudge), and compared with what is stored), `planned` (each trial against the plan), `searches`
-//! (each search decided again). [`difference`] finds the first field that differs, [`report`] has the outcome.
+//! (each search decided again). [`difference`] finds the first field that differs, [`report`] holds the findings.
 //!
-//! A bundle may come from another person: the size of what is read has bounds, links are not followed, and what can't
-//! be checked is listed as not checked.
+//! A bundle may come from another person: the size of what is read is limited, links are not followed, and what can't
+//! be checked is reported as not checked.
 
 use std::{
     io,
@@ -35,8 +35,8 @@ pub use report::{Check, Finding, Report};
 /// Why a bundle can't be verified at all.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The folder is no bundle.
-    #[error("{0} has neither run.json nor MANIFEST.sha256, so it is no bundle; give a folder in results/")]
+    /// The folder is not a bundle.
+    #[error("{0} has neither run.json nor MANIFEST.sha256, so it is not a bundle; give a folder in results/")]
     NoBundle(PathBuf),
     /// The folder can't be read.
     #[error("failed to read {path}")]
@@ -51,7 +51,7 @@ pub enum Error {
 /// Verifies a bundle. With `key`, the bundle must be signed by it.
 ///
 /// # Errors
-/// [`Error`] when the folder is no bundle or can't be read.
+/// [`Error`] when the folder is not a bundle or can't be read.
 pub fn bundle(folder: &Path, key: Option<&PublicKey>) -> Result<Report, Error> {
     if !folder.join("run.json").exists() && !folder.join(manifest::MANIFEST).exists() {
         return Err(Error::NoBundle(folder.into()));
@@ -60,7 +60,7 @@ pub fn bundle(folder: &Path, key: Option<&PublicKey>) -> Result<Report, Error> {
     let mut checks = vec![signature::check(folder, key), files::check(folder, &walk)];
     match store::read_run(folder) {
         Err(error) => checks.push(Check::failed("run", "run.json", driver::http::chain(&error))),
-        // What is not a file could lead out of the bundle or block its reader.
+        // A link could lead out of the bundle, and a pipe could block its reader.
         Ok(_) if !walk.foreign.is_empty() => {
             checks.push(Check::skipped("run", "the bundle has entries of other kinds"))
         }
@@ -100,6 +100,6 @@ impl Bundle<'_> {
         if self.run.version == own {
             return String::new();
         }
-        format!("; the bundle is of version {}, and this is {own}, which may judge otherwise", self.run.version)
+        format!("; the bundle is of version {}, and this is {own}, whose rules may differ", self.run.version)
     }
 }

@@ -137,7 +137,7 @@ async fn a_result_of_another_run_is_refused_with_the_reason() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_no_result_is_refused_with_the_reason() {
+async fn a_body_that_is_not_a_result_is_refused_with_the_reason() {
     let (coordinator, _workers, http) = offered(1).await;
     let url = format!("{}/v1/workers/0/result", coordinator.url());
     let error_message = error_message(http.put(url).body("{}").send().await.unwrap(), StatusCode::BAD_REQUEST).await;
@@ -202,7 +202,7 @@ async fn a_coordinator_with_a_token_refuses_requests_without_it() {
     };
     let refused = [
         (None, "no token; send"),
-        (Some("Basic dXNlcg=="), "is no bearer token"),
+        (Some("Basic dXNlcg=="), "is not a bearer token"),
         (Some("Bearer another"), "not the one of this coordinator"),
     ];
     for (authorization, expected) in refused {
@@ -213,23 +213,23 @@ async fn a_coordinator_with_a_token_refuses_requests_without_it() {
 }
 
 #[tokio::test]
-async fn the_coordinator_of_a_run_on_one_machine_lets_no_other_process_in() {
+async fn the_coordinator_of_a_local_run_refuses_requests_without_its_token() {
     let (coordinator, workers, http) = offered(1).await;
     let url = |path: &str| format!("{}/v1/{path}", coordinator.url());
-    let strangers = [
+    let unauthenticated = [
         client().get(url("workers/0/next?wait_ms=0")),
         client().get(url("clock")),
         client().post(url("workers")).json(&serde_json::json!({})),
         client().put(url("workers/0/result")).json(&empty_result(&assignment(0, 1), 1)),
     ];
-    for request in strangers {
+    for request in unauthenticated {
         assert_eq!(request.send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
     }
     assert!(matches!(workers[0].next(&http, 0).await, Next::Trial(_)));
 }
 
 #[tokio::test]
-async fn a_worker_that_the_plan_does_not_have_is_refused_and_one_that_comes_too_early_asks_again() {
+async fn a_worker_outside_the_plan_is_refused_and_one_that_registers_too_early_retries() {
     let coordinator = Coordinator::start("r").await.unwrap();
     let http = client_with(coordinator.token().reveal());
     let body = serde_json::json!({"worker": 2, "pid": 1, "program": "p", "workloads": {}});
@@ -293,7 +293,7 @@ async fn a_histogram_named_like_a_path_is_refused() {
         assert_ne!(body, result);
         let put = http.put(format!("{}/v1/workers/0/result", coordinator.url())).body(body).send().await.unwrap();
         let error_message = error_message(put, StatusCode::BAD_REQUEST).await;
-        assert!(error_message.contains(&format!("{name:?} is no name")), "{error_message}");
+        assert!(error_message.contains(&format!("{name:?} is not a name")), "{error_message}");
     }
 }
 

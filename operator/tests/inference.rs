@@ -1,4 +1,5 @@
-//! Tests of the inference service behind a gateway: how `ladder` starts, reads and stops it.
+//! Tests of the inference simulator behind a gateway: how `ladder run` starts, measures and stops it, and what a plan
+//! or a service's name on the command line selects.
 
 use std::fs;
 
@@ -10,6 +11,7 @@ mod fakes;
 
 const RUN: &str = "run fake --run-id r --no-report";
 
+/// The process id that the last started inference wrote to a file.
 fn pid(checkout: &Checkout) -> Option<u32> {
     fs::read_to_string(checkout.path("inference-pid")).ok()?.parse().ok()
 }
@@ -22,7 +24,7 @@ fn logged(checkout: &Checkout, service: &str, log: &str, name: &str) -> Vec<Stri
 }
 
 #[test]
-fn a_gateway_finds_its_inference_and_both_are_read_and_stopped() {
+fn a_gateway_gets_the_url_of_its_inference_and_both_are_measured_and_stopped() {
     let checkout = Checkout::new();
     checkout.gateway("gateway", "honest");
     checkout.plan("fake", "services: [gateway]\n", "  inference_env: {FAKE_SETTING: ladder}\n");
@@ -61,7 +63,7 @@ fn every_service_of_a_tier_gets_a_fresh_inference_with_the_same_seed() {
 }
 
 #[test]
-fn inference_that_never_gets_ready_is_named_and_its_service_is_not_started() {
+fn inference_that_does_not_become_ready_fails_the_trial_and_its_service_is_not_started() {
     let checkout = Checkout::new();
     checkout.gateway("gateway", "never-ready");
     checkout.plan("fake", "services: [gateway]\n", "");
@@ -75,7 +77,7 @@ fn inference_that_never_gets_ready_is_named_and_its_service_is_not_started() {
 }
 
 #[test]
-fn inference_that_dies_in_the_window_fails_only_that_trial_with_a_reason() {
+fn inference_that_dies_in_the_window_fails_only_that_trial_and_the_reason_is_reported() {
     let checkout = Checkout::new();
     checkout.gateway("gateway", "honest");
     checkout.plan("fake", "services: [gateway, honest]\n", "  window_seconds: 3\n");
@@ -94,7 +96,7 @@ fn inference_that_dies_in_the_window_fails_only_that_trial_with_a_reason() {
 }
 
 #[test]
-fn a_service_name_instead_of_a_plan_climbs_its_protocols_plan() {
+fn a_service_name_in_place_of_a_plan_climbs_the_plan_of_its_protocol() {
     let checkout = Checkout::new();
     checkout.gateway("gateway", "honest");
     let output = checkout.run("run gateway --run-id r --no-report");

@@ -108,7 +108,7 @@ fn a_bundle_is_judged_again_and_one_without_trial_files_is_reported() {
 }
 
 #[test]
-fn a_bundle_that_disagrees_with_itself_is_no_pass() {
+fn a_bundle_that_disagrees_with_itself_is_not_a_pass() {
     let checkout = Checkout::new();
     assert_eq!(checkout.run(RUN).status.code(), Some(0));
     assert_eq!(checkout.run("assert results/r").status.code(), Some(0));
@@ -246,8 +246,8 @@ fn a_bundle_that_would_run_its_own_code_or_leave_its_folder_is_not_resumed() {
             serde_json::json!({"PYTHONPATH": "py"}),
         ),
         ("LD_PRELOAD in its environment", "/plan/ladders/0/service_env", serde_json::json!({"LD_PRELOAD": "x.so"})),
-        ("is no name", "/trials/0/trial/variant", "../../../../victim".into()),
-        ("is no trial of its plan", "/trials/0/trial/variant", "other".into()),
+        ("is not a name", "/trials/0/trial/variant", "../../../../victim".into()),
+        ("is not a trial of its plan", "/trials/0/trial/variant", "other".into()),
     ];
     let whole = fs::read(checkout.path("results/r/run.json")).unwrap();
     for (expected, place, value) in changes {

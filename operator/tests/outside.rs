@@ -216,7 +216,7 @@ fn a_service_without_readable_counters_is_not_climbed() {
     assert!(found.contains(&format!("failed to read the counters of ws://{address}/ at http://{free}")), "{found}");
     // The service has a single port for everything, so there is no other port to find.
     let found = refused(&checkout, &format!("run fake --run-id r --url ws://{address}"));
-    assert!(found.contains("serves /stats by the contract"), "{found}");
+    assert!(found.contains("serves /stats as the contract requires"), "{found}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Tests of `ladder verify` on bundles of real climbs: one altered byte anywhere is found and named, and so is what a
-//! forger changes who writes the list of files anew.
+//! forger changes who rewrites the list of files.
 
 use std::fs;
 
@@ -200,7 +200,7 @@ fn an_older_bundle_says_what_was_not_checked() {
 }
 
 #[test]
-fn what_is_no_bundle_and_no_key_is_unusable() {
+fn a_folder_without_a_bundle_and_an_invalid_key_are_unusable() {
     let setting = Setting::new();
     let output = setting.ladder("verify results");
     assert_eq!(output.status.code(), Some(2));

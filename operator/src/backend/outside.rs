@@ -48,7 +48,7 @@ impl Backend for OutsideService {
     async fn start_service(&mut self, spec: &ServiceSpec) -> Result<StartedService, Error> {
         let not_ready = |reason| Error::NotReady { name: spec.name.clone(), reason, log: String::new() };
         let version = check_service(&self.outside, &spec.name).await.map_err(|error| not_ready(error.to_string()))?;
-        let url = self.outside.url.parse().map_err(|_| not_ready(format!("{} is no address", self.outside.url)))?;
+        let url = self.outside.url.parse().map_err(|_| not_ready(format!("{} is not an address", self.outside.url)))?;
         let started = Started {
             event: "ready".into(),
             address: authority(&url),

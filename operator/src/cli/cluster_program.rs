@@ -1,4 +1,5 @@
-//! Hands the subcommands that need a cluster to a separate program, `ladder-kubernetes`, which keeps this one small.
+//! Hands the subcommands that need a cluster to a separate program, `ladder-kubernetes`, so that this one doesn't
+//! contain the Kubernetes client.
 
 use std::{convert::Infallible, env, ffi::OsString, os::unix::process::CommandExt, process::Command};
 
@@ -13,11 +14,11 @@ const LOCATION_OPTIONS: [&str; 6] = ["--url", "--release", "--namespace", "-n", 
 
 /// Whether the command line is `ladder assert` for a run in a cluster.
 pub(super) fn is_assert_in_cluster(arguments: &[OsString]) -> bool {
-    let is_location = |word: &OsString| {
-        let word = word.to_string_lossy();
-        LOCATION_OPTIONS.iter().any(|is_location| word == *is_location || word.starts_with(&format!("{is_location}=")))
+    let is_location = |argument: &OsString| {
+        let argument = argument.to_string_lossy();
+        LOCATION_OPTIONS.iter().any(|option| argument == *option || argument.starts_with(&format!("{option}=")))
     };
-    arguments.get(1).is_some_and(|word| word == "assert") && arguments[2..].iter().any(is_location)
+    arguments.get(1).is_some_and(|subcommand| subcommand == "assert") && arguments[2..].iter().any(is_location)
 }
 
 /// Replaces this process with `ladder-kubernetes` (exec) and passes our arguments on.

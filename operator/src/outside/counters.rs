@@ -1,5 +1,7 @@
-//! Finds the metrics port of a service that runs on this machine: the kernel lists the process that listens at the
-//! service's address and its other ports, and one of these responds to `/stats`.
+//! Finds the metrics port of a service that runs on this machine and that `ladder` did not start.
+//!
+//! `/proc` lists which process listens at the service's address, and at which other ports. The metrics port is the one
+//! of these that responds to `/stats`. Only loopback addresses and processes of this user can be inspected.
 
 use std::{
     collections::BTreeSet,
@@ -15,7 +17,7 @@ use tokio::time::timeout;
 
 use driver::service_client::ServiceClient;
 
-/// Longest wait for a port that may not speak HTTP at all.
+/// Longest wait for the response of a port, which may not speak HTTP at all.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A listening TCP socket, with its inode number.
@@ -33,7 +35,7 @@ struct Listening {
 pub async fn find(authority: &str) -> Result<String, String> {
     let mut resolved = authority.to_socket_addrs().map_err(|error| format!("{authority}: {error}"))?;
     let address = resolved.find(|address| address.ip().is_loopback());
-    let address = address.ok_or_else(|| format!("{authority} is no loopback address of this machine"))?;
+    let address = address.ok_or_else(|| format!("{authority} is not a loopback address of this machine"))?;
     let others = other_addresses(address, &listening()?)?;
     for other in &others {
         let response = timeout(RESPONSE_TIMEOUT, ServiceClient::new(&other.to_string()).stats()).await;
@@ -42,7 +44,7 @@ pub async fn find(authority: &str) -> Result<String, String> {
         }
     }
     let list: Vec<String> = others.iter().map(SocketAddr::to_string).collect();
-    Err(format!("no other port of its process serves /stats by the contract ({})", list.join(", ")))
+    Err(format!("none of the other ports of its process serves /stats as the contract requires ({})", list.join(", ")))
 }
 
 /// The other addresses at which the process behind `address` listens.
@@ -119,6 +121,6 @@ mod tests {
     #[tokio::test]
     async fn a_process_of_another_machine_cannot_be_inspected() {
         let reason = find("192.0.2.1:80").await.unwrap_err();
-        assert_eq!(reason, "192.0.2.1:80 is no loopback address of this machine");
+        assert_eq!(reason, "192.0.2.1:80 is not a loopback address of this machine");
     }
 }

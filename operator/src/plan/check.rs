@@ -61,7 +61,7 @@ impl Check<'_> {
         if let Err(newer) = bench_format::check_schema(plan.schema) {
             self.wrong("schema", newer.to_string());
         }
-        self.unless(plan.schema > 0, "schema", format!("0 is no schema; write {SCHEMA}"));
+        self.unless(plan.schema > 0, "schema", format!("0 is not a schema; write {SCHEMA}"));
         self.folder_name("name", &plan.name);
         self.unless(!plan.why.trim().is_empty(), "why", "empty; give a sentence on why this plan exists");
         self.unless(plan.workers > 0, "workers", "0 workers load nothing; give at least 1");
@@ -80,7 +80,7 @@ impl Check<'_> {
 
     fn seconds(&mut self, place: impl Into<String>, value: f64, least: f64) {
         let range = if least > 0.0 { "more than 0" } else { "0 or more" };
-        let message = format!("{value} is no length of time; give {range} and at most 86400 seconds");
+        let message = format!("{value} is not a length of time; give {range} and at most 86400 seconds");
         self.unless((least..=86_400.0).contains(&value), place, message);
     }
 
@@ -111,7 +111,7 @@ impl Check<'_> {
         let Thresholds { start_skew_ms, delay_p99_ms, worker_cpu_share, throttled_share, send_share, bound_share } =
             *thresholds;
         for (field, value) in [("start_skew_ms", start_skew_ms), ("delay_p99_ms", delay_p99_ms)] {
-            let message = format!("{value} is no length of time; give more than 0");
+            let message = format!("{value} is not a length of time; give more than 0");
             self.unless(value > 0.0 && value.is_finite(), format!("validity.{field}"), message);
         }
         let shares = [
@@ -121,7 +121,7 @@ impl Check<'_> {
             ("bound_share", bound_share),
         ];
         for (field, value) in shares {
-            let message = format!("{value} is no share; give a number from 0 to 1");
+            let message = format!("{value} is not a share; give a number from 0 to 1");
             self.unless((0.0..=1.0).contains(&value), format!("validity.{field}"), message);
         }
     }

@@ -67,7 +67,7 @@ pub(super) fn check(service: &Service) -> Result<(), (String, String)> {
     if let Some(seconds) = service.warmup_seconds.filter(|seconds| !(seconds.is_finite() && *seconds > 0.0)) {
         return wrong(
             "warmup_seconds",
-            format!("{seconds} is no time to warm up; give seconds above 0, or leave it out"),
+            format!("{seconds} is not a time to warm up; give seconds above 0, or leave it out"),
         );
     }
     if let Some((field, _)) = texts(service).into_iter().find(|(_, text)| text.trim().is_empty()) {
@@ -78,7 +78,7 @@ pub(super) fn check(service: &Service) -> Result<(), (String, String)> {
         return wrong("image.platforms", "empty; name one, or leave it out for all".into());
     }
     if let Some((field, text)) = quantities.find(|(_, text)| !is_quantity(text)) {
-        let message = format!("\"{text}\" is no quantity of Kubernetes; write it like \"256Mi\", \"1\" or \"500m\"");
+        let message = format!("\"{text}\" is not a quantity of Kubernetes; write it like \"256Mi\", \"1\" or \"500m\"");
         return wrong(&format!("image.{field}"), message);
     }
     Ok(())
@@ -197,7 +197,7 @@ mod tests {
         }
         let image = |rest: &str| refusal(&format!("[services.a.image]\nbase = \"x\"\n{rest}"));
         let description = image("files = []\nmemory = \"much\"\ncpu = \"1\"");
-        assert!(description.contains("services.a.image.memory: \"much\" is no quantity"), "{description}");
+        assert!(description.contains("services.a.image.memory: \"much\" is not a quantity"), "{description}");
         assert!(image("files = [\"a\", \"\"]\nmemory = \"1Gi\"\ncpu = \"1\"").contains("image.files[1]: empty"));
         assert!(image("files = []\nmemory = \"1Gi\"\ncpu = \"1\"\nports = 1").contains("ports"));
         let platforms = |named: &str| image(&format!("files = []\nmemory = \"1Gi\"\ncpu = \"1\"\nplatforms = {named}"));

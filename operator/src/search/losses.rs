@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(
             TrialSummary::of(&result, &[], &Thresholds::default()).full,
             TrialOutcome::Invalid(Fault::Other),
-            "it is no trial of a round"
+            "it is not a trial of a round"
         );
         result.figures.window_seconds = 0.0;
         assert_eq!(

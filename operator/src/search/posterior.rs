@@ -136,7 +136,7 @@ impl Posterior {
         self.weights.iter().enumerate().map(of).sum()
     }
 
-    /// Computes the weights anew from the prior and all trials.
+    /// Recomputes the weights from the prior and all trials.
     fn replay(&mut self) {
         let prior = |index: usize| match (index / SPREADS).abs_diff(REACH) {
             steps if steps <= FLAT => 1.0,

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pass_above_a_fail_is_no_relevant_bound() {
+    fn a_pass_above_a_fail_is_not_a_relevant_bound() {
         let target = Target {
             goal: 0,
             loss_ratio: 0.0,

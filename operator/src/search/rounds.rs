@@ -272,7 +272,7 @@ impl<'a> Rounds<'a> {
             return;
         }
         (self.invalid, self.turns) = ((0, 0), self.turns + 1);
-        // A load that was offered before is no limit: something else disturbed the generator.
+        // A load that was offered before is not a limit: something else disturbed the generator.
         if 2 * by_generator <= attempts || load <= self.offered {
             (self.result.given_up_at, self.phase) = (Some(load), Phase::Done);
             return;

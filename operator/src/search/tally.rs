@@ -115,7 +115,7 @@ mod tests {
         let class = |all: &[(f64, f64)]| classify(&trials(all), &target());
         assert_eq!(class(&[]), Class::Undecided);
         assert_eq!(class(&[(1.0, 0.0)]), Class::Undecided);
-        assert_eq!(class(&[(1.0, 0.0), (1.0, 0.01)]), Class::Lower, "a loss at the ratio is no excess");
+        assert_eq!(class(&[(1.0, 0.0), (1.0, 0.01)]), Class::Lower, "a loss at the ratio is not an excess");
         assert_eq!(class(&[(1.0, 0.1), (1.0, 0.1)]), Class::Undecided, "the rest may still balance it");
         assert_eq!(class(&[(1.0, 0.1), (1.0, 0.1), (1.0, 0.1)]), Class::Upper);
         assert_eq!(class(&[(1.0, 0.1), (1.0, 0.1), (1.0, 0.0), (1.0, 0.0)]), Class::Lower);

@@ -136,7 +136,7 @@ fn enter(folder: &Path, prefix: &str, deep: usize, walk: &mut Walk) -> io::Resul
         if prefix.is_empty() && LEFT_OUT.iter().any(|(left_out, _)| *left_out == path) {
             note_left_out(path, &metadata, walk);
         } else if name.to_str().is_none_or(|name| !is_printable(name)) {
-            walk.foreign.insert(path, "its name is no file name of a bundle");
+            walk.foreign.insert(path, "its name is not a file name of a bundle");
         } else if metadata.is_dir() {
             let deep = deep.checked_sub(1).ok_or_else(|| too_much("its folders are nested too deep"))?;
             enter(&entry.path(), &format!("{path}/"), deep, walk)?;

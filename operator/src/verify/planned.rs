@@ -31,9 +31,9 @@ pub(super) fn ladder(run: &Run, entry: &TrialEntry) -> Result<Ladder, String> {
     let plan = &run.plan;
     let wire =
         plan.ladders.iter().find(has).filter(|_| plan.services.iter().any(|name| trial.service == name.as_str()));
-    let wire = wire.ok_or_else(|| format!("{trial} is no trial of its plan"))?;
+    let wire = wire.ok_or_else(|| format!("{trial} is not a trial of its plan"))?;
     if entry.search.is_some_and(|search| !(0.0..=86_400.0).contains(&search.window_seconds)) {
-        return Err(format!("the window of {trial} is no length of time"));
+        return Err(format!("the window of {trial} is not a length of time"));
     }
     let ladder = Ladder::of_bundle(wire, plan, Path::new("run.json"))
         .map_err(|mistakes| mistakes.to_string().replace('\n', "; "))?;

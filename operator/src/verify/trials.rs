@@ -117,7 +117,7 @@ impl Trials<'_> {
         }
         let value = match serde_json::from_slice::<TrialResult>(&stored).and_then(|_| serde_json::from_slice(&stored)) {
             Ok(value) => value,
-            Err(error) => return self.results.find(place, format!("it is no result: {error}")),
+            Err(error) => return self.results.find(place, format!("it is not a result: {error}")),
         };
         if let Some(difference) = difference::first(&value, computed) {
             self.results.find(place, format!("{difference}{}", self.note));

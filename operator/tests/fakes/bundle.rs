@@ -68,7 +68,7 @@ impl Setting {
         files
     }
 
-    /// Changes a JSON file, and writes the list of files anew, as a forger would.
+    /// Changes a JSON file, and rewrites the list of files, as a forger would.
     pub fn forge(&self, name: &str, change: impl FnOnce(&mut Value)) {
         let path = self.bundle.join(name);
         let mut value: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();

@@ -1,4 +1,5 @@
-//! Every kind of message loss must show in the books, and an honest service must not be accused.
+//! Runs a service without a flaw and three that lose messages in different ways. The books must show each kind of loss,
+//! and must balance for the service without a flaw.
 
 use bench_format::result::{Equation, ReasonKind, TrialResult, Validity};
 
@@ -9,7 +10,7 @@ const EVERY: u64 = 100;
 /// The number of the first message of a connection, as the generator counts.
 const FIRST_NUMBER: u64 = 100_000_000;
 
-/// Each service with the check that only its own result may pass.
+/// Each service with a check that its own result must pass, and the results of the others must not.
 const CHECKS: [(&str, Check); 4] = [
     ("self-test-none", check_honest),
     ("self-test-drop", check_drop),
@@ -29,8 +30,12 @@ fn check_drop(result: &TrialResult) -> Checked {
     sound(result)?;
     let messages = &result.messages;
     let dropped = messages.dropped.get("self_test").copied().unwrap_or(0);
-    ensure(dropped > 0 && dropped == messages.sent / EVERY, || format!("not one in {EVERY}: {messages:?}"))?;
-    ensure(messages.delivered == messages.sent - dropped, || format!("not the rest: {messages:?}"))?;
+    ensure(dropped > 0 && dropped == messages.sent / EVERY, || {
+        format!("the drops are not one in {EVERY}: {messages:?}")
+    })?;
+    ensure(messages.delivered == messages.sent - dropped, || {
+        format!("delivered is not sent less dropped: {messages:?}")
+    })?;
     let named = |equation: &Equation| {
         equation.terms.iter().any(|(term, count)| term.contains("self_test") && *count == dropped)
     };
@@ -43,7 +48,7 @@ fn check_silent_drop(result: &TrialResult) -> Checked {
     let lost = result.messages.sent / EVERY;
     let missing = |equation: &Equation| lost > 0 && equation.left.abs_diff(equation.right) == lost;
     ensure(broken(result).iter().any(|equation| missing(equation)), || {
-        format!("no equation misses {lost} messages: {:?}", result.books)
+        format!("no equation is short of {lost} messages: {:?}", result.books)
     })
 }
 
@@ -53,10 +58,10 @@ fn check_liar(result: &TrialResult) -> Checked {
     let lost = FIRST_NUMBER + EVERY - 1;
     let broken = broken(result);
     ensure(broken.iter().all(|equation| equation.left.wrapping_sub(equation.right) == lost), || {
-        format!("not message {lost} is missing: {broken:?}")
+        format!("the difference is not message {lost}: {broken:?}")
     })?;
     let connections = result.books.connections.as_ref().ok_or("there are no books per connection")?;
-    ensure(connections.mismatched == 1, || format!("not one connection is wrong: {connections:?}"))?;
+    ensure(connections.mismatched == 1, || format!("the number of wrong connections is not 1: {connections:?}"))?;
     ensure(connections.examples.iter().all(|description| description.contains("sequence sum")), || {
         format!("the reason isn't the sum: {connections:?}")
     })

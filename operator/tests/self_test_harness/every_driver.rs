@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{
     outside::StartedByTest,
-    run::{MACHINE_REASONS, MAXIMAL_ATTEMPTS, checkout, programs},
+    run::{MACHINE_REASONS, MAX_ATTEMPTS, checkout, programs},
 };
 
 /// A program that drives trials by itself and prints the reasons of its single trial as JSON.
@@ -97,7 +97,7 @@ fn every_driver_reports_the_same_reasons_as_ladder() {
 /// The reasons of the first run that the machine did not disturb, or of the last of several.
 fn undisturbed(mut run: impl FnMut() -> BTreeSet<String>) -> BTreeSet<String> {
     let mut found = run();
-    for _ in 1..MAXIMAL_ATTEMPTS {
+    for _ in 1..MAX_ATTEMPTS {
         if !MACHINE_REASONS.iter().any(|kind| found.contains(&kind.to_string())) {
             break;
         }

@@ -24,7 +24,7 @@ use tempfile::TempDir;
 /// Longest time for one plan.
 const TIMEOUT: Duration = Duration::from_secs(180);
 /// Limit of climbs of a plan until a trial is undisturbed.
-pub(crate) const MAXIMAL_ATTEMPTS: usize = 6;
+pub(crate) const MAX_ATTEMPTS: usize = 6;
 /// Interval between two polls.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// The programs that the tests run.
@@ -154,7 +154,7 @@ impl<'a> Attempts<'a> {
                 let run = (self.climb)();
                 self.runs.push(run);
             }
-            if at + 1 == MAXIMAL_ATTEMPTS || settled(&self.runs[at]) {
+            if at + 1 == MAX_ATTEMPTS || settled(&self.runs[at]) {
                 return &self.runs[at];
             }
             at += 1;
@@ -245,7 +245,7 @@ impl Run {
     /// The only trial of a service in a variant of its ladder.
     pub(crate) fn trial(&self, service: &str, variant: &str) -> TrialResult {
         let path = self.trial_folder(service, variant).join("result.json");
-        read_json(&path).unwrap_or_else(|| panic!("{} is no trial result", path.display()))
+        read_json(&path).unwrap_or_else(|| panic!("{} is not a trial result", path.display()))
     }
 
     /// The folder of the only trial of a service in a variant.

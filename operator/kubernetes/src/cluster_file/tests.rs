@@ -98,5 +98,5 @@ fn a_duplicate_companion_and_one_named_like_a_path_are_refused() {
 fn an_invalid_run_id_and_an_unsupported_schema_are_reported_together() {
     let found = description(PLAN, &CLUSTER.replace("\"r1\"", "\"../r1\"").replace("schema: 1", "schema: 2"));
     assert!(found[0].starts_with("cluster.yaml: schema: 2 is not"), "{found:?}");
-    assert!(found[1].starts_with("cluster.yaml: run_id: \"../r1\" is no name"), "{found:?}");
+    assert!(found[1].starts_with("cluster.yaml: run_id: \"../r1\" is not a name"), "{found:?}");
 }

@@ -114,10 +114,10 @@ impl Check<'_> {
         let message = unknown(&format!("format of protocol {name}"), &ladder.message.format, &formats);
         self.unless(known, format!("{place}.message.format"), message);
         let model = LoadModel::of(&ladder.load);
-        let loads: Vec<&str> = protocol.loads.iter().map(|load| load.word()).collect();
+        let loads: Vec<&str> = protocol.loads.iter().map(|load| load.as_str()).collect();
         let message = format!(
             "protocol {name} doesn't support this load model: \"{}\"; give one of: {}",
-            model.word(),
+            model.as_str(),
             loads.join(", ")
         );
         self.unless(protocol.loads.contains(&model), format!("{place}.load.model"), message);
@@ -149,7 +149,7 @@ impl Check<'_> {
             Load::Open { rate_per_second, .. } => self.unless(
                 rate_per_second > 0.0 && rate_per_second.is_finite(),
                 format!("{place}.rate_per_second"),
-                format!("{rate_per_second} messages per second is no schedule; give more than 0"),
+                format!("{rate_per_second} messages per second is not a schedule; give more than 0"),
             ),
             Load::Closed { messages_per_connection, in_flight } => {
                 self.unless(
@@ -169,13 +169,13 @@ impl Check<'_> {
 
     fn message(&mut self, place: &str, ladder: &WireLadder) {
         let message = &ladder.message;
-        self.unless(message.size_bytes > 0, format!("{place}.message.size_bytes"), "0 bytes is no message");
+        self.unless(message.size_bytes > 0, format!("{place}.message.size_bytes"), "0 bytes is not a message");
         let shapes = format!("{place}.message.shapes");
         let mistake = format!("{} shapes; give 1 to 256, more than one only of format json", message.shapes);
         let varies = message.shapes == 1 || ((2..=256).contains(&message.shapes) && message.format == "json");
         self.unless(varies, shapes, mistake);
         let coalesce = format!("{place}.message.coalesce");
-        self.unless(message.coalesce > 0, coalesce, "0 messages in a write is no write; give at least 1");
+        self.unless(message.coalesce > 0, coalesce, "0 messages in a write is not a write; give at least 1");
     }
 
     fn objective(&mut self, place: &str, objective: &Objective) {
@@ -190,7 +190,7 @@ impl Check<'_> {
             let message = unknown("histogram", histogram, &HISTOGRAMS);
             self.unless(known, format!("{place}.figure.percentile_ms.histogram"), message);
             let in_range = *percentile > 0.0 && *percentile <= 100.0;
-            let message = format!("{percentile} is no percentile; give more than 0 and at most 100");
+            let message = format!("{percentile} is not a percentile; give more than 0 and at most 100");
             self.unless(in_range, format!("{place}.figure.percentile_ms.percentile"), message);
         }
     }
@@ -284,7 +284,7 @@ mod tests {
     fn a_rate_must_be_positive() {
         for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             let load = Load::Open { rate_per_second: rate, arrivals: Default::default() };
-            assert!(one(|plan| plan.ladders[0].load = load).contains("is no schedule"));
+            assert!(one(|plan| plan.ladders[0].load = load).contains("is not a schedule"));
         }
     }
 

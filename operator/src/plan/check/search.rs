@@ -18,7 +18,7 @@ impl Check<'_> {
         self.durations(&at, search);
         self.rounds(&at, search);
         let WireSearch { width, exceed_ratio, .. } = search;
-        let message = format!("{width} is no width; give a share of the load from 0.001 to 0.5");
+        let message = format!("{width} is not a width; give a share of the load from 0.001 to 0.5");
         self.unless((0.001..=0.5).contains(width), format!("{at}.width"), message);
         let message = format!("{exceed_ratio} of the time may be bad; give 0 or more and less than 1");
         self.unless((0.0..1.0).contains(exceed_ratio), format!("{at}.exceed_ratio"), message);
@@ -31,7 +31,7 @@ impl Check<'_> {
 
     fn limits(&mut self, at: &str, search: &WireSearch, workers: u32) {
         let WireSearch { from, to, .. } = *search;
-        self.unless(from > 0, format!("{at}.from"), "0 is no load; give at least 1");
+        self.unless(from > 0, format!("{at}.from"), "0 is not a load; give at least 1");
         self.unless(from < to, format!("{at}.to"), format!("{to} is not above from ({from}); give a larger load"));
         if (1..workers).contains(&from) {
             let message = format!("{from} can't be shared by {workers} workers; give each at least 1");
@@ -80,7 +80,7 @@ impl Check<'_> {
                        `rounds: { window_seconds: … }` in its place, in a new run";
         self.unless(search.confirm.is_none(), format!("{at}.confirm"), message);
         self.seconds(format!("{at}.rounds.window_seconds"), window_seconds, f64::MIN_POSITIVE);
-        let message = format!("± {precision} is no precision; give a share of the load from 0.005 to 0.1");
+        let message = format!("± {precision} is not a precision; give a share of the load from 0.005 to 0.1");
         self.unless((0.005..=0.1).contains(&precision), format!("{at}.rounds.precision"), message);
         let message = format!("{at_least} trials leave the interval to the prior; give {LEAST_TRIALS} or more");
         self.unless(at_least >= LEAST_TRIALS, format!("{at}.rounds.at_least"), message);
@@ -153,7 +153,7 @@ mod tests {
             search(|search| search.to = 10)
                 .ends_with("ladders[0].search.to: 10 is not above from (10); give a larger load")
         );
-        assert!(search(|search| search.from = 0).contains("search.from: 0 is no load"));
+        assert!(search(|search| search.from = 0).contains("search.from: 0 is not a load"));
     }
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
         assert!(search(|search| search.initial_trial_seconds = Some(3.0)).contains("begin with shorter ones"));
         assert!(search(|search| search.duration_sum_seconds = 1.0).contains("1 s don't hold one trial of 2 s"));
         assert!(search(|search| search.rounds.window_seconds = 1.0).contains("give rounds the longer ones"));
-        assert!(search(|search| search.width = 0.0).contains("0 is no width"));
+        assert!(search(|search| search.width = 0.0).contains("0 is not a width"));
         assert!(search(|search| search.exceed_ratio = 1.0).contains("1 of the time may be bad"));
     }
 
@@ -180,7 +180,7 @@ mod tests {
     fn rounds_need_enough_trials_and_a_precision() {
         assert!(search(|search| search.rounds.at_least = 3).contains("rounds.at_least: 3 trials leave the interval"));
         assert!(search(|search| search.rounds.at_most = 11).contains("11 trials, and at least 12; give 12 to 200"));
-        assert!(search(|search| search.rounds.precision = 0.0).contains("± 0 is no precision"));
+        assert!(search(|search| search.rounds.precision = 0.0).contains("± 0 is not a precision"));
     }
 
     #[test]
