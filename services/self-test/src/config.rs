@@ -72,7 +72,7 @@ pub enum Flaw {
 
 impl Flaw {
     /// The flaw's name on the command line and in the service's name.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Flaw::None => "none",
             Flaw::Delay => "delay",
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn every_flaw_is_called_on_the_command_line_as_in_the_registry() {
         for flaw in Flaw::value_variants() {
-            assert_eq!(flaw.to_possible_value().expect("no flaw is hidden").get_name(), flaw.word());
+            assert_eq!(flaw.to_possible_value().expect("no flaw is hidden").get_name(), flaw.as_str());
         }
     }
 

@@ -189,7 +189,7 @@ impl Ledger {
             dropped.insert(self.flaw.drop_reason().to_owned(), book.dropped);
         }
         ServiceStats {
-            service: format!("self-test-{}", self.flaw.word()),
+            service: format!("self-test-{}", self.flaw.as_str()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_seconds: self.started.elapsed().as_secs_f64(),
             connections: ConnectionStats {

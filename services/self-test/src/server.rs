@@ -117,7 +117,7 @@ impl Service {
     fn write_evidence(&self, name: &str, content: &impl serde::Serialize) -> anyhow::Result<()> {
         let Some(folder) = &self.shared.config.evidence else { return Ok(()) };
         // Services with different flaws may share a folder.
-        let name = &format!("{}-{name}", self.shared.config.flaw.word());
+        let name = &format!("{}-{name}", self.shared.config.flaw.as_str());
         write_atomically(folder, name, content)
             .with_context(|| format!("failed to write {name} into {}", folder.display()))
     }

@@ -181,7 +181,7 @@ pub enum Flaw {
 
 impl Flaw {
     /// The flaw's name on the command line.
-    pub fn word(self) -> String {
+    pub fn name(self) -> String {
         self.to_possible_value().expect("no flaw is hidden").get_name().to_owned()
     }
 }

@@ -45,7 +45,7 @@ pub enum Kind {
 
 impl Kind {
     /// The name in error frames and counters.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Kind::Timeout => "timeout",
             Kind::ConnectionReset => "connection_reset",

@@ -122,7 +122,7 @@ pub fn error(range: FrameRange, failure: &Failure, context: FailureContext, flaw
     let frame = ErrorFrame {
         r#type: "error",
         stage: failure.kind.stage(),
-        kind: failure.kind.word(),
+        kind: failure.kind.as_str(),
         message: &failure.message,
         oldest_frame_seq: range.oldest,
         newest_frame_seq: range.newest,

@@ -18,7 +18,7 @@ use tokio::{
 use super::config::Flaw;
 
 /// Most bytes that may wait. A single message may be longer.
-const MAXIMAL_BYTES: usize = 64 << 10;
+const MAX_BYTES: usize = 64 << 10;
 /// Longest duration of one write before the client counts as slow.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the last bytes may take to be written.
@@ -72,7 +72,7 @@ impl Outbox {
     /// When too many bytes wait.
     pub fn push(&self, bytes: Vec<u8>) -> Result<(), SlowConsumer> {
         let waiting = self.waiting.fetch_add(bytes.len(), Ordering::AcqRel);
-        if waiting > 0 && waiting + bytes.len() > MAXIMAL_BYTES && self.flaw != Flaw::UnboundedOutbox {
+        if waiting > 0 && waiting + bytes.len() > MAX_BYTES && self.flaw != Flaw::UnboundedOutbox {
             self.waiting.fetch_sub(bytes.len(), Ordering::AcqRel);
             return Err(SlowConsumer);
         }

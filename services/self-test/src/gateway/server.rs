@@ -118,7 +118,7 @@ impl Gateway {
         let metrics_listener = listen(SocketAddr::new(config.host, config.metrics_port))?;
         let (address, metrics_address) = (listener.local_addr()?, metrics_listener.local_addr()?);
         let shared = Arc::new(Shared {
-            books: Books::new(format!("self-test-gateway-{}", config.flaw.word())),
+            books: Books::new(format!("self-test-gateway-{}", config.flaw.name())),
             inference: Inference::new(&config).context("failed to create a client for the inference service")?,
             accepting: AtomicBool::new(true),
             streams: AtomicU64::new(0),
@@ -171,7 +171,7 @@ impl Gateway {
 
     fn write_evidence(&self, content_name: &str, content: &impl serde::Serialize) -> anyhow::Result<()> {
         let Some(folder) = &self.shared.config.evidence else { return Ok(()) };
-        let name = format!("gateway-{}-{content_name}.json", self.shared.config.flaw.word());
+        let name = format!("gateway-{}-{content_name}.json", self.shared.config.flaw.name());
         let write = || {
             let temporary = folder.join(format!(".{name}"));
             fs::write(&temporary, serde_json::to_vec(content)?)?;
@@ -191,7 +191,7 @@ fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
 /// The routes of the port for clients.
 fn clients(shared: Arc<Shared>) -> Router {
     let refuse = || async { (StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "GET")]) };
-    let name = format!("self-test-gateway-{}", shared.config.flaw.word());
+    let name = format!("self-test-gateway-{}", shared.config.flaw.name());
     let health = move || async move { Json(json!({"ok": true, "runtime": name})) };
     Router::new()
         .route("/health", get(health).fallback(refuse))

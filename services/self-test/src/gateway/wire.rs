@@ -6,7 +6,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use super::config::Flaw;
 
 /// Longest message of a client, in bytes.
-const MAXIMAL_BYTES: usize = 64 << 10;
+const MAX_BYTES: usize = 64 << 10;
 /// Size of one read from the socket, in bytes.
 const READ_BYTES: usize = 16 << 10;
 
@@ -120,7 +120,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
         let so_far = self.parts.as_ref().map_or(0, |(_, parts)| parts.len());
         let payload = usize::try_from(length).unwrap_or(usize::MAX);
-        if opcode < 8 && payload.saturating_add(so_far) > MAXIMAL_BYTES {
+        if opcode < 8 && payload.saturating_add(so_far) > MAX_BYTES {
             return Err(ReadError::TooLong);
         }
         let mask = match (masked, rest.get(extended_bytes..extended_bytes + 4)) {

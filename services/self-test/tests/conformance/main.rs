@@ -107,10 +107,10 @@ async fn check_cases(flaw: Flaw, scope: Scope) -> ServiceResult {
     let inference = Inference::start(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
     let launch = Launch {
         program: env!("CARGO_BIN_EXE_self-test-gateway").into(),
-        arguments: vec!["--flaw".into(), flaw.word()],
+        arguments: vec!["--flaw".into(), flaw.name()],
         environment: Vec::new(),
     };
-    run(&flaw.word(), &Origin::Started(launch), &inference, &scope).await.unwrap()
+    run(&flaw.name(), &Origin::Started(launch), &inference, &scope).await.unwrap()
 }
 
 /// The differences between a result and the expected failures.
@@ -136,7 +136,7 @@ async fn failed_rows(table: Vec<Row>, concurrency: usize) -> Vec<(Row, Vec<Strin
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_flaw_fails_its_cases_and_no_other() {
     let only = std::env::var("FLAW").unwrap_or_default();
-    let is_selected = |row: &Row| row.0 != NONDETERMINISTIC && (only.is_empty() || row.0.word() == only);
+    let is_selected = |row: &Row| row.0 != NONDETERMINISTIC && (only.is_empty() || row.0.name() == only);
     let mut remaining: Vec<Row> = FLAWS.iter().copied().filter(is_selected).collect();
     let mut unexpected = Vec::new();
     for concurrency in CONCURRENCY {
@@ -157,7 +157,7 @@ async fn a_race_in_one_of_three_sessions_is_found_each_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_excepted_case_is_no_failure_and_core_skips_it() {
+async fn an_excepted_case_is_not_a_failure_and_core_skips_it() {
     let exceptions = Exceptions::from([("unmasked".into(), "frames without a mask are accepted".into())]);
     let scope = |level| Scope { level, only: Vec::new(), exceptions: exceptions.clone() };
     let (strict, core) = (scope(Level::Strict), scope(Level::Core));
@@ -205,7 +205,7 @@ fn the_docs_list_every_flaw_with_the_cases_that_it_fails() {
             (false, true) => format!("{}; by chance others of `two-in-flight`", cases(failed)),
             (false, false) => cases(failed),
         };
-        (flaw.word(), format!("{} | {failed}", meaning.trim_end_matches('.')))
+        (flaw.name(), format!("{} | {failed}", meaning.trim_end_matches('.')))
     };
     assert_eq!(table_of_docs("Flaws"), FLAWS.iter().map(row).collect());
 }

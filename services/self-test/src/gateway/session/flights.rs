@@ -1,4 +1,5 @@
-//! Requests with batches, and the messages to the client about their results.
+//! Sends the batches of a session to inference, and the results or errors to the client. Here the flaws of inference
+//! requests are made: repeated batches, silent errors, sessions that don't survive an error.
 
 use std::time::{Duration, Instant};
 
@@ -16,8 +17,8 @@ use crate::gateway::{
     wire,
 };
 
-/// A batch whose newest frame is older than this at its request ends a session's audio. How long it waited says nothing
-/// about delays, so its age isn't recorded. Three frames of 20 ms.
+/// Three frames of 20 ms. If the newest frame of a batch is older than this when the batch is sent, the client had
+/// stopped sending audio. The age of such a batch says nothing about delays, so it isn't recorded.
 const END_OF_AUDIO: Duration = Duration::from_millis(60);
 
 /// A request that has ended.
@@ -32,6 +33,7 @@ fn milliseconds(duration: Duration) -> f64 {
 }
 
 impl Session {
+    /// Sends a batch to inference, without waiting for the response.
     pub(super) fn send_request(&mut self, batch: Batch) {
         self.in_flight += 1;
         self.in_flight_frames += batch.span.range.frames;
@@ -61,6 +63,7 @@ impl Session {
         Ok(())
     }
 
+    /// Counts a request that has ended, and sends its result or error to the client.
     pub(super) fn finish_request(&mut self, finished: FinishedRequest, outbox: &Outbox) -> Result<(), SessionEnd> {
         let FinishedRequest { batch, requested_at, outcome } = finished;
         let repeated = self.flaw() == Flaw::RepeatedBatch && batch.ordinal == 0;
@@ -77,8 +80,8 @@ impl Session {
                 book.messages.delivered += frames + u64::from(self.flaw() == Flaw::LyingBooks);
             }
             Err(failure) => {
-                *book.inference.failed.entry(failure.kind.word().into()).or_default() += 1;
-                book.drop_frames(failure.kind.word(), frames);
+                *book.inference.failed.entry(failure.kind.as_str().into()).or_default() += 1;
+                book.drop_frames(failure.kind.as_str(), frames);
             }
         }
         drop(book);
