@@ -71,14 +71,14 @@ def test_the_cost_of_a_delivery_is_shown_by_process(tmp_path: Path) -> None:
     names = {"publisher": 1, "subscriber": 2, "redis": 4}
     for file in folder.glob("trials/**/fanout-redis/**/result.json"):
 
-        def tell(result: Json) -> None:
+        def report_links(result: Json) -> None:
             for at, seconds in (("window_start", 0), ("window_end", 1)):
                 result["service"][at]["processes"] = {
                     name: {"pid": pid, "cpu_ns": seconds * pid * SECOND_NS, "rss_bytes": 1}
                     for name, pid in names.items()
                 }
 
-        edit(file, tell)
+        edit(file, report_links)
     *_, cost = fanout_paths(ladders(read_bundle(folder)))
     assert "by process" in cost.caption
     assert [column.title for column in cost.columns][2:] == list(names)
