@@ -131,7 +131,7 @@ docs-test: _bench-build _node-env
 fuzz SECONDS="60": _cargo-fuzz
     tools/fuzz "$1"
 
-# write the report of a bundle anew
+# write the report of a bundle again
 analyze-results BUNDLE: _python-env
     {{python}} -m ws_ladder_analysis "$1"
 

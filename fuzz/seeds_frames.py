@@ -1,4 +1,7 @@
-"""Seeds of the targets that parse WebSocket frames or frames of the cluster protocol."""
+"""Seeds of the fuzz targets that parse WebSocket frames or frames of the cluster protocol.
+
+Each function is named after its target and returns the inputs by name; make_seeds.py writes them.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,7 @@ def cluster_hello() -> Seeds:
 
 
 def frame() -> Seeds:
-    # The first byte is the chunk size, less one, by which the rest is split.
+    # The rest is split into chunks, whose size is the first byte plus one.
     text, long = client(TEXT, compact(HELLO)), client(BINARY, bytes(range(256)))
     return {
         "text": b"\x00" + text,
@@ -106,7 +109,7 @@ def service_frame() -> Seeds:
 
 
 def stt_frame() -> Seeds:
-    # The chunk size, and a byte of audio: that many frames of it, modulo four, come before the rest.
+    # Two bytes with the chunk size, and one whose value modulo four is the number of audio frames before the rest.
     def session(*frames: bytes, chunk: int = 647, audio: int = 1) -> bytes:
         return struct.pack("<HB", chunk, audio) + b"".join(frames)
 

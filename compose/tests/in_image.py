@@ -1,11 +1,11 @@
-"""Runs an image's program as a child of the caller, with the restrictions of the chart's pods: a read-only root, the
-image's user, no capabilities.
+"""Runs the program of a mounted image as a child of the caller, with the restrictions that the chart sets for pods: a
+read-only root, the image's user, no capabilities.
 
 Usage: in_image.py ROOT CONFIG [ARGUMENT...]
        ROOT: where the image is mounted; CONFIG: output of `podman image inspect`
 
-The conformance tool stops, measures and kills the gateway's process. A container's process would not be a child of its
-caller, so it can't be used here. Needs root.
+The conformance tool stops, measures and kills the gateway's process, which must therefore be its child. A process that
+a container runtime starts is not. Needs root.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def run(root: str, image: dict[str, object], arguments: list[str]) -> None:
-    """Execs the image's program."""
+    """Replaces this process with the image's program (exec): its environment, working directory, user and arguments."""
     own_environment = {
         name: value for name, value in os.environ.items() if name not in (UNSHARED_VARIABLE, "PATH", "HOME")
     }

@@ -15,7 +15,7 @@ ENVIRONMENT_FIELDS = ("pods", "throttled_periods", "periods", "isolation", "thro
 # Seconds; each of the plan's two trials takes a few.
 CLIMB_SECONDS = 120
 # Most runs in each place: a busy machine makes trials invalid.
-MAXIMAL_RUNS = 3
+MAX_RUNS = 3
 # Exit codes of `ladder run`.
 PASSED, INVALID = 0, 2
 
@@ -32,11 +32,11 @@ def bundles(release: Release, tmp_path_factory: pytest.TempPathFactory) -> tuple
 
 def undisturbed(climb: Callable[[str], Bundle]) -> Bundle:
     """Climbs until all trials are valid, because an invalid trial has additional fields in either place."""
-    for attempt in range(1, MAXIMAL_RUNS + 1):
+    for attempt in range(1, MAX_RUNS + 1):
         bundle = climb(f"here-{attempt}")
         if bundle.valid() == len(bundle.run()["trials"]):
             return bundle
-    pytest.fail(f"none of {MAXIMAL_RUNS} runs was valid; the last: {json.dumps(bundle.run()['trials'], indent=2)}")
+    pytest.fail(f"none of {MAX_RUNS} runs was valid; the last: {json.dumps(bundle.run()['trials'], indent=2)}")
 
 
 def climb_in_cluster(release: Release, run_id: str, results: Path) -> Bundle:
