@@ -75,7 +75,7 @@ def test_toml_examples_parse(example: Example) -> None:
 @of("yaml")
 def test_plan_examples_pass_the_plan_check(example: Example, tmp_path: Path) -> None:
     if "ladders:" not in example.text:
-        pytest.fail(f"{example}: a yaml block that is no whole plan; use another fence, such as `text`")
+        pytest.fail(f"{example}: a yaml block that is not a whole plan; use another fence, such as `text`")
     plan = tmp_path / "example.yaml"
     plan.write_text(example.text)
     check = subprocess.run(

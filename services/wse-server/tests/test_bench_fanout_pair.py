@@ -238,7 +238,7 @@ def test_the_forwarding_instance_reports_the_publishing_one(instances: Callable[
         return bool(books["sent"] == books["received"] == books["delivered"] >= 100)
 
     wait_until(balances)
-    assert publisher.get("/stats/links")["cluster"]["received"] == 0, "alone it tells of itself"
+    assert publisher.get("/stats/links")["cluster"]["received"] == 0, "alone it reports only itself"
 
 
 def test_the_publishers_own_connections_are_subscribers_too(instances: Callable[..., Instance]) -> None:
