@@ -104,7 +104,7 @@ def test_all_messages_are_encrypted_in_both_directions(running: Running) -> None
 
 
 @pytest.mark.parametrize("evil", ["plain", "repeated"])
-def test_what_another_could_slip_in_ends_the_connection(running: Running, evil: str) -> None:
+def test_messages_that_an_attacker_could_insert_end_the_connection(running: Running, evil: str) -> None:
     client = Private(running)
     running.drain(1)
     sent = client.send(TEXT + b'{"t":"pay","p":100}')

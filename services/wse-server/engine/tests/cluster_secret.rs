@@ -87,7 +87,7 @@ fn a_peer_that_does_not_prove_the_secret_learns_nothing_and_is_refused() {
 }
 
 #[test]
-fn who_proves_the_secret_is_a_peer_and_gets_the_proof_of_the_instance() {
+fn a_peer_that_proves_the_secret_is_accepted_and_gets_the_proof_of_the_instance() {
     let one = with_secret(&[]);
     let (mut fake_peer, hellos) = challenged(one.address(), "0-fake-peer");
     fake_peer.send(Kind::Proof, 0, "", &proof(SECRET, "dialler", &hellos, 0));

@@ -93,7 +93,7 @@ fn send_event(server: &Server, connection: &str, event: &Value) -> usize {
 }
 
 #[test]
-fn what_a_client_sends_means_what_it_means_without_encryption_and_is_answered_encrypted() {
+fn encrypted_messages_keep_their_meaning_and_get_encrypted_replies() {
     let server = start(config());
     let mut client = Private::new(&server);
     for (opcode, payload, kind, data) in [
@@ -179,7 +179,7 @@ fn a_message_that_is_plain_repeated_left_out_or_forged_ends_the_connection() {
 }
 
 #[test]
-fn a_client_that_is_slow_gets_what_is_left_in_order_of_its_counter() {
+fn a_slow_client_gets_the_remaining_messages_in_the_order_of_their_counter() {
     let limits = Config { shards: Some(1), max_outbound_queue_bytes: 1 << 20, ..config() };
     let server = start(limits);
     let mut client = Private::new(&server);

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_repeated_left_out_or_out_of_order_does_not_open() {
+    fn messages_that_are_repeated_missing_or_reordered_are_refused() {
         let (mut client, mut server) = pair();
         let [first, second, third] = [b"1", b"2", b"3"].map(|text| sealed(&mut client, text));
         assert_eq!(server.open(&second), Err(CryptoError::Order { got: 1, expected: 0 }));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_back_changed_or_cut_off_does_not_open() {
+    fn messages_that_are_reflected_altered_or_truncated_are_refused() {
         let (mut client, mut server) = pair();
         let message = sealed(&mut client, b"text");
         assert_eq!(client.open(&message), Err(CryptoError::Forged));
