@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_generator_cannot_offer_is_not_searched() {
+    fn loads_that_the_generator_cannot_offer_are_not_searched() {
         let invalid = TrialSummary {
             outcome: Outcome::Invalid(Fault::Generator),
             full: TrialOutcome::Invalid(Fault::Generator),

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_checked_is_printed_and_only_an_optional_check_may_leave_something() {
+    fn unchecked_items_are_printed_and_only_optional_checks_may_leave_any() {
         let skipped = Check::skipped("files", "no list");
         let optional = Check { optional: true, ..skipped.clone() };
         assert!(!report(vec![skipped]).verified());

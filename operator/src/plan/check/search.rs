@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_of_schema_2_learns_what_stands_in_the_place_of_confirm() {
+    fn a_plan_of_schema_2_is_refused_and_the_error_names_the_replacement_of_confirm() {
         let message = search(|search| search.confirm = Some(WireConfirm::default()));
         assert!(message.contains("search.confirm: searches measure rounds"), "{message}");
     }
