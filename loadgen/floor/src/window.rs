@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_lies_between_the_edges_counts() {
+    fn only_events_between_the_edges_are_counted() {
         let mut window = Window::new(0, TIMING);
         assert!(!window.is_over(999_999_999, counters(10)));
         assert!(!window.is_over(1_000_000_000, counters(20)));

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_is_the_least_that_shows_it() {
+    fn the_needed_messages_are_the_least_that_show_the_objective_met() {
         for (failures, budget) in [(0, 1e-3), (7, 1e-4), (2, 0.5)] {
             let needed = counts(failures, 1).messages_needed(budget);
             assert_eq!(shown(counts(failures, needed), budget), Shown::Met);

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_due_inside_belongs_to_the_window() {
+    fn only_messages_due_inside_belong_to_the_window() {
         let phases = Phases::new(0, 10, 20, 5);
         assert_eq!([9, 10, 29, 30].map(|due| phases.in_window(due)), [false, true, true, false]);
     }

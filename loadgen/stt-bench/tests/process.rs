@@ -116,7 +116,7 @@ fn a_full_disk_is_reported_and_the_summary_is_still_printed() {
 }
 
 #[test]
-fn a_gateway_that_goes_away_in_the_window_leaves_a_summary_of_what_was() {
+fn a_gateway_that_ends_in_the_window_leaves_a_summary_up_to_its_end() {
     let (code, summary, problems) = against(Flaw::Closes, "");
     assert_eq!(code, Some(1));
     assert_eq!(summary["protocol_errors"], 3);

@@ -221,7 +221,7 @@ fn an_honest_publisher_misses_repeats_and_swaps_nothing() {
 }
 
 #[test]
-fn numbers_that_are_skipped_repeated_and_swapped_are_each_counted_as_what_they_are() {
+fn skipped_repeated_and_swapped_numbers_are_counted_separately() {
     let script = Script { skipped: &[20, 21, 50], repeated: &[30], swapped: &[40, 60], ..Script::default() };
     let result = trial(script, paced());
     for book in receivers(&result) {

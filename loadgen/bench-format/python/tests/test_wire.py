@@ -65,7 +65,7 @@ def test_every_kind_of_field_is_decoded() -> None:
         ("text", "the file should be an object"),
     ],
 )
-def test_what_the_format_does_not_allow_is_named(value: object, words: str) -> None:
+def test_values_that_the_format_does_not_allow_are_named_in_the_error(value: object, words: str) -> None:
     with pytest.raises(FormatError, match=words):
         decode(Thing, value, "")
 
@@ -140,5 +140,5 @@ def test_a_place_inside_several_is_named_whole() -> None:
         Thing("a", 1.0, {"x": 2**64 - 1}, Colour.RED, [("b", 2)]),
     ],
 )
-def test_what_is_written_can_be_read_back(value: object) -> None:
+def test_written_values_can_be_read_back(value: object) -> None:
     assert decode(type(value), json.loads(to_json(value)), "") == value
