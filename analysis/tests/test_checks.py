@@ -153,8 +153,8 @@ def test_a_percentile_without_enough_samples_is_found(tmp_path: Path) -> None:
             "delivered_per_second is 6000 but the counters say 5000",
         ),
         (lambda r: r["figures"].update(worker_cpu_seconds=0.1), "worker_cpu_seconds is 0.1 but the counters say 1.1"),
-        (lambda r: r.update(bound_by="neither"), "it is called bound by neither but the CPU shares say service"),
-        (lambda r: r.update(bound_by=None), "it is called bound by None but the CPU shares say service"),
+        (lambda r: r.update(bound_by="neither"), "it is called bound by neither but what was looked at says service"),
+        (lambda r: r.update(bound_by=None), "it is called bound by None but what was looked at says service"),
         (lambda r: r.update(run="another"), "result.json is of run another"),
         (lambda r: r["workers"].pop(), "1 workers are named but 2 left a file"),
         (lambda r: r["service"]["after"].update(pid=1), "it is called valid although the service's process changed"),
@@ -167,6 +167,46 @@ def test_a_percentile_without_enough_samples_is_found(tmp_path: Path) -> None:
 )
 def test_a_doctored_result_is_found(tmp_path: Path, change: Callable[[Json], object], description: str) -> None:
     assert description in changed(tmp_path, CLOSED, change)
+
+
+def checks(*reached: tuple[str, str, float]) -> list[Json]:
+    """What was looked at: the CPU shares of `CLOSED`, and these sides, measures and shares."""
+    of_cpu = [("service", "cpu", 0.97), ("generator", "cpu", 0.55)]
+    limits = {"cpu": 0.9, "thread": 0.9, "quota": 0.1, "waiting": 0.1, "late": 0.05}
+    return [
+        {"side": side, "measure": measure, "share": share, "limit": limits[measure]}
+        for side, measure, share in (*of_cpu, *reached)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("looked_at", "bound"),
+    [
+        ((), "service"),
+        ((("generator", "thread", 0.95),), "both"),
+        ((("generator", "thread", 0.95), ("generator", "waiting", 0.5)), "service"),
+        ((("generator", "quota", 0.1),), "both"),
+        ((("inference", "late", 0.05),), "inference"),
+    ],
+)
+def test_what_bound_a_load_is_decided_again_from_what_was_looked_at(
+    tmp_path: Path, looked_at: tuple[tuple[str, str, float], ...], bound: str
+) -> None:
+    def look(claimed: str) -> Callable[[Json], object]:
+        return lambda result: result.update(bound_by=claimed, bound_checks=checks(*looked_at))
+
+    assert changed(tmp_path / "right", CLOSED, look(bound)) == []
+    wrong = changed(tmp_path / "wrong", CLOSED, look("neither"))
+    assert wrong == [f"it is called bound by neither but what was looked at says {bound}"]
+
+
+def test_a_limit_or_share_that_was_changed_is_found(tmp_path: Path) -> None:
+    def change(**fields: float) -> Callable[[Json], object]:
+        return lambda result: result.update(bound_checks=[{**checks()[0], **fields}, checks()[1]])
+
+    assert changed(tmp_path / "limit", CLOSED, change(limit=0.95)) == ["its limit for cpu of the service is 0.95"]
+    (description,) = changed(tmp_path / "share", CLOSED, change(share=0.91))
+    assert description.endswith("in its figures and 0.91 where it is judged")
 
 
 def test_a_drop_that_is_counted_as_delivered_is_found_again(tmp_path: Path) -> None:
@@ -207,7 +247,7 @@ def test_a_connection_of_another_client_is_not_a_mismatch(tmp_path: Path) -> Non
             lambda r: r["verdict"]["objectives"][0].update(seen=50.0),
             "p99 of response ≤ 10 ms: seen 50.0, called passed",
         ),
-        (lambda r: r.update(bound_by="service"), "it is an open loop and yet says what bound it"),
+        (lambda r: r.update(bound_by="service"), "it is called bound by service but what was looked at says None"),
     ],
 )
 def test_a_doctored_verdict_is_found(tmp_path: Path, change: Callable[[Json], object], description: str) -> None:

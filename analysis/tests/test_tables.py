@@ -65,7 +65,7 @@ def test_a_flood_that_the_generator_bound_prints_a_lower_bound_and_what_was_miss
 def test_a_flood_without_bound_has_a_hint_where_to_look(tmp_path: Path) -> None:
     spec = replace(FLOOD, bound_by="neither", service_share=0.3, worker_share=0.3)
     (note,) = tables.tiers(ladder_of(tmp_path, [spec])).notes
-    assert "look for a lock, a window or a single-threaded stage" in note
+    assert "look for a lock or a window or a single-threaded stage" in note
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 from bench_format.schemas import LoadClosed, TrialResult, Witness
 
-from . import wording
+from . import bounds, wording
 from .cells import NONE, NOTHING, Cell, Column, Table, Tone
 from .compare import Comparison
 from .ladders import Ladder, Percentile, Tier, figure
 from .statistics import PAIRS_FOR_OUTLIERS, Ratio
-from .tables import AT_LEAST, bound_cell, ended, rate_cell, verdict_cell
+from .tables import AT_LEAST, ended, rate_cell, verdict_cell
 
 
 def headlines(ladders: Sequence[Ladder]) -> Table:
@@ -35,7 +35,7 @@ def _headline(ladder: Ladder) -> tuple[Cell, ...]:
     if best is None:
         return (head, NOTHING, Cell("no valid trial", tone=Tone.BAD), NOTHING, NONE, NONE, *tail)
     at = Cell(wording.count(best.connections))
-    return (head, at, rate_cell(best), _latency(best), verdict_cell(best), bound_cell(best), *tail)
+    return (head, at, rate_cell(best), _latency(best), verdict_cell(best), bounds.cell(best), *tail)
 
 
 def _load(result: TrialResult) -> Cell:

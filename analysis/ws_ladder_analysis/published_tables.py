@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from . import seeds, seeds_fanout, wording
+from . import bounds, seeds, seeds_fanout, wording
 from .cells import NONE, NOTHING, Cell, Column, Table, Tone
 from .clients import FLOODS
 from .counterparts import (
@@ -31,7 +31,7 @@ from .counterparts import (
 from .fanout import PATHS
 from .ladders import Ladder, Tier
 from .published import Count, Held, Memory, Most, Percentiles, Rates, Series, Source
-from .tables import bound_cell, validity_cell
+from .tables import validity_cell
 
 S = TypeVar("S", bound=Series[Any])
 
@@ -206,7 +206,7 @@ def _own(kind: _Kind[S], published: Sequence[S], ladder: Ladder, tier: Tier) -> 
         return whose, *nothing, NONE, validity_cell(tier), NONE, NONE
     ours = kind.ours(tier)
     comparable = comparability((one.source.counted for one in published), ours.counted, ours.reasons)
-    return whose, *ours.figures, Cell(ours.counted, ours.witness), validity_cell(tier), bound_cell(tier), comparable
+    return whose, *ours.figures, Cell(ours.counted, ours.witness), validity_cell(tier), bounds.cell(tier), comparable
 
 
 def _documents(sources: Iterable[Source]) -> Table:

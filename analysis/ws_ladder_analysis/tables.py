@@ -12,7 +12,6 @@ from bench_format import histogram
 from bench_format.meaning import holds, reasons
 from bench_format.schemas import (
     BoundBy,
-    LoadClosed,
     LoadSessions,
     Shown,
     TrialStateFailed,
@@ -21,7 +20,7 @@ from bench_format.schemas import (
     Witness,
 )
 
-from . import wording
+from . import bounds, wording
 from .cells import NONE, NOTHING, Cell, Column, Table, Tone
 from .frames import PERCENTILES
 from .ladders import Getter, Ladder, Percentile, Tier, figure
@@ -118,9 +117,9 @@ def tiers(ladder: Ladder) -> Table:
     rows = []
     for tier in ladder.tiers:
         row = [Cell(wording.count(tier.connections)), validity_cell(tier)]
-        row += [verdict_cell(tier)] * judged + [bound_cell(tier)] * bound
+        row += [verdict_cell(tier)] * judged + [bounds.cell(tier)] * bound
         rows.append((*row, *(_figure(tier, one) for one in shown)))
-    return Table(f"{ladder.service}: {ladder.name}", tuple(columns), tuple(rows), bound_notes(ladder))
+    return Table(f"{ladder.service}: {ladder.name}", tuple(columns), tuple(rows), bounds.notes(ladder))
 
 
 def _applies(ladder: Ladder, one: _Figure) -> bool:
@@ -156,14 +155,6 @@ def over_repeats(found: Spread, shown: Callable[[float | None], str]) -> str:
     number, _, unit = low.rpartition(wording.GAP)
     # Print the unit once when both ends have the same.
     return f"{number}–{high}" if number and high.endswith(wording.GAP + unit) else f"{low}–{high}"
-
-
-def bound_cell(tier: Tier) -> Cell:
-    """What limited the trials of a tier; highlighted unless it was the service alone."""
-    if not tier.bounds:
-        return NONE
-    tone = Tone.GOOD if set(tier.bounds) == {BoundBy.SERVICE} else Tone.WARN
-    return Cell(", ".join(tier.bounds), tone=tone)
 
 
 def verdict_cell(tier: Tier) -> Cell:
@@ -202,43 +193,6 @@ def validity_cell(tier: Tier) -> Cell:
     valid, made = len(tier.valid), len(tier.trials)
     tone = Tone.GOOD if valid == made else Tone.WARN if valid else Tone.BAD
     return Cell(f"{valid} of {made}", tone=tone)
-
-
-def bound_notes(ladder: Ladder) -> tuple[str, ...]:
-    """A sentence for each tier that was limited by something other than the service."""
-    notes = []
-    for tier in ladder.tiers:
-        for bound in tier.bounds:
-            if bound is not BoundBy.SERVICE:
-                sentence = wording.ROUND_TRIPS if _round_trips(tier, bound) else wording.BOUNDS[bound]
-                notes.append(f"{ladder.load_of(tier)}: {sentence}.{_missing_cpu(tier, bound)}")
-    return tuple(notes)
-
-
-def _round_trips(tier: Tier, bound: BoundBy) -> bool:
-    """Whether neither side was busy because every connection waited for its replies."""
-    models = [result.load for result in tier.results]
-    waited = any(isinstance(model, LoadClosed) and model.messages_per_connection is not None for model in models)
-    return waited and bound is BoundBy.NEITHER
-
-
-def _missing_cpu(tier: Tier, bound: BoundBy) -> str:
-    """How much CPU the generator would have needed to reach the service's capacity; empty when it wasn't the limit."""
-    used = tier.spread(figure("service_cpu_share"))
-    own = tier.spread(figure("worker_cpu_share"))
-    seconds = tier.spread(figure("worker_cpu_seconds"))
-    if bound is not BoundBy.GENERATOR or used is None or own is None:
-        return ""
-    sentence = f" The generator used {wording.share(own.mean)} of its CPU and the service {wording.share(used.mean)}."
-    if seconds is None or used.mean <= 0 or used.mean >= 1:
-        return sentence
-    windows = [result.figures.window_seconds for result in tier.results]
-    more = 1 / used.mean
-    cpus = seconds.mean / (sum(windows) / len(windows))
-    return (
-        f"{sentence} To use up the service's CPU at the same cost per message, the generator would have needed about"
-        f" {wording.digits(more)} times its CPU: {wording.digits(cpus * more)} CPUs instead of {wording.digits(cpus)}."
-    )
 
 
 def percentiles(ladder: Ladder) -> Table | None:

@@ -39,11 +39,12 @@ REASONS = {
 }
 
 BOUNDS = {
-    BoundBy.SERVICE: "the service used up its CPU: this is its capacity",
+    BoundBy.SERVICE: "the service used up its CPU, its quota or one of its threads: this is its capacity",
     BoundBy.GENERATOR: "the generator gave out first: the service can do at least this",
     BoundBy.BOTH: "service and generator gave out together",
-    BoundBy.NEITHER: "neither side was busy: look for a lock, a window or a single-threaded stage",
+    BoundBy.NEITHER: "neither side was busy: look for a lock or a window",
     BoundBy.INFERENCE: "the inference behind the service gave out: this says nothing about the service",
+    BoundBy.MACHINE: "a side had work and waited for a CPU that others used: this says nothing about the service",
 }
 
 ROUND_TRIPS = "neither side was busy: every connection waits for its answer, so this is a round trip, not a capacity"

@@ -3,10 +3,12 @@
 use bench_format::{
     histogram::milliseconds,
     plan::Load,
-    result::{BoundBy, SAMPLES_LOST, Shown, TrialResult, Validity},
+    result::{BoundBy, BoundMeasure, BoundSide, SAMPLES_LOST, Shown, TrialResult, Validity},
     run::{Run, TrialState},
     timeline::Overhead,
 };
+
+use judge::why;
 
 use crate::store;
 use std::path::Path;
@@ -27,6 +29,10 @@ pub fn description(result: &TrialResult) -> String {
     let mut description = standing(result);
     if let Some(bound_by) = result.bound_by {
         description += &format!(", bound by {}", name(bound_by));
+        let why = why(bound_by, result.bound_checks.as_deref().unwrap_or_default());
+        if !why.is_empty() {
+            description += &format!(" ({why})");
+        }
     }
     let figure = key_figure(result);
     if figure.is_empty() { description } else { format!("{description}, {figure}") }
@@ -151,9 +157,28 @@ fn row(trial: String, result: &TrialResult) -> [String; 5] {
             format!("invalid: {}", kinds.join(", "))
         }
     };
-    let bound_by = result.bound_by.map(name).unwrap_or_default();
+    let bound_by = result.bound_by.map(|bound_by| bound_cell(bound_by, result)).unwrap_or_default();
     let share = result.figures.service_cpu_share.map(|share| format!("{:.0} %", share * 100.0)).unwrap_or_default();
     [trial, standing, bound_by, key_figure(result), share]
+}
+
+/// The party that bound a trial, with what was used up where that isn't the CPU of the whole side. The line of the trial
+/// says it in full.
+fn bound_cell(bound_by: BoundBy, result: &TrialResult) -> String {
+    let checks = result.bound_checks.as_deref().unwrap_or_default();
+    let side = match bound_by {
+        BoundBy::Service => BoundSide::Service,
+        BoundBy::Generator => BoundSide::Generator,
+        BoundBy::Inference => BoundSide::Inference,
+        BoundBy::Both | BoundBy::Neither | BoundBy::Machine => return name(bound_by),
+    };
+    let used_up =
+        checks.iter().filter(|check| check.side == side && check.reached() && check.measure != BoundMeasure::Waiting);
+    let first = used_up.map(|check| check.measure).min();
+    match first.filter(|measure| *measure != BoundMeasure::Cpu) {
+        Some(measure) => format!("{} ({})", name(bound_by), serialized_name(&measure)),
+        None => name(bound_by),
+    }
 }
 
 fn align(rows: Vec<[String; 5]>) -> String {
@@ -203,14 +228,30 @@ fn count(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bench_format::result::BoundCheck;
     use judge::fixture::flood;
 
     #[test]
     fn a_line_has_standing_bound_and_figure() {
         let mut result = flood().judge().unwrap().result;
-        assert_eq!(line(&result), "ours/throughput/standard/20-p1-r1: valid, bound by neither, 900 delivered/s");
-        result.bound_by = Some(BoundBy::Generator);
-        assert!(line(&result).ends_with("bound by generator, >= 900 delivered/s"));
+        let looked_at = "CPU of the service 50 %, CPU of the generator 25 %";
+        let neither = format!("valid, bound by neither ({looked_at}), 900 delivered/s");
+        assert_eq!(line(&result), format!("ours/throughput/standard/20-p1-r1: {neither}"));
+        (result.bound_by, result.bound_checks) = (Some(BoundBy::Generator), None);
+        assert!(line(&result).ends_with("bound by generator, >= 900 delivered/s"), "an older bundle");
+    }
+
+    #[test]
+    fn the_table_says_what_was_used_up_where_it_is_not_the_cpu_of_the_side() {
+        let mut result = flood().judge().unwrap().result;
+        let check = |measure, share| BoundCheck { side: BoundSide::Service, measure, share, limit: 0.5, thread: None };
+        let mut cell = |checks: &[BoundCheck]| {
+            result.bound_checks = Some(checks.to_vec());
+            bound_cell(BoundBy::Service, &result)
+        };
+        let (quota, waiting) = (check(BoundMeasure::Quota, 0.6), check(BoundMeasure::Waiting, 0.6));
+        assert_eq!(cell(&[check(BoundMeasure::Cpu, 0.4), quota.clone(), waiting]), "service (quota)");
+        assert_eq!(cell(&[check(BoundMeasure::Cpu, 0.6), quota]), "service");
     }
 
     #[test]

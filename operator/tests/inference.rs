@@ -38,7 +38,7 @@ fn a_gateway_gets_the_url_of_its_inference_and_both_are_measured_and_stopped() {
     assert!(run.cpu_roles.contains_key("inference"), "{:?}", run.cpu_roles);
     let service = &checkout.results()[0].service;
     let read = [&service.before, &service.window_start, &service.window_end, &service.after];
-    let pids = read.map(|reading| reading.as_ref().unwrap().inference.unwrap().pid);
+    let pids = read.map(|reading| reading.as_ref().unwrap().inference.as_ref().unwrap().pid);
     assert_eq!(pids, [pid(&checkout).unwrap(); 4]);
     assert!(checkout.results()[0].figures.inference_cpu_share.is_some());
     assert!(!is_alive(pids[0]), "inference outlived ladder");
@@ -57,7 +57,7 @@ fn every_service_of_a_tier_gets_a_fresh_inference_with_the_same_seed() {
     let pids: Vec<u32> = checkout
         .results()
         .iter()
-        .map(|result| result.service.before.as_ref().unwrap().inference.unwrap().pid)
+        .map(|result| result.service.before.as_ref().unwrap().inference.as_ref().unwrap().pid)
         .collect();
     assert_ne!(pids[0], pids[1]);
 }

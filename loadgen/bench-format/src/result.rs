@@ -3,6 +3,7 @@
 mod books;
 mod judgement;
 mod readings;
+mod threads;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -12,8 +13,11 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     books::{Books, ConnectionCheck, Equation},
-    judgement::{BoundBy, ErrorBudget, Judged, Reason, ReasonKind, Shown, Validity, Verdict},
-    readings::{ProcessReading, Reading, ServiceFile, ServiceReadings},
+    judgement::{
+        BoundBy, BoundCheck, BoundMeasure, BoundSide, ErrorBudget, Judged, Reason, ReasonKind, Shown, Validity, Verdict,
+    },
+    readings::{InferenceCounts, ProcessReading, Reading, ServiceFile, ServiceReadings},
+    threads::{ThreadReading, ThreadsUse},
     worker::{
         Conformance, ConnectionCounts, ErrorSample, Failures, Interval, MessageCounts, RECEIVER_BEHIND, ReceiverBook,
         SAMPLES_LOST, WindowCounts, WorkerBook, WorkerEvidence, WorkerResult,
@@ -52,8 +56,11 @@ pub struct TrialResult {
     pub validity: Validity,
     /// Comparison with the objectives; absent without objectives or if the trial is invalid.
     pub verdict: Option<Verdict>,
-    /// What limited a trial with a closed loop or with sessions; absent for open loops.
+    /// What limited the load; absent if nothing was used up and the load was offered as planned.
     pub bound_by: Option<BoundBy>,
+    /// What was looked at for `bound_by`; absent in older bundles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound_checks: Option<Vec<BoundCheck>>,
     /// Connection counts, summed over workers.
     pub connections: ConnectionCounts,
     /// Message counts, summed over workers and completed with the service's counts.

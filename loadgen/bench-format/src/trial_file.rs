@@ -14,6 +14,10 @@ use crate::{
     trial::TrialId,
 };
 
+/// Version of the rules by which the judge says what bound a load. Version 2 looks at quotas, threads, waits for a CPU and
+/// late inference besides CPU shares, and says it for open loops, too.
+pub const BOUND_RULES: u32 = 2;
+
 /// `trial.json`: what a trial had to do, and on which terms it is judged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -60,6 +64,10 @@ pub struct TrialFile {
     pub rss_at_rest_bytes: Option<u64>,
     /// CPUs that each side could use.
     pub cpus: Cpus,
+    /// Version of the rules by which the trial's bound is judged, [`BOUND_RULES`] when it was measured. Absent in older
+    /// bundles, which are judged by CPU shares alone, so that their results stay as they were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound_rules: Option<u32>,
     /// Ids of the connections that the service had before the trial. Those that no worker knows belong to other
     /// clients.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -20,7 +20,7 @@ use crate::{
     measure::{self, Measured, measure},
     service_client::{self, ServiceClient},
     service_process::{AllowedCpus, ServiceProcess},
-    stage::{self, Ended, Shares, Stage, Usage},
+    stage::{self, Details, Ended, Shares, Stage, Usage},
     trial_plan::TrialPlan,
     workers::{WorkerProgram, Workers},
 };
@@ -198,6 +198,10 @@ struct Processes {
 impl Stage for Processes {
     async fn service_usage(&self) -> Result<Option<Usage>, stage::Error> {
         Ok(self.service.as_ref().zip(self.allowed_cpus).and_then(|(service, allowed_cpus)| service.usage(allowed_cpus)))
+    }
+
+    async fn details(&self) -> Details {
+        Details { service: self.service.as_ref().and_then(ServiceProcess::threads), ..Details::default() }
     }
 
     /// Read only if the service runs on this machine: otherwise the service's share of the memory isn't known.

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use bench_format::environment::Environment;
+use bench_format::{environment::Environment, result::ThreadReading};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
@@ -60,6 +60,11 @@ impl EvidenceClient {
     /// [`Error`] if there is no response or it reports a failure.
     pub async fn usage(&self) -> Result<Usage, Error> {
         self.get("/usage").await
+    }
+
+    /// The threads of the service; `None` if the agent can't read them or is from before it could.
+    pub async fn threads(&self) -> Option<Vec<ThreadReading>> {
+        self.get::<Option<Vec<ThreadReading>>>("/threads").await.ok()?
     }
 
     /// The machine of the service and its CPUs.

@@ -15,6 +15,7 @@ pub mod coordinator;
 pub mod evidence_client;
 pub mod http;
 pub mod http_server;
+pub mod inference_client;
 pub mod measure;
 pub mod readings;
 pub mod service_client;

@@ -14,7 +14,7 @@ use bench_format::{
     result::{Reason, ReasonKind, ServiceFile, ServiceReadings},
     service::ServiceStats,
     terms::Terms,
-    trial_file::{BookKeeping, Cpus, TrialFile},
+    trial_file::{BOUND_RULES, BookKeeping, Cpus, TrialFile},
 };
 use judge::{Judged, delta::ServiceDelta, judge, published::Start, reason};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -166,11 +166,11 @@ impl<S: Stage> Trial<'_, S> {
         let window_start = start + self.plan.warmup;
         let window_end = window_start + self.plan.window;
         sleep_until(window_start).await;
-        readings.window_start = record_problem(&mut problems, readings::read(self.client, self.stage).await);
+        readings.window_start = record_problem(&mut problems, readings::read_edge(self.client, self.stage).await);
         // The load of a closed loop may end before the window. Its workers keep their connections until the service has
         // been read, because closing thousands of them takes a good part of the time that opening them took.
         self.wait_by(window_end, Barrier::all_over).await?;
-        readings.window_end = record_problem(&mut problems, readings::read(self.client, self.stage).await);
+        readings.window_end = record_problem(&mut problems, readings::read_edge(self.client, self.stage).await);
         self.coordinator.end_window();
         let grace = self.plan.drain + self.plan.close_grace + UPLOAD_GRACE;
         self.wait_by(window_end + grace, Barrier::all_delivered).await?;
@@ -247,6 +247,7 @@ impl<S: Stage> Trial<'_, S> {
                 shared_with_inference: shares.shared_with_inference,
                 isolation: shares.isolation,
             },
+            bound_rules: Some(BOUND_RULES),
             others: self.others.clone(),
             problems,
             pods: pods(self.stage.pods(), uploads, readings),

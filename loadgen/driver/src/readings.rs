@@ -5,7 +5,7 @@ use bench_format::result::{ProcessReading, Reading};
 use crate::{
     clock::unix_ns,
     service_client::{self, ServiceClient},
-    stage::{self, Stage, Usage},
+    stage::{self, Details, Stage, Usage},
 };
 
 /// Why a service could not be read.
@@ -44,6 +44,8 @@ pub async fn read<S: Stage>(client: &ServiceClient, stage: &S) -> Result<Reading
         cpu_limit: after.map(|usage| usage.cpu_limit),
         throttled_periods: after.and_then(|usage| usage.throttled_periods),
         periods: after.and_then(|usage| usage.periods),
+        throttled_ns: after.and_then(|usage| usage.throttled_ns),
+        threads: None,
         stats,
         publisher,
         links,
@@ -53,9 +55,36 @@ pub async fn read<S: Stage>(client: &ServiceClient, stage: &S) -> Result<Reading
     })
 }
 
+/// Reads a service at an edge of the window: [`read`], and the details of its processes.
+///
+/// # Errors
+/// Those of [`read`]; what is missing from the details is no error.
+pub async fn read_edge<S: Stage>(client: &ServiceClient, stage: &S) -> Result<Reading, Error> {
+    let mut reading = read(client, stage).await?;
+    let Details { service, mut companions, inference, inference_counts } = stage.details().await;
+    reading.threads = service;
+    for (name, companion) in &mut reading.companions {
+        companion.threads = companions.remove(name);
+    }
+    if let Some(simulator) = &mut reading.inference {
+        (simulator.threads, simulator.counts) = (inference, inference_counts);
+    }
+    Ok(reading)
+}
+
 fn of_process(usage: Usage) -> ProcessReading {
-    let Usage { pid, cpu_ns, rss_bytes, cpu_limit, throttled_periods, periods } = usage;
-    ProcessReading { pid, cpu_ns, rss_bytes, cpu_limit, throttled_periods, periods }
+    let Usage { pid, cpu_ns, rss_bytes, cpu_limit, throttled_periods, periods, throttled_ns } = usage;
+    ProcessReading {
+        pid,
+        cpu_ns,
+        rss_bytes,
+        cpu_limit,
+        throttled_periods,
+        periods,
+        throttled_ns,
+        threads: None,
+        counts: None,
+    }
 }
 
 fn middle(a: u64, b: u64) -> u64 {

@@ -9,7 +9,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use process_usage::{cgroup::CpuCgroup, cpu_ns, rss_bytes};
+use bench_format::result::ThreadReading;
+use process_usage::{cgroup::CpuCgroup, cpu_ns, rss_bytes, threads};
 use rustix::{
     process::Pid,
     thread::{CpuSet, sched_getaffinity},
@@ -83,14 +84,22 @@ impl ServiceProcess {
 
     /// CPU and memory of the processes together, with the CPUs that they may use; `None` if a process has ended.
     pub fn usage(&self, allowed_cpus: AllowedCpus) -> Option<Usage> {
+        // Processes of one port are replicas in one cgroup, or by hand; the first one's quota stands for all.
+        let throttling = CpuCgroup::of(&self.pids[0].to_string()).and_then(|cgroup| cgroup.throttling());
         Some(Usage {
             pid: self.pids[0],
             cpu_ns: self.cpu_ns()?,
             rss_bytes: self.rss_bytes()?,
             cpu_limit: allowed_cpus.cpus,
-            throttled_periods: None,
-            periods: None,
+            throttled_periods: throttling.map(|throttling| throttling.throttled),
+            periods: throttling.map(|throttling| throttling.periods),
+            throttled_ns: throttling.map(|throttling| throttling.throttled_ns),
         })
+    }
+
+    /// The threads of the processes; `None` if they can't be read.
+    pub fn threads(&self) -> Option<Vec<ThreadReading>> {
+        threads(&self.pids)
     }
 
     /// The CPUs that the processes may use; `None` if a process has ended.

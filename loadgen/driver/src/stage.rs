@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use bench_format::pod::Pod;
+use bench_format::{
+    pod::Pod,
+    result::{InferenceCounts, ThreadReading},
+};
 use serde::{Deserialize, Serialize};
 
 /// Why the usage of a process could not be read.
@@ -33,6 +36,22 @@ pub struct Usage {
     /// All CPU periods so far; absent without a CPU quota.
     #[serde(default)]
     pub periods: Option<u64>,
+    /// Time in which the process was throttled so far, summed over its CPUs, in nanoseconds; absent without a CPU quota.
+    #[serde(default)]
+    pub throttled_ns: Option<u64>,
+}
+
+/// What is read at the edges of the window only, because it takes longer. What can't be read is absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    /// The threads of the service.
+    pub service: Option<Vec<ThreadReading>>,
+    /// The threads of each companion of the service, by name.
+    pub companions: BTreeMap<String, Vec<ThreadReading>>,
+    /// The threads of the inference simulator.
+    pub inference: Option<Vec<ThreadReading>>,
+    /// What the inference simulator counts by itself.
+    pub inference_counts: Option<InferenceCounts>,
 }
 
 /// The end of a process.
@@ -78,6 +97,10 @@ pub trait Stage {
     /// CPU and memory of each companion of the service, by name; empty without companions.
     async fn companions_usage(&self) -> Result<BTreeMap<String, Usage>, Error> {
         Ok(BTreeMap::new())
+    }
+    /// Threads of the processes, and what the inference simulator counts.
+    async fn details(&self) -> Details {
+        Details::default()
     }
     /// Memory that the kernel of this machine holds for sockets, in bytes; absent if it isn't recorded.
     fn kernel_bytes(&self) -> Option<u64> {

@@ -1,15 +1,88 @@
 //! What limited a load. Pure.
+//!
+//! `checks` says what was looked at on each side. A trial from before these readings is judged by CPU shares alone, so
+//! that its result stays as it was.
+
+mod checks;
+mod wording;
 
 use bench_format::{
     plan::Load,
-    result::{BoundBy, Figures, Verdict},
+    result::{BoundBy, BoundCheck, BoundMeasure, BoundSide, Figures, Verdict},
 };
 
-/// What limited a closed loop or sessions; `None` for an open loop, which its schedule limits.
+pub use self::wording::why;
+use crate::case::Case;
+
+/// What limited the load, with everything that was looked at; the latter is absent for trials by the older rules.
+pub(crate) fn bound(
+    case: &Case<'_>,
+    figures: &Figures,
+    verdict: Option<&Verdict>,
+) -> (Option<BoundBy>, Option<Vec<BoundCheck>>) {
+    let trial = case.trial;
+    if trial.bound_rules.is_none() {
+        return (by_cpu_shares(&trial.load, figures, verdict, trial.thresholds.bound_share), None);
+    }
+    let checks = checks::checks(case, figures);
+    (by_checks(&trial.load, &checks, verdict), Some(checks))
+}
+
+/// What limited the load, by everything that was looked at; `None` if nothing was used up and the load was offered as
+/// its schedule says, without a missed objective. `None` as well if nothing is known about the generator.
+///
+/// A side is used up if its CPU, its quota or one of its threads is. A thread that had work all the time and waited for
+/// a CPU for a good part of it was limited by whoever used that CPU, unless its own side did.
+fn by_checks(load: &Load, checks: &[BoundCheck], verdict: Option<&Verdict>) -> Option<BoundBy> {
+    let (service, generator) = (Side::of(BoundSide::Service, checks), Side::of(BoundSide::Generator, checks));
+    let inference = Side::of(BoundSide::Inference, checks);
+    if inference.used_up {
+        return Some(BoundBy::Inference);
+    }
+    match (service.used_up, generator.used_up) {
+        (true, true) => return Some(BoundBy::Both),
+        // The rate of a generator that used up its CPU is a lower bound, even if nothing is known about the service.
+        (false, true) => return Some(BoundBy::Generator),
+        (true, false) if generator.known => return Some(BoundBy::Service),
+        _ => {}
+    }
+    if service.displaced || generator.displaced || inference.displaced {
+        return Some(BoundBy::Machine);
+    }
+    let failed = verdict.is_some_and(|verdict| !verdict.passed);
+    let scheduled = !matches!(load, Load::Closed { .. });
+    (service.known && generator.known && (failed || !scheduled)).then_some(BoundBy::Neither)
+}
+
+/// What the checks say about one side.
+struct Side {
+    /// Whether its CPU share is known.
+    known: bool,
+    /// Whether it used up its CPU, its quota or a thread, or was late.
+    used_up: bool,
+    /// Whether a thread had work all the time, and waited for a CPU that others used.
+    displaced: bool,
+}
+
+impl Side {
+    fn of(side: BoundSide, checks: &[BoundCheck]) -> Self {
+        let reached = |measure: BoundMeasure| {
+            let check = checks.iter().find(|check| check.side == side && check.measure == measure);
+            check.map(BoundCheck::reached)
+        };
+        let is = |measure| reached(measure) == Some(true);
+        let (busy, waited) = (is(BoundMeasure::Thread), is(BoundMeasure::Waiting));
+        let used_up = is(BoundMeasure::Cpu) || is(BoundMeasure::Quota) || is(BoundMeasure::Late) || (busy && !waited);
+        Self { known: reached(BoundMeasure::Cpu).is_some(), used_up, displaced: busy && waited && !used_up }
+    }
+}
+
+/// The rule for trials without the later readings: what limited a closed loop or sessions, by CPU shares; `None` for an
+/// open loop.
 ///
 /// `bound_share` is the share of its CPU above which a side counts as used up. Sessions that met their objectives
 /// without a used-up CPU were limited by their own pace, so they give `None`, too.
-pub(crate) fn bound_by(load: &Load, figures: &Figures, verdict: Option<&Verdict>, bound_share: f64) -> Option<BoundBy> {
+fn by_cpu_shares(load: &Load, figures: &Figures, verdict: Option<&Verdict>, bound_share: f64) -> Option<BoundBy> {
     let used_up = |share: Option<f64>| share.map(|share| share >= bound_share);
     if matches!(load, Load::Open { .. }) {
         return None;
@@ -31,52 +104,4 @@ pub(crate) fn bound_by(load: &Load, figures: &Figures, verdict: Option<&Verdict>
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_closed_loop_is_bound_by_the_side_that_used_up_its_cpu() {
-        let closed = Load::Closed { messages_per_connection: None, in_flight: 1 };
-        let bound = |service, worker| {
-            let figures = Figures { service_cpu_share: service, worker_cpu_share: worker, ..Figures::default() };
-            bound_by(&closed, &figures, None, 0.9)
-        };
-        assert_eq!(bound(Some(0.9), Some(0.89)), Some(BoundBy::Service));
-        assert_eq!(bound(Some(0.1), Some(0.95)), Some(BoundBy::Generator));
-        assert_eq!(bound(Some(1.0), Some(1.0)), Some(BoundBy::Both));
-        assert_eq!(bound(Some(0.5), Some(0.5)), Some(BoundBy::Neither));
-        assert_eq!(bound(None, Some(0.5)), None);
-        assert_eq!(
-            bound(None, Some(0.9)),
-            Some(BoundBy::Generator),
-            "a lower bound, since the service's CPU isn't known"
-        );
-        assert_eq!(bound(Some(0.95), None), None);
-    }
-
-    #[test]
-    fn an_open_loop_is_bound_by_its_schedule() {
-        let open = Load::Open { rate_per_second: 1.0, arrivals: Default::default() };
-        let figures = Figures { service_cpu_share: Some(1.0), worker_cpu_share: Some(1.0), ..Figures::default() };
-        assert_eq!(bound_by(&open, &figures, None, 0.9), None);
-    }
-
-    #[test]
-    fn failed_sessions_report_their_bound_and_passed_ones_only_a_used_up_cpu() {
-        let sessions = Load::Sessions { ramp_seconds: 0.0, spread_ms: 0.0, in_flight: 1 };
-        let bound = |service, inference, passed| {
-            let figures = Figures {
-                service_cpu_share: Some(service),
-                worker_cpu_share: Some(0.1),
-                inference_cpu_share: Some(inference),
-                ..Figures::default()
-            };
-            let verdict = Verdict { passed, objectives: vec![] };
-            bound_by(&sessions, &figures, Some(&verdict), 0.9)
-        };
-        assert_eq!(bound(0.5, 0.1, true), None);
-        assert_eq!(bound(0.5, 0.1, false), Some(BoundBy::Neither));
-        assert_eq!(bound(0.95, 0.1, true), Some(BoundBy::Service));
-        assert_eq!(bound(0.95, 0.95, false), Some(BoundBy::Inference));
-    }
-}
+mod tests;

@@ -84,18 +84,33 @@ fn received(figures: &mut Figures, case: &Case<'_>) {
     }
 }
 
+/// The readings at the window's start and end.
+pub(crate) struct Edges<'a> {
+    pub(crate) start: &'a Reading,
+    pub(crate) end: &'a Reading,
+    /// Time that what was read in between covers, in seconds.
+    pub(crate) seconds: f64,
+}
+
+impl<'a> Edges<'a> {
+    /// `None` if a reading is missing, or if the load was too short to read.
+    pub(crate) fn of(case: &Case<'a>) -> Option<Self> {
+        let (start, end) = (case.service.readings.window_start.as_ref()?, case.service.readings.window_end.as_ref()?);
+        if ended_early(case) && case.merged.window.duration_ns < SHORTEST_READ_NS {
+            return None;
+        }
+        // Rates cover the time between the readings, which differs from the window, so a late reading doesn't inflate
+        // them.
+        let between = seconds(end.unix_ns.saturating_sub(start.unix_ns));
+        let duration = if ended_early(case) { seconds(case.merged.window.duration_ns) } else { between };
+        Some(Self { start, end, seconds: duration })
+    }
+}
+
 /// Adds the figures that come from the readings at the window's start and end.
 fn service_side(figures: &mut Figures, case: &Case<'_>) {
     let witness = case.witness();
-    let (Some(start), Some(end)) = (&case.service.readings.window_start, &case.service.readings.window_end) else {
-        return;
-    };
-    if ended_early(case) && case.merged.window.duration_ns < SHORTEST_READ_NS {
-        return;
-    }
-    // Rates cover the time between the readings, which differs from the window, so a late reading doesn't inflate them.
-    let between = seconds(end.unix_ns.saturating_sub(start.unix_ns));
-    let duration = if ended_early(case) { figures.window_seconds } else { between };
+    let Some(Edges { start, end, seconds: duration }) = Edges::of(case) else { return };
     let per_process = service_cpu(start, end);
     let cpu_ns = per_process.as_ref().map(|per_process| per_process.iter().map(|(cpu_ns, _)| cpu_ns).sum());
     figures.service_cpu_seconds = cpu_ns.map(seconds);

@@ -15,7 +15,7 @@ use bench_format::{
     service::{ApplicationStats, ConnectionBook, PublisherStats, ServiceStats},
     terms::Terms,
     trial::TrialId,
-    trial_file::{BookKeeping, Cpus, TrialFile},
+    trial_file::{BOUND_RULES, BookKeeping, Cpus, TrialFile},
 };
 
 use crate::{Judged, judge};
@@ -95,6 +95,8 @@ fn reading(second: u64, delivered: u64, cpu_seconds: u64) -> Reading {
         cpu_limit: Some(1.0),
         throttled_periods: None,
         periods: None,
+        throttled_ns: None,
+        threads: None,
         stats,
         publisher: None,
         links: None,
@@ -139,6 +141,7 @@ fn flood_conditions() -> TrialFile {
         rss_peak_bytes: 3000,
         rss_at_rest_bytes: None,
         cpus: Cpus { workers: 1.0, ..Cpus::default() },
+        bound_rules: Some(BOUND_RULES),
         others: vec![],
         problems: vec![],
         pods: vec![],

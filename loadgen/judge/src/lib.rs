@@ -4,7 +4,8 @@
 //! service's readings) → `complete` (message counts, completed with the service's) → `books` (the equations, with
 //! [`connections`] for single connections and [`published`] for services that publish) → [`figures`] (rates, costs,
 //! memory; `shares` of CPU) → `validity` (one function per rule, in the order of `docs/METHODOLOGY.md`) → [`verdict`]
-//! (objectives against figures, with [`error_budget`]) → `bound` (what limited the load). For runs by hand, [`remarks`] lists what a valid
+//! (objectives against figures, with [`error_budget`]) → `bound` (what limited the load, from what `bound/checks.rs`
+//! looks at). For runs by hand, [`remarks`] lists what a valid
 //! trial failed to do.
 //!
 //! Protocols differ only by their [`Terms`](bench_format::terms::Terms). No service, protocol or workload is named
@@ -34,6 +35,7 @@ use bench_format::{
     trial_file::TrialFile,
 };
 
+pub use bound::why;
 use case::Case;
 use merge::Merged;
 pub use validity::reason;
@@ -64,7 +66,7 @@ pub fn judge(trial: &TrialFile, uploads: &[&WorkerResult], service: &ServiceFile
         }
         Validity::Invalid { .. } => None,
     };
-    let bound_by = bound::bound_by(&trial.load, &figures, verdict.as_ref(), trial.thresholds.bound_share);
+    let (bound_by, bound_checks) = bound::bound(&case, &figures, verdict.as_ref());
     let (witness, merged) = (case.witness(), case.merged);
     let histograms = merged.histograms.iter();
     let result = TrialResult {
@@ -79,6 +81,7 @@ pub fn judge(trial: &TrialFile, uploads: &[&WorkerResult], service: &ServiceFile
         validity,
         verdict,
         bound_by,
+        bound_checks,
         connections: merged.connections.clone(),
         messages,
         figures,

@@ -71,7 +71,7 @@ pub fn run<W: Workload>(
         opening_ns,
         start_skew_ns: merged.skew_ns,
         congestion_control: prepared.congestion_control.unwrap_or_else(|| Environment::read().congestion_control),
-        ..baseline.evidence(start, usage_at_start.throttling.zip(usage_at_end.throttling))
+        ..baseline.evidence(start, &usage_at_start, &usage_at_end)
     };
     Ok(result(assignment, witness, merged, evidence))
 }

@@ -22,6 +22,9 @@ pub struct Throttling {
     pub periods: u64,
     /// Periods in which it used up its quota (`nr_throttled`).
     pub throttled: u64,
+    /// Time in which it was throttled, summed over its CPUs, in nanoseconds (`throttled_usec`, or `throttled_time` in
+    /// version 1).
+    pub throttled_ns: u64,
 }
 
 impl CpuCgroup {
@@ -54,7 +57,11 @@ impl CpuCgroup {
     /// The current counters; `None` if they can't be read.
     pub fn throttling(&self) -> Option<Throttling> {
         let text = fs::read_to_string(self.folder.join("cpu.stat")).ok()?;
-        Some(Throttling { periods: counter(&text, "nr_periods")?, throttled: counter(&text, "nr_throttled")? })
+        Some(Throttling {
+            periods: counter(&text, "nr_periods")?,
+            throttled: counter(&text, "nr_throttled")?,
+            throttled_ns: throttled_ns(&text)?,
+        })
     }
 }
 
@@ -80,6 +87,11 @@ fn quota(folder: &Path) -> Option<f64> {
     let read = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<f64>().ok();
     // -1 means no quota.
     read("cpu.cfs_quota_us").filter(|quota| *quota > 0.0).zip(read("cpu.cfs_period_us")).map(|(q, p)| q / p)
+}
+
+/// Time of throttling in a `cpu.stat` of either version, in nanoseconds; `None` without such a line.
+pub fn throttled_ns(cpu_stat: &str) -> Option<u64> {
+    counter(cpu_stat, "throttled_time").or_else(|| Some(counter(cpu_stat, "throttled_usec")? * 1000))
 }
 
 fn counter(text: &str, name: &str) -> Option<u64> {
@@ -118,10 +130,20 @@ mod tests {
         fs::create_dir_all(&inner).unwrap();
         fs::write(root.path().join("pod/cpu.max"), "20000 100000").unwrap();
         fs::write(inner.join("cpu.max"), "max 100000").unwrap();
-        fs::write(root.path().join("pod/cpu.stat"), "nr_periods 9\nnr_throttled 4\n").unwrap();
+        fs::write(root.path().join("pod/cpu.stat"), "nr_periods 9\nnr_throttled 4\nthrottled_usec 70\n").unwrap();
         let found = CpuCgroup::tightest(root.path(), "/pod/container").unwrap();
         assert_eq!(found.quota_cpus, 0.2);
-        assert_eq!(found.throttling(), Some(Throttling { periods: 9, throttled: 4 }));
+        assert_eq!(found.throttling(), Some(Throttling { periods: 9, throttled: 4, throttled_ns: 70_000 }));
+    }
+
+    #[test]
+    fn the_time_of_throttling_is_read_from_both_cgroup_versions() {
+        // Both as a kernel wrote them.
+        let v1 = "nr_periods 503\nnr_throttled 471\nthrottled_time 4270126612\nnr_bursts 0\nburst_time 0\n";
+        let v2 = "usage_usec 12\nnr_periods 503\nnr_throttled 471\nthrottled_usec 4270126\nnr_bursts 0\n";
+        assert_eq!(throttled_ns(v1), Some(4_270_126_612));
+        assert_eq!(throttled_ns(v2), Some(4_270_126_000));
+        assert_eq!(throttled_ns("usage_usec 12\n"), None);
     }
 
     #[test]

@@ -1,14 +1,16 @@
-//! The CPU time and memory of a process, the CPUs that it may use, and the memory of the kernel's sockets.
+//! The CPU time, threads and memory of a process, the CPUs that it may use, and the memory of the kernel's sockets.
 //!
 //! All values come from the kernel without the process's help, so a stopped or busy process can be read, too. CPU time
 //! is the kernel's exact clock, not sampled ticks.
 
 pub mod cgroup;
 mod kernel_memory;
+mod threads;
 
 use std::{fs, io};
 
 pub use kernel_memory::{KernelMemory, kibibytes};
+pub use threads::threads;
 
 /// CPU time of a process since its start, over all threads including ended ones, in nanoseconds.
 ///

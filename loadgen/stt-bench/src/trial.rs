@@ -158,7 +158,7 @@ impl Worker {
             start_skew_ns: done.skew_ns,
             congestion_control: congestion_control
                 .unwrap_or_else(|| bench_format::environment::Environment::read().congestion_control),
-            ..before.evidence(start, from.throttling.zip(to.throttling))
+            ..before.evidence(start, &from, &to)
         };
         let errors = std::mem::take(&mut done.errors);
         let mut result = outcome::result(assignment, done, to.cpu_ns - from.cpu_ns, evidence);

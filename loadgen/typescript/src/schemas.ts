@@ -12,8 +12,14 @@ export type Arrivals = "constant" | "poisson";
 /** How detailed a service's books are. */
 export type BookKeeping = "connections" | "totals" | "none";
 
-/** What limited a trial with a closed loop or with sessions. */
-export type BoundBy = "service" | "generator" | "both" | "neither" | "inference";
+/** What limited a load. */
+export type BoundBy = "service" | "generator" | "both" | "neither" | "inference" | "machine";
+
+/** What is looked at on a side of a trial. */
+export type BoundMeasure = "cpu" | "quota" | "thread" | "waiting" | "late";
+
+/** A side of a trial. */
+export type BoundSide = "service" | "generator" | "inference";
 
 /** Outcome of a conformance case. */
 export type CaseStatus = "passed" | "failed" | "excepted" | "skipped";
@@ -160,6 +166,20 @@ export interface Books {
   equations: Equation[];
   /** The comparison of single connections; absent if the service has no books for each connection. */
   connections?: ConnectionCheck | null;
+}
+
+/** One thing that was looked at to say what limited a load. */
+export interface BoundCheck {
+  /** The side that was looked at. */
+  side: BoundSide;
+  /** What was looked at. */
+  measure: BoundMeasure;
+  /** The share that was seen, 0 to 1; of several processes of a side, the largest. */
+  share: number;
+  /** The share from which it counts as used up, 0 to 1. */
+  limit: number;
+  /** Name of the thread; absent where no single thread was looked at. */
+  thread?: string | null;
 }
 
 /** Bytes of WebSocket frames, headers included. */
@@ -574,6 +594,14 @@ export interface Histogram {
   overflow: number;
 }
 
+/** What the inference simulator counts by itself. */
+export interface InferenceCounts {
+  /** Requests that it answered with a computed result (`inference_answered_total`). */
+  answered: number;
+  /** Results that it computed after they were due (`inference_late_total`). */
+  late: number;
+}
+
 /** Counts of a gateway's inference requests. */
 export interface InferenceStats {
   /** Requests started since the start of the process. */
@@ -842,8 +870,23 @@ export interface ProcessReading {
   rss_bytes: number;
   /** Number of CPUs that the process may use. */
   cpu_limit: number;
+  /**
+   * What the process counted by itself, if it is the inference simulator; read at the window's edges. Absent if it
+   * can't be read and in older bundles.
+   */
+  counts?: InferenceCounts | null;
   /** All CPU periods so far; absent without a CPU quota. */
   periods?: number | null;
+  /**
+   * The threads of the process that ran so far; read at the window's edges. Absent if they can't be read, if there are
+   * too many, and in older bundles.
+   */
+  threads?: ThreadReading[] | null;
+  /**
+   * Time in which the process was throttled so far, summed over its CPUs, in nanoseconds; absent without a CPU quota
+   * and in older bundles.
+   */
+  throttled_ns?: number | null;
   /** CPU periods so far in which the process was throttled; absent without a CPU quota. */
   throttled_periods?: number | null;
 }
@@ -930,6 +973,16 @@ export interface Reading {
   publisher?: PublisherStats | null;
   /** Resident memory, in bytes. */
   rss_bytes?: number | null;
+  /**
+   * The threads of the service that ran so far; read at the window's edges. Absent if they can't be read, if there are
+   * too many, and in older bundles.
+   */
+  threads?: ThreadReading[] | null;
+  /**
+   * Time in which the service was throttled so far, summed over its CPUs, in nanoseconds; absent without a CPU quota
+   * and in older bundles.
+   */
+  throttled_ns?: number | null;
   /** CPU periods so far in which the service was throttled; absent without a CPU quota. */
   throttled_periods?: number | null;
 }
@@ -1136,6 +1189,37 @@ export interface Terms {
   unreported_drops?: string[];
 }
 
+/** The kernel's counters of one thread since its start. */
+export interface ThreadReading {
+  /** Id of the thread, which no other thread of the machine has. */
+  id: number;
+  /** Name of the thread. */
+  name: string;
+  /** CPU time, in nanoseconds. */
+  cpu_ns: number;
+  /** How many times it got a CPU; absent if the kernel doesn't count it. */
+  turns?: number | null;
+  /** Time in which it could have run and waited for a CPU, in nanoseconds; absent if the kernel doesn't count it. */
+  wait_ns?: number | null;
+}
+
+/** What the threads of a process did between two readings. */
+export interface ThreadsUse {
+  /** Name of the busiest thread: the one that ran and waited for a CPU the longest. */
+  busiest: string;
+  /** CPU time of the busiest thread, in nanoseconds. */
+  busiest_cpu_ns: number;
+  /** Time in which the busiest thread waited for a CPU, in nanoseconds; absent if the kernel doesn't count it. */
+  busiest_wait_ns?: number | null;
+  /** How many times threads got a CPU, summed over all of them; absent if the kernel doesn't count it. */
+  turns?: number | null;
+  /**
+   * Time in which threads waited for a CPU, summed over all of them, in nanoseconds; absent if the kernel doesn't count
+   * it.
+   */
+  wait_ns?: number | null;
+}
+
 /** Limits beyond which a trial is invalid. `docs/METHODOLOGY.md` explains the default values. */
 export interface Thresholds {
   /** Share of its CPU limit, 0 to 1, above which a side counts as the bottleneck of a closed-loop flood. */
@@ -1210,6 +1294,11 @@ export interface TrialFile {
   cpus: Cpus;
   /** Command that repeats the trial. */
   reproduce: string;
+  /**
+   * Version of the rules by which the trial's bound is judged, `BOUND_RULES` when it was measured. Absent in older
+   * bundles, which are judged by CPU shares alone, so that their results stay as they were.
+   */
+  bound_rules?: number | null;
   /**
    * Ids of the connections that the service had before the trial. Those that no worker knows belong to other clients.
    */
@@ -1288,8 +1377,10 @@ export interface TrialResult {
   workers: WorkerEvidence[];
   /** Command that repeats only this trial. */
   reproduce: string;
-  /** What limited a trial with a closed loop or with sessions; absent for open loops. */
+  /** What limited the load; absent if nothing was used up and the load was offered as planned. */
   bound_by?: BoundBy | null;
+  /** What was looked at for `bound_by`; absent in older bundles. */
+  bound_checks?: BoundCheck[] | null;
   /** Failures by kind, summed over workers. */
   failures?: Failures;
   /** The pods that took part; empty on a single machine. */
@@ -1558,6 +1649,13 @@ export interface WorkerEvidence {
   opening_ns?: number | null;
   /** All CPU periods in the window; absent without a CPU quota. */
   periods?: number | null;
+  /** What the worker's threads did in the window; absent if they can't be read and in older bundles. */
+  threads?: ThreadsUse | null;
+  /**
+   * Time in which the worker was throttled in the window, summed over its CPUs, in nanoseconds; absent without a CPU
+   * quota and in older bundles.
+   */
+  throttled_ns?: number | null;
   /** CPU periods in the window in which the worker was throttled; absent without a CPU quota. */
   throttled_periods?: number | null;
 }

@@ -100,7 +100,7 @@ fn the_bound_of_a_flood_is_reported_for_a_service_on_this_machine() {
         assert!(share > 0.0 && share <= 1.0, "{figures}");
     }
     let bound_by = results[0]["measured"]["bound_by"].as_str().unwrap();
-    assert!(["service", "generator", "both", "neither"].contains(&bound_by), "{bound_by}");
+    assert!(["service", "generator", "both", "neither", "machine"].contains(&bound_by), "{bound_by}");
 }
 
 #[test]

@@ -15,7 +15,8 @@ use std::{
 use bench_format::{environment::Environment, pod::Pod as PodEvidence};
 use driver::{
     evidence_client::EvidenceClient,
-    stage::{self, Cause, Ended, Shares, Stage, Usage},
+    inference_client::InferenceClient,
+    stage::{self, Cause, Details, Ended, Shares, Stage, Usage},
 };
 use k8s_openapi::api::core::v1::Pod;
 use operator::backend::{Backend, Error, Placement, ServiceSpec, StartedService, WorkersSpec};
@@ -27,7 +28,7 @@ use crate::{
     cluster_file::ClusterFile,
     events::{Events, RunEvent},
     journal::{Journal, Original},
-    pod_end::{self, Role, ServicePod, WorkerPods},
+    pod_end::{self, ServicePod, WorkerPods},
     pod_failure::pod_name,
     quantity,
 };
@@ -71,6 +72,8 @@ struct ServingPod {
     name: String,
     known: ServicePod,
     evidence: EvidenceClient,
+    /// Where it responds with its own counters, as `host:port`; empty if it has none.
+    metrics_address: String,
     cpus_allowed: String,
     log: PathBuf,
 }
@@ -260,7 +263,7 @@ impl Stage for Kubernetes {
     }
 
     async fn inference_usage(&self) -> Result<Option<Usage>, stage::Error> {
-        match self.dependencies.iter().find(|serving_pod| serving_pod.known.role == Role::Inference) {
+        match self.inference() {
             Some(inference) => Ok(Some(inference.evidence.usage().await?)),
             None => Ok(None),
         }
@@ -272,6 +275,21 @@ impl Stage for Kubernetes {
             used.insert(companion.name.clone(), companion.evidence.usage().await?);
         }
         Ok(used)
+    }
+
+    async fn details(&self) -> Details {
+        let mut details = Details::default();
+        if let Some(service) = &self.service {
+            details.service = service.evidence.threads().await;
+        }
+        for companion in self.companions() {
+            details.companions.extend(companion.evidence.threads().await.map(|read| (companion.name.clone(), read)));
+        }
+        if let Some(simulator) = self.inference() {
+            details.inference = simulator.evidence.threads().await;
+            details.inference_counts = InferenceClient::new(&simulator.metrics_address).counts().await;
+        }
+        details
     }
 
     fn service_ended(&mut self) -> Option<Ended> {

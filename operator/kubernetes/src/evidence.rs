@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 
 pub mod process;
 
-/// Serves `/usage` and `/environment`.
+/// Serves `/usage`, `/threads` and `/environment`.
 pub async fn serve(listener: TcpListener) {
     http_server::serve(listener, routes()).await;
 }
@@ -28,6 +28,10 @@ fn routes() -> Router {
         .route(
             "/usage",
             get(|| async { json_or_unavailable(process::Service::find().and_then(|service| service.usage())) }),
+        )
+        .route(
+            "/threads",
+            get(|| async { json_or_unavailable(process::Service::find().map(|service| service.threads())) }),
         )
         .route(
             "/environment",

@@ -9,12 +9,15 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 use bench_format::{
     environment::Environment,
     plan::{CpuShape, CpuShapes},
+    result::ThreadReading,
     service::Started,
 };
 use driver::{
+    inference_client::InferenceClient,
     service_client::ServiceClient,
-    stage::{self, Cause, Ended, Shares, Stage, Usage},
+    stage::{self, Cause, Details, Ended, Shares, Stage, Usage},
 };
+use process_usage::cgroup::CpuCgroup;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{Backend, Error, InferenceSpec, Placement, ServiceSpec, StartedService, WorkersSpec, ready_deadline};
@@ -53,6 +56,10 @@ struct ReadyProcess {
     running: RunningProcess,
     /// The process id in the ready line, which may be a child of the process that was started.
     pid: u32,
+    /// The quota of a cgroup around ladder that limits the process, too; absent without one.
+    outer_quota: Option<CpuCgroup>,
+    /// Where it responds with its own counters, as `host:port`.
+    metrics_address: String,
 }
 
 impl Local {
@@ -115,7 +122,9 @@ impl Local {
         match self.ready(&name, &mut running, ready_deadline(shape.cpus)).await {
             Ok(started) => {
                 running.ignore_stdout();
-                Ok((ReadyProcess { running, pid: started.pid }, started))
+                let (pid, metrics_address) = (started.pid, started.metrics_address.clone());
+                let outer_quota = CpuCgroup::of(&pid.to_string()).filter(|_| running.cgroup().is_none());
+                Ok((ReadyProcess { running, pid, outer_quota, metrics_address }, started))
             }
             Err(error) => {
                 running.stop(STOP_TIMEOUT).await;
@@ -194,14 +203,21 @@ impl ReadyProcess {
             Some(cpu_ns) => cpu_ns,
             None => process::sum_over(&process_tree, process::cpu_ns).map_err(failed("CPU time"))?,
         };
+        let outer = self.outer_quota.as_ref().and_then(CpuCgroup::throttling);
         Ok(Usage {
             pid,
             cpu_ns,
             rss_bytes: process::sum_over(&process_tree, process::rss_bytes).map_err(failed("memory"))?,
             cpu_limit: cgroup.and_then(Cgroup::quota_cpus).unwrap_or(shape.cpus).min(cpus.len() as f64),
-            throttled_periods: cgroup.and_then(Cgroup::throttled_periods),
-            periods: cgroup.and_then(Cgroup::periods),
+            throttled_periods: cgroup.map_or(outer.map(|outer| outer.throttled), Cgroup::throttled_periods),
+            periods: cgroup.map_or(outer.map(|outer| outer.periods), Cgroup::periods),
+            throttled_ns: cgroup.map_or(outer.map(|outer| outer.throttled_ns), Cgroup::throttled_ns),
         })
+    }
+
+    /// The threads of the process and its descendants; `None` if they can't be read or are too many.
+    fn threads(&self) -> Option<Vec<ThreadReading>> {
+        process::threads(&process::process_tree(self.pid))
     }
 }
 
@@ -293,6 +309,19 @@ impl Stage for Local {
     async fn inference_usage(&self) -> Result<Option<Usage>, stage::Error> {
         let usage = |ready_process: &ReadyProcess| ready_process.usage(self.shapes.inference, &self.roles.inference);
         Ok(self.inference.as_ref().map(usage).transpose()?)
+    }
+
+    async fn details(&self) -> Details {
+        let inference_counts = match &self.inference {
+            Some(inference) => InferenceClient::new(&inference.metrics_address).counts().await,
+            None => None,
+        };
+        Details {
+            service: self.service.as_ref().and_then(ReadyProcess::threads),
+            inference: self.inference.as_ref().and_then(ReadyProcess::threads),
+            inference_counts,
+            ..Details::default()
+        }
     }
 
     fn service_ended(&mut self) -> Option<Ended> {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use bench_format::{run::Outside, service::Started};
 use driver::evidence_client::EvidenceClient;
-use driver::stage::{self, Ended, Shares, Stage, Usage};
+use driver::stage::{self, Details, Ended, Shares, Stage, Usage};
 
 use super::{Backend, Error, Placement, ServiceSpec, StartedService, WorkersSpec, local::Local};
 use crate::{
@@ -85,6 +85,13 @@ impl Stage for OutsideService {
         match &self.evidence {
             Some(evidence) => Ok(Some(evidence.usage().await?)),
             None => Ok(None),
+        }
+    }
+
+    async fn details(&self) -> Details {
+        match &self.evidence {
+            Some(evidence) => Details { service: evidence.threads().await, ..Details::default() },
+            None => Details::default(),
         }
     }
 

@@ -8,6 +8,7 @@
 mod add_a_service;
 mod bad_input;
 mod books;
+mod bound;
 mod ceiling;
 mod every_driver;
 mod freeze;

@@ -29,6 +29,12 @@ pub struct Config {
     /// Mean of the exponential part that is added to the shortest delay, in milliseconds (flaw `delay`)
     #[arg(long, default_value_t = 20)]
     pub tail_ms: u64,
+    /// CPU time that the busy thread uses between two rests, in milliseconds (flaw `busy`)
+    #[arg(long, default_value_t = 20)]
+    pub busy_ms: u64,
+    /// Length of its rests, in milliseconds; 0 lets it never rest (flaw `busy`)
+    #[arg(long, default_value_t = 0)]
+    pub idle_ms: u64,
     /// Messages per second that a publisher publishes (flaws `publisher…`)
     #[arg(long, env = "RATE", default_value_t = 200.0)]
     pub rate: f64,
@@ -58,6 +64,8 @@ pub enum Flaw {
     SilentDrop,
     /// Every token is accepted, and frames without a mask are accepted.
     Gullible,
+    /// None, but one of its threads is busy whatever load arrives.
+    Busy,
     /// Frames are counted and discarded, at the lowest possible cost.
     Null,
     /// None: the service publishes by itself, and every connection gets every message.
@@ -80,6 +88,7 @@ impl Flaw {
             Flaw::Liar => "liar",
             Flaw::SilentDrop => "silent-drop",
             Flaw::Gullible => "gullible",
+            Flaw::Busy => "busy",
             Flaw::Null => "null",
             Flaw::Publisher => "publisher",
             Flaw::PublisherSilentDrop => "publisher-silent-drop",

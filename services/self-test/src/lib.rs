@@ -19,12 +19,14 @@
 //! | [`disposition`] | what the flaw does with a message (pure) |
 //! | [`delay`] | when a ping is answered (pure) |
 //! | `publisher` | messages that the service publishes by itself |
+//! | `busy` | a thread that is busy whatever load arrives |
 //! | `null`, [`frames`] | a reader that discards everything |
 //! | [`ledger`] | the books: counters of each connection, and their sums |
 //! | `metrics` | the metrics port |
 //!
 //! [`gateway`] is a second program, a speech-to-text gateway.
 
+mod busy;
 pub mod config;
 mod connection;
 pub mod delay;

@@ -25,6 +25,7 @@ use tokio_tungstenite::{
 };
 
 use crate::{
+    busy::BusyThread,
     config::{Config, Flaw},
     connection::{Connection, close},
     ledger::Ledger,
@@ -54,6 +55,7 @@ pub struct Service {
     accepting: JoinHandle<()>,
     metrics: metrics::Server,
     readers: Option<Arc<Readers>>,
+    busy: Option<BusyThread>,
 }
 
 impl Service {
@@ -71,6 +73,11 @@ impl Service {
             Flaw::Null => Some(Arc::new(Readers::start(&ledger).context("failed to start the null readers")?)),
             _ => None,
         };
+        let (busy, idle) = (Duration::from_millis(config.busy_ms), Duration::from_millis(config.idle_ms));
+        let busy = match config.flaw {
+            Flaw::Busy => Some(BusyThread::start(busy, idle).context("failed to start the busy thread")?),
+            _ => None,
+        };
         let shared = Arc::new(Shared::new(config, ledger));
         let (stop, stopped) = watch::channel(false);
         let (publishing, stop_requested) = (shared.clone(), stopped.clone());
@@ -81,7 +88,7 @@ impl Service {
         });
         let accepting = tokio::spawn(accept(listener, shared.clone(), readers.clone(), stopped));
         let metrics = metrics::serve(metrics_listener.into_std()?, shared.clone())?;
-        let service = Self { shared, address, metrics_address, stop, accepting, metrics, readers };
+        let service = Self { shared, address, metrics_address, stop, accepting, metrics, readers, busy };
         service.write_evidence("ready.json", &service.started())?;
         Ok(service)
     }
@@ -107,6 +114,9 @@ impl Service {
         (&mut self.accepting).await.context("the accepting task failed")?;
         if let Some(readers) = self.readers.take().and_then(Arc::into_inner) {
             tokio::task::spawn_blocking(|| readers.stop()).await?.context("a null reader failed")?;
+        }
+        if let Some(busy) = self.busy.take() {
+            busy.stop().map_err(|_| anyhow::anyhow!("the busy thread failed"))?;
         }
         self.write_evidence("recorded.json", &self.shared.recorded())?;
         self.metrics.stop()

@@ -31,17 +31,45 @@ class BookKeeping(StrEnum):
 
 
 class BoundBy(StrEnum):
-    """What limited a trial with a closed loop or with sessions."""
+    """What limited a load."""
 
-    # The service used up its CPU, so the figure is its capacity.
+    # The service used up its CPU, its quota or one of its threads, so the figure is its capacity.
     SERVICE = "service"
-    # The generator used up its CPU, so the figure is a lower bound, printed with `>=`.
+    # The generator used up its CPU, its quota or one of its threads, so the figure is a lower bound, printed with `>=`.
     GENERATOR = "generator"
-    # Service and generator both used up their CPU.
+    # Service and generator both did.
     BOTH = "both"
-    # Neither used up its CPU; the limit may be a lock, a flow-control window or a single-threaded stage.
+    # Nothing that was looked at was used up; the limit may be a lock or a flow-control window.
     NEITHER = "neither"
-    # The inference simulator used up its CPU, so the figure says nothing about the service.
+    # The inference simulator did, or answered late, so the figure says nothing about the service.
+    INFERENCE = "inference"
+    # A thread had work and waited for a CPU that others used, so the figure says nothing about the service.
+    MACHINE = "machine"
+
+
+class BoundMeasure(StrEnum):
+    """What is looked at on a side of a trial."""
+
+    # CPU time, as a share of the CPUs that the side may use.
+    CPU = "cpu"
+    # Periods of its CPU quota in which the side was throttled, as a share of all periods.
+    QUOTA = "quota"
+    # Time in which the busiest thread ran or waited for a CPU, as a share of the window.
+    THREAD = "thread"
+    # Time in which that thread waited for a CPU, as a share of the window.
+    WAITING = "waiting"
+    # Results of the inference simulator that were computed after they were due, as a share of all.
+    LATE = "late"
+
+
+class BoundSide(StrEnum):
+    """A side of a trial."""
+
+    # The service with its companions.
+    SERVICE = "service"
+    # The workers.
+    GENERATOR = "generator"
+    # The inference simulator.
     INFERENCE = "inference"
 
 
@@ -321,6 +349,23 @@ class Books:
     _: KW_ONLY
     # The comparison of single connections; absent if the service has no books for each connection.
     connections: ConnectionCheck | None = None
+
+
+@dataclass(frozen=True)
+class BoundCheck:
+    """One thing that was looked at to say what limited a load."""
+
+    # The side that was looked at.
+    side: BoundSide
+    # What was looked at.
+    measure: BoundMeasure
+    # The share that was seen, 0 to 1; of several processes of a side, the largest.
+    share: float
+    # The share from which it counts as used up, 0 to 1.
+    limit: float
+    _: KW_ONLY
+    # Name of the thread; absent where no single thread was looked at.
+    thread: str | None = None
 
 
 @dataclass(frozen=True)
@@ -769,6 +814,16 @@ class Histogram:
 
 
 @dataclass(frozen=True)
+class InferenceCounts:
+    """What the inference simulator counts by itself."""
+
+    # Requests that it answered with a computed result (`inference_answered_total`).
+    answered: int
+    # Results that it computed after they were due (`inference_late_total`).
+    late: int
+
+
+@dataclass(frozen=True)
 class InferenceStats:
     """Counts of a gateway's inference requests."""
 
@@ -1062,8 +1117,17 @@ class ProcessReading:
     # Number of CPUs that the process may use.
     cpu_limit: float
     _: KW_ONLY
+    # What the process counted by itself, if it is the inference simulator; read at the window's edges. Absent if it
+    # can't be read and in older bundles.
+    counts: InferenceCounts | None = None
     # All CPU periods so far; absent without a CPU quota.
     periods: int | None = None
+    # The threads of the process that ran so far; read at the window's edges. Absent if they can't be read, if there are
+    # too many, and in older bundles.
+    threads: list[ThreadReading] | None = None
+    # Time in which the process was throttled so far, summed over its CPUs, in nanoseconds; absent without a CPU quota
+    # and in older bundles.
+    throttled_ns: int | None = None
     # CPU periods so far in which the process was throttled; absent without a CPU quota.
     throttled_periods: int | None = None
 
@@ -1152,6 +1216,12 @@ class Reading:
     publisher: PublisherStats | None = None
     # Resident memory, in bytes.
     rss_bytes: int | None = None
+    # The threads of the service that ran so far; read at the window's edges. Absent if they can't be read, if there are
+    # too many, and in older bundles.
+    threads: list[ThreadReading] | None = None
+    # Time in which the service was throttled so far, summed over its CPUs, in nanoseconds; absent without a CPU quota
+    # and in older bundles.
+    throttled_ns: int | None = None
     # CPU periods so far in which the service was throttled; absent without a CPU quota.
     throttled_periods: int | None = None
 
@@ -1375,6 +1445,41 @@ class Terms:
 
 
 @dataclass(frozen=True)
+class ThreadReading:
+    """The kernel's counters of one thread since its start."""
+
+    # Id of the thread, which no other thread of the machine has.
+    id: int
+    # Name of the thread.
+    name: str
+    # CPU time, in nanoseconds.
+    cpu_ns: int
+    _: KW_ONLY
+    # How many times it got a CPU; absent if the kernel doesn't count it.
+    turns: int | None = None
+    # Time in which it could have run and waited for a CPU, in nanoseconds; absent if the kernel doesn't count it.
+    wait_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class ThreadsUse:
+    """What the threads of a process did between two readings."""
+
+    # Name of the busiest thread: the one that ran and waited for a CPU the longest.
+    busiest: str
+    # CPU time of the busiest thread, in nanoseconds.
+    busiest_cpu_ns: int
+    _: KW_ONLY
+    # Time in which the busiest thread waited for a CPU, in nanoseconds; absent if the kernel doesn't count it.
+    busiest_wait_ns: int | None = None
+    # How many times threads got a CPU, summed over all of them; absent if the kernel doesn't count it.
+    turns: int | None = None
+    # Time in which threads waited for a CPU, summed over all of them, in nanoseconds; absent if the kernel doesn't
+    # count it.
+    wait_ns: int | None = None
+
+
+@dataclass(frozen=True)
 class Thresholds:
     """Limits beyond which a trial is invalid. `docs/METHODOLOGY.md` explains the default values."""
 
@@ -1460,6 +1565,9 @@ class TrialFile:
     # Command that repeats the trial.
     reproduce: str
     _: KW_ONLY
+    # Version of the rules by which the trial's bound is judged, `BOUND_RULES` when it was measured. Absent in older
+    # bundles, which are judged by CPU shares alone, so that their results stay as they were.
+    bound_rules: int | None = None
     # Ids of the connections that the service had before the trial. Those that no worker knows belong to other clients.
     others: list[str] = field(default_factory=list)
     # The pods that took part; empty on a single machine.
@@ -1535,8 +1643,10 @@ class TrialResult:
     # Command that repeats only this trial.
     reproduce: str
     _: KW_ONLY
-    # What limited a trial with a closed loop or with sessions; absent for open loops.
+    # What limited the load; absent if nothing was used up and the load was offered as planned.
     bound_by: BoundBy | None = None
+    # What was looked at for `bound_by`; absent in older bundles.
+    bound_checks: list[BoundCheck] | None = None
     # Failures by kind, summed over workers.
     failures: Failures = field(default_factory=lambda: Failures(window={}, outside={}))
     # The pods that took part; empty on a single machine.
@@ -1837,6 +1947,11 @@ class WorkerEvidence:
     opening_ns: int | None = None
     # All CPU periods in the window; absent without a CPU quota.
     periods: int | None = None
+    # What the worker's threads did in the window; absent if they can't be read and in older bundles.
+    threads: ThreadsUse | None = None
+    # Time in which the worker was throttled in the window, summed over its CPUs, in nanoseconds; absent without a CPU
+    # quota and in older bundles.
+    throttled_ns: int | None = None
     # CPU periods in the window in which the worker was throttled; absent without a CPU quota.
     throttled_periods: int | None = None
 

@@ -141,20 +141,74 @@ pub enum Shown {
     Missed,
 }
 
-/// What limited a trial with a closed loop or with sessions.
+/// What limited a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BoundBy {
-    /// The service used up its CPU, so the figure is its capacity.
+    /// The service used up its CPU, its quota or one of its threads, so the figure is its capacity.
     Service,
-    /// The generator used up its CPU, so the figure is a lower bound, printed with `>=`.
+    /// The generator used up its CPU, its quota or one of its threads, so the figure is a lower bound, printed with `>=`.
     Generator,
-    /// Service and generator both used up their CPU.
+    /// Service and generator both did.
     Both,
-    /// Neither used up its CPU; the limit may be a lock, a flow-control window or a single-threaded stage.
+    /// Nothing that was looked at was used up; the limit may be a lock or a flow-control window.
     Neither,
-    /// The inference simulator used up its CPU, so the figure says nothing about the service.
+    /// The inference simulator did, or answered late, so the figure says nothing about the service.
     Inference,
+    /// A thread had work and waited for a CPU that others used, so the figure says nothing about the service.
+    Machine,
+}
+
+/// One thing that was looked at to say what limited a load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BoundCheck {
+    /// The side that was looked at.
+    pub side: BoundSide,
+    /// What was looked at.
+    pub measure: BoundMeasure,
+    /// The share that was seen, 0 to 1; of several processes of a side, the largest.
+    pub share: f64,
+    /// The share from which it counts as used up, 0 to 1.
+    pub limit: f64,
+    /// Name of the thread; absent where no single thread was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread: Option<String>,
+}
+
+impl BoundCheck {
+    /// Whether the share reaches its limit.
+    pub fn reached(&self) -> bool {
+        self.share >= self.limit
+    }
+}
+
+/// A side of a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum BoundSide {
+    /// The service with its companions.
+    Service,
+    /// The workers.
+    Generator,
+    /// The inference simulator.
+    Inference,
+}
+
+/// What is looked at on a side of a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum BoundMeasure {
+    /// CPU time, as a share of the CPUs that the side may use.
+    Cpu,
+    /// Periods of its CPU quota in which the side was throttled, as a share of all periods.
+    Quota,
+    /// Time in which the busiest thread ran or waited for a CPU, as a share of the window.
+    Thread,
+    /// Time in which that thread waited for a CPU, as a share of the window.
+    Waiting,
+    /// Results of the inference simulator that were computed after they were due, as a share of all.
+    Late,
 }
 
 #[cfg(test)]

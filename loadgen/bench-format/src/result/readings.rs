@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::ThreadReading;
 use crate::service::{ConnectionBook, LinksStats, ProcessStats, PublisherStats, ServiceStats};
 
 /// Readings of the service before, during and after a trial.
@@ -63,6 +64,14 @@ pub struct Reading {
     /// All CPU periods so far; absent without a CPU quota.
     #[serde(default)]
     pub periods: Option<u64>,
+    /// Time in which the service was throttled so far, summed over its CPUs, in nanoseconds; absent without a CPU quota
+    /// and in older bundles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttled_ns: Option<u64>,
+    /// The threads of the service that ran so far; read at the window's edges. Absent if they can't be read, if there
+    /// are too many, and in older bundles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<Vec<ThreadReading>>,
     /// The counters that the service reports.
     pub stats: ServiceStats,
     /// The publisher's counters; absent if the service doesn't publish by itself.
@@ -85,7 +94,7 @@ pub struct Reading {
 }
 
 /// CPU and memory of a process, from the kernel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessReading {
     /// Process id; a change means a restart.
@@ -100,4 +109,26 @@ pub struct ProcessReading {
     pub throttled_periods: Option<u64>,
     /// All CPU periods so far; absent without a CPU quota.
     pub periods: Option<u64>,
+    /// Time in which the process was throttled so far, summed over its CPUs, in nanoseconds; absent without a CPU quota
+    /// and in older bundles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttled_ns: Option<u64>,
+    /// The threads of the process that ran so far; read at the window's edges. Absent if they can't be read, if there
+    /// are too many, and in older bundles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<Vec<ThreadReading>>,
+    /// What the process counted by itself, if it is the inference simulator; read at the window's edges. Absent if it
+    /// can't be read and in older bundles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counts: Option<InferenceCounts>,
+}
+
+/// What the inference simulator counts by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InferenceCounts {
+    /// Requests that it answered with a computed result (`inference_answered_total`).
+    pub answered: u64,
+    /// Results that it computed after they were due (`inference_late_total`).
+    pub late: u64,
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::ThreadsUse;
 use crate::{Name, environment::Environment, histogram::Histogram, trial::TrialId, witness::Witness};
 
 /// Body of `PUT /v1/workers/{worker}/result`, stored as `workers/<index>.json`.
@@ -295,6 +296,13 @@ pub struct WorkerEvidence {
     pub periods: Option<u64>,
     /// `measured`, or `not_measured` without a CPU quota.
     pub throttling: String,
+    /// Time in which the worker was throttled in the window, summed over its CPUs, in nanoseconds; absent without a CPU
+    /// quota and in older bundles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttled_ns: Option<u64>,
+    /// What the worker's threads did in the window; absent if they can't be read and in older bundles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threads: Option<ThreadsUse>,
     /// Peak resident memory, in bytes.
     pub rss_bytes: u64,
     /// Whether TCP_NODELAY was set on the sockets.

@@ -1,7 +1,13 @@
 //! The state of the worker process before a trial, and what it used since.
 
-use bench_format::{result::WorkerEvidence, trial::Assignment};
-use process_usage::cgroup::{CpuCgroup, Throttling, cpu_limit};
+use bench_format::{
+    result::{ThreadReading, ThreadsUse, WorkerEvidence},
+    trial::Assignment,
+};
+use process_usage::{
+    cgroup::{CpuCgroup, Throttling, cpu_limit},
+    threads,
+};
 
 use super::peak_rss_bytes;
 use crate::{
@@ -25,6 +31,8 @@ pub struct Usage {
     pub cpu_ns: u64,
     /// Throttling by the CPU quota; absent without a quota.
     pub throttling: Option<Throttling>,
+    /// The threads; absent if there are too many to read.
+    pub threads: Option<Vec<ThreadReading>>,
 }
 
 impl Baseline {
@@ -37,7 +45,11 @@ impl Baseline {
 
     /// What the process has used up to now.
     pub fn usage(&self) -> Usage {
-        Usage { cpu_ns: process_cpu_ns(), throttling: self.cgroup.as_ref().and_then(CpuCgroup::throttling) }
+        Usage {
+            cpu_ns: process_cpu_ns(),
+            throttling: self.cgroup.as_ref().and_then(CpuCgroup::throttling),
+            threads: threads(&[std::process::id()]),
+        }
     }
 
     /// The trial's phases on this machine's monotonic clock.
@@ -47,8 +59,9 @@ impl Baseline {
         Phases::new(start_ns, assignment.warmup_ns, assignment.window_ns, assignment.drain_ns)
     }
 
-    /// The evidence of the process; `throttling` was read at the start and the end of the window.
-    pub fn evidence(&self, start: StartAt, throttling: Option<(Throttling, Throttling)>) -> WorkerEvidence {
+    /// The evidence of the process, which used `from` up to the start of the window and `to` up to its end.
+    pub fn evidence(&self, start: StartAt, from: &Usage, to: &Usage) -> WorkerEvidence {
+        let throttling = from.throttling.zip(to.throttling);
         WorkerEvidence {
             start_at_unix_ns: start.unix_ns,
             clock_offset_ns: start.clock_offset_ns,
@@ -59,6 +72,12 @@ impl Baseline {
             throttled_periods: throttling.map(|(from, to)| to.throttled - from.throttled),
             periods: throttling.map(|(from, to)| to.periods - from.periods),
             throttling: if throttling.is_some() { "measured" } else { "not_measured" }.to_owned(),
+            throttled_ns: throttling.map(|(from, to)| to.throttled_ns - from.throttled_ns),
+            threads: from
+                .threads
+                .as_ref()
+                .zip(to.threads.as_ref())
+                .and_then(|(from, to)| ThreadsUse::between(from, to)),
             rss_bytes: peak_rss_bytes(),
             nodelay: true,
             ..WorkerEvidence::default()

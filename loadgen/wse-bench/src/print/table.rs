@@ -224,6 +224,7 @@ fn bound_by(outcome: &TierResult) -> &'static str {
         Some(BoundBy::Both) => "both",
         Some(BoundBy::Neither) => "neither",
         Some(BoundBy::Inference) => "inference",
+        Some(BoundBy::Machine) => "machine",
         None if outcome.request.load.is_open() => "schedule",
         None => UNKNOWN,
     }

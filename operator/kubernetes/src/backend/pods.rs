@@ -18,6 +18,11 @@ impl Kubernetes {
         self.dependencies.iter().filter(|serving_pod| serving_pod.known.role == Role::Companion)
     }
 
+    /// The inference simulator behind the service, if there is one.
+    pub(super) fn inference(&self) -> Option<&ServingPod> {
+        self.dependencies.iter().find(|serving_pod| serving_pod.known.role == Role::Inference)
+    }
+
     /// Every pod of the trial, in its current state in the cluster.
     pub(super) fn pods_evidence(&self) -> Vec<PodEvidence> {
         let serving = self.service.iter().chain(&self.dependencies).filter_map(|serving_pod| {

@@ -257,6 +257,7 @@ impl Kubernetes {
                 name: start.name.into(),
                 known: snapshot(start, &pod),
                 evidence,
+                metrics_address: start.ready_port.map(at).unwrap_or_default(),
                 cpus_allowed: service_environment.service_cpus_allowed,
                 log: start.log.clone(),
             },

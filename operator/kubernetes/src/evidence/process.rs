@@ -10,6 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use bench_format::result::ThreadReading;
 use driver::stage::Usage;
 use operator::backend::local::{cgroup::found_in, process};
 
@@ -90,7 +91,13 @@ impl Service {
             cpu_limit: quota.map_or(affinity, |quota| quota.min(affinity)),
             throttled_periods: quota_cgroup.and_then(|cgroup| cgroup.throttled_periods()),
             periods: quota_cgroup.and_then(|cgroup| cgroup.periods()),
+            throttled_ns: quota_cgroup.and_then(|cgroup| cgroup.throttled_ns()),
         })
+    }
+
+    /// The threads of the service and its descendants; `None` if they can't be read or are too many.
+    pub fn threads(&self) -> Option<Vec<ThreadReading>> {
+        process::threads(&process::process_tree(self.pid))
     }
 
     /// The CPUs on which the process may run, in the kernel's list format; empty if unknown.
@@ -166,5 +173,6 @@ mod tests {
         let usage = service.usage().unwrap();
         assert!(usage.cpu_ns > 0 && usage.rss_bytes > 100_000 && usage.cpu_limit > 0.0);
         assert!(!service.cpus_allowed().is_empty());
+        assert!(service.threads().is_some());
     }
 }

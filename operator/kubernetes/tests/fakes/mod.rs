@@ -223,7 +223,7 @@ fn error_status(code: StatusCode, reason: &str) -> Response {
 
 /// Starts the HTTP server of a pod, for the service and its evidence agent. Returns the port of both.
 pub(crate) async fn pod(pid: u32, cpu_ns: u64) -> u16 {
-    let usage = Usage { pid, cpu_ns, rss_bytes: 1, cpu_limit: 0.5, throttled_periods: None, periods: None };
+    let usage = Usage { pid, cpu_ns, rss_bytes: 1, cpu_limit: 0.5, ..Usage::default() };
     let service_environment =
         ServiceEnvironment { environment: Environment::default(), service_cpus_allowed: pid.to_string() };
     let stats = ServiceStats { version: "1.2.3".into(), ..ServiceStats::default() };

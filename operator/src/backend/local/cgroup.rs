@@ -11,6 +11,8 @@ use std::{
     time::Duration,
 };
 
+use process_usage::cgroup::throttled_ns;
+
 /// Prefix of the names of our groups.
 const PREFIX: &str = "ws-ladder-";
 /// Period of a quota. It is short, so that a throttled process stalls for milliseconds instead of tens of them.
@@ -28,6 +30,8 @@ pub trait Cgroup: Debug + Send + Sync {
     fn throttled_periods(&self) -> Option<u64>;
     /// Number of periods in which the group was runnable.
     fn periods(&self) -> Option<u64>;
+    /// Time in which the group was throttled, summed over its CPUs, in nanoseconds.
+    fn throttled_ns(&self) -> Option<u64>;
     /// The quota, in CPUs; `None` where no quota is set.
     fn quota_cpus(&self) -> Option<f64>;
     /// Removes the group, which must be empty.
@@ -222,6 +226,10 @@ impl Cgroup for V1 {
         field(&self.cpu.join("cpu.stat"), "nr_periods")
     }
 
+    fn throttled_ns(&self) -> Option<u64> {
+        throttled_ns(&fs::read_to_string(self.cpu.join("cpu.stat")).ok()?)
+    }
+
     fn quota_cpus(&self) -> Option<f64> {
         let read = |name: &str| fs::read_to_string(self.cpu.join(name)).ok()?.trim().parse::<f64>().ok();
         // -1 stands for no quota.
@@ -254,6 +262,10 @@ impl Cgroup for V2 {
 
     fn periods(&self) -> Option<u64> {
         field(&self.folder.join("cpu.stat"), "nr_periods")
+    }
+
+    fn throttled_ns(&self) -> Option<u64> {
+        throttled_ns(&fs::read_to_string(self.folder.join("cpu.stat")).ok()?)
     }
 
     fn quota_cpus(&self) -> Option<f64> {
@@ -326,8 +338,9 @@ mod tests {
         let group = hierarchy.create("service", 0.25).unwrap();
         let folder = fs::read_dir(parent.path()).unwrap().next().unwrap().unwrap().path();
         assert_eq!(fs::read_to_string(folder.join("cpu.max")).unwrap(), "2500 10000");
-        fs::write(folder.join("cpu.stat"), "usage_usec 12\nnr_periods 9\nnr_throttled 3\n").unwrap();
+        fs::write(folder.join("cpu.stat"), "usage_usec 12\nnr_periods 9\nnr_throttled 3\nthrottled_usec 7\n").unwrap();
         assert_eq!((group.cpu_ns(), group.throttled_periods(), group.periods()), (Some(12_000), Some(3), Some(9)));
+        assert_eq!(group.throttled_ns(), Some(7000));
     }
 
     #[test]

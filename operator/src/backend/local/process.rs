@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-pub use process_usage::{cpu_ns, rss_bytes};
+pub use process_usage::{cpu_ns, rss_bytes, threads};
 use procfs::process::Process;
 use rustix::{
     process::{Pid, Signal, getppid, kill_process_group, set_parent_process_death_signal},
