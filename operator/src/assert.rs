@@ -6,6 +6,7 @@ use std::{fmt::Write, path::Path};
 
 use bench_format::{
     Name,
+    comparison::{Comparison, ComparisonEnd},
     contract::ContractOutcome,
     result::Validity,
     run::{Run, Search, SearchFound, TrialState},
@@ -54,8 +55,28 @@ pub struct Asserted {
 
 /// The standing of a run, from its `run.json` only.
 pub fn of_run(run: &Run) -> Standing {
+    if let Some(comparison) = &run.comparison {
+        return of_comparison(comparison);
+    }
     let trials = run.trials.iter().filter(|entry| entry.search.is_none()).map(|entry| of_state(&entry.state));
     trials.chain(run.searches.iter().map(of_search)).max().unwrap_or(Standing::Invalid)
+}
+
+/// The standing of a comparison: it fails if B is shown to be worse. A trial of it that doesn't count was measured again.
+fn of_comparison(comparison: &Comparison) -> Standing {
+    match comparison.progress.end {
+        None | Some(ComparisonEnd::NotComparable { .. }) => Standing::Invalid,
+        Some(_) if print::compare::is_worse(comparison) => Standing::Fail,
+        Some(_) => Standing::Pass,
+    }
+}
+
+/// A comparison as a line among trials: B at the load of the pairs, with process and repeat 0.
+fn asserted_comparison(comparison: &Comparison) -> Asserted {
+    let Comparison { b, workload, variant, tier, .. } = comparison;
+    let (workload, variant) = (workload.clone(), variant.clone());
+    let trial = TrialId { service: b.service.clone(), workload, variant, tier: *tier, process: 0, repeat: 0 };
+    Asserted { trial, standing: of_comparison(comparison), description: print::compare::description(comparison) }
 }
 
 /// The standing of a search. Its own trials fail by design; it passes if a load is confirmed.
@@ -98,6 +119,12 @@ pub fn of_state(state: &TrialState) -> Standing {
 /// When the bundle's `run.json` is missing or can't be parsed.
 pub fn bundle(folder: &Path) -> Result<Vec<Asserted>, store::Error> {
     let run = store::read_run(folder)?;
+    if let Some(comparison) = &run.comparison {
+        let broken = [&comparison.a, &comparison.b].into_iter().find_map(|side| of_contract(folder, &side.service));
+        let asserted = asserted_comparison(comparison);
+        let (standing, description) = broken.unwrap_or((asserted.standing, asserted.description));
+        return Ok(vec![Asserted { standing, description, trial: asserted.trial }]);
+    }
     let tiers = run.trials.iter().filter(|entry| entry.search.is_none());
     let asserted = tiers.map(|entry| {
         let (standing, description) = match &entry.state {

@@ -21,6 +21,7 @@ use crate::{
 mod analysis;
 mod chosen_plan;
 mod cluster_program;
+mod compare;
 mod conformance;
 mod core_check;
 mod judge;
@@ -91,10 +92,18 @@ enum Command {
     ///
     /// With --url or --release it asserts on a run in a cluster.
     Assert(Assert),
-    /// Compare two finished bundles, or two services of one bundle: builds, commits, services.
+    /// Compare two sides: finished bundles, or services, checkouts and commits that are measured in pairs.
     ///
-    /// Exit code 0: no figure of B is shown to be worse than A's; 1: one is; 2: they can't be compared, with the reasons.
-    Compare(analysis::Compare),
+    /// With --plan, fresh processes of A and B take turns (A B, B A) in one run until the always-valid interval of each
+    /// deciding figure says *differs* or *same within 5 %*, looking after every pair from the fifth on, or until the
+    /// largest number of pairs. Deciding are what the load measures (a closed loop: its rate; an open loop: p99 of
+    /// response; sessions: p95 of newest) and the CPU seconds per million messages, or the figures named. A pair with an
+    /// invalid trial is measured again. Ratios are A / B.
+    ///
+    /// Exit code 0: no figure of B is shown to be worse than A's; 1: one is; 2: they can't be compared, with the reasons;
+    /// 130 or 143: stopped by a signal, can be resumed with `ladder run --resume`.
+    #[command(after_help = compare::EXAMPLES)]
+    Compare(compare::Compare),
     /// Find changes of figures over the runs of a folder, and write a page of their trends.
     ///
     /// Exit code 0: no new change for the worse; 1: a change for the worse that the acknowledgement file doesn't name;
@@ -165,7 +174,7 @@ pub fn main() -> ExitCode {
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Sign(arguments) => sign::run(&arguments),
         Command::Assert(arguments) => assert(&arguments),
-        Command::Compare(arguments) => analysis::compare(&arguments),
+        Command::Compare(arguments) => compare::compare(&arguments),
         Command::History(arguments) => analysis::history(&arguments),
         Command::Export(arguments) => analysis::export(&arguments),
         Command::Serve(_) | Command::Status(_) | Command::Fetch(_) | Command::Evidence(_) => {

@@ -16,6 +16,7 @@ use judge::Judged;
 
 use crate::{
     backend::Backend,
+    compare::course::FinishedTrial,
     plan::Plan,
     registry::Registry,
     rejudge,
@@ -27,6 +28,7 @@ use crate::{
     watcher::Watcher,
 };
 
+mod compare;
 mod search;
 mod trial_steps;
 
@@ -42,6 +44,9 @@ pub enum Error {
     /// The bundle's trials are not those that the plan's search would have chosen.
     #[error(transparent)]
     Diverged(#[from] crate::search::Diverged),
+    /// The bundle's trials are not those that its comparison would have measured.
+    #[error(transparent)]
+    OtherPairs(#[from] crate::compare::course::Diverged),
 }
 
 /// How a climb ended.
@@ -107,6 +112,8 @@ struct ClimbState {
     interruptions: u32,
     /// Summaries of the finished trials of a search, by their index in the run's list.
     summaries: BTreeMap<usize, TrialSummary>,
+    /// The finished trials of a comparison, in order.
+    pairs: Vec<FinishedTrial>,
 }
 
 impl<B: Backend> Climb<'_, B> {
@@ -115,7 +122,8 @@ impl<B: Backend> Climb<'_, B> {
     ///
     /// # Errors
     /// [`Error::Store`] when the bundle can't be written or read: a measurement that can't be stored is useless. A new
-    /// call resumes at the same trial. [`Error::Diverged`] when the bundle's trials are those of another search.
+    /// call resumes at the same trial. [`Error::Diverged`] and [`Error::OtherPairs`] when the bundle's
+    /// trials are those of another search or comparison.
     pub async fn climb(&mut self, stop: &mut Stop) -> Result<ClimbEnd, Error> {
         self.note(TimelineStep::Prepare, None, self.requested_at_unix_ns);
         let climbed = self.all_trials(stop).await;
@@ -133,6 +141,7 @@ impl<B: Backend> Climb<'_, B> {
         loop {
             if stop.observed().is_none() {
                 self.search(&mut running)?;
+                self.compare(&mut running)?;
             }
             let index = self.run.trials.iter().position(|entry| step::is_open(&entry.state));
             let observed = self.step_input(index, &running, stop);
@@ -237,7 +246,8 @@ impl<B: Backend> Climb<'_, B> {
 
     fn end(&mut self, stop: &Stop) -> Result<ClimbEnd, Error> {
         let open = self.run.trials.iter().any(|entry| step::is_open(&entry.state))
-            || self.run.searches.iter().any(|search| search.found.is_none());
+            || self.run.searches.iter().any(|search| search.found.is_none())
+            || self.run.comparison.as_ref().is_some_and(|comparison| comparison.progress.end.is_none());
         if let (true, Some(signal)) = (open, stop.observed()) {
             return Ok(ClimbEnd::Stopped(signal));
         }

@@ -61,6 +61,6 @@ pub fn command(
         command.arg("--except").arg(format!("{case}={instead}"));
     }
     command.args(results).args(["--start", name, "--"]).args(&service.command);
-    command.envs(&service.env).current_dir(&registry.root);
+    command.envs(&service.env).current_dir(service.root(&registry.root));
     command
 }

@@ -3,7 +3,8 @@
 //! The modules, in the order in which data passes them:
 //!
 //! - [`plan`]: plan file → checked plan, with [`registry`] (services and protocols) and [`roles`] (CPUs)
-//! - [`climb`]: runs the trials in sequence; [`step`] decides the next step, [`search`] the loads of a search
+//! - [`climb`]: runs the trials in sequence; [`step`] decides the next step, [`search`] the loads of a search, [`compare`]
+//!   how many pairs a comparison takes
 //! - [`backend`]: starts services and workers; [`outside`] handles a service that already runs
 //! - [`driver`]: conducts one trial and serves its workers
 //! - [`judge`]: computes validity and verdict of a trial (pure)
@@ -21,6 +22,7 @@ pub mod assert;
 pub mod backend;
 pub mod cli;
 pub mod climb;
+pub mod compare;
 pub mod contract;
 pub mod evidence;
 pub mod outside;

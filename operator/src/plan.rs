@@ -13,6 +13,7 @@ use std::{
 
 use bench_format::{
     Name,
+    comparison::Comparison,
     plan::{
         CpuShape, CpuShapes, Load, Message, Objective, SearchOver, ServiceProcess, Thresholds, WireLadder, WirePlan,
         WireSearch,
@@ -227,6 +228,11 @@ impl Plan {
     }
 }
 
+/// The ladder on which a comparison measures; `None` if the plan has no such ladder.
+pub fn ladder_of_comparison<'a>(ladders: &'a [Ladder], comparison: &Comparison) -> Option<&'a Ladder> {
+    ladders.iter().find(|ladder| (&ladder.workload, &ladder.variant) == (&comparison.workload, &comparison.variant))
+}
+
 /// A name of the plan file, after the check.
 fn name(text: &str) -> Name {
     Name::new(text).expect("the check has refused other names")
@@ -324,7 +330,8 @@ impl TrialFilter {
         self.selects_path(&format!("{workload}/{variant}"))
     }
 
-    fn selects_path(&self, full: &str) -> bool {
+    /// Whether the selection contains what has this full name.
+    pub(crate) fn selects_path(&self, full: &str) -> bool {
         let selects = |pattern: &String| full == *pattern || full.starts_with(&format!("{pattern}/"));
         self.0.is_empty() || self.0.iter().any(selects)
     }

@@ -14,6 +14,7 @@ use crate::store;
 use std::path::Path;
 
 pub mod budgets;
+pub mod compare;
 pub mod search;
 
 /// Limit of the length of a failure reason in a table cell, in characters.
@@ -181,9 +182,9 @@ fn bound_cell(bound_by: BoundBy, result: &TrialResult) -> String {
     }
 }
 
-fn align(rows: Vec<[String; 5]>) -> String {
+fn align<const COLUMNS: usize>(rows: Vec<[String; COLUMNS]>) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 5] = std::array::from_fn(width);
+    let widths: [usize; COLUMNS] = std::array::from_fn(width);
     let mut text = String::new();
     for row in &rows {
         let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));

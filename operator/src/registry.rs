@@ -155,9 +155,17 @@ pub struct Service {
     /// Conformance cases that the service is known to fail, each with what the service does instead.
     #[serde(default)]
     pub exceptions: BTreeMap<String, String>,
+    /// The root of the checkout in which the commands run, where it isn't the registry's: a side of a comparison.
+    #[serde(skip)]
+    pub root: Option<PathBuf>,
 }
 
 impl Service {
+    /// The folder in which the commands run; `registry` is the root of the registry's checkout.
+    pub fn root<'a>(&'a self, registry: &'a Path) -> &'a Path {
+        self.root.as_deref().unwrap_or(registry)
+    }
+
     /// Least load time before each window; zero when the entry sets none.
     pub fn warmup(&self) -> Duration {
         self.warmup_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default()
@@ -190,11 +198,19 @@ impl Registry {
     /// # Errors
     /// When the file can't be read or parsed, or a value in it is unknown or unusable.
     pub fn load(path: &Path) -> Result<Self, Error> {
+        Self::load_with(path, &own_folder())
+    }
+
+    /// Reads and checks a registry file; `bin` is the folder of its programs.
+    ///
+    /// # Errors
+    /// As for [`Registry::load`].
+    pub fn load_with(path: &Path, bin: &Path) -> Result<Self, Error> {
         let read = |source| Error::Read { path: path.into(), source };
         let text = fs::read_to_string(path).map_err(read)?;
         let absolute = fs::canonicalize(path).map_err(read)?;
         let root = absolute.parent().and_then(Path::parent).unwrap_or(Path::new("/")).to_path_buf();
-        Self::parse(&text, path, root, &own_folder())
+        Self::parse(&text, path, root, bin)
     }
 
     fn parse(text: &str, path: &Path, root: PathBuf, bin: &Path) -> Result<Self, Error> {

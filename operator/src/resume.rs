@@ -6,12 +6,13 @@
 use std::collections::BTreeMap;
 
 use bench_format::{
+    comparison::Comparison,
     run::{Run, Search},
     trial::TrialId,
 };
 
 use crate::{
-    plan::{Ladder, Plan, TrialFilter},
+    plan::{self, Ladder, Plan, TrialFilter},
     registry::Registry,
 };
 
@@ -45,6 +46,12 @@ pub enum ResumeError {
     /// A search is not one of the plan's.
     #[error("searches: {0} is not a search of its plan, so another program wrote or changed the file; start a new run")]
     Search(String),
+    /// The comparison is not one of the plan's.
+    #[error(
+        "comparison: {0} are not the services and the tier of its plan, so another program wrote or changed the file; start \
+         a new run"
+    )]
+    Comparison(String),
     /// A variable would make a program load code.
     #[error(
         "ladders {ladder}: {name} in its environment makes programs load other code, and the registry doesn't set it so; \
@@ -78,6 +85,11 @@ pub fn check_trials(run: &Run, plan: &Plan) -> Result<(), ResumeError> {
         let Search { service, workload, variant, .. } = other;
         return Err(ResumeError::Search(format!("{service}/{workload}/{variant}")));
     }
+    if let Some(comparison) = run.comparison.as_ref().filter(|comparison| !is_of(comparison, plan)) {
+        let Comparison { a, b, workload, variant, tier, .. } = comparison;
+        let (a, b) = (&a.service, &b.service);
+        return Err(ResumeError::Comparison(format!("{a} and {b} on {workload}/{variant}/{tier}")));
+    }
     let trials = plan.trials();
     let of_search = |trial: &TrialId| {
         let key = (&trial.service, &trial.workload, &trial.variant);
@@ -88,6 +100,13 @@ pub fn check_trials(run: &Run, plan: &Plan) -> Result<(), ResumeError> {
         None => !trials.contains(&entry.trial),
     });
     other.map_or(Ok(()), |entry| Err(ResumeError::Trial(entry.trial.clone())))
+}
+
+/// Whether a comparison has the services and the tier of the plan, and nothing else is in it.
+fn is_of(comparison: &Comparison, plan: &Plan) -> bool {
+    let sides = [&comparison.a.service, &comparison.b.service];
+    let ladder = plan::ladder_of_comparison(&plan.ladders, comparison);
+    ladder.is_some_and(|ladder| ladder.services.iter().eq(sides) && ladder.tiers == [comparison.tier])
 }
 
 /// Refuses a loader's variable, unless the registry sets it to the same value for each program that gets it.

@@ -4,7 +4,8 @@
 //! In the order of the output: [`signature`] (who signed the list of files), [`files`] (each file against the
 //! list), `listing` (`run.json` against the folders of trials), `trials` (each trial judged again, by
 //! [`rejudge`](crate::rejudge), and compared with what is stored), `planned` (each trial against the plan), `searches`
-//! (each search decided again). [`difference`] finds the first field that differs, [`report`] holds the findings.
+//! (each search decided again), `comparison` (its pairs decided again). [`difference`] finds the first field that
+//! differs, [`report`] holds the findings.
 //!
 //! A bundle may come from another person: the size of what is read is limited, links are not followed, and what can't
 //! be checked is reported as not checked.
@@ -21,6 +22,7 @@ use crate::{
     store::{self, manifest},
 };
 
+mod comparison;
 pub mod difference;
 pub mod files;
 mod listing;
@@ -70,6 +72,7 @@ pub fn bundle(folder: &Path, key: Option<&PublicKey>) -> Result<Report, Error> {
             checks.push(listing::check(&bundle));
             checks.extend(trials::check(&bundle));
             checks.push(searches::check(&bundle));
+            checks.extend(run.comparison.as_ref().map(|own| comparison::check(&bundle, own)));
         }
     }
     Ok(Report { bundle: folder.into(), checks })

@@ -1,6 +1,7 @@
 //! Progress reports of a climb. The climb calls a watcher and never waits for a result.
 
 use bench_format::{
+    comparison::Comparison,
     result::TrialResult,
     run::{Run, Search},
     timeline::TimelineStep,
@@ -21,6 +22,8 @@ pub trait Watcher {
     fn failed(&self, _trial: &TrialId, _reason: &str) {}
     /// A search has a result.
     fn found(&self, _search: &Search) {}
+    /// A pair of the comparison has ended; its last look or dropped pair is new.
+    fn pair(&self, _comparison: &Comparison) {}
     /// A trial was interrupted and will be repeated.
     fn interrupted(&self, _trial: &TrialId, _reason: &str) {}
 }
@@ -40,6 +43,10 @@ impl Watcher for Terminal {
 
     fn found(&self, search: &Search) {
         eprintln!("{}", print::search::line(search));
+    }
+
+    fn pair(&self, comparison: &Comparison) {
+        eprintln!("{}", print::compare::progress(comparison));
     }
 
     fn interrupted(&self, trial: &TrialId, reason: &str) {

@@ -122,6 +122,7 @@ impl Setting {
             outside: None,
             trials: self.plan.trials().into_iter().map(TrialEntry::pending).collect(),
             searches: vec![],
+            comparison: None,
         }
     }
 

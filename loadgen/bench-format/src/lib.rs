@@ -15,6 +15,7 @@
 //! | [`environment`] | each program that runs on a machine of the run | the analysis |
 //! | [`pod`] | the operator in a cluster | the analysis |
 //! | [`contract`] | `ladder run` | the analysis |
+//! | [`comparison`] | the climb, in `run.json` | the operator, the analysis |
 //! | [`timeline`] | the climb | `ladder status`, the analysis |
 //! | [`run`] | the store (`run.json`) | the operator when it resumes, the analysis |
 //!
@@ -23,6 +24,7 @@
 //! Every file carries a `schema` number. A field that the type doesn't know is an error, and a number above [`SCHEMA`]
 //! is refused with a message that says so, so that an old program never misreads a new file.
 
+pub mod comparison;
 pub mod contract;
 pub mod environment;
 pub mod histogram;

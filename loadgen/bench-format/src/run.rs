@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Name,
+    comparison::Comparison,
     environment::Environment,
     plan::{Objective, WirePlan},
     result::{BoundBy, Validity},
@@ -52,6 +53,9 @@ pub struct Run {
     /// The searches of the run in order; empty if it climbs tiers.
     #[serde(default)]
     pub searches: Vec<Search>,
+    /// The two sides that the run compares in pairs; absent if it compares none. It adds its trials as it decides them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comparison: Option<Comparison>,
 }
 
 /// A service that ladder didn't start and whose CPUs it therefore doesn't set.

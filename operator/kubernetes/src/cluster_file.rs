@@ -230,6 +230,7 @@ impl ClusterFile {
             build: None,
             image: None,
             exceptions: BTreeMap::new(),
+            root: None,
         };
         let inference = |entry: &ClusterInference| Inference {
             description: entry.description.clone(),

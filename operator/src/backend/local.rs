@@ -102,13 +102,14 @@ impl Local {
         if let Some(known) = self.versions.get(&spec.name) {
             return Ok(known.clone());
         }
-        let version = evidence::version(&self.root, &spec.name, &spec.service.version)?;
+        let root = spec.service.root(&self.root);
+        let version = evidence::version(root, &spec.name, &spec.service.version)?;
         let mut versions = BTreeMap::from([(spec.name.clone(), version)]);
         if let Some(inference_spec) = &spec.inference {
             let version = evidence::version(&self.root, &inference_spec.name, &inference_spec.inference.version)?;
             versions.insert(inference_spec.name.clone(), version);
         }
-        if let Some(python) = evidence::python_version(&self.root, &spec.service) {
+        if let Some(python) = evidence::python_version(spec.service.root(&self.root), &spec.service) {
             versions.insert(format!("python of {}", spec.name), python);
         }
         self.versions.insert(spec.name.clone(), versions.clone());
@@ -237,7 +238,7 @@ impl Backend for Local {
             program: command[0].clone(),
             arguments: command[1..].to_vec(),
             env,
-            folder: self.root.clone(),
+            folder: spec.service.root(&self.root).to_path_buf(),
             cpus: self.roles.service.clone(),
             cgroup: self.cgroup("service", self.shapes.service)?,
             log: spec.log.clone(),

@@ -23,18 +23,12 @@ struct Analysis {
     analysis_command: String,
 }
 
-/// Arguments of `ladder compare`.
+/// Options for the comparison of finished bundles.
 #[derive(Debug, Args)]
-pub(super) struct Compare {
-    /// The bundles of A and of B, or one bundle with two services.
-    #[arg(required = true, num_args = 1..=2, value_name = "BUNDLE")]
-    bundles: Vec<PathBuf>,
+pub(super) struct Finished {
     /// The service of A, and then that of B; default: the services that both bundles have.
     #[arg(long = "service", value_name = "NAME")]
-    services: Vec<String>,
-    /// Print JSON instead of a table.
-    #[arg(long)]
-    json: bool,
+    pub(super) services: Vec<String>,
     #[command(flatten)]
     analysis: Analysis,
 }
@@ -97,12 +91,12 @@ enum ExportFormat {
     Fortio,
 }
 
-/// Compares and returns the exit code.
-pub(super) fn compare(arguments: &Compare) -> anyhow::Result<u8> {
+/// Compares finished bundles and returns the exit code.
+pub(super) fn compare(finished: &Finished, bundles: &[PathBuf], json: bool) -> anyhow::Result<u8> {
     let mut words: Vec<OsString> = vec!["compare".into()];
-    words.extend(arguments.services.iter().map(|name| format!("--service={name}").into()));
-    words.extend(arguments.json.then(|| "--json".into()));
-    run(&arguments.analysis, words, &arguments.bundles)
+    words.extend(finished.services.iter().map(|name| format!("--service={name}").into()));
+    words.extend(json.then(|| "--json".into()));
+    run(&finished.analysis, words, bundles)
 }
 
 /// Reads the history and returns the exit code.

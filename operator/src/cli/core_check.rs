@@ -10,6 +10,7 @@ use std::{
 use anyhow::Context;
 use bench_format::{
     Name, SCHEMA,
+    comparison::ComparisonEnd,
     contract::{CaseStatus, ContractCase, ContractCheck, ContractFile, ContractOutcome},
     run::{Run, TrialState},
 };
@@ -69,6 +70,7 @@ pub(super) fn before(check: CoreCheck, registry: &Registry, store: &Store, run: 
             let checked = run_program(&path, registry, &name, store.folder())?;
             print_outcome(&name, "before its first trial", &checked);
             fail_open_trials(run, &name, &checked);
+            end_comparison(run, &name, &checked);
             file.before = Some(checked);
         }
         store.save_contract(&file)?;
@@ -107,8 +109,11 @@ pub(super) fn after(registry: &Registry, bundle: &Path, run: &Run) -> anyhow::Re
 /// The services that have open trials and whose protocol has a conformance program, each once, with that program.
 fn services(registry: &Registry, run: &Run) -> Vec<(Name, String)> {
     let mut services: Vec<(Name, String)> = Vec::new();
-    for entry in run.trials.iter().filter(|entry| step::is_open(&entry.state)) {
-        let name = &entry.trial.service;
+    let open = run.trials.iter().filter(|entry| step::is_open(&entry.state)).map(|entry| &entry.trial.service);
+    // A comparison adds its trials as it goes.
+    let compared = run.comparison.iter().filter(|comparison| comparison.progress.end.is_none());
+    let sides = compared.flat_map(|comparison| [&comparison.a.service, &comparison.b.service]);
+    for name in open.chain(sides) {
         let known = services.iter().any(|(known, _)| known == name) || name.starts_with(SELF_TEST);
         let of = |service: &Service| registry.protocol_of(service).conformance.clone();
         if let (false, Some(program)) = (known, registry.services.get(name).and_then(of)) {
@@ -126,6 +131,16 @@ fn fail_open_trials(run: &mut Run, name: &str, checked: &ContractCheck) {
     let reason = format!("not tried: {}", description(checked));
     for entry in run.trials.iter_mut().filter(|entry| entry.trial.service == name && step::is_open(&entry.state)) {
         entry.state = TrialState::Failed { reason: reason.clone() };
+    }
+}
+
+/// Ends the comparison of a side that did not pass the check before it was measured.
+fn end_comparison(run: &mut Run, name: &str, checked: &ContractCheck) {
+    if let Some(comparison) = &mut run.comparison
+        && checked.outcome != ContractOutcome::Passed
+    {
+        let reason = format!("{name} was not measured: {}", description(checked));
+        comparison.progress.end = Some(ComparisonEnd::NotComparable { reason });
     }
 }
 

@@ -1,10 +1,16 @@
 //! `ladder run`: from a plan's name to a bundle, a table and a report.
 
-use std::{collections::BTreeMap, env, fs, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, bail};
 use bench_format::{
     Name, SCHEMA,
+    comparison::Comparison,
     environment::Environment,
     plan::WirePlan,
     run::{Outside, Run as RunFile, RunState, TrialEntry},
@@ -15,6 +21,7 @@ use driver::{clock, coordinator::Coordinator};
 
 use super::{
     chosen_plan::ChosenPlan,
+    compare,
     core_check::{self, CoreCheck},
     machine, outside,
 };
@@ -60,7 +67,7 @@ pub(super) struct Run {
 pub(super) struct Shared {
     /// Folder in which bundles are written.
     #[arg(long, default_value = "results")]
-    results: PathBuf,
+    pub(super) results: PathBuf,
     /// The registry of services; commands run in the parent of its folder.
     #[arg(long, default_value = "services/services.toml")]
     pub(super) registry: PathBuf,
@@ -69,16 +76,19 @@ pub(super) struct Shared {
     pub(super) services: Vec<String>,
     /// Climb only these ladders or tiers of the plan.
     #[arg(long, value_name = "WORKLOAD[/VARIANT[/TIER]]")]
-    only: Vec<String>,
+    pub(super) only: Vec<String>,
     /// The run's id, instead of `<plan>-<time>`.
     #[arg(long, value_name = "ID")]
-    run_id: Option<Name>,
+    pub(super) run_id: Option<Name>,
     /// Don't make a report.
     #[arg(long)]
-    no_report: bool,
+    pub(super) no_report: bool,
     /// The command that makes the report; the bundle is appended as its last argument.
     #[arg(long, default_value = ".venv/bin/python -m ws_ladder_analysis", value_name = "COMMAND")]
-    report_command: String,
+    pub(super) report_command: String,
+    /// Print the outcome of a comparison as JSON.
+    #[arg(skip)]
+    pub(super) json: bool,
 }
 
 /// A plan that was read, with the choices of the command line.
@@ -95,6 +105,8 @@ pub(super) struct RequestedRun<'a> {
     pub(super) searches: bool,
     /// The addresses of a service that already runs; absent where ladder starts the services.
     pub(super) outside: Option<outside::ServiceAddresses<'a>>,
+    /// The two sides that are measured in pairs instead of all trials of the plan.
+    pub(super) comparison: Option<Comparison>,
 }
 
 /// A run whose bundle exists and which can be climbed.
@@ -110,6 +122,7 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<u8> {
     let registry = Registry::load(&arguments.shared.registry)?;
     let check = if arguments.no_conformance { CoreCheck::Skipped } else { CoreCheck::BeforeAndAfter };
     if let Some(id) = &arguments.resume {
+        let registry = with_sides(registry, &arguments.shared, id)?;
         return execute(&arguments.shared, &registry, check, |allowed| {
             open_run(&arguments.shared, id, &registry, allowed)
         });
@@ -120,8 +133,18 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<u8> {
     let wire = plan::read::read(&path)?;
     let reproduce_command = format!("ladder run {plan_argument}");
     let outside = arguments.outside.addresses();
-    let requested = RequestedRun { wire, path, services, reproduce_command, searches: false, outside };
+    let requested =
+        RequestedRun { wire, path, services, reproduce_command, searches: false, outside, comparison: None };
     begin_and_execute(&arguments.shared, &registry, check, requested)
+}
+
+/// The registry, with the sides of the run if it is a comparison.
+fn with_sides(mut registry: Registry, shared: &Shared, id: &Name) -> anyhow::Result<Registry> {
+    // What is wrong with the file is said where it is opened.
+    if let Ok(RunFile { comparison: Some(comparison), .. }) = store::read_run(&shared.results.join(id.as_str())) {
+        compare::sides::add(&comparison, &mut registry).with_context(|| id.to_string())?;
+    }
+    Ok(registry)
 }
 
 /// Starts a run, climbs it to its end and returns the exit code.
@@ -154,16 +177,14 @@ fn execute(
         }
         ClimbEnd::Stopped(_) => Vec::new(),
     };
-    print!("{}", print::table(&bundle, &file));
-    print::budgets::lines(&bundle, &file).iter().for_each(|line| println!("{line}"));
-    file.searches.iter().for_each(|search| println!("{}", print::search::line(search)));
-    println!("{}", print::overhead(&Overhead::of(&store::read_timeline(&bundle))));
+    print_outcome(shared, &bundle, &file)?;
     if let ClimbEnd::Stopped(signal) = end {
         eprintln!("stopped; resume with: ladder run --resume {}", file.id);
         return Ok(signal.exit_code());
     }
     if !shared.no_report {
         match report::make(&shared.report_command, &registry.root, &bundle) {
+            Ok(path) if shared.json => eprintln!("{}", path.display()),
             Ok(path) => println!("\n{}", path.display()),
             // The measurement is valid without a report.
             Err(error) => eprintln!("ladder: failed to make the report: {error:#}"),
@@ -174,6 +195,18 @@ fn execute(
         return Ok(Standing::Invalid.exit_code());
     }
     Ok(assert::of_run(&file).exit_code())
+}
+
+/// Prints the comparison, or all trials and searches, and the time between trials.
+fn print_outcome(shared: &Shared, bundle: &Path, file: &RunFile) -> anyhow::Result<()> {
+    if let Some(comparison) = &file.comparison {
+        return compare::print_comparison(bundle, &file.id, comparison, shared.json);
+    }
+    print!("{}", print::table(bundle, file));
+    print::budgets::lines(bundle, file).iter().for_each(|line| println!("{line}"));
+    file.searches.iter().for_each(|search| println!("{}", print::search::line(search)));
+    println!("{}", print::overhead(&Overhead::of(&store::read_timeline(bundle))));
+    Ok(())
 }
 
 fn climb(prepared: Prepared, registry: &Registry) -> anyhow::Result<(PathBuf, RunFile, ClimbEnd)> {
@@ -198,9 +231,10 @@ fn climb_with<B: Backend>(
         let mut stop = Stop::listen().context("failed to listen for signals")?;
         let coordinator = Coordinator::start(&file.id).await.context("failed to start the coordinator")?;
         let bundle = store.folder().to_path_buf();
-        let count = match file.searches.len() {
-            0 => format!("{} trials", file.trials.len()),
-            searches => format!("{searches} searches"),
+        let count = match (&file.comparison, file.searches.len()) {
+            (Some(comparison), _) => format!("at most {} pairs", comparison.pairs_at_most),
+            (None, 0) => format!("{} trials", file.trials.len()),
+            (None, searches) => format!("{searches} searches"),
         };
         eprintln!("{}: {count}, bundle {}", file.id, bundle.display());
         let mut climb = Climb {
@@ -226,7 +260,7 @@ fn begin(
     registry: &Registry,
     allowed: &[usize],
 ) -> anyhow::Result<Prepared> {
-    let RequestedRun { mut wire, path, services, mut reproduce_command, searches, outside } = requested;
+    let RequestedRun { mut wire, path, services, mut reproduce_command, searches, outside, comparison } = requested;
     if !services.is_empty() {
         plan::replace_services(&mut wire, &services);
     }
@@ -238,16 +272,17 @@ fn begin(
     let plan = Plan::check(wire, &path, registry, &machine::machine_limits()?)?;
     plan.notes().iter().for_each(|note| eprintln!("{}: {note}", path.display()));
     let only = TrialFilter(shared.only.clone());
-    let trials = if searches { vec![] } else { plan.trials() };
+    let trials = if searches || comparison.is_some() { vec![] } else { plan.trials() };
     let trials: Vec<_> = trials.into_iter().filter(|trial| only.selects(trial)).collect();
     let searches: Vec<_> = if searches { plan.searches(&only) } else { vec![] };
-    if trials.is_empty() && searches.is_empty() {
+    if trials.is_empty() && searches.is_empty() && comparison.is_none() {
         let ladders: Vec<String> = plan.ladders.iter().map(|l| format!("{}/{}", l.workload, l.variant)).collect();
         let hint = if plan.trials().is_empty() { "; it has no tiers: use ladder search" } else { "" };
         bail!("nothing of {} is left to climb; it has {}{hint}", path.display(), ladders.join(", "));
     }
     let now = clock::unix_ns();
-    let named = || Name::new(format!("{}-{}", plan.wire.name, clock::stamp(now)));
+    let prefix = if comparison.is_some() { "compare-" } else { "" };
+    let named = || Name::new(format!("{prefix}{}-{}", plan.wire.name, clock::stamp(now)));
     let id = shared.run_id.clone().map_or_else(named, Ok).context("the run needs another id; give --run-id")?;
     let outside = outside.map(|addresses| addresses.find(&plan, registry)).transpose()?;
     if let Some(outside) = &outside {
@@ -271,6 +306,7 @@ fn begin(
         outside,
         trials: trials.into_iter().map(TrialEntry::pending).collect(),
         searches,
+        comparison,
     };
     fs::create_dir_all(&shared.results).with_context(|| format!("failed to make {}", shared.results.display()))?;
     let store = Store::create(&fs::canonicalize(&shared.results)?, &file)?;
@@ -298,8 +334,11 @@ fn open_run(shared: &Shared, id: &Name, registry: &Registry, allowed: &[usize]) 
     if file.cpu_roles != cpu_roles {
         bail!("run {id} was measured on other CPUs ({:?}); start a new run", file.cpu_roles);
     }
-    let verb = if file.searches.is_empty() { "run" } else { "search" };
-    let mut reproduce_command = format!("ladder {verb} {}", file.plan.name);
+    let mut reproduce_command = match &file.comparison {
+        Some(comparison) => compare::reproduce_command(&file.plan.name, comparison),
+        None if file.searches.is_empty() => format!("ladder run {}", file.plan.name),
+        None => format!("ladder search {}", file.plan.name),
+    };
     if let (Some(outside), Some(service)) = (&file.outside, file.plan.services.first()) {
         outside::check_service(outside, service, Duration::ZERO)?;
         reproduce_command += &outside::Flags::reproduce_command(outside);

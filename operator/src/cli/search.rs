@@ -47,7 +47,7 @@ pub(super) fn search(arguments: &Search) -> anyhow::Result<u8> {
         &arguments.shared,
         &registry,
         CoreCheck::Never,
-        RequestedRun { wire, path, services, reproduce_command, searches: true, outside: None },
+        RequestedRun { wire, path, services, reproduce_command, searches: true, outside: None, comparison: None },
     )
 }
 

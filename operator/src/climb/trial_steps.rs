@@ -262,7 +262,11 @@ impl<B: Backend> Climb<'_, B> {
             keep_connections: step::keeps_connections(entry),
             samples: ladder.samples,
             protocol_check: service.protocol_check == ProtocolCheck::AroundTheLoad,
-            reproduce: reproduce(&self.reproduce_command, entry),
+            reproduce: match self.run.comparison {
+                // A single trial of a comparison says nothing without the others.
+                Some(_) => self.reproduce_command.clone(),
+                None => reproduce(&self.reproduce_command, entry),
+            },
         })
     }
 

@@ -179,7 +179,7 @@ fn pass(deviations: f64) -> f64 {
 }
 
 /// The cumulative normal distribution, to 15 digits within [`FAR`] deviations (Hart 1968, in the form of West 2005).
-fn normal(deviations: f64) -> f64 {
+pub(crate) fn normal(deviations: f64) -> f64 {
     const ABOVE: [f64; 7] = [
         3.526_249_659_989_11e-2,
         0.700_383_064_443_688,

@@ -201,6 +201,7 @@ impl Operator<'_> {
             outside: None,
             trials: plan.trials().into_iter().map(TrialEntry::pending).collect(),
             searches: vec![],
+            comparison: None,
         }
     }
 }

@@ -78,6 +78,7 @@ mod tests {
             outside: None,
             trials: vec![],
             searches: vec![],
+            comparison: None,
         }
     }
 

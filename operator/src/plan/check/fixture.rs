@@ -39,6 +39,7 @@ pub(crate) fn registry() -> Registry {
         build: None,
         image: None,
         exceptions: Default::default(),
+        root: None,
     };
     Registry {
         root: "/".into(),
@@ -77,6 +78,7 @@ pub(crate) fn run(id: &'static str, plan: WirePlan) -> Run {
         outside: None,
         trials: vec![],
         searches: vec![],
+        comparison: None,
     }
 }
 
