@@ -239,7 +239,7 @@ B: ours of /b (ours-b in the bundle)
 throughput/batch/100; 1 pair of fresh processes in turned order, decided
 
 figure                A         B         A/B    interval        pairs  verdict
-delivered-per-second  12.3 k/s  10.0 k/s  1.235  1.210 to 1.260  7      differs: A is better
+delivered-per-second  12.3 k/s  10.0 k/s  1.234  1.210 to 1.260  7      differs: A is better
 cpu-per-million       1.23 s    1.25 s    0.987  0.967 to 1.007  7      same within 5 %
 
 Intervals are always-valid, at 97.5 % each: 95 % together. Figures without one decide nothing.
@@ -252,7 +252,7 @@ Intervals are always-valid, at 97.5 % each: 95 % together. Figures without one d
     fn a_line_for_a_pair_has_the_ratio_so_far_or_why_the_pair_does_not_count() {
         let mut comparison = comparison();
         let line = progress(&comparison);
-        let expected = "pair 1 of at most 60: delivered-per-second A/B 1.235 [1.210, 1.260] differs; cpu-per-million A/B \
+        let expected = "pair 1 of at most 60: delivered-per-second A/B 1.234 [1.210, 1.260] differs; cpu-per-million A/B \
                         0.987 [0.967, 1.007] same within 5 %";
         assert_eq!(line, expected);
         let dropped = DroppedPair { pair: 8, service: Name::from_static("ours-b"), reason: "busy".into() };
@@ -268,7 +268,7 @@ Intervals are always-valid, at 97.5 % each: 95 % together. Figures without one d
         look.pairs_needed = Some(54);
         let [name, a, b, .., verdict] = row(&look);
         let cells = [name, a, b, verdict].join(" | ");
-        assert_eq!(cells, "p99-of-response | 1.500 ms | 1.600 ms | no difference shown; 5 % would take 54 pairs");
+        assert_eq!(cells, "p99-of-response | 1.50 ms | 1.60 ms | no difference shown; 5 % would take 54 pairs");
     }
 
     #[test]

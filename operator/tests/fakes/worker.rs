@@ -121,12 +121,14 @@ pub fn ready(assignment: &Assignment) -> Ready {
     }
 }
 
-/// Records responses of 1 ms up to `FAKE_CAPACITY` connections, and of 500 ms above it.
-fn note_responses(result: &mut WorkerResult, connections: u32) {
-    let Some(capacity) = env::var("FAKE_CAPACITY").ok().and_then(|capacity| capacity.parse::<u32>().ok()) else {
-        return;
-    };
-    let response_ms = if connections > capacity { 500 } else { 1 };
+/// Records responses of 1 ms up to `FAKE_CAPACITY` connections, and of 500 ms above it; or of as many milliseconds as the
+/// service's setting `FAKE_RESPONSE_MS` says.
+fn note_responses(result: &mut WorkerResult, assignment: &Assignment) {
+    let number = |text: String| text.parse::<u32>().ok();
+    let set = assignment.settings.get("FAKE_RESPONSE_MS").cloned().and_then(number);
+    let capacity = env::var("FAKE_CAPACITY").ok().and_then(number);
+    let by_capacity = capacity.map(|capacity| if assignment.connections > capacity { 500 } else { 1 });
+    let Some(response_ms) = set.or(by_capacity).map(u64::from) else { return };
     let mut recorder = Recorder::new();
     recorder.record_n(response_ms * 1_000_000, 1000);
     result.histograms.insert(bench_format::Name::from_static("response_ns"), recorder.encode());
@@ -137,7 +139,7 @@ async fn load(http: &Client, assignment: &Assignment, start_at_unix_ns: u64) -> 
     let until = start_at_unix_ns + assignment.warmup_ns;
     tokio::time::sleep(Duration::from_nanos(until.saturating_sub(driver::clock::unix_ns()))).await;
     let mut result = empty_result(assignment, start_at_unix_ns);
-    note_responses(&mut result, assignment.connections);
+    note_responses(&mut result, assignment);
     for connection in assignment.first_connection..assignment.first_connection + assignment.connections {
         // Connection ids differ between service processes.
         let id = format!("{}-{connection}", assignment.trial);
