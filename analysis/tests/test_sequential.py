@@ -5,8 +5,10 @@ The figures that simulations are compared with are those of `docs/METHODOLOGY.md
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +26,14 @@ from ws_ladder_analysis.sequential import (
 )
 
 RUNS = 400
+# Decisions that `operator/src/compare/rule.rs` makes, too.
+SHARED = Path(__file__).parents[2] / "operator/testdata/sequential.json"
+VERDICTS = {
+    Verdict.DIFFERS: "differs",
+    Verdict.SAME: "same",
+    Verdict.NOT_SHOWN: "not-shown",
+    Verdict.UNDECIDED: "undecided",
+}
 
 
 @dataclass(frozen=True)
@@ -123,3 +133,16 @@ def test_an_interval_says_one_of_three_things() -> None:
 def test_without_a_pair_there_is_no_decision() -> None:
     with pytest.raises(ValueError, match="needs a pair"):
         decide([])
+
+
+def test_ladder_and_the_analysis_decide_the_same() -> None:
+    cases = json.loads(SHARED.read_text())
+    assert {case["verdict"] for case in cases} == set(VERDICTS.values())
+    for case in cases:
+        found = decide(case["logs"], case["pairs_at_most"], case["alpha"])
+        assert (VERDICTS[found.verdict], found.pairs_needed) == (case["verdict"], case["pairs_needed"]), case
+        assert found.ratio == pytest.approx(case["ratio"], rel=1e-9)
+        if case["interval"] is None:
+            assert found.high == math.inf
+        else:
+            assert [found.low, found.high] == pytest.approx(case["interval"], rel=1e-9)

@@ -2,7 +2,7 @@
 
 A disagreement is a fault of the tools or of the files, not of the service; the report shows it at the top. An invalid
 trial or a failed objective is not a disagreement. `checks_counts` recomputes the counters, `checks_validity` the rules
-of a valid trial, `checks_search` the results of searches.
+of a valid trial, `checks_search` the results of searches, `checks_comparison` those of pairs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bench_format.schemas import (
 )
 from bench_format.wire import FormatError
 
-from . import checks_counts, checks_search, checks_validity, wording
+from . import checks_comparison, checks_counts, checks_search, checks_validity, wording
 from .claims import Claims, close, value_text
 from .error_budget import Errors, budget_of
 from .ladders import objectives, planned_window
@@ -78,6 +78,9 @@ def _run(bundle: Bundle) -> Iterator[Check]:
         where = f"search of {search.service}/{search.workload}/{search.variant}"
         for description, holds in checks_search.of_search(bundle, search):
             yield Check(where, holds, description)
+    if bundle.run.comparison is not None:
+        for description, holds in checks_comparison.of_comparison(bundle, bundle.run.comparison):
+            yield Check("comparison", holds, description)
 
 
 def _trial(run: Run, trial: Trial) -> Iterator[Check]:

@@ -22,6 +22,7 @@ from . import (
     charts,
     evidence,
     gateways,
+    measured,
     overview,
     pages,
     reading,
@@ -73,6 +74,8 @@ class Report:
     headlines: Table
     # Results of searches; up to schema 2 also the bounds of each objective.
     capacity: tuple[Table, ...]
+    # The two sides that were measured in pairs until it was decided; `None` for other runs.
+    measured: Table | None
     unusable: Table | None
     sections: tuple[Section, ...]
     # Speech-to-text gateways side by side, their chart, and differences from the published order; empty without any.
@@ -100,7 +103,8 @@ def write_report(folder: Path, output: Path | None = None) -> tuple[Path, Report
     """Reads the bundle and writes its report to `output` (default: the bundle's `report/`). Returns the page's path."""
     bundle = read_bundle(folder)
     found = ladders(bundle)
-    compared = compare(found)
+    # Student's intervals don't hold where the pairs themselves decided how many there are.
+    compared = () if bundle.run.comparison else compare(found)
     report = build(bundle, found, compared)
     target = output or folder / "report"
     target.mkdir(parents=True, exist_ok=True)
@@ -129,6 +133,7 @@ def build(bundle: Bundle, found: Sequence[Ladder], compared: Sequence[Comparison
         checked=check(bundle),
         headlines=overview.headlines(found),
         capacity=_capacity(bundle.run),
+        measured=measured.table(bundle.run.comparison) if bundle.run.comparison else None,
         unusable=overview.unusable(found),
         sections=tuple(_section(bundle, group, compared, every) for group in groups),
         gateways=gateways.side_by_side(found, bundle.run.lines, bundle.starts),

@@ -42,6 +42,11 @@ def sides(bundles: Sequence[Bundle], services: Sequence[str] = ()) -> tuple[tupl
     Of a single bundle, two services are compared. Raises `ComparisonError` when it isn't clear what to compare.
     """
     left, right = bundles[0], bundles[-1]
+    if left is right and left.run.comparison is not None:
+        raise ComparisonError(
+            f"the pairs of {left.run.id} were measured until they decided, so that intervals for a fixed number don't hold;"
+            f" ladder compare {left.run.id} without --service prints what they show"
+        )
     if services:
         if len(services) != 2:
             raise ComparisonError("name both services: --service of A and --service of B, in this order")

@@ -46,7 +46,7 @@ pub struct ComparedSide {
 
 /// The checkout that a side is from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "from", rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum SideSource {
     /// The checkout of the run.
     Registry,
