@@ -24,7 +24,7 @@ def side(service: str, source: Json) -> Json:
     return {"service": service, "registered": "gateway", "source": source, "commit": "0123456789abcdef"}
 
 
-def measured(folder: Path, speed: float, *, pairs: int = 6, **changes: object) -> Path:
+def measured(folder: Path, speed: float, changes: Json | None = None) -> Path:
     """A bundle of as many pairs as there is noise, with what they show; side B has `speed` times A's rate."""
     specs = [
         TrialSpec(service=service, process=process, due=round(20_000 * noise * factor))
@@ -48,7 +48,7 @@ def measured(folder: Path, speed: float, *, pairs: int = 6, **changes: object) -
     names = {Verdict.DIFFERS: "differs", Verdict.SAME: "same", Verdict.UNDECIDED: "undecided"}
     figure: Json = {
         "figure": "delivered-per-second",
-        "pairs": pairs,
+        "pairs": len(NOISE),
         "a": math.exp(sum(a) / len(a)),
         "b": math.exp(sum(b) / len(b)),
         "ratio": found.ratio,
@@ -67,7 +67,7 @@ def measured(folder: Path, speed: float, *, pairs: int = 6, **changes: object) -
         "asked": ["delivered-per-second"],
         "progress": {
             "figures": ["delivered-per-second"],
-            "looks": [{"pair": pair, "figures": [figure | changes]} for pair in range(1, len(NOISE) + 1)],
+            "looks": [{"pair": pair, "figures": [figure | (changes or {})]} for pair in range(1, len(NOISE) + 1)],
             "dropped": [],
             "end": {"end": "decided"},
         },
@@ -92,7 +92,8 @@ def test_the_table_says_which_side_is_better(tmp_path: Path, speed: float, shown
     comparison = read_bundle(measured(tmp_path, speed)).run.comparison
     assert comparison is not None
     found = table(comparison)
-    assert "gateway (commit 0123456789ab)" in found.caption and "gateway of HEAD~1" in found.caption
+    assert "gateway (commit 0123456789ab)" in found.caption
+    assert "gateway of HEAD~1" in found.caption
     (row,) = found.rows
     assert [cell.text for cell in (row[0], row[5], row[6])] == ["delivered per second", "6", shown]
     assert "at 95" in found.notes[0]
@@ -102,13 +103,14 @@ def test_the_pairs_are_decided_a_second_time(tmp_path: Path) -> None:
     assert disagreements(measured(tmp_path / "true", 0.8)) == []
     assert disagreements(measured(tmp_path / "same", 1.0)) == []
     for name, change in {"verdict": "same", "ratio": 1.2, "a": 1.0, "interval": None, "pairs": 5}.items():
-        changed = measured(tmp_path / name, 0.8, **{name: change})
+        changed = measured(tmp_path / name, 0.8, {name: change})
         assert len(disagreements(changed)) == 1, name
 
 
 def test_the_report_has_the_comparison_and_no_intervals_for_a_fixed_number(tmp_path: Path) -> None:
     page, report = write_report(measured(tmp_path, 0.8))
-    assert report.measured is not None and all(section.comparison is None for section in report.sections)
+    assert report.measured is not None
+    assert all(section.comparison is None for section in report.sections)
     assert "differs: A is better" in page.read_text()
     assert "differs: A is better" in (page.parent / "report.md").read_text()
 

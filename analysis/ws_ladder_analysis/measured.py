@@ -82,10 +82,10 @@ def _side(side: ComparedSide) -> str:
 def _notes(comparison: Comparison) -> tuple[str, ...]:
     progress = comparison.progress
     figures = max(len(progress.figures), 1)
+    each, together = wording.level(1 - ALPHA / figures), wording.level(1 - ALPHA)
     notes = [
         f"Pairs of fresh processes were measured until the always-valid interval decided, at most"
-        f" {comparison.pairs_at_most}. Each interval is at {wording.level(1 - ALPHA / figures)}, so that all hold together"
-        f" at {wording.level(1 - ALPHA)}."
+        f" {comparison.pairs_at_most}. Each interval is at {each}, so that all hold together at {together}."
     ]
     if isinstance(progress.end, ComparisonEndNotComparable):
         notes.append(f"They can't be compared: {progress.end.reason}.")

@@ -13,12 +13,12 @@ use anyhow::{Context, bail};
 const KILLED: u8 = 2;
 
 /// Makes the report and returns its path. `command` is split at white space, and the bundle is appended as its last
-/// argument.
+/// argument. Its standard output goes to `stdout`.
 ///
 /// # Errors
 /// When the command is empty, can't be executed or fails.
-pub fn make(command: &str, root: &Path, bundle: &Path) -> anyhow::Result<PathBuf> {
-    let status = execute(analysis(command, root)?.arg(bundle).current_dir(root))?;
+pub fn make(command: &str, root: &Path, bundle: &Path, stdout: Stdio) -> anyhow::Result<PathBuf> {
+    let status = execute(analysis(command, root)?.arg(bundle).current_dir(root).stdout(stdout))?;
     if !status.success() {
         bail!("`{command} {}` ended with {status}", bundle.display());
     }

@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 mod fakes;
 
-const OPTIONS: &str = "--figure p99-of-response --run-id r --no-report";
+const OPTIONS: &str = "--figure p99-of-response --run-id r --report-command echo";
 
 /// A checkout with the services `fast` (10 ms), `slow` (20 ms) and `fake`'s flawed ones, and a plan of two tiers.
 fn checkout() -> Checkout {
@@ -148,6 +148,41 @@ fn a_stopped_comparison_goes_on_where_it_stopped() {
     let before = ended(&stopped);
     assert_eq!(run.trials[..before], stopped.trials[..before], "finished trials are kept");
     checkout.verify();
+}
+
+#[test]
+fn a_bundle_that_names_other_code_is_not_resumed() {
+    let checkout = checkout();
+    assert_eq!(compare(&checkout, "fast fast@.").status.code(), Some(0));
+    let path = checkout.path("results/r/run.json");
+    let text = fs::read_to_string(&path).unwrap();
+    let inside = checkout.path("results/r/code");
+    fs::create_dir(&inside).unwrap();
+    let root = fs::canonicalize(checkout.folder.path()).unwrap();
+    let source = |path: &Path| format!("\"path\": \"{}\"", path.display());
+    let of_commit = "\"kind\": \"commit\", \"revision\": \"HEAD\"";
+    let kind = format!("\"kind\": \"checkout\",\n        {}", source(&root));
+    assert!(text.contains(&kind), "{text}");
+    let cases = [
+        (text.replace(&source(&root), &source(&inside)), "is inside the folder of bundles"),
+        (text.replace(&source(&root), &source(Path::new("/nowhere"))), "failed to find /nowhere"),
+        (text.replace(&kind, of_commit), "is neither a folder nor a commit of "),
+        (
+            text.replace("\"tier\": 4,\n    \"pairs", "\"tier\": 5,\n    \"pairs"),
+            "are not the services and the tier of its plan",
+        ),
+    ];
+    for (changed, reason) in cases {
+        assert_ne!(changed, text, "{reason}");
+        fs::write(
+            &path,
+            changed.replace("\"state\": \"finished\",\n  \"plan\"", "\"state\": \"running\",\n  \"plan\""),
+        )
+        .unwrap();
+        let output = checkout.run("run --resume r --no-report");
+        assert_eq!(output.status.code(), Some(2), "{}", output_text(&output));
+        assert!(output_text(&output).contains(reason), "{reason}: {}", output_text(&output));
+    }
 }
 
 #[test]

@@ -44,8 +44,8 @@ def sides(bundles: Sequence[Bundle], services: Sequence[str] = ()) -> tuple[tupl
     left, right = bundles[0], bundles[-1]
     if left is right and left.run.comparison is not None:
         raise ComparisonError(
-            f"the pairs of {left.run.id} were measured until they decided, so that intervals for a fixed number don't hold;"
-            f" ladder compare {left.run.id} without --service prints what they show"
+            f"the pairs of {left.run.id} were measured until they decided, so that intervals for a fixed number don't"
+            f" hold; ladder compare {left.run.id} without --service prints what they show"
         )
     if services:
         if len(services) != 2:

@@ -12,9 +12,9 @@ use crate::Name;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Comparison {
-    /// Side A.
+    /// The side that is the numerator of every ratio.
     pub a: ComparedSide,
-    /// Side B.
+    /// The side that is the denominator, and may be shown to be worse.
     pub b: ComparedSide,
     /// Name of the workload.
     pub workload: Name,
@@ -90,7 +90,7 @@ pub struct Look {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FigureLook {
-    /// The figure.
+    /// Which of the comparison's deciding figures it is.
     pub figure: ComparedFigure,
     /// Number of valid pairs that the rest is from.
     pub pairs: u32,
@@ -109,13 +109,13 @@ pub struct FigureLook {
     pub pairs_needed: Option<u32>,
 }
 
-/// The interval of a ratio.
+/// Both ends of an always-valid interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RatioInterval {
-    /// Lower end.
+    /// Smallest ratio that the pairs allow.
     pub low: f64,
-    /// Upper end.
+    /// Largest ratio that the pairs allow.
     pub high: f64,
 }
 
@@ -157,7 +157,7 @@ pub enum ComparisonEnd {
     PairsAtMost,
     /// There is nothing to compare.
     NotComparable {
-        /// Why not.
+        /// Message that says why there is nothing to compare.
         reason: String,
     },
 }

@@ -258,9 +258,9 @@ export interface ComparedSide {
 
 /** What a run compares, and what its pairs have shown so far. */
 export interface Comparison {
-  /** Side A. */
+  /** The side that is the numerator of every ratio. */
   a: ComparedSide;
-  /** Side B. */
+  /** The side that is the denominator, and may be shown to be worse. */
   b: ComparedSide;
   /** Name of the workload. */
   workload: Name;
@@ -288,7 +288,7 @@ export interface ComparisonEndPairsAtMost {
 
 /** There is nothing to compare. */
 export interface ComparisonEndNotComparable {
-  /** Why not. */
+  /** Message that says why there is nothing to compare. */
   reason: string;
   end: "not-comparable";
 }
@@ -592,7 +592,7 @@ export interface FigurePercentileMs {
 
 /** One figure of both sides over the pairs that it was looked at. */
 export interface FigureLook {
-  /** The figure. */
+  /** Which of the comparison's deciding figures it is. */
   figure: ComparedFigure;
   /** Number of valid pairs that the rest is from. */
   pairs: number;
@@ -1055,11 +1055,11 @@ export interface PublisherStats {
   rate_per_second?: number | null;
 }
 
-/** The interval of a ratio. */
+/** Both ends of an always-valid interval. */
 export interface RatioInterval {
-  /** Lower end. */
+  /** Smallest ratio that the pairs allow. */
   low: number;
-  /** Upper end. */
+  /** Largest ratio that the pairs allow. */
   high: number;
 }
 

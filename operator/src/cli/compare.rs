@@ -37,9 +37,9 @@ pub(super) const EXAMPLES: &str = "Examples:
   ladder compare results/RUN results/OTHER                    two finished bundles
   ladder compare results/RUN --service rust-axum --service go-nethttp
   ladder compare --plan quick --only throughput/batch/100 wse-server wse-reference
-  ladder compare --plan gateway --only sessions/standard/20 rust-axum@../other rust-axum
-  ladder compare --plan gateway --only sessions/standard/20 rust-axum@HEAD~1 rust-axum@HEAD
-  ladder compare --plan quick --only ping-latency/open/100 --figure p99-of-response wse-server@v1.2 wse-server
+  ladder compare --plan gateway --only sessions/standard/100 rust-axum@../other rust-axum
+  ladder compare --plan gateway --only sessions/standard/100 rust-axum@HEAD~1 rust-axum@HEAD
+  ladder compare --plan quick --only ping-latency/open/100 --figure p99-of-response wse-server wse-reference
   ladder run --resume RUN_ID                                  after a stop";
 
 /// Arguments of `ladder compare`.

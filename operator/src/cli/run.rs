@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     env, fs,
     path::{Path, PathBuf},
+    process::Stdio,
     time::Duration,
 };
 
@@ -142,7 +143,7 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<u8> {
 fn with_sides(mut registry: Registry, shared: &Shared, id: &Name) -> anyhow::Result<Registry> {
     // What is wrong with the file is said where it is opened.
     if let Ok(RunFile { comparison: Some(comparison), .. }) = store::read_run(&shared.results.join(id.as_str())) {
-        compare::sides::add(&comparison, &mut registry).with_context(|| id.to_string())?;
+        compare::sides::add(&comparison, &shared.results, &mut registry).with_context(|| id.to_string())?;
     }
     Ok(registry)
 }
@@ -183,7 +184,8 @@ fn execute(
         return Ok(signal.exit_code());
     }
     if !shared.no_report {
-        match report::make(&shared.report_command, &registry.root, &bundle) {
+        let stdout = if shared.json { Stdio::null() } else { Stdio::inherit() };
+        match report::make(&shared.report_command, &registry.root, &bundle, stdout) {
             Ok(path) if shared.json => eprintln!("{}", path.display()),
             Ok(path) => println!("\n{}", path.display()),
             // The measurement is valid without a report.

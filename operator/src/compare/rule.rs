@@ -188,6 +188,25 @@ mod tests {
     }
 
     #[test]
+    fn recorded_pairs_of_a_service_against_itself_never_differ_at_any_look() {
+        // Floods of `self-test-none` by `plans/self-test/pairs.yaml`, on a machine that was busy with other work.
+        #[derive(Deserialize)]
+        struct Recorded {
+            logs: Vec<f64>,
+        }
+        let recorded: Vec<Recorded> =
+            serde_json::from_str(include_str!("../../testdata/self_comparison.json")).unwrap();
+        assert_eq!(recorded.iter().map(|one| one.logs.len()).collect::<Vec<_>>(), [12, 12, 40, 40]);
+        for (one, alpha) in recorded.iter().flat_map(|one| [(one, ALPHA), (one, ALPHA / 2.0)]) {
+            let verdict = |pairs: usize| decide(&one.logs[..pairs], 60, alpha).verdict;
+            assert!((1..=one.logs.len()).all(|pairs| verdict(pairs) != ComparisonVerdict::Differs), "{:?}", one.logs);
+        }
+        // The same pairs with a difference of 20 % in the cost are found.
+        let slower: Vec<f64> = recorded[3].logs.iter().map(|log| log + 1.2f64.ln()).collect();
+        assert_eq!(decide(&slower, 60, ALPHA / 2.0).verdict, ComparisonVerdict::Differs);
+    }
+
+    #[test]
     fn nothing_is_decided_before_the_fifth_pair() {
         let clear = [0.5, 0.501, 0.502, 0.503, 0.504];
         assert_eq!(decide(&clear[..4], 60, ALPHA).verdict, ComparisonVerdict::Undecided);

@@ -151,10 +151,16 @@ fn verdict_text(verdict: ComparisonVerdict) -> &'static str {
 
 /// What the intervals are, below the table.
 fn note(comparison: &Comparison) -> String {
-    let level = 100.0 * (1.0 - ALPHA / comparison.progress.figures.len().max(1) as f64);
-    let level = format!("{level:.2}");
-    let level = level.trim_end_matches('0').trim_end_matches('.');
-    format!("\nIntervals are always-valid, at {level} % each: 95 % together. Figures without one decide nothing.\n")
+    let figures = comparison.progress.figures.len();
+    let percent = |alpha: f64| {
+        let text = format!("{:.2}", 100.0 * (1.0 - alpha));
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    };
+    let level = match figures {
+        0 | 1 => format!("{} %", percent(ALPHA)),
+        several => format!("{} % each, so {} % together", percent(ALPHA / several as f64), percent(ALPHA)),
+    };
+    format!("\nIntervals are always-valid, at {level}. Figures without one decide nothing.\n")
 }
 
 fn value(figure: ComparedFigure, value: f64) -> String {
@@ -242,7 +248,7 @@ figure                A         B         A/B    interval        pairs  verdict
 delivered-per-second  12.3 k/s  10.0 k/s  1.234  1.210 to 1.260  7      differs: A is better
 cpu-per-million       1.23 s    1.25 s    0.987  0.967 to 1.007  7      same within 5 %
 
-Intervals are always-valid, at 97.5 % each: 95 % together. Figures without one decide nothing.
+Intervals are always-valid, at 97.5 % each, so 95 % together. Figures without one decide nothing.
 ";
         assert_eq!(text, expected);
         assert!(is_worse(&comparison()));

@@ -14,6 +14,7 @@ mod every_driver;
 mod freeze;
 mod known_delay;
 mod outside;
+mod pairs;
 mod protocol_check;
 mod publications;
 mod raw_client;

@@ -103,6 +103,11 @@ pub(crate) fn start_in(root: &Path, plan: &str, flags: &[&str]) -> Climbing {
 
 /// As [`start_in`], with additional environment variables for ladder, which its workers inherit.
 pub(crate) fn start_with(root: &Path, plan: &str, flags: &[&str], variables: &[(&str, &str)]) -> Climbing {
+    start_command(root, &[&["run", plan], flags].concat(), variables)
+}
+
+/// Starts a command of ladder that makes a bundle, with its arguments, in a folder.
+pub(crate) fn start_command(root: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Climbing {
     static ALONE: Mutex<()> = Mutex::new(());
     // A test that failed while it climbed leaves no state that could affect the next one.
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -110,9 +115,9 @@ pub(crate) fn start_with(root: &Path, plan: &str, flags: &[&str], variables: &[(
     fs::create_dir(folder.path().join("evidence")).unwrap();
     let output = File::create(folder.path().join("output")).unwrap();
     let child = Command::new(programs().join("ladder"))
-        .args(["run", plan, "--no-report", "--results"])
+        .args(arguments)
+        .args(["--no-report", "--results"])
         .arg(folder.path().join("results"))
-        .args(flags)
         .envs(variables.iter().copied())
         .env("SELF_TEST_EVIDENCE", folder.path().join("evidence"))
         .current_dir(root)
@@ -262,13 +267,16 @@ impl Run {
         path.parent().expect("a file is in a folder").to_path_buf()
     }
 
-    /// The states of all trials of the run.
-    pub(crate) fn states(&self) -> Vec<TrialState> {
+    /// The run's `run.json`.
+    pub(crate) fn file(&self) -> bench_format::run::Run {
         let mut found = Vec::new();
         find(&self.folder.path().join("results"), "run.json", &mut found);
-        let run: bench_format::run::Run =
-            found.first().and_then(|path| read_json(path)).expect("a run leaves a run.json");
-        run.trials.into_iter().map(|trial| trial.state).collect()
+        found.first().and_then(|path| read_json(path)).expect("a run leaves a run.json")
+    }
+
+    /// The states of all trials of the run.
+    pub(crate) fn states(&self) -> Vec<TrialState> {
+        self.file().trials.into_iter().map(|trial| trial.state).collect()
     }
 
     /// The results that the workers uploaded for the only trial of a service in a variant.

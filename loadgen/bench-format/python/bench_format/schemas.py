@@ -474,9 +474,9 @@ class ComparedSide:
 class Comparison:
     """What a run compares, and what its pairs have shown so far."""
 
-    # Side A.
+    # The side that is the numerator of every ratio.
     a: ComparedSide
-    # Side B.
+    # The side that is the denominator, and may be shown to be worse.
     b: ComparedSide
     # Name of the workload.
     workload: Name
@@ -512,7 +512,7 @@ class ComparisonEndPairsAtMost:
 class ComparisonEndNotComparable:
     """There is nothing to compare."""
 
-    # Why not.
+    # Message that says why there is nothing to compare.
     reason: str
     _: KW_ONLY
     end: Literal["not-comparable"] = "not-comparable"
@@ -858,7 +858,7 @@ class FigurePercentileMs:
 class FigureLook:
     """One figure of both sides over the pairs that it was looked at."""
 
-    # The figure.
+    # Which of the comparison's deciding figures it is.
     figure: ComparedFigure
     # Number of valid pairs that the rest is from.
     pairs: int
@@ -1349,11 +1349,11 @@ class PublisherStats:
 
 @dataclass(frozen=True)
 class RatioInterval:
-    """The interval of a ratio."""
+    """Both ends of an always-valid interval."""
 
-    # Lower end.
+    # Smallest ratio that the pairs allow.
     low: float
-    # Upper end.
+    # Largest ratio that the pairs allow.
     high: float
 
 

@@ -5,6 +5,7 @@ use std::{
     fs::{self, File},
     io::Write,
     path::{Component, Path, PathBuf},
+    process::Stdio,
 };
 
 use anyhow::{Context, bail, ensure};
@@ -78,7 +79,7 @@ fn make_report(arguments: &Fetch, bundle: &Path) {
         );
         return;
     };
-    match report::make(&arguments.report_command, root, bundle) {
+    match report::make(&arguments.report_command, root, bundle, Stdio::inherit()) {
         Ok(path) => println!("{}", path.display()),
         // The bundle is complete without a report.
         Err(error) => eprintln!("ladder: failed to make the report: {error:#}"),

@@ -10,6 +10,8 @@ use anyhow::{Context, bail};
 
 /// Number of lines of a failed build that are printed.
 const LAST_LINES: usize = 20;
+/// Folder in a checkout that has an empty file for each service that was built there.
+const BUILT: &str = "target/compare-built";
 
 /// The full id of the commit that a revision means in a checkout.
 pub(super) fn of(root: &Path, revision: &str) -> anyhow::Result<String> {
@@ -21,9 +23,22 @@ pub(super) fn of(root: &Path, revision: &str) -> anyhow::Result<String> {
     Ok(found)
 }
 
+fn folder_of(root: &Path, commit: &str) -> PathBuf {
+    root.join("target/compare").join(commit)
+}
+
+/// The folder of a commit in which a service was built before.
+pub(super) fn built(root: &Path, commit: &str, service: &str) -> anyhow::Result<PathBuf> {
+    let folder = folder_of(root, commit);
+    if !folder.join(BUILT).join(service).exists() {
+        bail!("it is not built in {} any more; start a new comparison, which builds it", folder.display());
+    }
+    Ok(folder)
+}
+
 /// Checks a commit out into `target/compare/<commit>`, where it stays for the next time; returns that folder.
 pub(super) fn check_out(root: &Path, commit: &str) -> anyhow::Result<PathBuf> {
-    let folder = root.join("target/compare").join(commit);
+    let folder = folder_of(root, commit);
     if folder.join(".git").exists() {
         return match git(&folder, &["rev-parse", "HEAD"]) {
             Ok(head) if head == commit => Ok(folder),
@@ -42,7 +57,7 @@ pub(super) fn check_out(root: &Path, commit: &str) -> anyhow::Result<PathBuf> {
 
 /// Builds a service as that checkout builds it, unless it was built before.
 pub(super) fn build(root: &Path, service: &str) -> anyhow::Result<()> {
-    let marks = root.join("target/compare-built");
+    let marks = root.join(BUILT);
     let mark = marks.join(service);
     if mark.exists() {
         return Ok(());

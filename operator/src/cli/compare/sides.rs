@@ -41,17 +41,13 @@ pub(super) fn resolve(a: &Path, b: &Path, registry: &Registry) -> anyhow::Result
     Ok((a, b))
 }
 
-/// Adds the sides of a stored comparison to the registry, for a run that is resumed.
-pub(in crate::cli) fn add(comparison: &Comparison, registry: &mut Registry) -> anyhow::Result<()> {
+/// Adds the sides of a stored comparison to the registry, for a run that is resumed. The file may come from another
+/// person, so nothing is built for it, and no checkout inside `results` is used.
+pub(in crate::cli) fn add(comparison: &Comparison, results: &Path, registry: &mut Registry) -> anyhow::Result<()> {
     let mut found = Vec::new();
     for compared in [&comparison.a, &comparison.b] {
         let word = word(compared);
-        // A name such as HEAD may mean another commit by now.
-        let side = match &compared.source {
-            SideSource::Commit { .. } => of_commit(&compared.commit, &compared.registered, registry),
-            _ => side(&word, registry),
-        };
-        let side = side.with_context(|| word.clone())?;
+        let side = stored(compared, results, registry).with_context(|| word.clone())?;
         if !matches!(compared.source, SideSource::Registry) && side.compared.commit != compared.commit {
             let (then, now) = (&compared.commit, &side.compared.commit);
             bail!(
@@ -62,6 +58,29 @@ pub(in crate::cli) fn add(comparison: &Comparison, registry: &mut Registry) -> a
     }
     registry.services.extend(found);
     Ok(())
+}
+
+fn stored(compared: &ComparedSide, results: &Path, registry: &Registry) -> anyhow::Result<Side> {
+    let name = &compared.registered;
+    match &compared.source {
+        SideSource::Registry => side(name, registry),
+        SideSource::Checkout { path } => {
+            let (path, results) = (std::fs::canonicalize(path).unwrap_or(path.into()), std::fs::canonicalize(results)?);
+            if path.starts_with(&results) {
+                bail!(
+                    "{} is inside the folder of bundles, which has no code to run; start a new comparison",
+                    path.display()
+                );
+            }
+            of_checkout(&path, name, registry)
+        }
+        SideSource::Commit { .. } => {
+            // A name such as HEAD may mean another commit by now.
+            let commit = commit::of(&registry.root, &compared.commit)?;
+            let root = commit::built(&registry.root, &commit, name)?;
+            ready(name, in_checkout(&root, name)?, compared.source.clone(), commit, registry)
+        }
+    }
 }
 
 /// The word of the command line that means a side.

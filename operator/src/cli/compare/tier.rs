@@ -12,7 +12,7 @@ use crate::{plan::TrialFilter, spelling::closest};
 pub(super) struct ChosenTier {
     /// Index of its ladder.
     pub(super) ladder: usize,
-    /// The load.
+    /// Number of connections or sessions, as the plan has it.
     pub(super) load: u32,
 }
 

@@ -45,7 +45,7 @@ impl Ran {
         self.progress.looks.last().unwrap().figures.iter().map(|figure| figure.verdict).collect()
     }
 
-    /// The trials as letters: `AB BA`.
+    /// The sides in the order of their trials: `ABBA`.
     fn order(&self) -> String {
         let letter = |one: &FinishedTrial| if one.trial.service == "ours" { 'A' } else { 'B' };
         self.trials.iter().map(letter).collect()
