@@ -25,6 +25,7 @@ struct Analysis {
 
 /// Options for the comparison of finished bundles.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Options without --plan")]
 pub(super) struct Finished {
     /// The service of A, and then that of B; default: the services that both bundles have.
     #[arg(long = "service", value_name = "NAME")]
