@@ -20,7 +20,7 @@ from bench_format.schemas import (
     Witness,
 )
 
-from . import bounds, wording
+from . import bounds, busy, wording
 from .cells import NONE, NOTHING, Cell, Column, Table, Tone
 from .frames import PERCENTILES
 from .ladders import Getter, Ladder, Percentile, Tier, figure
@@ -189,10 +189,10 @@ def _of(passed: int, verdicts: Sequence[bool]) -> str:
 
 
 def validity_cell(tier: Tier) -> Cell:
-    """The number of a tier's valid trials, highlighted unless all are valid."""
+    """The number of a tier's valid trials, highlighted unless all are valid, and whether the machine was busy."""
     valid, made = len(tier.valid), len(tier.trials)
     tone = Tone.GOOD if valid == made else Tone.WARN if valid else Tone.BAD
-    return Cell(f"{valid} of {made}", tone=tone)
+    return Cell(f"{valid} of {made}", busy.remark(tier.results), tone)
 
 
 def percentiles(ladder: Ladder) -> Table | None:

@@ -36,6 +36,7 @@ REASONS = {
     ReasonKind.WINDOW_SHORT: "too few samples for an objective's percentile",
     ReasonKind.CONFORMANCE: "the service didn't answer as its contract says",
     ReasonKind.ISOLATION: "the service had no CPU of its own",
+    ReasonKind.MACHINE_BUSY: "others used the trial's CPUs",
 }
 
 BOUNDS = {

@@ -10,8 +10,19 @@ import pytest
 from bundle import Bundle, read
 from release import LADDER, ROOT, Release
 
-# Fields that depend on the place: only a cluster has pods, only a CPU quota has periods.
-ENVIRONMENT_FIELDS = ("pods", "throttled_periods", "periods", "isolation", "throttling")
+# Fields that depend on the place: only a cluster has pods, only a CPU quota has periods, only `ladder run` reads what
+# others use of the machine.
+ENVIRONMENT_FIELDS = (
+    "pods",
+    "throttled_periods",
+    "throttled_ns",
+    "periods",
+    "isolation",
+    "throttling",
+    "machine",
+    "rest",
+    "counts",
+)
 # Seconds; each of the plan's two trials takes a few.
 CLIMB_SECONDS = 120
 # Most runs in each place: a busy machine makes trials invalid.

@@ -31,6 +31,7 @@ pub mod print;
 pub mod registry;
 pub mod rejudge;
 pub mod report;
+pub mod rest;
 pub mod resume;
 pub mod roles;
 pub mod search;

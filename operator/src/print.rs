@@ -3,7 +3,10 @@
 use bench_format::{
     histogram::milliseconds,
     plan::Load,
-    result::{BoundBy, BoundMeasure, BoundSide, SAMPLES_LOST, Shown, TrialResult, Validity},
+    result::{
+        BUSY_SHARE, BoundBy, BoundMeasure, BoundSide, Reason, ReasonKind, SAMPLES_LOST, STEAL_SHARE, Shown,
+        TrialResult, Validity,
+    },
     run::{Run, TrialState},
     timeline::Overhead,
 };
@@ -36,7 +39,19 @@ pub fn description(result: &TrialResult) -> String {
         }
     }
     let figure = key_figure(result);
-    if figure.is_empty() { description } else { format!("{description}, {figure}") }
+    let busy = busy(result).map(|busy| format!(" (machine busy: {busy})")).unwrap_or_default();
+    if figure.is_empty() { description + &busy } else { format!("{description}, {figure}{busy}") }
+}
+
+/// What others took of the trial's CPUs, if that is worth a remark; the trial is valid all the same.
+fn busy(result: &TrialResult) -> Option<String> {
+    let is_reason = |reason: &Reason| reason.kind == ReasonKind::MachineBusy;
+    if matches!(&result.validity, Validity::Invalid { reasons } if reasons.iter().any(is_reason)) {
+        return None;
+    }
+    let machine = result.machine.as_ref()?;
+    let parts: Vec<String> = [machine.others(BUSY_SHARE), machine.stolen(STEAL_SHARE)].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 /// `passed`, `failed`, `valid` (without objectives), or `invalid` with its reasons. A trial that has too few replies for
@@ -152,6 +167,7 @@ pub fn overhead(overhead: &Overhead) -> String {
 
 fn row(trial: String, result: &TrialResult) -> [String; 5] {
     let standing = match &result.validity {
+        Validity::Valid if busy(result).is_some() => format!("{}, machine busy", standing(result)),
         Validity::Valid => standing(result),
         Validity::Invalid { reasons } => {
             let kinds: Vec<String> = reasons.iter().map(|reason| reason.kind.to_string()).collect();
@@ -229,7 +245,7 @@ fn count(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bench_format::result::BoundCheck;
+    use bench_format::result::{BoundCheck, CpuGroup, ForeignProcess, MachineUse};
     use judge::fixture::flood;
 
     #[test]
@@ -240,6 +256,22 @@ mod tests {
         assert_eq!(line(&result), format!("ours/throughput/standard/20-p1-r1: {neither}"));
         (result.bound_by, result.bound_checks) = (Some(BoundBy::Generator), None);
         assert!(line(&result).ends_with("bound by generator, >= 900 delivered/s"), "an older bundle");
+    }
+
+    #[test]
+    fn a_busy_machine_is_remarked_with_the_process_that_took_most() {
+        let mut result = flood().judge().unwrap().result;
+        let group = CpuGroup { cpus: vec![0], busy_ns: 100_000_000, ..CpuGroup::default() };
+        let process = ForeignProcess { pid: 71, name: "rustc".into(), cpu_ns: 90_000_000 };
+        let mut used =
+            MachineUse { seconds: 2.0, groups: vec![group], busiest: vec![process], ..MachineUse::default() };
+        result.machine = Some(used.clone());
+        let remark = " (machine busy: others used 5.0 % of CPU 0, rustc (process 71) most)";
+        assert!(line(&result).ends_with(&format!("900 delivered/s{remark}")), "{}", line(&result));
+        assert_eq!(row(String::new(), &result)[1], "valid, machine busy");
+        used.seconds = 5.0;
+        result.machine = Some(used);
+        assert_eq!(row(String::new(), &result)[1], "valid");
     }
 
     #[test]

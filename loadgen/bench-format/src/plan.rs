@@ -255,6 +255,11 @@ pub struct Thresholds {
     pub send_share: f64,
     /// Share of its CPU limit, 0 to 1, above which a side counts as the bottleneck of a closed-loop flood.
     pub bound_share: f64,
+    /// Largest share of a side's CPUs that other programs may use during the window, 0 to 1. Without it, a busy machine
+    /// is remarked and the trial stays valid.
+    pub busy_share: Option<f64>,
+    /// Largest share of a side's CPUs that the hypervisor may take during the window, 0 to 1; the same without it.
+    pub steal_share: Option<f64>,
 }
 
 impl Default for Thresholds {
@@ -266,6 +271,8 @@ impl Default for Thresholds {
             throttled_share: 0.01,
             send_share: 0.995,
             bound_share: 0.9,
+            busy_share: None,
+            steal_share: None,
         }
     }
 }

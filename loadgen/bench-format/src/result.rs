@@ -2,6 +2,7 @@
 
 mod books;
 mod judgement;
+mod machine;
 mod readings;
 mod threads;
 mod worker;
@@ -16,6 +17,7 @@ pub use self::{
     judgement::{
         BoundBy, BoundCheck, BoundMeasure, BoundSide, ErrorBudget, Judged, Reason, ReasonKind, Shown, Validity, Verdict,
     },
+    machine::{BUSY_SHARE, CpuGroup, ForeignProcess, MachineUse, STEAL_SHARE},
     readings::{InferenceCounts, ProcessReading, Reading, ServiceFile, ServiceReadings},
     threads::{ThreadReading, ThreadsUse},
     worker::{
@@ -61,6 +63,9 @@ pub struct TrialResult {
     /// What was looked at for `bound_by`; absent in older bundles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound_checks: Option<Vec<BoundCheck>>,
+    /// What others used of the machine's CPUs during the window; absent where it can't be read and in older bundles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<MachineUse>,
     /// Connection counts, summed over workers.
     pub connections: ConnectionCounts,
     /// Message counts, summed over workers and completed with the service's counts.

@@ -10,7 +10,7 @@ use crate::{
     comparison::Comparison,
     environment::Environment,
     plan::{Objective, WirePlan},
-    result::{BoundBy, Validity},
+    result::{BoundBy, MachineUse, Validity},
     trial::TrialId,
 };
 
@@ -45,6 +45,10 @@ pub struct Run {
     pub machines: Vec<Environment>,
     /// The CPUs of each role, as the kernel lists them: `service: 0`, `worker: 1`.
     pub cpu_roles: BTreeMap<String, String>,
+    /// What others used of the trials' CPUs in two seconds of rest before the first trial; absent where it can't be read
+    /// and in older bundles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rest: Option<MachineUse>,
     /// Addresses of a service that ladder climbed without starting it; absent where ladder started its services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outside: Option<Outside>,

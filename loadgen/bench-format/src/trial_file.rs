@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     plan::{Load, Message, Objective, Thresholds},
     pod::Pod,
-    result::Reason,
+    result::{MachineUse, Reason},
     terms::Terms,
     trial::TrialId,
 };
@@ -68,6 +68,9 @@ pub struct TrialFile {
     /// bundles, which are judged by CPU shares alone, so that their results stay as they were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound_rules: Option<u32>,
+    /// What others used of the machine's CPUs during the window; absent where it can't be read and in older bundles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<MachineUse>,
     /// Ids of the connections that the service had before the trial. Those that no worker knows belong to other
     /// clients.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -16,6 +16,7 @@ pub mod evidence_client;
 pub mod http;
 pub mod http_server;
 pub mod inference_client;
+pub mod machine;
 pub mod measure;
 pub mod readings;
 pub mod service_client;

@@ -167,10 +167,12 @@ impl<S: Stage> Trial<'_, S> {
         let window_end = window_start + self.plan.window;
         sleep_until(window_start).await;
         readings.window_start = record_problem(&mut problems, readings::read_edge(self.client, self.stage).await);
+        let machine = self.stage.machine();
         // The load of a closed loop may end before the window. Its workers keep their connections until the service has
         // been read, because closing thousands of them takes a good part of the time that opening them took.
         self.wait_by(window_end, Barrier::all_over).await?;
         readings.window_end = record_problem(&mut problems, readings::read_edge(self.client, self.stage).await);
+        let machine = machine.zip(self.stage.machine()).map(|(from, to)| from.until(&to));
         self.coordinator.end_window();
         let grace = self.plan.drain + self.plan.close_grace + UPLOAD_GRACE;
         self.wait_by(window_end + grace, Barrier::all_delivered).await?;
@@ -191,6 +193,7 @@ impl<S: Stage> Trial<'_, S> {
             return Err(aborted(ended));
         }
         let trial = self.trial_file(terms, start_at_unix_ns, open_at_start, &uploads, &readings, problems);
+        let trial = TrialFile { machine, ..trial };
         Ok(Measured { trial, uploads, service: ServiceFile { schema: SCHEMA, readings, connections } })
     }
 
@@ -248,6 +251,7 @@ impl<S: Stage> Trial<'_, S> {
                 isolation: shares.isolation,
             },
             bound_rules: Some(BOUND_RULES),
+            machine: None,
             others: self.others.clone(),
             problems,
             pods: pods(self.stage.pods(), uploads, readings),

@@ -8,6 +8,8 @@ use bench_format::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::machine::Snapshot;
+
 /// Why the usage of a process could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -101,6 +103,10 @@ pub trait Stage {
     /// Threads of the processes, and what the inference simulator counts.
     async fn details(&self) -> Details {
         Details::default()
+    }
+    /// What the machine and the trial's processes on it used so far; absent where it isn't known which these are.
+    fn machine(&self) -> Option<Snapshot> {
+        None
     }
     /// Memory that the kernel of this machine holds for sockets, in bytes; absent if it isn't recorded.
     fn kernel_bytes(&self) -> Option<u64> {

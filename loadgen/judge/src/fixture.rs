@@ -142,6 +142,7 @@ fn flood_conditions() -> TrialFile {
         rss_at_rest_bytes: None,
         cpus: Cpus { workers: 1.0, ..Cpus::default() },
         bound_rules: Some(BOUND_RULES),
+        machine: None,
         others: vec![],
         problems: vec![],
         pods: vec![],

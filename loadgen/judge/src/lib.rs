@@ -82,6 +82,7 @@ pub fn judge(trial: &TrialFile, uploads: &[&WorkerResult], service: &ServiceFile
         verdict,
         bound_by,
         bound_checks,
+        machine: trial.machine.clone(),
         connections: merged.connections.clone(),
         messages,
         figures,

@@ -1,12 +1,13 @@
 //! Decides whether a trial may be used: the rules of `docs/METHODOLOGY.md`, "Validity", in order. Pure.
 //!
 //! The rules for the generator are in `validity/generator.rs`, the rule for the inference simulator in
-//! `validity/inference.rs`. Each reason states the observed and the allowed value.
+//! `validity/inference.rs`, the rule for the machine in `validity/machine.rs`. Each reason states the observed and the allowed value.
 
 #[cfg(test)]
 mod fixture;
 mod generator;
 mod inference;
+mod machine;
 
 use bench_format::{
     histogram::{Recorder, percentile_ns, samples_needed},
@@ -18,6 +19,7 @@ use bench_format::{
 use self::{
     generator::{generator_cpu, generator_late, published_mode, published_rate, published_share, send_rate},
     inference::inference_cpu,
+    machine::machine_busy,
 };
 use crate::{case::Case, figures::ended_early};
 
@@ -48,6 +50,7 @@ pub(crate) fn validity(case: &Case<'_>, books: &Books) -> Validity {
     reasons.extend(window_short(case));
     reasons.extend(conformance(case));
     reasons.extend(case.trial.cpus.isolation.clone().map(|description| reason(ReasonKind::Isolation, description)));
+    reasons.extend(machine_busy(case));
     if reasons.is_empty() { Validity::Valid } else { Validity::Invalid { reasons } }
 }
 

@@ -5,6 +5,7 @@
 
 pub mod cgroup;
 mod kernel_memory;
+pub mod machine;
 mod threads;
 
 use std::{fs, io};

@@ -24,23 +24,6 @@ export type BoundSide = "service" | "generator" | "inference";
 /** Outcome of a conformance case. */
 export type CaseStatus = "passed" | "failed" | "excepted" | "skipped";
 
-/** A figure by which two sides can be compared. */
-export type ComparedFigure =
-  | "accepted-per-second"
-  | "delivered-per-second"
-  | "received-per-second"
-  | "p50-of-response"
-  | "p99-of-response"
-  | "p50-of-newest"
-  | "p95-of-newest"
-  | "p50-of-handshake"
-  | "p99-of-handshake"
-  | "cpu-per-million"
-  | "memory-per-connection";
-
-/** What the interval of a ratio says about two sides. */
-export type ComparisonVerdict = "differs" | "same" | "not-shown" | "undecided" | "generator-bound";
-
 /** Outcome of a conformance check. */
 export type ContractOutcome = "passed" | "failed" | "not-checked";
 
@@ -74,7 +57,8 @@ export type ReasonKind =
   | "reading_late"
   | "window_short"
   | "conformance"
-  | "isolation";
+  | "isolation"
+  | "machine_busy";
 
 /** The state of a run, as `run.json` records it. */
 export type RunState = "running" | "finished" | "failed" | "superseded";
@@ -244,67 +228,6 @@ export interface CapacityEstimate {
   trials: number;
 }
 
-/** One side of a comparison. */
-export interface ComparedSide {
-  /** The service's name in the run's plan and trials. */
-  service: Name;
-  /** The service's name in the registry that it is from. */
-  registered: Name;
-  /** The checkout that the service is from. */
-  source: SideSource;
-  /** Git commit of that checkout, with `+changes` if it had uncommitted changes; empty outside a checkout. */
-  commit: string;
-}
-
-/** What a run compares, and what its pairs have shown so far. */
-export interface Comparison {
-  /** The side that is the numerator of every ratio. */
-  a: ComparedSide;
-  /** The side that is the denominator, and may be shown to be worse. */
-  b: ComparedSide;
-  /** Name of the workload. */
-  workload: Name;
-  /** Variant of the ladder. */
-  variant: Name;
-  /** The load at which both sides are measured. */
-  tier: number;
-  /** Number of valid pairs after which the comparison ends undecided. */
-  pairs_at_most: number;
-  /** The figures that the command line asked for; empty if those of the load decide. */
-  asked: ComparedFigure[];
-  /** What the pairs have shown so far. */
-  progress: ComparisonProgress;
-}
-
-/** Every deciding figure was decided. */
-export interface ComparisonEndDecided {
-  end: "decided";
-}
-
-/** The largest number of pairs was measured, and at least one figure is not decided. */
-export interface ComparisonEndPairsAtMost {
-  end: "pairs-at-most";
-}
-
-/** There is nothing to compare. */
-export interface ComparisonEndNotComparable {
-  /** Message that says why there is nothing to compare. */
-  reason: string;
-  end: "not-comparable";
-}
-
-/** What the pairs of a comparison have shown. */
-export interface ComparisonProgress {
-  /** The figures that decide, each at its share of the 5 %; empty before the first pair. */
-  figures: ComparedFigure[];
-  /** What each valid pair added, in order. */
-  looks: Look[];
-  /** Pairs that don't count because one of their trials was invalid. Each was measured again. */
-  dropped: DroppedPair[];
-  /** How the comparison ended; absent while it hasn't. */
-  end?: ComparisonEnd | null;
-}
-
 /**
  * The protocol check of the service, made on separate connections before the load's first connection and after the last
  * reply.
@@ -452,6 +375,20 @@ export interface ContractFile {
   left_out?: string | null;
 }
 
+/** Some CPUs of a trial. */
+export interface CpuGroup {
+  /** Their numbers. */
+  cpus: number[];
+  /** CPU time of everything that ran on them, in nanoseconds. */
+  busy_ns: number;
+  /** CPU time of the trial's processes among it, ladder's included, in nanoseconds. */
+  own_ns: number;
+  /** CPU time of the kernel's threads among it, in nanoseconds. They may work for the trial. */
+  kernel_ns: number;
+  /** Time that the hypervisor took, in nanoseconds; counted in ticks of 10 ms. */
+  steal_ns: number;
+}
+
 /** How much CPU one process of a role may use. */
 export interface CpuShape {
   /** Number of CPUs. A fraction needs a writable cgroup. */
@@ -478,16 +415,6 @@ export interface Cpus {
   shared_with_inference?: number | null;
   /** Workers and service run on the same CPUs, so CPU that one side uses is not available to the other. */
   shared_with_service?: boolean;
-}
-
-/** A pair that doesn't count. */
-export interface DroppedPair {
-  /** Number of the pair: the `process` of its trials. */
-  pair: number;
-  /** Name of the service whose trial was invalid, in the run's plan. */
-  service: Name;
-  /** Why the trial doesn't count. */
-  reason: string;
 }
 
 /** One machine: the properties that influence a result. */
@@ -590,29 +517,6 @@ export interface FigurePercentileMs {
   percentile_ms: PercentileMs;
 }
 
-/** One figure of both sides over the pairs that it was looked at. */
-export interface FigureLook {
-  /** Which of the comparison's deciding figures it is. */
-  figure: ComparedFigure;
-  /** Number of valid pairs that the rest is from. */
-  pairs: number;
-  /** Geometric mean over A's processes, in the figure's unit. */
-  a: number;
-  /** Geometric mean over B's processes, in the figure's unit. */
-  b: number;
-  /** Geometric mean of the pairs' ratios A / B. */
-  ratio: number;
-  /** What the interval says. */
-  verdict: ComparisonVerdict;
-  /** The ratio's always-valid interval; absent while it is unbounded. */
-  interval?: RatioInterval | null;
-  /**
-   * Number of pairs, fixed beforehand, that would show a difference of 5 % with a probability of 0.9; absent unless no
-   * difference was shown, and where it would take more than 100 000.
-   */
-  pairs_needed?: number | null;
-}
-
 /** Rates and costs in the window. A figure that has no meaning for the workload is absent. */
 export interface Figures {
   /** Length of the window, in seconds. */
@@ -676,6 +580,16 @@ export interface Figures {
   worker_cpu_share?: number | null;
   /** Messages per second that the workers wrote to sockets; never published as throughput. */
   written_per_second?: number | null;
+}
+
+/** A process that isn't the trial's. */
+export interface ForeignProcess {
+  /** Process id. */
+  pid: number;
+  /** Name of the process. */
+  name: string;
+  /** CPU time between the readings, on any CPU of the machine, in nanoseconds. */
+  cpu_ns: number;
 }
 
 /** The bounds that decide one objective. */
@@ -848,12 +762,16 @@ export interface LoadTest {
   succeeded: boolean;
 }
 
-/** The deciding figures after one more pair. */
-export interface Look {
-  /** Number of the pair that was added: the `process` of its trials. */
-  pair: number;
-  /** Each deciding figure. One that is decided stays as it was then. */
-  figures: FigureLook[];
+/** The use of the machine's CPUs during the window, by the trial and by others. */
+export interface MachineUse {
+  /** Time between the two readings, in seconds. */
+  seconds: number;
+  /** Where the CPU time of the machine comes from: `cpuacct`, `schedstat` or `cgroup`. */
+  source: string;
+  /** The CPUs of the trial. CPUs that roles share are one group. */
+  groups: CpuGroup[];
+  /** The processes of others that used most CPU time, at most three. Programs that came and went aren't among them. */
+  busiest: ForeignProcess[];
 }
 
 /** Format, size and coalescing of the messages. */
@@ -1055,14 +973,6 @@ export interface PublisherStats {
   rate_per_second?: number | null;
 }
 
-/** Both ends of an always-valid interval. */
-export interface RatioInterval {
-  /** Smallest ratio that the pairs allow. */
-  low: number;
-  /** Largest ratio that the pairs allow. */
-  high: number;
-}
-
 /** One reading of the service. */
 export interface Reading {
   /** Time of the reading, in nanoseconds since the Unix epoch. */
@@ -1175,16 +1085,17 @@ export interface Run {
   cpu_roles: Record<string, string>;
   /** Every trial of the plan in climbing order. A search adds its trials as it decides them. */
   trials: TrialEntry[];
-  /**
-   * The two sides that the run compares in pairs; absent if it compares none. It adds its trials as it decides them.
-   */
-  comparison?: Comparison | null;
   /** End time, RFC 3339; absent while the run isn't over. */
   finished_at?: string | null;
   /** Lines of code of each service whose folder is in the checkout, without blank lines, comment lines and tests. */
   lines?: Record<string, number>;
   /** Addresses of a service that ladder climbed without starting it; absent where ladder started its services. */
   outside?: Outside | null;
+  /**
+   * What others used of the trials' CPUs in two seconds of rest before the first trial; absent where it can't be read
+   * and in older bundles.
+   */
+  rest?: MachineUse | null;
   /** The searches of the run in order; empty if it climbs tiers. */
   searches?: Search[];
 }
@@ -1292,25 +1203,6 @@ export interface ServiceStats {
   inference?: InferenceStats | null;
 }
 
-/** The checkout of the run. */
-export interface SideSourceRegistry {
-  kind: "registry";
-}
-
-/** Another checkout of this machine. */
-export interface SideSourceCheckout {
-  /** Path of its root. */
-  path: string;
-  kind: "checkout";
-}
-
-/** A commit, which ladder checked out and built. */
-export interface SideSourceCommit {
-  /** The revision as it was given. */
-  revision: string;
-  kind: "commit";
-}
-
 /** The rules that the judge and the driver apply to a workload. */
 export interface Terms {
   /** The party that confirms that a message arrived. */
@@ -1374,12 +1266,19 @@ export interface ThreadsUse {
 export interface Thresholds {
   /** Share of its CPU limit, 0 to 1, above which a side counts as the bottleneck of a closed-loop flood. */
   bound_share?: number;
+  /**
+   * Largest share of a side's CPUs that other programs may use during the window, 0 to 1. Without it, a busy machine is
+   * remarked and the trial stays valid.
+   */
+  busy_share?: number | null;
   /** Largest 99th percentile of the generator's own delay, in milliseconds (open loop). */
   delay_p99_ms?: number;
   /** Smallest share of the scheduled messages that must have been sent, 0 to 1 (open loop). */
   send_share?: number;
   /** Largest difference between the workers' actual starts, in milliseconds. */
   start_skew_ms?: number;
+  /** Largest share of a side's CPUs that the hypervisor may take during the window, 0 to 1; the same without it. */
+  steal_share?: number | null;
   /** Largest share of CPU periods in which a worker may be throttled, 0 to 1 (open loop). */
   throttled_share?: number;
   /** Largest share of its CPU limit that a worker may use, 0 to 1 (open loop). */
@@ -1449,6 +1348,8 @@ export interface TrialFile {
    * bundles, which are judged by CPU shares alone, so that their results stay as they were.
    */
   bound_rules?: number | null;
+  /** What others used of the machine's CPUs during the window; absent where it can't be read and in older bundles. */
+  machine?: MachineUse | null;
   /**
    * Ids of the connections that the service had before the trial. Those that no worker knows belong to other clients.
    */
@@ -1533,6 +1434,8 @@ export interface TrialResult {
   bound_checks?: BoundCheck[] | null;
   /** Failures by kind, summed over workers. */
   failures?: Failures;
+  /** What others used of the machine's CPUs during the window; absent where it can't be read and in older bundles. */
+  machine?: MachineUse | null;
   /** The pods that took part; empty on a single machine. */
   pods?: Pod[];
   /** Comparison with the objectives; absent without objectives or if the trial is invalid. */
@@ -1850,9 +1753,6 @@ export interface WorkerResult {
   intervals?: Interval[];
 }
 
-/** How a comparison ended. */
-export type ComparisonEnd = ComparisonEndDecided | ComparisonEndPairsAtMost | ComparisonEndNotComparable;
-
 /** A figure that an objective compares. */
 export type Figure = FigurePercentileMs | PlainFigure;
 
@@ -1861,9 +1761,6 @@ export type Load = LoadOpen | LoadClosed | LoadSessions;
 
 /** A name that becomes the name of a file or folder. */
 export type Name = string;
-
-/** The checkout that a side is from. */
-export type SideSource = SideSourceRegistry | SideSourceCheckout | SideSourceCommit;
 
 /** The state of a trial, from pending to its end. */
 export type TrialState = TrialStatePending | TrialStateStarted | TrialStateFinished | TrialStateFailed;

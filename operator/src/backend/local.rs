@@ -14,6 +14,7 @@ use bench_format::{
 };
 use driver::{
     inference_client::InferenceClient,
+    machine::{OwnGroup, Snapshot},
     service_client::ServiceClient,
     stage::{self, Cause, Details, Ended, Shares, Stage, Usage},
 };
@@ -323,6 +324,25 @@ impl Stage for Local {
             inference_counts,
             ..Details::default()
         }
+    }
+
+    fn machine(&self) -> Option<Snapshot> {
+        let group = |cpus: &[usize], pids: Vec<u32>| OwnGroup {
+            cpus: cpus.iter().copied().collect(),
+            pids: pids.into_iter().collect(),
+        };
+        let tree = |ready_process: &ReadyProcess| {
+            // A wrapper that started the service is the trial's, too.
+            ready_process.running.pid().into_iter().flat_map(process::process_tree).chain([ready_process.pid]).collect()
+        };
+        let service = self.service.iter().map(|service| group(&self.roles.service, tree(service)));
+        let inference = self.inference.iter().map(|inference| group(&self.roles.inference, tree(inference)));
+        let workers = self.workers.iter().enumerate().map(|(index, worker)| {
+            let pids = worker.pid().map(process::process_tree).unwrap_or_default();
+            group(&self.roles.workers[index % self.roles.workers.len()], pids)
+        });
+        let ladder = group(&self.roles.ladder, vec![std::process::id()]);
+        Snapshot::take(service.chain(inference).chain(workers).chain([ladder]))
     }
 
     fn service_ended(&mut self) -> Option<Ended> {

@@ -38,7 +38,7 @@ use crate::{
     plan::{self, Plan, TrialFilter},
     print,
     registry::{Registry, Service},
-    report, resume,
+    report, rest, resume,
     roles::Roles,
     secrets,
     signals::Stop,
@@ -170,6 +170,10 @@ fn execute(
     // The conformance program may use all CPUs, since no trial is running.
     core_check::before(check, registry, &prepared.store, &mut prepared.file)?;
     machine::set_affinity(&prepared.roles.ladder).context("failed to move ladder to its CPU")?;
+    prepared.file.rest = rest::at_rest(&prepared.roles);
+    if let Some(line) = prepared.file.rest.as_ref().and_then(rest::line) {
+        eprintln!("{}: {line}", prepared.file.id);
+    }
     let (bundle, file, end) = climb(prepared, registry)?;
     let broken = match end {
         ClimbEnd::Finished => {
@@ -305,6 +309,7 @@ fn begin(
         lines: lines_of_code(&plan.wire.services, registry),
         machines: vec![Environment::read()],
         cpu_roles,
+        rest: None,
         outside,
         trials: trials.into_iter().map(TrialEntry::pending).collect(),
         searches,

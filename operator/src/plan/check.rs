@@ -108,8 +108,16 @@ impl Check<'_> {
     }
 
     fn thresholds(&mut self, thresholds: &Thresholds) {
-        let Thresholds { start_skew_ms, delay_p99_ms, worker_cpu_share, throttled_share, send_share, bound_share } =
-            *thresholds;
+        let Thresholds {
+            start_skew_ms,
+            delay_p99_ms,
+            worker_cpu_share,
+            throttled_share,
+            send_share,
+            bound_share,
+            busy_share,
+            steal_share,
+        } = *thresholds;
         for (field, value) in [("start_skew_ms", start_skew_ms), ("delay_p99_ms", delay_p99_ms)] {
             let message = format!("{value} is not a length of time; give more than 0");
             self.unless(value > 0.0 && value.is_finite(), format!("validity.{field}"), message);
@@ -119,6 +127,8 @@ impl Check<'_> {
             ("throttled_share", throttled_share),
             ("send_share", send_share),
             ("bound_share", bound_share),
+            ("busy_share", busy_share.unwrap_or(0.0)),
+            ("steal_share", steal_share.unwrap_or(0.0)),
         ];
         for (field, value) in shares {
             let message = format!("{value} is not a share; give a number from 0 to 1");

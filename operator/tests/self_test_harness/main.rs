@@ -9,6 +9,7 @@ mod add_a_service;
 mod bad_input;
 mod books;
 mod bound;
+mod busy_machine;
 mod ceiling;
 mod every_driver;
 mod freeze;

@@ -174,9 +174,9 @@ impl<'a> Attempts<'a> {
 }
 
 /// Reasons that are caused by the generator or the machine, which was busy with other work.
-pub(crate) const MACHINE_REASONS: [ReasonKind; 6] = {
-    use ReasonKind::{ClockStep, GeneratorCpu, GeneratorLate, ReadingLate, SendRate, StartSkew};
-    [GeneratorLate, GeneratorCpu, SendRate, StartSkew, ReadingLate, ClockStep]
+pub(crate) const MACHINE_REASONS: [ReasonKind; 7] = {
+    use ReasonKind::{ClockStep, GeneratorCpu, GeneratorLate, MachineBusy, ReadingLate, SendRate, StartSkew};
+    [GeneratorLate, GeneratorCpu, SendRate, StartSkew, ReadingLate, ClockStep, MachineBusy]
 };
 
 /// Whether a trial is invalid for such a reason.

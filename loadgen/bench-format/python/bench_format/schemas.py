@@ -86,48 +86,6 @@ class CaseStatus(StrEnum):
     SKIPPED = "skipped"
 
 
-class ComparedFigure(StrEnum):
-    """A figure by which two sides can be compared."""
-
-    # Connections opened per second.
-    ACCEPTED_PER_SECOND = "accepted-per-second"
-    # Messages per second that the witness confirms as delivered.
-    DELIVERED_PER_SECOND = "delivered-per-second"
-    # Messages per second that the service received.
-    RECEIVED_PER_SECOND = "received-per-second"
-    # Median of the response time, in nanoseconds.
-    P50_OF_RESPONSE = "p50-of-response"
-    # 99th percentile of the response time, in nanoseconds.
-    P99_OF_RESPONSE = "p99-of-response"
-    # Median of the age of the newest audio of a reply, in nanoseconds.
-    P50_OF_NEWEST = "p50-of-newest"
-    # 95th percentile of the age of the newest audio of a reply, in nanoseconds.
-    P95_OF_NEWEST = "p95-of-newest"
-    # Median of the time to open a connection, in nanoseconds.
-    P50_OF_HANDSHAKE = "p50-of-handshake"
-    # 99th percentile of the time to open a connection, in nanoseconds.
-    P99_OF_HANDSHAKE = "p99-of-handshake"
-    # CPU seconds of the service per million messages.
-    CPU_PER_MILLION = "cpu-per-million"
-    # Memory of the service per open connection, in bytes.
-    MEMORY_PER_CONNECTION = "memory-per-connection"
-
-
-class ComparisonVerdict(StrEnum):
-    """What the interval of a ratio says about two sides."""
-
-    # The interval leaves out 1.
-    DIFFERS = "differs"
-    # The interval lies within 5 % of 1.
-    SAME = "same"
-    # Neither, and no more pairs are measured.
-    NOT_SHOWN = "not-shown"
-    # Neither, and more pairs may decide.
-    UNDECIDED = "undecided"
-    # The generator limited a rate, so that more pairs would not tell.
-    GENERATOR_BOUND = "generator-bound"
-
-
 class ContractOutcome(StrEnum):
     """Outcome of a conformance check."""
 
@@ -213,6 +171,8 @@ class ReasonKind(StrEnum):
     CONFORMANCE = "conformance"
     # A CPU was shared although the plan asked for an exclusive one.
     ISOLATION = "isolation"
+    # Other programs or the hypervisor used more of the trial's CPUs than the plan allows.
+    MACHINE_BUSY = "machine_busy"
 
 
 class RunState(StrEnum):
@@ -457,83 +417,6 @@ class CapacityEstimate:
 
 
 @dataclass(frozen=True)
-class ComparedSide:
-    """One side of a comparison."""
-
-    # The service's name in the run's plan and trials.
-    service: Name
-    # The service's name in the registry that it is from.
-    registered: Name
-    # The checkout that the service is from.
-    source: SideSource
-    # Git commit of that checkout, with `+changes` if it had uncommitted changes; empty outside a checkout.
-    commit: str
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What a run compares, and what its pairs have shown so far."""
-
-    # The side that is the numerator of every ratio.
-    a: ComparedSide
-    # The side that is the denominator, and may be shown to be worse.
-    b: ComparedSide
-    # Name of the workload.
-    workload: Name
-    # Variant of the ladder.
-    variant: Name
-    # The load at which both sides are measured.
-    tier: int
-    # Number of valid pairs after which the comparison ends undecided.
-    pairs_at_most: int
-    # The figures that the command line asked for; empty if those of the load decide.
-    asked: list[ComparedFigure]
-    # What the pairs have shown so far.
-    progress: ComparisonProgress
-
-
-@dataclass(frozen=True)
-class ComparisonEndDecided:
-    """Every deciding figure was decided."""
-
-    _: KW_ONLY
-    end: Literal["decided"] = "decided"
-
-
-@dataclass(frozen=True)
-class ComparisonEndPairsAtMost:
-    """The largest number of pairs was measured, and at least one figure is not decided."""
-
-    _: KW_ONLY
-    end: Literal["pairs-at-most"] = "pairs-at-most"
-
-
-@dataclass(frozen=True)
-class ComparisonEndNotComparable:
-    """There is nothing to compare."""
-
-    # Message that says why there is nothing to compare.
-    reason: str
-    _: KW_ONLY
-    end: Literal["not-comparable"] = "not-comparable"
-
-
-@dataclass(frozen=True)
-class ComparisonProgress:
-    """What the pairs of a comparison have shown."""
-
-    # The figures that decide, each at its share of the 5 %; empty before the first pair.
-    figures: list[ComparedFigure]
-    # What each valid pair added, in order.
-    looks: list[Look]
-    # Pairs that don't count because one of their trials was invalid. Each was measured again.
-    dropped: list[DroppedPair]
-    _: KW_ONLY
-    # How the comparison ended; absent while it hasn't.
-    end: ComparisonEnd | None = None
-
-
-@dataclass(frozen=True)
 class Conformance:
     """The protocol check of the service, made on separate connections before the load's first connection and after
     the last reply.
@@ -693,6 +576,22 @@ class ContractFile:
 
 
 @dataclass(frozen=True)
+class CpuGroup:
+    """Some CPUs of a trial."""
+
+    # Their numbers.
+    cpus: list[int]
+    # CPU time of everything that ran on them, in nanoseconds.
+    busy_ns: int
+    # CPU time of the trial's processes among it, ladder's included, in nanoseconds.
+    own_ns: int
+    # CPU time of the kernel's threads among it, in nanoseconds. They may work for the trial.
+    kernel_ns: int
+    # Time that the hypervisor took, in nanoseconds; counted in ticks of 10 ms.
+    steal_ns: int
+
+
+@dataclass(frozen=True)
 class CpuShape:
     """How much CPU one process of a role may use."""
 
@@ -726,18 +625,6 @@ class Cpus:
     shared_with_inference: float | None = None
     # Workers and service run on the same CPUs, so CPU that one side uses is not available to the other.
     shared_with_service: bool = False
-
-
-@dataclass(frozen=True)
-class DroppedPair:
-    """A pair that doesn't count."""
-
-    # Number of the pair: the `process` of its trials.
-    pair: int
-    # Name of the service whose trial was invalid, in the run's plan.
-    service: Name
-    # Why the trial doesn't count.
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -855,30 +742,6 @@ class FigurePercentileMs:
 
 
 @dataclass(frozen=True)
-class FigureLook:
-    """One figure of both sides over the pairs that it was looked at."""
-
-    # Which of the comparison's deciding figures it is.
-    figure: ComparedFigure
-    # Number of valid pairs that the rest is from.
-    pairs: int
-    # Geometric mean over A's processes, in the figure's unit.
-    a: float
-    # Geometric mean over B's processes, in the figure's unit.
-    b: float
-    # Geometric mean of the pairs' ratios A / B.
-    ratio: float
-    # What the interval says.
-    verdict: ComparisonVerdict
-    _: KW_ONLY
-    # The ratio's always-valid interval; absent while it is unbounded.
-    interval: RatioInterval | None = None
-    # Number of pairs, fixed beforehand, that would show a difference of 5 % with a probability of 0.9; absent unless no
-    # difference was shown, and where it would take more than 100 000.
-    pairs_needed: int | None = None
-
-
-@dataclass(frozen=True)
 class Figures:
     """Rates and costs in the window. A figure that has no meaning for the workload is absent."""
 
@@ -938,6 +801,18 @@ class Figures:
     worker_cpu_share: float | None = None
     # Messages per second that the workers wrote to sockets; never published as throughput.
     written_per_second: float | None = None
+
+
+@dataclass(frozen=True)
+class ForeignProcess:
+    """A process that isn't the trial's."""
+
+    # Process id.
+    pid: int
+    # Name of the process.
+    name: str
+    # CPU time between the readings, on any CPU of the machine, in nanoseconds.
+    cpu_ns: int
 
 
 @dataclass(frozen=True)
@@ -1130,13 +1005,17 @@ class LoadTest:
 
 
 @dataclass(frozen=True)
-class Look:
-    """The deciding figures after one more pair."""
+class MachineUse:
+    """The use of the machine's CPUs during the window, by the trial and by others."""
 
-    # Number of the pair that was added: the `process` of its trials.
-    pair: int
-    # Each deciding figure. One that is decided stays as it was then.
-    figures: list[FigureLook]
+    # Time between the two readings, in seconds.
+    seconds: float
+    # Where the CPU time of the machine comes from: `cpuacct`, `schedstat` or `cgroup`.
+    source: str
+    # The CPUs of the trial. CPUs that roles share are one group.
+    groups: list[CpuGroup]
+    # The processes of others that used most CPU time, at most three. Programs that came and went aren't among them.
+    busiest: list[ForeignProcess]
 
 
 @dataclass(frozen=True)
@@ -1348,16 +1227,6 @@ class PublisherStats:
 
 
 @dataclass(frozen=True)
-class RatioInterval:
-    """Both ends of an always-valid interval."""
-
-    # Smallest ratio that the pairs allow.
-    low: float
-    # Largest ratio that the pairs allow.
-    high: float
-
-
-@dataclass(frozen=True)
 class Reading:
     """One reading of the service."""
 
@@ -1469,14 +1338,15 @@ class Run:
     # Every trial of the plan in climbing order. A search adds its trials as it decides them.
     trials: list[TrialEntry]
     _: KW_ONLY
-    # The two sides that the run compares in pairs; absent if it compares none. It adds its trials as it decides them.
-    comparison: Comparison | None = None
     # End time, RFC 3339; absent while the run isn't over.
     finished_at: str | None = None
     # Lines of code of each service whose folder is in the checkout, without blank lines, comment lines and tests.
     lines: dict[str, int] = field(default_factory=dict)
     # Addresses of a service that ladder climbed without starting it; absent where ladder started its services.
     outside: Outside | None = None
+    # What others used of the trials' CPUs in two seconds of rest before the first trial; absent where it can't be read
+    # and in older bundles.
+    rest: MachineUse | None = None
     # The searches of the run in order; empty if it climbs tiers.
     searches: list[Search] = field(default_factory=list)
 
@@ -1597,34 +1467,6 @@ class ServiceStats:
 
 
 @dataclass(frozen=True)
-class SideSourceRegistry:
-    """The checkout of the run."""
-
-    _: KW_ONLY
-    kind: Literal["registry"] = "registry"
-
-
-@dataclass(frozen=True)
-class SideSourceCheckout:
-    """Another checkout of this machine."""
-
-    # Path of its root.
-    path: str
-    _: KW_ONLY
-    kind: Literal["checkout"] = "checkout"
-
-
-@dataclass(frozen=True)
-class SideSourceCommit:
-    """A commit, which ladder checked out and built."""
-
-    # The revision as it was given.
-    revision: str
-    _: KW_ONLY
-    kind: Literal["commit"] = "commit"
-
-
-@dataclass(frozen=True)
 class Terms:
     """The rules that the judge and the driver apply to a workload."""
 
@@ -1691,12 +1533,17 @@ class Thresholds:
     _: KW_ONLY
     # Share of its CPU limit, 0 to 1, above which a side counts as the bottleneck of a closed-loop flood.
     bound_share: float = 0.9
+    # Largest share of a side's CPUs that other programs may use during the window, 0 to 1. Without it, a busy machine
+    # is remarked and the trial stays valid.
+    busy_share: float | None = None
     # Largest 99th percentile of the generator's own delay, in milliseconds (open loop).
     delay_p99_ms: float = 5.0
     # Smallest share of the scheduled messages that must have been sent, 0 to 1 (open loop).
     send_share: float = 0.995
     # Largest difference between the workers' actual starts, in milliseconds.
     start_skew_ms: float = 50.0
+    # Largest share of a side's CPUs that the hypervisor may take during the window, 0 to 1; the same without it.
+    steal_share: float | None = None
     # Largest share of CPU periods in which a worker may be throttled, 0 to 1 (open loop).
     throttled_share: float = 0.01
     # Largest share of its CPU limit that a worker may use, 0 to 1 (open loop).
@@ -1773,6 +1620,8 @@ class TrialFile:
     # Version of the rules by which the trial's bound is judged, `BOUND_RULES` when it was measured. Absent in older
     # bundles, which are judged by CPU shares alone, so that their results stay as they were.
     bound_rules: int | None = None
+    # What others used of the machine's CPUs during the window; absent where it can't be read and in older bundles.
+    machine: MachineUse | None = None
     # Ids of the connections that the service had before the trial. Those that no worker knows belong to other clients.
     others: list[str] = field(default_factory=list)
     # The pods that took part; empty on a single machine.
@@ -1854,6 +1703,8 @@ class TrialResult:
     bound_checks: list[BoundCheck] | None = None
     # Failures by kind, summed over workers.
     failures: Failures = field(default_factory=lambda: Failures(window={}, outside={}))
+    # What others used of the machine's CPUs during the window; absent where it can't be read and in older bundles.
+    machine: MachineUse | None = None
     # The pods that took part; empty on a single machine.
     pods: list[Pod] = field(default_factory=list)
     # Comparison with the objectives; absent without objectives or if the trial is invalid.
@@ -2203,9 +2054,6 @@ class WorkerResult:
     intervals: list[Interval] = field(default_factory=list)
 
 
-# How a comparison ended.
-ComparisonEnd = ComparisonEndDecided | ComparisonEndPairsAtMost | ComparisonEndNotComparable
-
 # A figure that an objective compares.
 Figure = FigurePercentileMs | PlainFigure
 
@@ -2214,9 +2062,6 @@ Load = LoadOpen | LoadClosed | LoadSessions
 
 # A name that becomes the name of a file or folder.
 Name = Annotated[str, "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$"]
-
-# The checkout that a side is from.
-SideSource = SideSourceRegistry | SideSourceCheckout | SideSourceCommit
 
 # The state of a trial, from pending to its end.
 TrialState = TrialStatePending | TrialStateStarted | TrialStateFinished | TrialStateFailed

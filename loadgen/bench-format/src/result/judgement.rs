@@ -60,6 +60,8 @@ pub enum ReasonKind {
     Conformance,
     /// A CPU was shared although the plan asked for an exclusive one.
     Isolation,
+    /// Other programs or the hypervisor used more of the trial's CPUs than the plan allows.
+    MachineBusy,
 }
 
 impl ReasonKind {

@@ -198,6 +198,7 @@ impl Operator<'_> {
             lines: Default::default(),
             machines: placement.machines,
             cpu_roles: placement.cpu_roles,
+            rest: None,
             outside: None,
             trials: plan.trials().into_iter().map(TrialEntry::pending).collect(),
             searches: vec![],

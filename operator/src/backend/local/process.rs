@@ -130,6 +130,11 @@ impl RunningProcess {
         self.cgroup.as_deref()
     }
 
+    /// Id of the process that was started; `None` once its end was noticed.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     /// How the process ended, with its last lines; `None` while it runs.
     pub fn ended(&mut self) -> Option<String> {
         if self.ended.is_none() {

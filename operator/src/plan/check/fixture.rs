@@ -75,6 +75,7 @@ pub(crate) fn run(id: &'static str, plan: WirePlan) -> Run {
         lines: Default::default(),
         machines: vec![],
         cpu_roles: Default::default(),
+        rest: None,
         outside: None,
         trials: vec![],
         searches: vec![],

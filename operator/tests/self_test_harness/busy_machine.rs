@@ -1,0 +1,89 @@
+//! A program that uses the trial's CPUs is seen and named.
+
+use std::{
+    process::{Child, Command},
+    thread,
+};
+
+use bench_format::result::{MachineUse, Reason, ReasonKind, TrialResult, Validity};
+use rustix::{
+    process::Pid,
+    thread::{CpuSet, sched_setaffinity},
+};
+
+use crate::run::{Run, run};
+
+/// The limit in `plans/self-test/busy-machine.yaml`.
+const LIMIT: f64 = 0.2;
+
+/// A process that spins on one CPU until it is dropped.
+struct Neighbour(Child);
+
+impl Neighbour {
+    fn on(cpu: usize) -> Self {
+        let child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let mut set = CpuSet::new();
+        set.set(cpu);
+        sched_setaffinity(Pid::from_raw(child.id() as i32), &set).unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        // Both fail only for a process that has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn used(result: &TrialResult) -> &MachineUse {
+    result.machine.as_ref().expect("the CPU time of this machine can be read")
+}
+
+fn busy(result: &TrialResult) -> Option<&Reason> {
+    match &result.validity {
+        Validity::Valid => None,
+        Validity::Invalid { reasons } => reasons.iter().find(|reason| reason.kind == ReasonKind::MachineBusy),
+    }
+}
+
+fn assert_named(run: &Run, neighbours: &[Neighbour]) {
+    let result = run.trial("self-test-none", "standard");
+    let reason = busy(&result).unwrap_or_else(|| panic!("not called busy: {:?}\n{}", result.machine, run.output));
+    assert!(reason.detail.starts_with("others used "), "{reason:?}");
+    for Neighbour(child) in neighbours {
+        let named = used(&result).busiest.iter().any(|process| process.pid == child.id());
+        assert!(named, "process {} isn't named: {:?}", child.id(), result.machine);
+    }
+    assert!(result.verdict.is_none(), "it was judged");
+}
+
+#[test]
+fn a_spinning_neighbour_on_one_cpu_or_on_both_makes_a_trial_invalid() {
+    let cpus = thread::available_parallelism().unwrap().get();
+    for on in [vec![0], (0..cpus.min(2)).collect()] {
+        let neighbours: Vec<Neighbour> = on.into_iter().map(Neighbour::on).collect();
+        assert_named(&run("busy-machine"), &neighbours);
+    }
+}
+
+#[test]
+fn a_machine_is_called_busy_if_and_only_if_others_used_more_than_the_limit() {
+    // Other programs may run here, so the rule is compared with what was measured, which a spinning neighbour is not in.
+    let run = run("busy-machine");
+    let result = run.trial("self-test-none", "standard");
+    let (share, _) = used(&result).busy().unwrap();
+    assert_eq!(busy(&result).is_some(), share > LIMIT, "{:?}\n{}", result.machine, run.output);
+    let named: u64 = used(&result).busiest.iter().map(|process| process.cpu_ns).sum();
+    assert!(
+        named as f64 / 1e9 < used(&result).seconds * 3.0,
+        "more than three processes can use: {:?}",
+        result.machine
+    );
+    for group in &used(&result).groups {
+        let most = used(&result).seconds * group.cpus.len() as f64 * 1.05;
+        assert!(group.busy_ns as f64 / 1e9 < most, "more than {most} s of {:?} is impossible", group.cpus);
+        assert!(group.own_ns > 0, "the trial's own processes used nothing: {:?}", result.machine);
+    }
+}
