@@ -22,6 +22,7 @@ mod analysis;
 mod chosen_plan;
 mod cluster_program;
 mod compare;
+mod compared;
 mod conformance;
 mod core_check;
 mod judge;
@@ -29,6 +30,7 @@ mod machine;
 mod outside;
 mod run;
 mod search;
+mod sides;
 mod sign;
 mod verify;
 

@@ -24,6 +24,23 @@ export type BoundSide = "service" | "generator" | "inference";
 /** Outcome of a conformance case. */
 export type CaseStatus = "passed" | "failed" | "excepted" | "skipped";
 
+/** A figure by which two sides can be compared. */
+export type ComparedFigure =
+  | "accepted-per-second"
+  | "delivered-per-second"
+  | "received-per-second"
+  | "p50-of-response"
+  | "p99-of-response"
+  | "p50-of-newest"
+  | "p95-of-newest"
+  | "p50-of-handshake"
+  | "p99-of-handshake"
+  | "cpu-per-million"
+  | "memory-per-connection";
+
+/** What the interval of a ratio says about two sides. */
+export type ComparisonVerdict = "differs" | "same" | "not-shown" | "undecided" | "generator-bound";
+
 /** Outcome of a conformance check. */
 export type ContractOutcome = "passed" | "failed" | "not-checked";
 
@@ -228,6 +245,67 @@ export interface CapacityEstimate {
   trials: number;
 }
 
+/** One side of a comparison. */
+export interface ComparedSide {
+  /** The service's name in the run's plan and trials. */
+  service: Name;
+  /** The service's name in the registry that it is from. */
+  registered: Name;
+  /** The checkout that the service is from. */
+  source: SideSource;
+  /** Git commit of that checkout, with `+changes` if it had uncommitted changes; empty outside a checkout. */
+  commit: string;
+}
+
+/** What a run compares, and what its pairs have shown so far. */
+export interface Comparison {
+  /** The side that is the numerator of every ratio. */
+  a: ComparedSide;
+  /** The side that is the denominator, and may be shown to be worse. */
+  b: ComparedSide;
+  /** Name of the workload. */
+  workload: Name;
+  /** Variant of the ladder. */
+  variant: Name;
+  /** The load at which both sides are measured. */
+  tier: number;
+  /** Number of valid pairs after which the comparison ends undecided. */
+  pairs_at_most: number;
+  /** The figures that the command line asked for; empty if those of the load decide. */
+  asked: ComparedFigure[];
+  /** What the pairs have shown so far. */
+  progress: ComparisonProgress;
+}
+
+/** Every deciding figure was decided. */
+export interface ComparisonEndDecided {
+  end: "decided";
+}
+
+/** The largest number of pairs was measured, and at least one figure is not decided. */
+export interface ComparisonEndPairsAtMost {
+  end: "pairs-at-most";
+}
+
+/** There is nothing to compare. */
+export interface ComparisonEndNotComparable {
+  /** Message that says why there is nothing to compare. */
+  reason: string;
+  end: "not-comparable";
+}
+
+/** What the pairs of a comparison have shown. */
+export interface ComparisonProgress {
+  /** The figures that decide, each at its share of the 5 %; empty before the first pair. */
+  figures: ComparedFigure[];
+  /** What each valid pair added, in order. */
+  looks: Look[];
+  /** Pairs that don't count because one of their trials was invalid. Each was measured again. */
+  dropped: DroppedPair[];
+  /** How the comparison ended; absent while it hasn't. */
+  end?: ComparisonEnd | null;
+}
+
 /**
  * The protocol check of the service, made on separate connections before the load's first connection and after the last
  * reply.
@@ -417,6 +495,16 @@ export interface Cpus {
   shared_with_service?: boolean;
 }
 
+/** A pair that doesn't count. */
+export interface DroppedPair {
+  /** Number of the pair: the `process` of its trials. */
+  pair: number;
+  /** Name of the service whose trial was invalid, in the run's plan. */
+  service: Name;
+  /** Why the trial doesn't count. */
+  reason: string;
+}
+
 /** One machine: the properties that influence a result. */
 export interface Environment {
   /** Host name of the machine. */
@@ -515,6 +603,29 @@ export interface PercentileMs {
 /** A percentile of a histogram, in milliseconds. */
 export interface FigurePercentileMs {
   percentile_ms: PercentileMs;
+}
+
+/** One figure of both sides over the pairs that it was looked at. */
+export interface FigureLook {
+  /** Which of the comparison's deciding figures it is. */
+  figure: ComparedFigure;
+  /** Number of valid pairs that the rest is from. */
+  pairs: number;
+  /** Geometric mean over A's processes, in the figure's unit. */
+  a: number;
+  /** Geometric mean over B's processes, in the figure's unit. */
+  b: number;
+  /** Geometric mean of the pairs' ratios A / B. */
+  ratio: number;
+  /** What the interval says. */
+  verdict: ComparisonVerdict;
+  /** The ratio's always-valid interval; absent while it is unbounded. */
+  interval?: RatioInterval | null;
+  /**
+   * Number of pairs, fixed beforehand, that would show a difference of 5 % with a probability of 0.9; absent unless no
+   * difference was shown, and where it would take more than 100 000.
+   */
+  pairs_needed?: number | null;
 }
 
 /** Rates and costs in the window. A figure that has no meaning for the workload is absent. */
@@ -762,6 +873,14 @@ export interface LoadTest {
   succeeded: boolean;
 }
 
+/** The deciding figures after one more pair. */
+export interface Look {
+  /** Number of the pair that was added: the `process` of its trials. */
+  pair: number;
+  /** Each deciding figure. One that is decided stays as it was then. */
+  figures: FigureLook[];
+}
+
 /** The use of the machine's CPUs during the window, by the trial and by others. */
 export interface MachineUse {
   /** Time between the two readings, in seconds. */
@@ -973,6 +1092,14 @@ export interface PublisherStats {
   rate_per_second?: number | null;
 }
 
+/** Both ends of an always-valid interval. */
+export interface RatioInterval {
+  /** Smallest ratio that the pairs allow. */
+  low: number;
+  /** Largest ratio that the pairs allow. */
+  high: number;
+}
+
 /** One reading of the service. */
 export interface Reading {
   /** Time of the reading, in nanoseconds since the Unix epoch. */
@@ -1085,6 +1212,10 @@ export interface Run {
   cpu_roles: Record<string, string>;
   /** Every trial of the plan in climbing order. A search adds its trials as it decides them. */
   trials: TrialEntry[];
+  /**
+   * The two sides that the run compares in pairs; absent if it compares none. It adds its trials as it decides them.
+   */
+  comparison?: Comparison | null;
   /** End time, RFC 3339; absent while the run isn't over. */
   finished_at?: string | null;
   /** Lines of code of each service whose folder is in the checkout, without blank lines, comment lines and tests. */
@@ -1201,6 +1332,25 @@ export interface ServiceStats {
   application?: ApplicationStats | null;
   /** A gateway's counts of inference requests; absent for other services. */
   inference?: InferenceStats | null;
+}
+
+/** The checkout of the run. */
+export interface SideSourceRegistry {
+  kind: "registry";
+}
+
+/** Another checkout of this machine. */
+export interface SideSourceCheckout {
+  /** Path of its root. */
+  path: string;
+  kind: "checkout";
+}
+
+/** A commit, which ladder checked out and built. */
+export interface SideSourceCommit {
+  /** The revision as it was given. */
+  revision: string;
+  kind: "commit";
 }
 
 /** The rules that the judge and the driver apply to a workload. */
@@ -1753,6 +1903,9 @@ export interface WorkerResult {
   intervals?: Interval[];
 }
 
+/** How a comparison ended. */
+export type ComparisonEnd = ComparisonEndDecided | ComparisonEndPairsAtMost | ComparisonEndNotComparable;
+
 /** A figure that an objective compares. */
 export type Figure = FigurePercentileMs | PlainFigure;
 
@@ -1761,6 +1914,9 @@ export type Load = LoadOpen | LoadClosed | LoadSessions;
 
 /** A name that becomes the name of a file or folder. */
 export type Name = string;
+
+/** The checkout that a side is from. */
+export type SideSource = SideSourceRegistry | SideSourceCheckout | SideSourceCommit;
 
 /** The state of a trial, from pending to its end. */
 export type TrialState = TrialStatePending | TrialStateStarted | TrialStateFinished | TrialStateFailed;

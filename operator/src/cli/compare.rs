@@ -1,6 +1,6 @@
 //! `ladder compare`: two finished bundles side by side, or two sides that are measured in pairs until it is decided.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::bail;
 use bench_format::{
@@ -16,20 +16,19 @@ use clap::{
 use super::{
     analysis::{self, Finished},
     chosen_plan::ChosenPlan,
+    compared::{print_comparison, reproduce_command},
     core_check::CoreCheck,
     run::{RequestedRun, Shared, begin_and_execute},
+    sides,
 };
 use crate::{
     assert,
     compare::{course::attempts_at_most, figures, rule::PAIRS_AT_MOST},
     plan::read,
-    print,
     registry::{Registry, Service},
     store,
 };
 
-mod commit;
-pub(super) mod sides;
 mod tier;
 
 /// The examples below the help.
@@ -130,20 +129,6 @@ fn finished(arguments: &Compare) -> anyhow::Result<u8> {
     analysis::compare(&arguments.finished, &arguments.sides, arguments.json)
 }
 
-/// Prints a measured comparison as a table, or as JSON.
-pub(super) fn print_comparison(bundle: &Path, run: &str, comparison: &Comparison, json: bool) -> anyhow::Result<()> {
-    if json {
-        let value = print::compare::as_json(run, &bundle.display().to_string(), comparison);
-        println!("{}", serde_json::to_string_pretty(&value)?);
-    } else {
-        let entries = store::read_run(bundle)?.trials;
-        let finished: Result<Vec<_>, _> =
-            entries.iter().map(|entry| crate::compare::trial::finished(bundle, entry)).collect();
-        print!("{}", print::compare::table(comparison, &finished?));
-    }
-    Ok(())
-}
-
 /// Measures the sides in pairs until it is decided.
 fn measure(arguments: &Compare, plan: &str) -> anyhow::Result<u8> {
     let options = &arguments.measured;
@@ -220,15 +205,4 @@ fn adapt(wire: &mut WirePlan, comparison: &Comparison, ladder: usize) {
     wire.ladders = vec![own];
     wire.services = [&comparison.a, &comparison.b].map(|side| side.service.to_string()).into();
     wire.service_process = ServiceProcess::Repeat;
-}
-
-/// The command that measures a comparison again.
-pub(super) fn reproduce_command(plan: &str, comparison: &Comparison) -> String {
-    let Comparison { a, b, workload, variant, tier, pairs_at_most, asked, .. } = comparison;
-    let mut command = format!("ladder compare --plan {plan} --only {workload}/{variant}/{tier}");
-    if *pairs_at_most != PAIRS_AT_MOST {
-        command += &format!(" --pairs-at-most {pairs_at_most}");
-    }
-    asked.iter().for_each(|figure| command += &format!(" --figure {}", figure.name()));
-    format!("{command} {} {}", sides::word(a), sides::word(b))
 }

@@ -22,9 +22,9 @@ use driver::{clock, coordinator::Coordinator};
 
 use super::{
     chosen_plan::ChosenPlan,
-    compare,
+    compared,
     core_check::{self, CoreCheck},
-    machine, outside,
+    machine, outside, sides,
 };
 use crate::{
     assert::{self, Standing},
@@ -143,7 +143,7 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<u8> {
 fn with_sides(mut registry: Registry, shared: &Shared, id: &Name) -> anyhow::Result<Registry> {
     // What is wrong with the file is said where it is opened.
     if let Ok(RunFile { comparison: Some(comparison), .. }) = store::read_run(&shared.results.join(id.as_str())) {
-        compare::sides::add(&comparison, &shared.results, &mut registry).with_context(|| id.to_string())?;
+        sides::add(&comparison, &shared.results, &mut registry).with_context(|| id.to_string())?;
     }
     Ok(registry)
 }
@@ -206,7 +206,7 @@ fn execute(
 /// Prints the comparison, or all trials and searches, and the time between trials.
 fn print_outcome(shared: &Shared, bundle: &Path, file: &RunFile) -> anyhow::Result<()> {
     if let Some(comparison) = &file.comparison {
-        return compare::print_comparison(bundle, &file.id, comparison, shared.json);
+        return compared::print_comparison(bundle, &file.id, comparison, shared.json);
     }
     print!("{}", print::table(bundle, file));
     print::budgets::lines(bundle, file).iter().for_each(|line| println!("{line}"));
@@ -342,7 +342,7 @@ fn open_run(shared: &Shared, id: &Name, registry: &Registry, allowed: &[usize]) 
         bail!("run {id} was measured on other CPUs ({:?}); start a new run", file.cpu_roles);
     }
     let mut reproduce_command = match &file.comparison {
-        Some(comparison) => compare::reproduce_command(&file.plan.name, comparison),
+        Some(comparison) => compared::reproduce_command(&file.plan.name, comparison),
         None if file.searches.is_empty() => format!("ladder run {}", file.plan.name),
         None => format!("ladder search {}", file.plan.name),
     };

@@ -86,6 +86,48 @@ class CaseStatus(StrEnum):
     SKIPPED = "skipped"
 
 
+class ComparedFigure(StrEnum):
+    """A figure by which two sides can be compared."""
+
+    # Connections opened per second.
+    ACCEPTED_PER_SECOND = "accepted-per-second"
+    # Messages per second that the witness confirms as delivered.
+    DELIVERED_PER_SECOND = "delivered-per-second"
+    # Messages per second that the service received.
+    RECEIVED_PER_SECOND = "received-per-second"
+    # Median of the response time, in nanoseconds.
+    P50_OF_RESPONSE = "p50-of-response"
+    # 99th percentile of the response time, in nanoseconds.
+    P99_OF_RESPONSE = "p99-of-response"
+    # Median of the age of the newest audio of a reply, in nanoseconds.
+    P50_OF_NEWEST = "p50-of-newest"
+    # 95th percentile of the age of the newest audio of a reply, in nanoseconds.
+    P95_OF_NEWEST = "p95-of-newest"
+    # Median of the time to open a connection, in nanoseconds.
+    P50_OF_HANDSHAKE = "p50-of-handshake"
+    # 99th percentile of the time to open a connection, in nanoseconds.
+    P99_OF_HANDSHAKE = "p99-of-handshake"
+    # CPU seconds of the service per million messages.
+    CPU_PER_MILLION = "cpu-per-million"
+    # Memory of the service per open connection, in bytes.
+    MEMORY_PER_CONNECTION = "memory-per-connection"
+
+
+class ComparisonVerdict(StrEnum):
+    """What the interval of a ratio says about two sides."""
+
+    # The interval leaves out 1.
+    DIFFERS = "differs"
+    # The interval lies within 5 % of 1.
+    SAME = "same"
+    # Neither, and no more pairs are measured.
+    NOT_SHOWN = "not-shown"
+    # Neither, and more pairs may decide.
+    UNDECIDED = "undecided"
+    # The generator limited a rate, so that more pairs would not tell.
+    GENERATOR_BOUND = "generator-bound"
+
+
 class ContractOutcome(StrEnum):
     """Outcome of a conformance check."""
 
@@ -417,6 +459,83 @@ class CapacityEstimate:
 
 
 @dataclass(frozen=True)
+class ComparedSide:
+    """One side of a comparison."""
+
+    # The service's name in the run's plan and trials.
+    service: Name
+    # The service's name in the registry that it is from.
+    registered: Name
+    # The checkout that the service is from.
+    source: SideSource
+    # Git commit of that checkout, with `+changes` if it had uncommitted changes; empty outside a checkout.
+    commit: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a run compares, and what its pairs have shown so far."""
+
+    # The side that is the numerator of every ratio.
+    a: ComparedSide
+    # The side that is the denominator, and may be shown to be worse.
+    b: ComparedSide
+    # Name of the workload.
+    workload: Name
+    # Variant of the ladder.
+    variant: Name
+    # The load at which both sides are measured.
+    tier: int
+    # Number of valid pairs after which the comparison ends undecided.
+    pairs_at_most: int
+    # The figures that the command line asked for; empty if those of the load decide.
+    asked: list[ComparedFigure]
+    # What the pairs have shown so far.
+    progress: ComparisonProgress
+
+
+@dataclass(frozen=True)
+class ComparisonEndDecided:
+    """Every deciding figure was decided."""
+
+    _: KW_ONLY
+    end: Literal["decided"] = "decided"
+
+
+@dataclass(frozen=True)
+class ComparisonEndPairsAtMost:
+    """The largest number of pairs was measured, and at least one figure is not decided."""
+
+    _: KW_ONLY
+    end: Literal["pairs-at-most"] = "pairs-at-most"
+
+
+@dataclass(frozen=True)
+class ComparisonEndNotComparable:
+    """There is nothing to compare."""
+
+    # Message that says why there is nothing to compare.
+    reason: str
+    _: KW_ONLY
+    end: Literal["not-comparable"] = "not-comparable"
+
+
+@dataclass(frozen=True)
+class ComparisonProgress:
+    """What the pairs of a comparison have shown."""
+
+    # The figures that decide, each at its share of the 5 %; empty before the first pair.
+    figures: list[ComparedFigure]
+    # What each valid pair added, in order.
+    looks: list[Look]
+    # Pairs that don't count because one of their trials was invalid. Each was measured again.
+    dropped: list[DroppedPair]
+    _: KW_ONLY
+    # How the comparison ended; absent while it hasn't.
+    end: ComparisonEnd | None = None
+
+
+@dataclass(frozen=True)
 class Conformance:
     """The protocol check of the service, made on separate connections before the load's first connection and after
     the last reply.
@@ -628,6 +747,18 @@ class Cpus:
 
 
 @dataclass(frozen=True)
+class DroppedPair:
+    """A pair that doesn't count."""
+
+    # Number of the pair: the `process` of its trials.
+    pair: int
+    # Name of the service whose trial was invalid, in the run's plan.
+    service: Name
+    # Why the trial doesn't count.
+    reason: str
+
+
+@dataclass(frozen=True)
 class Environment:
     """One machine: the properties that influence a result."""
 
@@ -739,6 +870,30 @@ class FigurePercentileMs:
     """A percentile of a histogram, in milliseconds."""
 
     percentile_ms: PercentileMs
+
+
+@dataclass(frozen=True)
+class FigureLook:
+    """One figure of both sides over the pairs that it was looked at."""
+
+    # Which of the comparison's deciding figures it is.
+    figure: ComparedFigure
+    # Number of valid pairs that the rest is from.
+    pairs: int
+    # Geometric mean over A's processes, in the figure's unit.
+    a: float
+    # Geometric mean over B's processes, in the figure's unit.
+    b: float
+    # Geometric mean of the pairs' ratios A / B.
+    ratio: float
+    # What the interval says.
+    verdict: ComparisonVerdict
+    _: KW_ONLY
+    # The ratio's always-valid interval; absent while it is unbounded.
+    interval: RatioInterval | None = None
+    # Number of pairs, fixed beforehand, that would show a difference of 5 % with a probability of 0.9; absent unless no
+    # difference was shown, and where it would take more than 100 000.
+    pairs_needed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -1005,6 +1160,16 @@ class LoadTest:
 
 
 @dataclass(frozen=True)
+class Look:
+    """The deciding figures after one more pair."""
+
+    # Number of the pair that was added: the `process` of its trials.
+    pair: int
+    # Each deciding figure. One that is decided stays as it was then.
+    figures: list[FigureLook]
+
+
+@dataclass(frozen=True)
 class MachineUse:
     """The use of the machine's CPUs during the window, by the trial and by others."""
 
@@ -1227,6 +1392,16 @@ class PublisherStats:
 
 
 @dataclass(frozen=True)
+class RatioInterval:
+    """Both ends of an always-valid interval."""
+
+    # Smallest ratio that the pairs allow.
+    low: float
+    # Largest ratio that the pairs allow.
+    high: float
+
+
+@dataclass(frozen=True)
 class Reading:
     """One reading of the service."""
 
@@ -1338,6 +1513,8 @@ class Run:
     # Every trial of the plan in climbing order. A search adds its trials as it decides them.
     trials: list[TrialEntry]
     _: KW_ONLY
+    # The two sides that the run compares in pairs; absent if it compares none. It adds its trials as it decides them.
+    comparison: Comparison | None = None
     # End time, RFC 3339; absent while the run isn't over.
     finished_at: str | None = None
     # Lines of code of each service whose folder is in the checkout, without blank lines, comment lines and tests.
@@ -1464,6 +1641,34 @@ class ServiceStats:
     application: ApplicationStats | None = None
     # A gateway's counts of inference requests; absent for other services.
     inference: InferenceStats | None = None
+
+
+@dataclass(frozen=True)
+class SideSourceRegistry:
+    """The checkout of the run."""
+
+    _: KW_ONLY
+    kind: Literal["registry"] = "registry"
+
+
+@dataclass(frozen=True)
+class SideSourceCheckout:
+    """Another checkout of this machine."""
+
+    # Path of its root.
+    path: str
+    _: KW_ONLY
+    kind: Literal["checkout"] = "checkout"
+
+
+@dataclass(frozen=True)
+class SideSourceCommit:
+    """A commit, which ladder checked out and built."""
+
+    # The revision as it was given.
+    revision: str
+    _: KW_ONLY
+    kind: Literal["commit"] = "commit"
 
 
 @dataclass(frozen=True)
@@ -2054,6 +2259,9 @@ class WorkerResult:
     intervals: list[Interval] = field(default_factory=list)
 
 
+# How a comparison ended.
+ComparisonEnd = ComparisonEndDecided | ComparisonEndPairsAtMost | ComparisonEndNotComparable
+
 # A figure that an objective compares.
 Figure = FigurePercentileMs | PlainFigure
 
@@ -2062,6 +2270,9 @@ Load = LoadOpen | LoadClosed | LoadSessions
 
 # A name that becomes the name of a file or folder.
 Name = Annotated[str, "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$"]
+
+# The checkout that a side is from.
+SideSource = SideSourceRegistry | SideSourceCheckout | SideSourceCommit
 
 # The state of a trial, from pending to its end.
 TrialState = TrialStatePending | TrialStateStarted | TrialStateFinished | TrialStateFailed

@@ -8,12 +8,13 @@ use bench_format::{
     comparison::{ComparedSide, Comparison, SideSource},
 };
 
-use super::commit;
 use crate::{
     evidence,
     registry::{Registry, Service, own_folder},
     spelling::closest,
 };
+
+mod commit;
 
 /// A side that can be measured.
 #[derive(Clone, Debug)]
@@ -43,7 +44,7 @@ pub(super) fn resolve(a: &Path, b: &Path, registry: &Registry) -> anyhow::Result
 
 /// Adds the sides of a stored comparison to the registry, for a run that is resumed. The file may come from another
 /// person, so nothing is built for it, and no checkout inside `results` is used.
-pub(in crate::cli) fn add(comparison: &Comparison, results: &Path, registry: &mut Registry) -> anyhow::Result<()> {
+pub(super) fn add(comparison: &Comparison, results: &Path, registry: &mut Registry) -> anyhow::Result<()> {
     let mut found = Vec::new();
     for compared in [&comparison.a, &comparison.b] {
         let word = word(compared);
