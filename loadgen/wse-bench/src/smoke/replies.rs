@@ -185,8 +185,8 @@ mod tests {
             (text(&valid.replace("\"latency\":7", "\"latency\":8")), "latency is not the difference"),
             (text(&valid.replace("\"latency\":7", "\"lag\":7")), "lacks client_timestamp"),
             (text(&valid.replace("100", "99")), "a timestamp that was not sent"),
-            (text(&valid.replace("},", ",")), "no JSON object"),
-            (binary, "no single TEXT frame"),
+            (text(&valid.replace("},", ",")), "is not a JSON object"),
+            (binary, "is not a single TEXT frame"),
         ] {
             let findings = after(&[frame, text(&pong(101))]);
             assert!(findings[0].contains(fault), "{fault}: {findings:?}");
