@@ -70,7 +70,7 @@ def header(counts: int, digits: int) -> bytes:
         (bytes(64 << 20), "inflates to more than 524288 bytes"),
         (header(3 << 30, 3), "says 3221225472 bytes of counts and has 40 bytes in all"),
         (header(0, 5), "5 significant digits"),
-        (b"short", "no deflated V2 histogram"),
+        (b"short", "not a deflated V2 histogram"),
     ],
 )
 def test_a_histogram_that_claims_gigabytes_is_refused_before_they_are_allocated(plain: bytes, message: str) -> None:
