@@ -149,9 +149,9 @@ P384 = Pair("ES384", ec.generate_private_key(ec.SECP384R1()))
     [
         ({"jwt_algorithm": "none"}, "jwt_algorithm is \"none\": give 'HS256', 'RS256' or 'ES256'"),
         ({"jwt_algorithm": "RS256"}, "jwt_secret: not a public key for RS256: give it as PEM"),
-        ({"jwt_secret": RSA.public_pem()}, 'no secret for HS256: set jwt_algorithm to "RS256"'),
+        ({"jwt_secret": RSA.public_pem()}, 'is not a secret for HS256: set jwt_algorithm to "RS256"'),
         ({"jwt_previous_secret": CURVE.public_pem()}, "jwt_previous_secret: the PEM of a key of the curve P-256"),
-        ({"jwt_secret": key_set(RSA.jwk("1")).encode()}, "no secret for HS256: give the set as jwt_keys"),
+        ({"jwt_secret": key_set(RSA.jwk("1")).encode()}, "is not a secret for HS256: give the set as jwt_keys"),
         ({"jwt_algorithm": "RS256", "jwt_secret": RSA.private_pem()}, "jwt_secret: not a public key for RS256"),
         ({"jwt_algorithm": "ES256", "jwt_secret": RSA.public_pem()}, "jwt_secret: the public key is not one for ES256"),
         ({"jwt_algorithm": "ES256", "jwt_secret": P384.public_pem()}, "takes one of the curve P-256"),
