@@ -751,8 +751,8 @@ class RustEventSequencer:
 
         Raises:
             ValueError: the number is negative, or 2**36 or more ahead, which lost events can't explain (the topic
-                continues where it is; `reset_sequence(topic)` starts it again); the topic has more than 1024 bytes; or there are too
-                many topics (100 000) or waiting events (a million).
+                continues where it is; `reset_sequence(topic)` starts it again); the topic has more than 1024 bytes; or
+                there are too many topics (100 000) or waiting events (a million).
         """
     def cleanup(self) -> None:
         """Drops events that have waited for more than five minutes, and topics without events for an hour."""
