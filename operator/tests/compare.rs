@@ -88,6 +88,7 @@ fn a_slower_side_differs_after_five_pairs_in_turned_order_and_sets_the_exit_code
     let turned = ["fast", "slow", "slow", "fast", "fast", "slow", "slow", "fast", "fast", "slow"];
     assert!(!undisturbed || order == turned, "{order:?}");
     let text = output_text(&output);
+    assert!(text.contains("r: at most 60 pairs of 0.2 s under load, bundle "), "{text}");
     assert!(text.contains("pair 5 of at most 60: p99-of-response A/B 0.500"), "{text}");
     assert!(text.contains("p99-of-response        10.0 ms") && text.contains("differs: A is better"), "{text}");
     assert_eq!(
@@ -101,6 +102,8 @@ fn a_slower_side_differs_after_five_pairs_in_turned_order_and_sets_the_exit_code
     let again = checkout.run("compare results/r");
     assert_eq!((again.status.code(), output_text(&again).contains("differs: A is better")), (Some(1), true));
     assert_eq!(checkout.run("assert results/r").status.code(), Some(1));
+    let mixed = output_text(&compare(&checkout, "results/r slow"));
+    assert!(mixed.contains("A: results/r: it is a finished bundle; leave out --plan"), "{mixed}");
     let json = checkout.run("compare results/r --json");
     let value: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(
@@ -189,6 +192,11 @@ fn a_bundle_that_names_other_code_is_not_resumed() {
 fn a_side_of_another_checkout_runs_there() {
     let (here, there) = (checkout(), checkout());
     set_response(&there, "fast", "40");
+    // Its program is only there.
+    fs::rename(there.path("bin/fake-service"), there.path("bin/other-service")).unwrap();
+    let path = there.path("services/services.toml");
+    let text = fs::read_to_string(&path).unwrap().replace("bin/fake-service", "bin/other-service");
+    fs::write(&path, text).unwrap();
     let output = compare(&here, &format!("fast fast@{}", there.folder.path().display()));
     assert_eq!(output.status.code(), Some(1), "{}", output_text(&output));
     let (verdict, ratio, _) = decided(&here.run_file());

@@ -34,6 +34,7 @@ use crate::{
         outside::{OutsideService, description},
     },
     climb::{Climb, ClimbEnd},
+    compare::course::attempts_at_most,
     evidence,
     plan::{self, Plan, TrialFilter},
     print,
@@ -238,7 +239,7 @@ fn climb_with<B: Backend>(
         let coordinator = Coordinator::start(&file.id).await.context("failed to start the coordinator")?;
         let bundle = store.folder().to_path_buf();
         let count = match (&file.comparison, file.searches.len()) {
-            (Some(comparison), _) => format!("at most {} pairs", comparison.pairs_at_most),
+            (Some(comparison), _) => pairs(&plan, comparison),
             (None, 0) => format!("{} trials", file.trials.len()),
             (None, searches) => format!("{searches} searches"),
         };
@@ -258,6 +259,12 @@ fn climb_with<B: Backend>(
         let end = climb.climb(&mut stop).await?;
         Ok((bundle, climb.run, end))
     })
+}
+
+/// How many pairs a comparison measures, and how long one takes.
+fn pairs(plan: &Plan, comparison: &Comparison) -> String {
+    let seconds = plan.seconds() / f64::from(attempts_at_most(comparison.pairs_at_most));
+    format!("at most {} pairs of {seconds:.1} s under load", comparison.pairs_at_most)
 }
 
 fn begin(

@@ -164,7 +164,7 @@ impl Operator<'_> {
                 Err(Error::Store(error)) => live.problem(&describe_store_error(&error)),
                 Err(error @ Error::SearchTrial(_)) => live.problem(&chain(&error)),
                 // A retry would fail in the same way.
-                Err(error @ Error::Diverged(_)) => {
+                Err(error @ (Error::Diverged(_) | Error::OtherPairs(_))) => {
                     reject_with_mistakes(live, vec![chain(&error)]);
                     return Ok(());
                 }
