@@ -14,8 +14,9 @@ use bench_format::{
     comparison::Comparison,
     environment::Environment,
     plan::WirePlan,
-    run::{Outside, Run as RunFile, RunState, TrialEntry},
+    run::{Outside, Run as RunFile, RunState, Search, TrialEntry},
     timeline::Overhead,
+    trial::TrialId,
 };
 use clap::Args;
 use driver::{clock, coordinator::Coordinator};
@@ -284,15 +285,11 @@ fn begin(
     }
     let plan = Plan::check(wire, &path, registry, &machine::machine_limits()?)?;
     plan.notes().iter().for_each(|note| eprintln!("{}: {note}", path.display()));
-    let only = TrialFilter(shared.only.clone());
-    let trials = if searches || comparison.is_some() { vec![] } else { plan.trials() };
-    let trials: Vec<_> = trials.into_iter().filter(|trial| only.selects(trial)).collect();
-    let searches: Vec<_> = if searches { plan.searches(&only) } else { vec![] };
-    if trials.is_empty() && searches.is_empty() && comparison.is_none() {
-        let ladders: Vec<String> = plan.ladders.iter().map(|l| format!("{}/{}", l.workload, l.variant)).collect();
-        let hint = if plan.trials().is_empty() { "; it has no tiers: use ladder search" } else { "" };
-        bail!("nothing of {} is left to climb; it has {}{hint}", path.display(), ladders.join(", "));
-    }
+    let (trials, searches) = match &comparison {
+        // It adds its trials as it goes.
+        Some(_) => (vec![], vec![]),
+        None => selected(&plan, &TrialFilter(shared.only.clone()), searches, &path)?,
+    };
     let now = clock::unix_ns();
     let prefix = if comparison.is_some() { "compare-" } else { "" };
     let named = || Name::new(format!("{prefix}{}-{}", plan.wire.name, clock::stamp(now)));
@@ -325,6 +322,24 @@ fn begin(
     fs::create_dir_all(&shared.results).with_context(|| format!("failed to make {}", shared.results.display()))?;
     let store = Store::create(&fs::canonicalize(&shared.results)?, &file)?;
     Ok(Prepared { plan, reproduce_command, roles, store, file })
+}
+
+/// The trials of the plan's tiers that `only` selects, or its searches.
+fn selected(
+    plan: &Plan,
+    only: &TrialFilter,
+    searches: bool,
+    path: &Path,
+) -> anyhow::Result<(Vec<TrialId>, Vec<Search>)> {
+    let trials = if searches { vec![] } else { plan.trials() };
+    let trials: Vec<_> = trials.into_iter().filter(|trial| only.selects(trial)).collect();
+    let searches: Vec<_> = if searches { plan.searches(only) } else { vec![] };
+    if trials.is_empty() && searches.is_empty() {
+        let ladders: Vec<String> = plan.ladders.iter().map(|l| format!("{}/{}", l.workload, l.variant)).collect();
+        let hint = if plan.trials().is_empty() { "; it has no tiers: use ladder search" } else { "" };
+        bail!("nothing of {} is left to climb; it has {}{hint}", path.display(), ladders.join(", "));
+    }
+    Ok((trials, searches))
 }
 
 /// Lines of code of each service whose sources are in this checkout, by service name.
