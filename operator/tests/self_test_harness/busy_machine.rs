@@ -3,6 +3,7 @@
 use std::{
     process::{Child, Command},
     thread,
+    time::Instant,
 };
 
 use bench_format::result::{MachineUse, Reason, ReasonKind, TrialResult, Validity};
@@ -17,7 +18,10 @@ use crate::run::{Run, run};
 const LIMIT: f64 = 0.2;
 
 /// A process that spins on one CPU until it is dropped.
-struct Neighbour(Child);
+struct Neighbour {
+    child: Child,
+    since: Instant,
+}
 
 impl Neighbour {
     fn on(cpu: usize) -> Self {
@@ -25,15 +29,21 @@ impl Neighbour {
         let mut set = CpuSet::new();
         set.set(cpu);
         sched_setaffinity(Pid::from_raw(child.id() as i32), &set).unwrap();
-        Self(child)
+        Self { child, since: Instant::now() }
+    }
+
+    /// CPU time that it used so far, as a share of one CPU.
+    fn share(&self) -> f64 {
+        let cpu_ns = process_usage::cpu_ns(self.child.id()).unwrap();
+        cpu_ns as f64 / 1e9 / self.since.elapsed().as_secs_f64()
     }
 }
 
 impl Drop for Neighbour {
     fn drop(&mut self) {
         // Both fail only for a process that has ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -52,9 +62,13 @@ fn assert_named(run: &Run, neighbours: &[Neighbour]) {
     let result = run.trial("self-test-none", "standard");
     let reason = busy(&result).unwrap_or_else(|| panic!("not called busy: {:?}\n{}", result.machine, run.output));
     assert!(reason.detail.starts_with("others used "), "{reason:?}");
-    for Neighbour(child) in neighbours {
-        let named = used(&result).busiest.iter().any(|process| process.pid == child.id());
-        assert!(named, "process {} isn't named: {:?}", child.id(), result.machine);
+    let used = used(&result);
+    for neighbour in neighbours {
+        let pid = neighbour.child.id();
+        let named = used.busiest.iter().any(|process| process.pid == pid);
+        // Three are named. On a machine with so much other work, the third may have used as much as the neighbour.
+        let third = used.busiest.get(2).map_or(0.0, |process| process.cpu_ns as f64 / 1e9 / used.seconds);
+        assert!(named || third > neighbour.share() / 2.0, "process {pid} isn't named: {used:?}");
     }
     assert!(result.verdict.is_none(), "it was judged");
 }
