@@ -1,4 +1,4 @@
-"""What bound the trials of a tier, and why, in words."""
+"""What bound the trials of a tier, and why, as text."""
 
 from __future__ import annotations
 

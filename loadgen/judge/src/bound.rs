@@ -32,7 +32,7 @@ pub(crate) fn bound(
 /// its schedule says, without a missed objective. `None` as well if nothing is known about the generator.
 ///
 /// A side is used up if its CPU, its quota or one of its threads is. A thread that had work all the time and waited for
-/// a CPU for a good part of it was limited by whoever used that CPU, unless its own side did.
+/// a CPU for a good part of it was limited by the processes that used that CPU, unless its own side did.
 fn by_checks(load: &Load, checks: &[BoundCheck], verdict: Option<&Verdict>) -> Option<BoundBy> {
     let (service, generator) = (Side::of(BoundSide::Service, checks), Side::of(BoundSide::Generator, checks));
     let inference = Side::of(BoundSide::Inference, checks);

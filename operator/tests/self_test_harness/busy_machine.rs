@@ -18,12 +18,12 @@ use crate::run::{Run, run};
 const LIMIT: f64 = 0.2;
 
 /// A process that spins on one CPU until it is dropped.
-struct Neighbour {
+struct Spinner {
     child: Child,
     since: Instant,
 }
 
-impl Neighbour {
+impl Spinner {
     fn on(cpu: usize) -> Self {
         let child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         let mut set = CpuSet::new();
@@ -39,7 +39,7 @@ impl Neighbour {
     }
 }
 
-impl Drop for Neighbour {
+impl Drop for Spinner {
     fn drop(&mut self) {
         // Both fail only for a process that has ended.
         let _ = self.child.kill();
@@ -58,33 +58,33 @@ fn busy(result: &TrialResult) -> Option<&Reason> {
     }
 }
 
-fn assert_named(run: &Run, neighbours: &[Neighbour]) {
+fn assert_named(run: &Run, spinners: &[Spinner]) {
     let result = run.trial("self-test-none", "standard");
     let reason = busy(&result).unwrap_or_else(|| panic!("not called busy: {:?}\n{}", result.machine, run.output));
     assert!(reason.detail.starts_with("others used "), "{reason:?}");
     let used = used(&result);
-    for neighbour in neighbours {
-        let pid = neighbour.child.id();
+    for spinner in spinners {
+        let pid = spinner.child.id();
         let named = used.busiest.iter().any(|process| process.pid == pid);
-        // Three are named. On a machine with so much other work, the third may have used as much as the neighbour.
+        // Three are named. On a machine with so much other work, the third may have used as much as this one.
         let third = used.busiest.get(2).map_or(0.0, |process| process.cpu_ns as f64 / 1e9 / used.seconds);
-        assert!(named || third > neighbour.share() / 2.0, "process {pid} isn't named: {used:?}");
+        assert!(named || third > spinner.share() / 2.0, "process {pid} isn't named: {used:?}");
     }
     assert!(result.verdict.is_none(), "it was judged");
 }
 
 #[test]
-fn a_spinning_neighbour_on_one_cpu_or_on_both_makes_a_trial_invalid() {
+fn a_spinning_process_on_one_cpu_or_on_both_makes_a_trial_invalid() {
     let cpus = thread::available_parallelism().unwrap().get();
     for on in [vec![0], (0..cpus.min(2)).collect()] {
-        let neighbours: Vec<Neighbour> = on.into_iter().map(Neighbour::on).collect();
-        assert_named(&run("busy-machine"), &neighbours);
+        let spinners: Vec<Spinner> = on.into_iter().map(Spinner::on).collect();
+        assert_named(&run("busy-machine"), &spinners);
     }
 }
 
 #[test]
 fn a_machine_is_called_busy_if_and_only_if_others_used_more_than_the_limit() {
-    // Other programs may run here, so the rule is compared with what was measured, which a spinning neighbour is not in.
+    // Other programs may run here, so the rule is compared with what was measured, which has no spinning process.
     let run = run("busy-machine");
     let result = run.trial("self-test-none", "standard");
     let (share, _) = used(&result).busy().unwrap();

@@ -1,4 +1,4 @@
-//! A thread that is busy for a while, rests, and is busy again, whatever load arrives (flaw `busy`).
+//! A thread that is busy for a while, rests, and is busy again, regardless of the load (flaw `busy`).
 
 use std::{
     hint::black_box,
@@ -46,7 +46,7 @@ impl BusyThread {
         Ok(Self { stop, thread })
     }
 
-    /// Ends the thread.
+    /// Ends the thread, also while it works.
     ///
     /// # Errors
     /// When the thread failed.

@@ -64,7 +64,7 @@ pub enum Flaw {
     SilentDrop,
     /// Every token is accepted, and frames without a mask are accepted.
     Gullible,
-    /// None, but one of its threads is busy whatever load arrives.
+    /// None, but one of its threads is busy regardless of the load.
     Busy,
     /// Frames are counted and discarded, at the lowest possible cost.
     Null,

@@ -19,7 +19,7 @@
 //! | [`disposition`] | what the flaw does with a message (pure) |
 //! | [`delay`] | when a ping is answered (pure) |
 //! | `publisher` | messages that the service publishes by itself |
-//! | `busy` | a thread that is busy whatever load arrives |
+//! | `busy` | a thread that is busy regardless of the load |
 //! | `null`, [`frames`] | a reader that discards everything |
 //! | [`ledger`] | the books: counters of each connection, and their sums |
 //! | `metrics` | the metrics port |

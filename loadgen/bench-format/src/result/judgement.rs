@@ -191,9 +191,9 @@ impl BoundCheck {
 pub enum BoundSide {
     /// The service with its companions.
     Service,
-    /// The workers.
+    /// All workers of the trial.
     Generator,
-    /// The inference simulator.
+    /// The inference simulator behind the service.
     Inference,
 }
 

@@ -1,4 +1,4 @@
-//! What bound a load, in words. Pure.
+//! What bound a load, as text. Pure.
 
 use bench_format::result::{BoundBy, BoundCheck, BoundMeasure, BoundSide};
 
