@@ -98,11 +98,12 @@ def _bound(result: TrialResult, limits: Thresholds) -> BoundBy | None:
         return BoundBy.BOTH if service else BoundBy.GENERATOR
     if service and BoundSide.GENERATOR in known:
         return BoundBy.SERVICE
+    if not {BoundSide.SERVICE, BoundSide.GENERATOR} <= known:
+        return None
     if any(_waited(side, reached) for side in BoundSide if side not in used_up):
         return BoundBy.MACHINE
     failed = result.verdict is not None and not result.verdict.passed
-    both_known = {BoundSide.SERVICE, BoundSide.GENERATOR} <= known
-    return BoundBy.NEITHER if both_known and (failed or not is_scheduled(result.load)) else None
+    return BoundBy.NEITHER if failed or not is_scheduled(result.load) else None
 
 
 def _used_up(side: BoundSide, reached: Mapping[tuple[BoundSide, BoundMeasure], bool]) -> bool:

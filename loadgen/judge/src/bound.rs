@@ -29,10 +29,11 @@ pub(crate) fn bound(
 }
 
 /// What limited the load, by everything that was looked at; `None` if nothing was used up and the load was offered as
-/// its schedule says, without a missed objective. `None` as well if nothing is known about the generator.
+/// its schedule says, without a missed objective. `None` as well if too little is known: without the service's CPU, only a
+/// generator that used up its own is named.
 ///
 /// A side is used up if its CPU, its quota or one of its threads is. A thread that had work all the time and waited for
-/// a CPU for a good part of it was limited by the processes that used that CPU, unless its own side did.
+/// a CPU for a good part of it was limited by other programs on that CPU, unless its own side used it up.
 fn by_checks(load: &Load, checks: &[BoundCheck], verdict: Option<&Verdict>) -> Option<BoundBy> {
     let (service, generator) = (Side::of(BoundSide::Service, checks), Side::of(BoundSide::Generator, checks));
     let inference = Side::of(BoundSide::Inference, checks);
@@ -46,12 +47,15 @@ fn by_checks(load: &Load, checks: &[BoundCheck], verdict: Option<&Verdict>) -> O
         (true, false) if generator.known => return Some(BoundBy::Service),
         _ => {}
     }
+    if !service.known || !generator.known {
+        return None;
+    }
     if service.displaced || generator.displaced || inference.displaced {
         return Some(BoundBy::Machine);
     }
     let failed = verdict.is_some_and(|verdict| !verdict.passed);
     let scheduled = !matches!(load, Load::Closed { .. });
-    (service.known && generator.known && (failed || !scheduled)).then_some(BoundBy::Neither)
+    (failed || !scheduled).then_some(BoundBy::Neither)
 }
 
 /// What the checks say about one side.

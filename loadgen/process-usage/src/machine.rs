@@ -20,7 +20,7 @@ const KTHREADD: u32 = 2;
 pub enum Source {
     /// `cpuacct.usage_percpu` of the root cgroup, version 1.
     Cpuacct,
-    /// Run time per CPU from `/proc/schedstat`.
+    /// `/proc/schedstat`, its seventh number.
     Schedstat,
     /// `cpu.stat` of the root cgroup, version 2: one number for all CPUs.
     Cgroup,
@@ -29,7 +29,7 @@ pub enum Source {
 /// The counters of the machine at one moment.
 #[derive(Clone, Debug)]
 pub struct MachineReading {
-    /// When it was read.
+    /// The moment of the reading.
     pub at: Instant,
     /// Where `busy_ns` comes from.
     pub source: Source,

@@ -66,7 +66,7 @@ fn assert_named(run: &Run, spinners: &[Spinner]) {
     for spinner in spinners {
         let pid = spinner.child.id();
         let named = used.busiest.iter().any(|process| process.pid == pid);
-        // Three are named. On a machine with so much other work, the third may have used as much as this one.
+        // Three are named. On a machine with so much other work, the third may have used as much as the spinner.
         let third = used.busiest.get(2).map_or(0.0, |process| process.cpu_ns as f64 / 1e9 / used.seconds);
         assert!(named || third > spinner.share() / 2.0, "process {pid} isn't named: {used:?}");
     }
@@ -74,7 +74,7 @@ fn assert_named(run: &Run, spinners: &[Spinner]) {
 }
 
 #[test]
-fn a_spinning_process_on_one_cpu_or_on_both_makes_a_trial_invalid() {
+fn a_process_that_spins_on_one_cpu_or_on_both_makes_a_trial_invalid() {
     let cpus = thread::available_parallelism().unwrap().get();
     for on in [vec![0], (0..cpus.min(2)).collect()] {
         let spinners: Vec<Spinner> = on.into_iter().map(Spinner::on).collect();
@@ -84,7 +84,7 @@ fn a_spinning_process_on_one_cpu_or_on_both_makes_a_trial_invalid() {
 
 #[test]
 fn a_machine_is_called_busy_if_and_only_if_others_used_more_than_the_limit() {
-    // Other programs may run here, so the rule is compared with what was measured, which has no spinning process.
+    // Other programs may run here, so the rule is compared with what was measured, in which no spinner is.
     let run = run("busy-machine");
     let result = run.trial("self-test-none", "standard");
     let (share, _) = used(&result).busy().unwrap();

@@ -35,7 +35,9 @@ fn is_bound_by_the_generator(result: &TrialResult) -> bool {
     let shares = (result.figures.worker_cpu_share, result.figures.service_cpu_share);
     match (result.bound_by, shares) {
         (Some(BoundBy::Generator | BoundBy::Both), _) => true,
-        (Some(BoundBy::Neither), (Some(worker), Some(service))) => worker > LEAST_SHARE && worker > service,
+        (Some(BoundBy::Neither | BoundBy::Machine), (Some(worker), Some(service))) => {
+            worker > LEAST_SHARE && worker > service
+        }
         _ => false,
     }
 }

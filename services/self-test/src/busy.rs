@@ -46,7 +46,7 @@ impl BusyThread {
         Ok(Self { stop, thread })
     }
 
-    /// Ends the thread, also while it works.
+    /// Ends the thread and waits for it.
     ///
     /// # Errors
     /// When the thread failed.

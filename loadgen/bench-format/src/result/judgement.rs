@@ -191,7 +191,7 @@ impl BoundCheck {
 pub enum BoundSide {
     /// The service with its companions.
     Service,
-    /// All workers of the trial.
+    /// The workers, all of them together.
     Generator,
     /// The inference simulator behind the service.
     Inference,

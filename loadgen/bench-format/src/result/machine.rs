@@ -26,7 +26,7 @@ pub struct MachineUse {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CpuGroup {
-    /// Numbers of the CPUs in this group.
+    /// Their numbers, as the kernel counts them.
     pub cpus: Vec<u32>,
     /// CPU time of everything that ran on them, in nanoseconds.
     pub busy_ns: u64,
@@ -42,7 +42,7 @@ pub struct CpuGroup {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ForeignProcess {
-    /// Id of the process.
+    /// Process id, with which it can be found.
     pub pid: u32,
     /// Name of the process.
     pub name: String,

@@ -100,6 +100,9 @@ fn a_thread_that_waits_for_a_cpu_that_others_use_is_bound_by_the_machine() {
     // A compiler has the other half of its CPU.
     assert_eq!(bound_of(&with_service_thread(flood(), 0.5, 0.5)), Some(BoundBy::Machine));
     assert_eq!(bound_of(&with_service_thread(open(), 0.5, 0.5)), Some(BoundBy::Machine));
+    let mut unread = with_service_thread(flood(), 0.5, 0.5);
+    edges(&mut unread).into_iter().for_each(|reading| (reading.cpu_ns, reading.cpu_limit) = (None, None));
+    assert_eq!(bound_of(&unread), None, "too little is known");
     // It waits, but also has nothing to do for half of the time.
     assert_eq!(bound_of(&with_service_thread(flood(), 0.3, 0.2)), Some(BoundBy::Neither));
     // It hardly waits, so it is the bound itself.
