@@ -55,6 +55,10 @@ const CHANCE: [&str; 18] = [
 /// Keys below which this holds for every key.
 const ALL_CHANCE: [&str; 2] = ["environment", "percentiles"];
 
+/// Keys that are left out, because whether they are there depends on the machine: what its kernel counts of threads, of a
+/// CPU quota and of other programs.
+const LEFT_OUT: [&str; 3] = ["machine", "threads", "throttled_ns"];
+
 /// JSON with its keys in their order.
 enum Node {
     Null,
@@ -83,7 +87,8 @@ fn shown<'a>(node: &'a Node, path: &mut Vec<&'a str>) -> String {
                 path.pop();
                 shown
             };
-            block('{', map.iter().map(entry).collect(), '}')
+            let kept = map.iter().filter(|(key, _)| !LEFT_OUT.contains(&key.as_str()));
+            block('{', kept.map(entry).collect(), '}')
         }
         // A term of an equation: its name and a number.
         Node::List(list) if matches!(list[..], [Node::Text(_), Node::Number]) => {
