@@ -455,7 +455,7 @@ export interface ContractFile {
 
 /** Some CPUs of a trial. */
 export interface CpuGroup {
-  /** Their numbers. */
+  /** Their numbers, as the kernel counts them. */
   cpus: number[];
   /** CPU time of everything that ran on them, in nanoseconds. */
   busy_ns: number;
@@ -695,7 +695,7 @@ export interface Figures {
 
 /** A process that isn't the trial's. */
 export interface ForeignProcess {
-  /** Process id. */
+  /** Process id, with which it can be found. */
   pid: number;
   /** Name of the process. */
   name: string;

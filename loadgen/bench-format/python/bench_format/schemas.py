@@ -67,9 +67,9 @@ class BoundSide(StrEnum):
 
     # The service with its companions.
     SERVICE = "service"
-    # The workers.
+    # The workers, all of them together.
     GENERATOR = "generator"
-    # The inference simulator.
+    # The inference simulator behind the service.
     INFERENCE = "inference"
 
 
@@ -698,7 +698,7 @@ class ContractFile:
 class CpuGroup:
     """Some CPUs of a trial."""
 
-    # Their numbers.
+    # Their numbers, as the kernel counts them.
     cpus: list[int]
     # CPU time of everything that ran on them, in nanoseconds.
     busy_ns: int
@@ -962,7 +962,7 @@ class Figures:
 class ForeignProcess:
     """A process that isn't the trial's."""
 
-    # Process id.
+    # Process id, with which it can be found.
     pid: int
     # Name of the process.
     name: str
