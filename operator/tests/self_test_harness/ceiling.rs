@@ -1,6 +1,6 @@
 //! Against a service that does nothing, the generator reaches its own limit, and the books still balance.
 
-use bench_format::result::{BoundBy, TrialResult, Witness};
+use bench_format::result::{BoundBy, BoundMeasure, BoundSide, TrialResult, Witness};
 
 use crate::run::{Attempts, Checked, Run, ensure, sound};
 
@@ -30,14 +30,19 @@ fn check(result: &TrialResult) -> Checked {
 }
 
 /// Whether the generator limited the rate. On a machine that gave its CPU to other processes, neither side used all of
-/// its own; then it is the side that used more, because the other one waited for it.
+/// its own; then it is the side that had work all the time, or that used more, because the other one waited for it.
 fn is_bound_by_the_generator(result: &TrialResult) -> bool {
     let shares = (result.figures.worker_cpu_share, result.figures.service_cpu_share);
     match (result.bound_by, shares) {
         (Some(BoundBy::Generator | BoundBy::Both), _) => true,
-        (Some(BoundBy::Neither | BoundBy::Machine), (Some(worker), Some(service))) => {
-            worker > LEAST_SHARE && worker > service
+        (Some(BoundBy::Machine), _) => {
+            let is_busy = |side| {
+                let mut checks = result.bound_checks.iter().flatten();
+                checks.any(|check| check.side == side && check.measure == BoundMeasure::Thread && check.reached())
+            };
+            is_busy(BoundSide::Generator) && !is_busy(BoundSide::Service)
         }
+        (Some(BoundBy::Neither), (Some(worker), Some(service))) => worker > LEAST_SHARE && worker > service,
         _ => false,
     }
 }
