@@ -67,6 +67,7 @@ def plan() -> Seeds:
         "all": ("repeats: 3\nworkers: 2\nwarmup_seconds: 0.5\n" + PLAN + closed + opened).encode(),
         "mistakes": (PLAN.replace("schema: 1", "schema: 9") + closed.replace("tiers", "tires")).encode(),
         "no-times": (PLAN + closed).replace("window_seconds: 1", "window_seconds: .inf").encode(),
+        "too-many-trials": ("repeats: 4000000000\n" + PLAN + closed).encode(),
         "empty": b"",
         "tags": b"schema: !!binary AAAA\nname: &a [*a]\n",
     }

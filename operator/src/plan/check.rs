@@ -10,7 +10,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use bench_format::{
     Name, SCHEMA,
-    plan::{CpuShape, Thresholds, WirePlan},
+    plan::{CpuShape, Thresholds, WireLadder, WirePlan},
 };
 
 use super::Mistake;
@@ -36,8 +36,12 @@ pub fn mistakes(plan: &WirePlan, path: &Path, registry: &Registry, machine_limit
     check.thresholds(&plan.validity);
     check.services(plan);
     check.ladders(plan);
+    check.trials(plan);
     check.found
 }
+
+/// Most trials of a plan: a million are weeks of load.
+const MAX_TRIALS: u64 = 1_000_000;
 
 struct Check<'a> {
     path: &'a Path,
@@ -70,6 +74,18 @@ impl Check<'_> {
 
     fn repeats(&mut self, place: impl Into<String>, repeats: u32) {
         self.unless(repeats > 0, place, "0 trials measure nothing; give at least 1");
+    }
+
+    /// All trials of a plan are listed in memory before the first one.
+    fn trials(&mut self, plan: &WirePlan) {
+        let of_ladder = |ladder: &WireLadder| {
+            let services = if ladder.services.is_empty() { &plan.services } else { &ladder.services };
+            let repeats = u64::from(ladder.repeats.unwrap_or(plan.repeats));
+            (services.len() as u64).saturating_mul(ladder.tiers.len() as u64).saturating_mul(repeats)
+        };
+        let trials = plan.ladders.iter().map(of_ladder).fold(0_u64, u64::saturating_add);
+        let message = format!("{trials} trials; give at most {MAX_TRIALS}: fewer repeats, tiers or services");
+        self.unless(trials <= MAX_TRIALS, "ladders", message);
     }
 
     fn times(&mut self, plan: &WirePlan) {
@@ -194,6 +210,7 @@ mod tests {
     fn no_trials_are_refused_in_the_plan_and_in_a_ladder() {
         assert!(one(|plan| plan.repeats = 0).contains("p.yaml: repeats: 0 trials measure nothing"));
         assert!(one(|plan| plan.ladders[0].repeats = Some(0)).contains("ladders[0].repeats: 0 trials measure nothing"));
+        assert!(one(|plan| plan.repeats = u32::MAX).contains("ladders: 4294967295 trials; give at most 1000000"));
     }
 
     #[test]
