@@ -1,0 +1,141 @@
+"""How often `ladder compare` is right: a build of the engine that is slowed in one function, beside itself and beside
+the build that isn't, many times each.
+
+The slowed build is a commit of its own, made from HEAD and in no branch: `frame::unmask`, which every received message
+passes, does some additions more. `ladder compare` checks both commits out and builds them in target/compare. The
+comparisons take turns; those that have ended are kept, so an interrupted experiment goes on.
+
+Usage: .venv/bin/python tools/compare_experiment.py [--times N] [--steps N] [--output FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from scipy.stats import binomtest
+
+ROOT = Path(__file__).resolve().parent.parent
+LADDER = ROOT / "target/release/ladder"
+SLOWED = "services/wse-server/engine/src/frame.rs"
+# The last lines of the function that is slowed, and what comes in their place.
+END = """    for (byte, mask) in rest.iter_mut().zip(mask.iter().cycle()) {
+        *byte ^= mask;
+    }
+}
+"""
+SLOWER_END = END.removesuffix("}\n") + "    (0..STEPS_u32).for_each(|step| drop(std::hint::black_box(step)));\n}\n"
+# A fixed author and time, so that the same slowed source is the same commit.
+IDENTITY = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "experiment"), ("EMAIL", "experiment@localhost"), ("DATE", "2026-01-01T00:00:00Z"))
+}
+FIGURE = "cpu-per-million"
+LEVEL = 0.95
+
+Compared = dict[str, Any]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit code: 0 all comparisons have ended, 1 one could not be made, 2 bad usage."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--times", type=int, default=20, help="comparisons of each kind (default: 20)")
+    parser.add_argument("--steps", type=int, default=30, help="additions for each message (default: 30)")
+    parser.add_argument("--output", type=Path, default=ROOT / "target/compare-experiment", help="folder of the results")
+    options = parser.parse_args(arguments)
+    if min(options.times, options.steps) < 1:
+        parser.error("--times and --steps must be at least 1")
+    plain = git("rev-parse", "HEAD")
+    slowed = slowed_commit(plain, options.steps)
+    kinds = {"itself": (slowed, slowed), "unslowed": (slowed, plain)}
+    found: dict[str, list[Compared]] = {kind: [] for kind in kinds}
+    for number in range(1, options.times + 1):
+        for kind, sides in kinds.items():
+            result = compared(options.output, f"{kind}-{slowed[:12]}-{number:03}", sides)
+            if result is None:
+                return 1
+            found[kind].append(result)
+    print(table(found))
+    return 0
+
+
+def slowed_commit(parent: str, steps: int) -> str:
+    """A commit with this parent whose engine is slower."""
+    source = subprocess.run(
+        ["git", "show", f"{parent}:{SLOWED}"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    with tempfile.TemporaryDirectory() as folder:
+        index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
+        blob = git("hash-object", "-w", "--stdin", given=slower(source, steps))
+        git("read-tree", parent, **index)
+        git("update-index", "--cacheinfo", f"100644,{blob},{SLOWED}", **index)
+        tree = git("write-tree", **index)
+    return git("commit-tree", tree, "-p", parent, "-m", f"engine: slowed by {steps} steps for each message", **IDENTITY)
+
+
+def slower(source: str, steps: int) -> str:
+    """The source with the slower function. Raises `ValueError` where the function isn't found."""
+    if source.count(END) != 1:
+        raise ValueError(f"{SLOWED}: the end of unmask() isn't as this experiment knows it; update END")
+    return source.replace(END, SLOWER_END.replace("STEPS", str(steps)))
+
+
+def compared(output: Path, name: str, sides: tuple[str, str]) -> Compared | None:
+    """The comparison with this name, measured unless it was before; `None` if it can't be made."""
+    file = output / f"{name}.json"
+    if not file.exists():
+        output.mkdir(parents=True, exist_ok=True)
+        command = [str(LADDER), "compare", "--plan", "compare", "--figure", FIGURE, "--json", "--no-report"]
+        command += ["--no-conformance", "--results", str(output / "bundles"), "--run-id", f"{name}-{os.getpid()}"]
+        command += [f"wse-server@{side}" for side in sides]
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode not in (0, 1):
+            print(f"{name}: ladder compare ended with {done.returncode}", file=sys.stderr)
+            return None
+        file.write_text(done.stdout)
+    content: Compared = json.loads(file.read_text())
+    return content
+
+
+def table(found: dict[str, list[Compared]]) -> str:
+    """Counts of verdicts with exact intervals at 95 %, and the pairs that they took."""
+    lines = ["| beside | verdict | times | share (95 %) | pairs, mean |", "| --- | --- | ---: | --- | ---: |"]
+    for kind, results in found.items():
+        looks = [result["comparison"]["progress"]["looks"][-1] for result in results]
+        figures = [figure for look in looks for figure in look["figures"] if figure["figure"] == FIGURE]
+        verdicts = Counter(figure["verdict"] for figure in figures)
+        pairs = sum(figure["pairs"] for figure in figures) / max(1, len(figures))
+        for verdict, times in sorted(verdicts.items()):
+            ends = binomtest(times, len(figures)).proportion_ci(LEVEL, method="exact")
+            share = f"{times / len(figures):.0%} ({ends.low:.0%} to {ends.high:.0%})"
+            lines.append(f"| {kind} | {verdict} | {times} of {len(figures)} | {share} | {pairs:.1f} |")
+    return "\n".join(lines)
+
+
+def git(*arguments: str, given: str | None = None, **environment: str) -> str:
+    """The first line that git prints."""
+    done = subprocess.run(
+        ["git", *arguments],
+        cwd=ROOT,
+        env=os.environ | environment,
+        input=given,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"git {' '.join(arguments)}: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
