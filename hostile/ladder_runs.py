@@ -23,7 +23,8 @@ class Climb:
         self.results = results
         self.bundle = results / RUN_ID
         self.output = results.parent / f"{results.name}.output"
-        command = (str(BIN / "ladder"), "run", *options, "--no-report", "--no-conformance", "--results", str(results))
+        skipped = ("--no-rest", "--no-report", "--no-conformance")
+        command = (str(BIN / "ladder"), "run", *options, *skipped, "--results", str(results))
         with self.output.open("a") as output:
             self.process = subprocess.Popen(
                 command,

@@ -86,6 +86,9 @@ struct Measured {
     /// Skip the check of each side's contract (its core) before its first trial and after its last.
     #[arg(long, requires = "plan")]
     no_conformance: bool,
+    /// Skip the two seconds before the first trial in which ladder looks at what else uses the CPUs.
+    #[arg(long, requires = "plan")]
+    no_rest: bool,
     /// Don't make a report.
     #[arg(long, requires = "plan")]
     no_report: bool,
@@ -174,13 +177,14 @@ fn measure(arguments: &Compare, plan: &str) -> anyhow::Result<u8> {
 }
 
 fn shared(arguments: &Compare) -> Shared {
-    let Measured { results, registry, run_id, no_report, report_command, .. } = &arguments.measured;
+    let Measured { results, registry, run_id, no_rest, no_report, report_command, .. } = &arguments.measured;
     Shared {
         results: results.clone(),
         registry: registry.clone(),
         services: vec![],
         only: vec![],
         run_id: run_id.clone(),
+        no_rest: *no_rest,
         no_report: *no_report,
         report_command: report_command.clone(),
         json: arguments.json,

@@ -83,6 +83,9 @@ pub(super) struct Shared {
     /// The run's id, instead of `<plan>-<time>`.
     #[arg(long, value_name = "ID")]
     pub(super) run_id: Option<Name>,
+    /// Skip the two seconds before the first trial in which ladder looks at what else uses the CPUs.
+    #[arg(long)]
+    pub(super) no_rest: bool,
     /// Don't make a report.
     #[arg(long)]
     pub(super) no_report: bool,
@@ -172,7 +175,9 @@ fn execute(
     // The conformance program may use all CPUs, since no trial is running.
     core_check::before(check, registry, &prepared.store, &mut prepared.file)?;
     machine::set_affinity(&prepared.roles.ladder).context("failed to move ladder to its CPU")?;
-    prepared.file.rest = rest::at_rest(&prepared.roles);
+    if !shared.no_rest {
+        prepared.file.rest = rest::at_rest(&prepared.roles);
+    }
     if let Some(line) = prepared.file.rest.as_ref().and_then(rest::line) {
         eprintln!("{}: {line}", prepared.file.id);
     }

@@ -116,7 +116,7 @@ pub(crate) fn start_command(root: &Path, arguments: &[&str], variables: &[(&str,
     let output = File::create(folder.path().join("output")).unwrap();
     let child = Command::new(programs().join("ladder"))
         .args(arguments)
-        .args(["--no-report", "--results"])
+        .args(["--no-rest", "--no-report", "--results"])
         .arg(folder.path().join("results"))
         .envs(variables.iter().copied())
         .env("SELF_TEST_EVIDENCE", folder.path().join("evidence"))

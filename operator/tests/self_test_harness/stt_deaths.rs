@@ -48,7 +48,7 @@ struct SmallDiskRun {
 /// Mounts the disk, runs ladder, and copies the content of the disk at the end, since the mount ends with the process.
 const SCRIPT: &str = r#"
 mount -t tmpfs -o size=4m tmpfs "$1/disk" || exit 99
-"$2" run plans/self-test/stt-deaths.yaml --no-report --run-id r --results "$1/disk" 2> "$1/stderr" > "$1/stdout"
+"$2" run plans/self-test/stt-deaths.yaml --no-rest --no-report --run-id r --results "$1/disk" 2> "$1/stderr" > "$1/stdout"
 code=$?
 rm -f "$1/disk/filler"
 cp -a "$1/disk/." "$1/copy"
