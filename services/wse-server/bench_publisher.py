@@ -217,7 +217,6 @@ class Publisher:
         return {
             "mode": self.mode,
             "rate_per_second": self.options.rate,
-            "publications_per_call": 1 if self.options.rate else self.options.per_call,
             "backpressure": "schedule" if self.options.rate else self._backpressure.kind,
             "publishing": began is not None,
             "published": following,
@@ -242,6 +241,12 @@ class Publisher:
             ),
             ("publisher_next_sequence", "gauge", "Number of the next message", stats["published"]),
             ("publisher_seconds_total", "counter", "Time with at least one subscriber", stats["publishing_seconds"]),
+            (
+                "publisher_publications_per_call",
+                "gauge",
+                "Most messages that one call publishes",
+                1 if self.options.rate else self.options.per_call,
+            ),
             ("publisher_late_total", "counter", "Messages published more than 1 ms after they were due", stats["late"]),
             (
                 "publisher_lateness_max_seconds",
