@@ -19,7 +19,6 @@ use crate::{
     compare::course::FinishedTrial,
     plan::Plan,
     registry::Registry,
-    rejudge,
     search::losses::TrialSummary,
     search_trial,
     signals::{Stop, StopSignal},
@@ -232,7 +231,7 @@ impl<B: Backend> Climb<'_, B> {
         let Some(unsaved) = &self.unsaved else { return Ok(false) };
         let Unsaved { index, measured, judged } = &**unsaved;
         self.store.save_trial(measured, judged)?;
-        self.run.trials[*index].state = rejudge::state_of(&judged.result);
+        self.run.trials[*index].state = store::state_of(&judged.result);
         self.watcher.result(&judged.result);
         self.unsaved = None;
         Ok(true)

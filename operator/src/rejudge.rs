@@ -9,7 +9,7 @@ use std::{
 
 use bench_format::{
     SchemaTooNew, check_schema, histogram,
-    result::{ServiceFile, TrialResult, Validity, WorkerResult},
+    result::{ServiceFile, TrialResult, WorkerResult},
     run::TrialState,
     trial_file::{BookKeeping, TrialFile},
 };
@@ -153,7 +153,7 @@ pub fn bundle(folder: &Path, mut each: impl FnMut(Result<&TrialResult, Error>)) 
         }
         match write_result(&store.trial_folder(&entry.trial)) {
             Ok(result) => {
-                entry.state = state_of(&result);
+                entry.state = store::state_of(&result);
                 written.push(format!("trials/{}/result.json", entry.trial));
                 each(Ok(&result));
             }
@@ -162,15 +162,6 @@ pub fn bundle(folder: &Path, mut each: impl FnMut(Result<&TrialResult, Error>)) 
     }
     store.save_run(&run)?;
     Ok(store::renew_list(store.folder(), &written)?)
-}
-
-/// The state of a trial that has a result.
-pub fn state_of(result: &TrialResult) -> TrialState {
-    let passed = result.verdict.as_ref().map(|verdict| verdict.passed);
-    TrialState::Finished {
-        validity: result.validity.clone(),
-        passed: passed.filter(|_| result.validity == Validity::Valid),
-    }
 }
 
 /// The workers' results in a trial's folder, sorted by the worker's index.
@@ -202,6 +193,7 @@ fn read<T: DeserializeOwned>(path: &Path, schema: impl FnOnce(&T) -> u32) -> Res
 mod tests {
     use std::fs;
 
+    use bench_format::result::Validity;
     use driver::measure::fixture::measured;
     use tempfile::TempDir;
 

@@ -1,7 +1,8 @@
 //! A bundle on disk: a run's inputs, its progress, and the files of each trial.
 //!
 //! Every file is written to a temporary file, synced and renamed, and its folder is synced. `run.json` marks a trial
-//! `finished` only after the trial's files are written, so a kill at any moment loses at most the trial in flight.
+//! `finished` only after the trial's files are written, so a kill at any moment loses at most the trial in flight. The
+//! last of its files is its result: where only `run.json` couldn't be written any more, the trial isn't in flight.
 
 use std::{
     fs::File,
@@ -10,7 +11,12 @@ use std::{
 };
 
 use bench_format::{
-    Name, SchemaTooNew, contract::ContractFile, result::TrialResult, run::Run, timeline::TimelineEntry, trial::TrialId,
+    Name, SchemaTooNew,
+    contract::ContractFile,
+    result::{TrialResult, Validity},
+    run::{Run, TrialState},
+    timeline::TimelineEntry,
+    trial::TrialId,
 };
 use driver::measure::Measured;
 use judge::Judged;
@@ -103,12 +109,23 @@ impl Store<Disk> {
         Ok(store)
     }
 
-    /// Opens the bundle of an existing run, to resume it.
+    /// Opens the bundle of an existing run, to resume it. A trial that had begun and has the result of this attempt is
+    /// finished: only `run.json` could not be written any more.
     ///
     /// # Errors
     /// When the bundle doesn't exist, can't be parsed, has a newer schema, or another process holds it.
     pub fn open(results: &Path, id: &Name) -> Result<(Self, Run), Error> {
-        Self::open_folder(results.join(id.as_str()))
+        let (store, mut run) = Self::open_folder(results.join(id.as_str()))?;
+        for entry in &mut run.trials {
+            let TrialState::Started { attempt } = entry.state else { continue };
+            // Without a result that can be read, the trial is measured again.
+            let result = read_result(&store.folder, &entry.trial).ok();
+            let of_attempt = |result: &TrialResult| result.attempt == attempt && result.trial == entry.trial;
+            if let Some(result) = result.filter(of_attempt) {
+                entry.state = state_of(&result);
+            }
+        }
+        Ok((store, run))
     }
 
     /// Opens the bundle in a folder of any name.
@@ -303,6 +320,15 @@ pub fn read_run(folder: &Path) -> Result<Run, Error> {
     let run: Run = serde_json::from_slice(&text).map_err(|source| Error::Parse { path: path.clone(), source })?;
     bench_format::check_schema(run.schema).map_err(|source| Error::Schema { path, source })?;
     Ok(run)
+}
+
+/// The state of a trial that has a result.
+pub fn state_of(result: &TrialResult) -> TrialState {
+    let passed = result.verdict.as_ref().map(|verdict| verdict.passed);
+    TrialState::Finished {
+        validity: result.validity.clone(),
+        passed: passed.filter(|_| result.validity == Validity::Valid),
+    }
 }
 
 /// Reads a trial's `result.json`.

@@ -25,9 +25,9 @@ use super::{Climb, ClimbState, Error, Unsaved};
 use crate::{
     backend::{self, Backend, InferenceSpec, READY_DEADLINE, ServiceSpec, WorkersSpec},
     registry::ProtocolCheck,
-    rejudge,
     seed::seed,
     step::{self, ProcessKey, Step, TierKey},
+    store,
 };
 
 /// Limit of consecutive failed starts of a service. Each further attempt would cost its whole deadline.
@@ -222,7 +222,7 @@ impl<B: Backend> Climb<'_, B> {
         };
         // Kept in memory until it is written, so that a full disk doesn't lose the measurement.
         self.unsaved = Some(Box::new(Unsaved { index, measured, judged }));
-        let state = self.unsaved.as_ref().map(|unsaved| rejudge::state_of(&unsaved.judged.result));
+        let state = self.unsaved.as_ref().map(|unsaved| store::state_of(&unsaved.judged.result));
         self.save_unsaved()?;
         Ok(state.ok_or_else(|| backend::Error::NoService.into()))
     }

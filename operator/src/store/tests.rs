@@ -1,5 +1,7 @@
 //! Tests of the store: kills, locks, and what a bundle has at any moment.
 
+use std::fs;
+
 use bench_format::{
     SCHEMA,
     result::Validity,
@@ -72,6 +74,31 @@ fn a_kill_between_any_two_steps_leaves_a_bundle_that_can_be_resumed() {
         deaths += 1;
     }
     assert!(deaths > 20, "only {deaths} steps were tried");
+}
+
+#[test]
+fn a_trial_whose_result_was_written_before_run_json_could_be_is_finished() {
+    let results = tempfile::tempdir().unwrap();
+    let id = Name::from_static("run");
+    let mut begun = run("run");
+    let mut measured = measured();
+    let store = Store::create(results.path(), &begun).unwrap();
+    measured.trial.trial = begun.trials[0].trial.clone();
+    begun.trials.iter_mut().for_each(|entry| entry.state = TrialState::Started { attempt: measured.trial.attempt });
+    store.save_run(&begun).unwrap();
+    store.begin_trial(&measured.trial.trial).unwrap();
+    store.save_trial(&measured, &measured.judge().unwrap()).unwrap();
+    drop(store);
+    let states = |run: Run| run.trials.into_iter().map(|entry| entry.state).collect::<Vec<_>>();
+    let found = states(Store::open(results.path(), &id).unwrap().1);
+    assert!(matches!(found[0], TrialState::Finished { .. }), "{found:?}");
+    assert_eq!(found[1], TrialState::Started { attempt: measured.trial.attempt }, "it has no result");
+
+    // The result of an attempt before this one doesn't count.
+    begun.trials[0].state = TrialState::Started { attempt: measured.trial.attempt + 1 };
+    fs::write(results.path().join("run/run.json"), run_text(&begun)).unwrap();
+    let found = states(Store::open(results.path(), &id).unwrap().1);
+    assert_eq!(found[0], TrialState::Started { attempt: measured.trial.attempt + 1 });
 }
 
 #[test]

@@ -16,6 +16,7 @@ use super::{
 use crate::{
     rejudge::{self, TrialFiles},
     store::{
+        self,
         files::{LARGEST, read},
         hlog, json_text,
     },
@@ -127,7 +128,7 @@ impl Trials<'_> {
     /// Compares the state in `run.json` with the result.
     fn state(&mut self, index: usize, entry: &TrialEntry, computed: &TrialResult) {
         let stored = serde_json::to_value(&entry.state).expect("our types have no map keys but strings");
-        if let Some(difference) = difference::first(&stored, &rejudge::state_of(computed)) {
+        if let Some(difference) = difference::first(&stored, &store::state_of(computed)) {
             self.results.find("run.json", format!("trials[{index}].state.{difference}{}", self.note));
         }
     }
