@@ -139,10 +139,10 @@ fn cgroups_of_ended_ladders_are_removed() {
     let parent = folder();
     let stale = parent.path().join("ws-ladder-4194305-service");
     let own = parent.path().join(format!("ws-ladder-{}-service", std::process::id()));
-    let foreign = parent.path().join("other-program");
-    [&stale, &own, &foreign].into_iter().for_each(|folder| fs::create_dir(folder).unwrap());
+    let foreign = ["other-program", "ws-ladder-e2e-12"].map(|name| parent.path().join(name));
+    [&stale, &own, &foreign[0], &foreign[1]].into_iter().for_each(|folder| fs::create_dir(folder).unwrap());
     Hierarchy::V2 { parent: parent.path().into() }.sweep();
-    assert!(!stale.exists() && own.exists() && foreign.exists());
+    assert!(!stale.exists() && own.exists() && foreign.iter().all(|folder| folder.exists()));
 }
 
 #[test]

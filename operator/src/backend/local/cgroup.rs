@@ -110,7 +110,9 @@ impl Hierarchy {
         for folder in trees.into_iter().flatten().filter_map(|tree| fs::read_dir(tree).ok()).flatten().flatten() {
             let name = folder.file_name();
             let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
-            if owner.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            // Others may use the same prefix, with a word where ladder has its process id.
+            let owner = owner.and_then(|pid| pid.parse::<u32>().ok());
+            if owner.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
                 // The group still has processes or is already gone. In both cases there is nothing to do.
                 let _ = fs::remove_dir(folder.path());
             }
