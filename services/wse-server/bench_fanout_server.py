@@ -177,7 +177,7 @@ class FanoutService(Service):
         options = options_of(self.options)
         receivers = Receivers(self.others.backlogs) if self.others else None
         backpressure = Backpressure(self.server, options.backlog_bytes, receivers)
-        publish = publish_of(self.server, self.mode.link, 1 if options.rate else options.per_call)
+        publish = publish_of(self.server, self.mode.link, options.per_call)
         self.publisher = Publisher(self.options.mode, publish, self.subscribers, backpressure, options)
         self.publisher.start()
         if self.link:

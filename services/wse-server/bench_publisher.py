@@ -50,6 +50,9 @@ def at_most(per_call: int, publish: Publish) -> Publish:
     """The publish function that hands over at most `per_call` texts per call."""
 
     def parts(texts: list[str]) -> None:
+        if len(texts) <= per_call:
+            publish(texts)
+            return
         for start in range(0, len(texts), per_call):
             publish(texts[start : start + per_call])
 
@@ -173,7 +176,7 @@ class Options(NamedTuple):
     message_bytes: int
     backlog_bytes: int
     per_call: int
-    """Most messages that a flood hands to the server in one call."""
+    """Most messages in one call; 1 at a pace, where each has its own time."""
     always: bool
     """Publish even without subscribers, as the published benchmarks did."""
 
@@ -245,7 +248,7 @@ class Publisher:
                 "publisher_publications_per_call",
                 "gauge",
                 "Most messages that one call publishes",
-                1 if self.options.rate else self.options.per_call,
+                self.options.per_call,
             ),
             ("publisher_late_total", "counter", "Messages published more than 1 ms after they were due", stats["late"]),
             (
@@ -337,7 +340,7 @@ def add_arguments(parser: argparse.ArgumentParser, most_per_call: int = BURST_ME
     )
     parser.add_argument(
         "--publications-per-call",
-        type=partial(per_call, most=most_per_call),
+        type=partial(positive_up_to, most=most_per_call),
         default=environment.get("PUBLICATIONS_PER_CALL") or most_per_call,
         help=f"most messages that a flood hands to the server in one call, 1 to {most_per_call} (default)",
     )
@@ -351,12 +354,11 @@ def add_arguments(parser: argparse.ArgumentParser, most_per_call: int = BURST_ME
 
 def options_of(parsed: argparse.Namespace) -> Options:
     """The publisher's options from a parsed command line."""
-    return Options(
-        parsed.rate, parsed.message_size, parsed.backlog_bytes, parsed.publications_per_call, parsed.publish_always
-    )
+    per_call = 1 if parsed.rate else parsed.publications_per_call
+    return Options(parsed.rate, parsed.message_size, parsed.backlog_bytes, per_call, parsed.publish_always)
 
 
-def per_call(text: str, most: int) -> int:
+def positive_up_to(text: str, most: int) -> int:
     """Parses a number of messages per call from the command line."""
     number = int(text) if text.isascii() and text.isdigit() else 0
     if not 1 <= number <= most:
