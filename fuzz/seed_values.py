@@ -53,3 +53,8 @@ def websocket(
 
 def client(opcode: int, payload: bytes = b"", *, last: bool = True, length: int | None = None) -> bytes:
     return websocket(opcode, payload, last=last, mask=b"\x37\xfa\x21\x3d", length=length)
+
+
+def two(first: bytes, second: bytes) -> bytes:
+    """Two byte strings as `arbitrary` decodes them: the last byte is the length of the first one."""
+    return first + second + bytes([len(first)])

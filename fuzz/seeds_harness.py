@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from seed_values import Seeds
+from seed_values import Seeds, two
 
 COUNT, SMALL, LARGEST, BITS, BILLION, NEGATIVE, NULL, TEXT, FRACTION, REMOVED = range(10)
 
@@ -35,15 +35,11 @@ def connections_cursor() -> Seeds:
 
 
 def judged_upload() -> Seeds:
-    # Of several arguments the last byte is the length of the first text.
-    def both(which: int, worker: bytes = b"", service: bytes = b"") -> bytes:
-        return bytes([which]) + worker + service + bytes([len(worker)])
-
-    found = {f"unchanged-{which}": both(which) for which in range(6)}
+    found = {f"unchanged-{which}": bytes([which]) + two(b"", b"") for which in range(6)}
     for kind in range(10):
         worker = b"".join(change(37 * step, kind, 10**step) for step in range(8))
         service = b"".join(change(53 * step, kind, 3**step) for step in range(8))
-        found[f"changes-{kind}"] = both(kind, worker, service)
+        found[f"changes-{kind}"] = bytes([kind]) + two(worker, service)
     return found
 
 

@@ -6,7 +6,7 @@ import struct
 import zlib
 from typing import Any
 
-from seed_values import BINARY, CLOSE, HELLO, PING, PONG, TEXT, Seeds, compact, packed, websocket
+from seed_values import BINARY, CLOSE, HELLO, PING, PONG, TEXT, Seeds, compact, packed, two, websocket
 
 # The generator of P-256, uncompressed, in base64.
 GENERATOR = "BGsX0fLhLEJH+Lzm5WOkQPJ3A32BLeszoPShOUXYmMKWT+NC4v4af5uO5+tKfA+eFivOM1drMV7Oy7ZAaDe/UfU="
@@ -30,19 +30,15 @@ def encrypted() -> Seeds:
 
 
 def encrypted_frames() -> Seeds:
-    # Of two arguments the last byte is the length of the first.
-    def both(payload: bytes, frames: bytes) -> bytes:
-        return payload + frames + bytes([len(payload)])
-
     sealed = b"E:" + bytes(8) + bytes(16)
     frames = websocket(TEXT, b"{}") + websocket(PONG, b"x") + websocket(BINARY, bytes(300)) + websocket(CLOSE)
     return {
-        "frames": both(b"hello", frames),
-        "sealed-with-the-first-number": both(sealed, b""),
-        "sealed-with-another-number": both(b"E:" + b"\xff" * 8 + bytes(17), websocket(TEXT, b"{}")),
-        "too-short": both(b"E:" + bytes(8), websocket(TEXT, b"cut off")[:-1]),
-        "fragments": both(b"", websocket(TEXT, b"a", last=False) + websocket(0, b"b")),
-        "unknown-opcode": both(b"plain", websocket(3, b"x") + websocket(PING)),
+        "frames": two(b"hello", frames),
+        "sealed-with-the-first-number": two(sealed, b""),
+        "sealed-with-another-number": two(b"E:" + b"\xff" * 8 + bytes(17), websocket(TEXT, b"{}")),
+        "too-short": two(b"E:" + bytes(8), websocket(TEXT, b"cut off")[:-1]),
+        "fragments": two(b"", websocket(TEXT, b"a", last=False) + websocket(0, b"b")),
+        "unknown-opcode": two(b"plain", websocket(3, b"x") + websocket(PING)),
         "nothing": b"",
     }
 
