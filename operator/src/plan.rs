@@ -13,7 +13,6 @@ use std::{
 
 use bench_format::{
     Name,
-    comparison::Comparison,
     plan::{
         CpuShape, CpuShapes, Load, Message, Objective, SearchOver, ServiceProcess, Thresholds, WireLadder, WirePlan,
         WireSearch,
@@ -224,13 +223,13 @@ impl Plan {
 
     /// The ladder that a trial belongs to; `None` for a trial of another plan.
     pub fn ladder_of(&self, trial: &TrialId) -> Option<&Ladder> {
-        self.ladders.iter().find(|ladder| ladder.workload == trial.workload && ladder.variant == trial.variant)
+        self.ladder(&trial.workload, &trial.variant)
     }
-}
 
-/// The ladder on which a comparison measures; `None` if the plan has no such ladder.
-pub fn ladder_of_comparison<'a>(ladders: &'a [Ladder], comparison: &Comparison) -> Option<&'a Ladder> {
-    ladders.iter().find(|ladder| (&ladder.workload, &ladder.variant) == (&comparison.workload, &comparison.variant))
+    /// The ladder with this workload and variant; `None` if the plan has none.
+    pub fn ladder(&self, workload: &Name, variant: &Name) -> Option<&Ladder> {
+        self.ladders.iter().find(|ladder| (&ladder.workload, &ladder.variant) == (workload, variant))
+    }
 }
 
 /// A name of the plan file, after the check.

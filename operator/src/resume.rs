@@ -12,7 +12,7 @@ use bench_format::{
 };
 
 use crate::{
-    plan::{self, Ladder, Plan, TrialFilter},
+    plan::{Ladder, Plan, TrialFilter},
     registry::Registry,
 };
 
@@ -105,7 +105,7 @@ pub fn check_trials(run: &Run, plan: &Plan) -> Result<(), ResumeError> {
 /// Whether a comparison has the services and the tier of the plan, and nothing else is in it.
 fn is_of(comparison: &Comparison, plan: &Plan) -> bool {
     let sides = [&comparison.a.service, &comparison.b.service];
-    let ladder = plan::ladder_of_comparison(&plan.ladders, comparison);
+    let ladder = plan.ladder(&comparison.workload, &comparison.variant);
     ladder.is_some_and(|ladder| ladder.services.iter().eq(sides) && ladder.tiers == [comparison.tier])
 }
 

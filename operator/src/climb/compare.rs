@@ -9,7 +9,7 @@ use crate::{
         course::{Course, FinishedTrial},
         trial,
     },
-    plan, step,
+    step,
 };
 
 impl<B: Backend> Climb<'_, B> {
@@ -23,8 +23,7 @@ impl<B: Backend> Climb<'_, B> {
             return Ok(());
         }
         let finished = self.finished_of_pairs(running)?;
-        let ladder = plan::ladder_of_comparison(&self.plan.ladders, comparison);
-        let Some(ladder) = ladder else { return Ok(()) };
+        let Some(ladder) = self.plan.ladder(&comparison.workload, &comparison.variant) else { return Ok(()) };
         let course = Course::after(comparison, &ladder.load, &finished)?;
         let (next, progress) = (course.next(), course.into_progress());
         self.note_progress(progress);

@@ -51,8 +51,7 @@ impl<B: Backend> Climb<'_, B> {
     }
 
     fn ladder_of(&self, search: &Search) -> Option<(&Ladder, &WireSearch)> {
-        let same = |ladder: &&Ladder| ladder.workload == search.workload && ladder.variant == search.variant;
-        let ladder = self.plan.ladders.iter().find(same)?;
+        let ladder = self.plan.ladder(&search.workload, &search.variant)?;
         Some((ladder, ladder.search.as_ref()?))
     }
 
