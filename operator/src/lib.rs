@@ -46,3 +46,4 @@ pub mod step;
 pub mod store;
 pub mod verify;
 pub mod watcher;
+pub mod websocket;

@@ -44,6 +44,7 @@ fn assignment(worker: u32, workers: u32) -> Assignment {
         late_after_ns: None,
         keep_connections: false,
         settings: Default::default(),
+        websocket: None,
         samples: false,
         protocol_check: true,
     }

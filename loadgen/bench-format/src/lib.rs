@@ -6,6 +6,7 @@
 //! | module | written by | read by |
 //! | --- | --- | --- |
 //! | [`plan`] | a person | the operator |
+//! | [`websocket`] | a person, as a part of a plan; the coordinator | a worker |
 //! | [`trial`] | the coordinator | a worker |
 //! | [`terms`] | a protocol's worker, for each workload | the driver, the judge |
 //! | [`trial_file`] | the driver (`trial.json`) | the judge |
@@ -38,6 +39,7 @@ pub mod terms;
 pub mod timeline;
 pub mod trial;
 pub mod trial_file;
+pub mod websocket;
 mod witness;
 
 /// The types that a service publishes on its metrics port, such as `/stats`, shared with the harness.

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::websocket::WireWebsocket;
+
 pub use search::{SearchOver, SearchStart, SearchTest, WireConfirm, WireRounds, WireSearch};
 
 mod search;
@@ -48,6 +50,9 @@ pub struct WirePlan {
     /// Limits beyond which a trial is invalid.
     #[serde(default)]
     pub validity: Thresholds,
+    /// Services that keep no books and that no registry lists, and how they are spoken to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub websocket: Option<WireWebsocket>,
     /// The ladders of the plan.
     pub ladders: Vec<WireLadder>,
 }

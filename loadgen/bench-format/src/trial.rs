@@ -14,6 +14,7 @@ use crate::{
     Name,
     plan::{Load, Message},
     terms::Terms,
+    websocket::WebsocketTask,
 };
 
 /// Identifies a trial within a run.
@@ -115,6 +116,9 @@ pub struct Assignment {
     /// in `services/services.toml` that the registry or the plan sets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
+    /// How the service is spoken to; present only for services that the plan itself describes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub websocket: Option<Box<WebsocketTask>>,
     /// Write one raw row for each reply in the window and upload them (`PUT /v1/workers/{worker}/samples`), if the
     /// workload supports it.
     #[serde(default)]

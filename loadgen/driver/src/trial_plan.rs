@@ -6,6 +6,7 @@ use bench_format::{
     plan::{Load, Message, Objective, Thresholds},
     trial::TrialId,
     trial_file::BookKeeping,
+    websocket::WebsocketTask,
 };
 
 /// What happens to a trial in which a worker opened no connection.
@@ -62,6 +63,8 @@ pub struct TrialPlan {
     pub thresholds: Thresholds,
     /// Settings of the service that its workers need, by environment variable.
     pub settings: BTreeMap<String, String>,
+    /// How the service is spoken to; absent where the workers know its protocol.
+    pub websocket: Option<Box<WebsocketTask>>,
     /// Whether workers keep their connections for the next trial.
     pub keep_connections: bool,
     /// Whether workers keep raw rows, if the workload supports them.
@@ -99,6 +102,7 @@ pub(crate) mod fixture {
             objectives: Vec::new(),
             thresholds: Thresholds::default(),
             settings: BTreeMap::new(),
+            websocket: None,
             keep_connections: false,
             samples: false,
             protocol_check: true,

@@ -249,8 +249,8 @@ pub enum Upgrade {
     Failed(String),
 }
 
-/// Checks an upgrade response against the key of its request.
-pub fn check_upgrade(bytes: &[u8], key: &str) -> Upgrade {
+/// Checks an upgrade response against the key of its request and the subprotocols that it offered.
+pub fn check_upgrade(bytes: &[u8], key: &str, subprotocols: &[String]) -> Upgrade {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut response = httparse::Response::new(&mut headers);
     match response.parse(bytes) {
@@ -268,9 +268,14 @@ pub fn check_upgrade(bytes: &[u8], key: &str) -> Upgrade {
             if !upgraded || header("sec-websocket-accept") != Some(accept(key).as_bytes()) {
                 return Upgrade::Failed("upgrade_not_accepted".into());
             }
-            if header("sec-websocket-extensions").is_some() || header("sec-websocket-protocol").is_some() {
-                // The request offers neither, so a response with one of them is wrong.
+            let chosen = header("sec-websocket-protocol");
+            let is_offered = |name: &[u8]| subprotocols.iter().any(|offered| offered.as_bytes() == name);
+            if header("sec-websocket-extensions").is_some() || chosen.is_some_and(|name| !is_offered(name)) {
+                // The request offers no extension, so a response with one is wrong.
                 return Upgrade::Failed("upgrade_unasked".into());
+            }
+            if chosen.is_none() && !subprotocols.is_empty() {
+                return Upgrade::Failed("subprotocol_refused".into());
             }
             Upgrade::Done(length)
         }
@@ -304,22 +309,38 @@ mod tests {
     fn an_upgrade_is_recognised_only_when_its_response_is_complete() {
         let response = accepted_response();
         for length in 0..response.len() {
-            assert_eq!(check_upgrade(&response[..length], KEY), Upgrade::Incomplete, "at {length}");
+            assert_eq!(check_upgrade(&response[..length], KEY, &[]), Upgrade::Incomplete, "at {length}");
         }
         let with_frame = [&response[..], &[0x81, 0]].concat();
-        assert_eq!(check_upgrade(&with_frame, KEY), Upgrade::Done(response.len()));
+        assert_eq!(check_upgrade(&with_frame, KEY, &[]), Upgrade::Done(response.len()));
     }
 
     #[test]
     fn a_refusal_names_its_status() {
         let refusal = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
-        assert_eq!(check_upgrade(refusal, KEY), Upgrade::Failed("http_503".into()));
+        assert_eq!(check_upgrade(refusal, KEY, &[]), Upgrade::Failed("http_503".into()));
+    }
+
+    #[test]
+    fn the_service_must_choose_one_of_the_offered_subprotocols() {
+        let with = |line: &str, offered: &[&str]| {
+            let lines = format!(
+                "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n{line}"
+            );
+            let offered: Vec<String> = offered.iter().map(|name| (*name).to_owned()).collect();
+            check_upgrade(&response(&lines), KEY, &offered)
+        };
+        let chosen = "Sec-WebSocket-Protocol: mqtt\r\n";
+        assert!(matches!(with(chosen, &["v5", "mqtt"]), Upgrade::Done(_)));
+        assert_eq!(with(chosen, &["v5"]), Upgrade::Failed("upgrade_unasked".into()));
+        assert_eq!(with(chosen, &[]), Upgrade::Failed("upgrade_unasked".into()));
+        assert_eq!(with("", &["mqtt"]), Upgrade::Failed("subprotocol_refused".into()));
     }
 
     #[test]
     fn a_wrong_accept_value_is_not_an_upgrade() {
         assert_eq!(
-            check_upgrade(&accepted_response(), "AAAAAAAAAAAAAAAAAAAAAA=="),
+            check_upgrade(&accepted_response(), "AAAAAAAAAAAAAAAAAAAAAA==", &[]),
             Upgrade::Failed("upgrade_not_accepted".into())
         );
     }
@@ -328,7 +349,7 @@ mod tests {
     fn an_extension_that_was_not_offered_is_refused() {
         let lines = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\
                      Sec-WebSocket-Extensions: permessage-deflate\r\n";
-        assert_eq!(check_upgrade(&response(lines), KEY), Upgrade::Failed("upgrade_unasked".into()));
+        assert_eq!(check_upgrade(&response(lines), KEY, &[]), Upgrade::Failed("upgrade_unasked".into()));
     }
 
     #[test]

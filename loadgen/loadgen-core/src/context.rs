@@ -5,11 +5,12 @@ use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc};
 use crate::{
     connect::{UpgradeRequest, unread_each},
     frame::{Batch, Masks},
+    outbox::Outbox,
     pattern::Pattern,
     phases::Phases,
     recorder::{Metric, Recorder},
     thread_plan::ThreadPlan,
-    workload::Workload,
+    workload::{Received, Workload},
 };
 
 /// Largest read, in bytes. Compared with 64 KiB, this size makes reading cheaper by a fifth.
@@ -67,7 +68,16 @@ pub(crate) struct ConnectionTally {
 pub(crate) struct Context<W: Workload> {
     pub(crate) workload: Arc<W>,
     pub(crate) messages: W::Messages,
+    /// What the protocol keeps of each connection, by slot.
+    pub(crate) protocol: Vec<W::Connection>,
+    /// What the protocol wants to send, and what it read, while one message is handled.
+    pub(crate) outbox: Outbox,
+    pub(crate) received: Vec<Received>,
     pub(crate) upgrade: UpgradeRequest,
+    /// Index of the thread's first connection among those of all workers.
+    pub(crate) first_connection: u32,
+    /// The service's address as the `Host` header has it.
+    pub(crate) host: String,
     pub(crate) epoll: OwnedFd,
     pub(crate) masks: Masks,
     pub(crate) batch: Batch,
@@ -104,7 +114,12 @@ impl<W: Workload> Context<W> {
     pub(crate) fn new(workload: Arc<W>, epoll: OwnedFd, seed: u64, plan: &ThreadPlan) -> Self {
         Self {
             messages: workload.messages(),
+            protocol: (0..plan.connections).map(|_| W::Connection::default()).collect(),
+            outbox: Outbox::default(),
+            received: Vec::new(),
             upgrade: UpgradeRequest::new(&*workload, &plan.host),
+            first_connection: plan.first_connection,
+            host: plan.host.clone(),
             workload,
             epoll,
             masks: Masks::new(seed),

@@ -14,6 +14,7 @@
 //! | [`schedule`], [`phases`] | when each message is due; pure |
 //! | `load_thread`, `thread_plan` | one thread with its connections and event loop |
 //! | `session` | one WebSocket |
+//! | [`outbox`] | what a protocol sends besides the load; pure |
 //! | [`frame`], [`replies`] | frames on the wire, and the matching of replies to messages; pure |
 //! | [`receiver`] | what a connection received from a service that publishes; pure |
 //! | [`recorder`] | histograms |
@@ -30,6 +31,7 @@ mod error;
 pub mod evidence;
 pub mod frame;
 mod load_thread;
+pub mod outbox;
 mod pattern;
 pub mod peer;
 pub mod phases;

@@ -24,6 +24,8 @@ pub enum Pattern {
     Flood,
     /// Each connection receives what the service publishes and sends no messages.
     Receive(Publishing),
+    /// Connections are open and send nothing but keepalives.
+    Idle,
 }
 
 /// How a service publishes.

@@ -96,7 +96,7 @@ impl Peer {
         let key = key(random);
         peer.send(&upgrade.bytes(&key), deadline).map_err(failed)?;
         loop {
-            match check_upgrade(&peer.input, &key) {
+            match check_upgrade(&peer.input, &key, &[]) {
                 Upgrade::Incomplete if peer.read(deadline).map_err(failed)? == 0 => return Err(Refusal::Ended),
                 Upgrade::Incomplete => {}
                 Upgrade::Failed(reason) => return Err(Refusal::Upgrade(reason)),

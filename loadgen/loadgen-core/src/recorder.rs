@@ -38,11 +38,15 @@ pub enum Metric {
     Age,
     /// Time the generator handled a message - time due: its own lateness alone, without the delay of a full socket.
     Lateness,
+    /// Time the first part of an answer was received - time due, where answers come in parts.
+    First,
+    /// Time between two parts of an answer.
+    Gap,
 }
 
 impl Metrics for Metric {
     const NAMES: &'static [&'static str] =
-        &["response_ns", "service_ns", "delay_ns", "handshake_ns", "age_ns", "lateness_ns"];
+        &["response_ns", "service_ns", "delay_ns", "handshake_ns", "age_ns", "lateness_ns", "first_ns", "gap_ns"];
 
     #[inline]
     fn index(self) -> usize {
@@ -126,7 +130,7 @@ impl<M: Metrics> Recorder<M> {
     }
 
     fn close_interval(&mut self) {
-        for (window, current) in self.window.iter_mut().zip(&self.current) {
+        for (window, current) in self.window.iter_mut().zip(&self.current).filter(|(_, current)| current.total() > 0) {
             window.add(current);
         }
         let sparse = self.current.iter_mut().map(take).collect();
@@ -151,6 +155,10 @@ fn empty<M: Metrics>() -> PerMetric<Values> {
 }
 
 fn take(values: &mut Values) -> Sparse {
+    if values.total() == 0 {
+        // A reset would make the kernel provide the memory of a histogram that is never used.
+        return Sparse::new();
+    }
     let sparse =
         values.values().iter_recorded().map(|value| (value.value_iterated_to(), value.count_at_value())).collect();
     values.reset();

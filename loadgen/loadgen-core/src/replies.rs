@@ -92,10 +92,32 @@ impl Outstanding {
     /// Settles the oldest message that was sent and not answered, because its reply was wrong. Returns whether there
     /// was one.
     pub fn settle_oldest(&mut self) -> bool {
-        let sent = (self.unsent - self.base) as usize;
-        let Some(n) = self.slots.iter().take(sent).position(|slot| !slot.answered) else { return false };
-        self.reply(self.base + n as u64);
+        let Some(n) = self.oldest() else { return false };
+        self.reply(n);
         true
+    }
+
+    /// Number of the oldest message that was sent completely and not answered.
+    pub fn oldest(&self) -> Option<u64> {
+        let sent = (self.unsent - self.base) as usize;
+        let n = self.slots.iter().take(sent).position(|slot| !slot.answered)?;
+        Some(self.base + n as u64)
+    }
+
+    /// Number of the oldest unsettled message whose number has this remainder. `modulus` must not be 0.
+    pub fn with_remainder(&self, remainder: u64, modulus: u64) -> Option<u64> {
+        let ahead = (remainder % modulus + modulus - self.base % modulus) % modulus;
+        let n = self.base + ahead;
+        (n < self.unsent).then_some(n)
+    }
+
+    /// The slot of message `n` if it was sent and not answered.
+    pub fn unanswered_slot(&self, n: u64) -> Option<Slot> {
+        if n >= self.unsent {
+            return None;
+        }
+        let at = usize::try_from(n.checked_sub(self.base)?).ok()?;
+        self.slots.get(at).copied().filter(|slot| !slot.answered)
     }
 
     /// Number of messages that were sent completely and not answered.
@@ -165,6 +187,21 @@ mod tests {
         reply(&mut outstanding, 0);
         assert!(outstanding.settle_oldest());
         assert!(outstanding.is_empty() && !outstanding.settle_oldest());
+    }
+
+    #[test]
+    fn a_message_is_found_by_its_order_and_by_a_remainder() {
+        let mut outstanding = sent(10);
+        assert_eq!(outstanding.oldest(), Some(0));
+        (0..6).for_each(|n| drop(reply(&mut outstanding, n)));
+        reply(&mut outstanding, 7);
+        assert_eq!(outstanding.oldest(), Some(6));
+        assert_eq!(
+            [6, 7, 8, 2].map(|remainder| outstanding.with_remainder(remainder % 4, 4)),
+            [Some(6), Some(7), Some(8), Some(6)]
+        );
+        assert_eq!(outstanding.with_remainder(5, 100), None, "5 is settled and 105 was never sent");
+        assert_eq!([5, 6, 7, 10].map(|n| outstanding.unanswered_slot(n).is_some()), [false, true, false, false]);
     }
 
     #[test]

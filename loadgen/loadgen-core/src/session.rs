@@ -3,6 +3,7 @@
 //! All calls are non-blocking: they do what the socket allows and return. A session holds memory only for incomplete
 //! data: the rest of a write, the beginning of a frame, the parts of a fragmented message.
 
+mod answers;
 mod receive;
 mod send;
 
@@ -21,6 +22,9 @@ use crate::{
     replies::Outstanding,
     workload::Workload,
 };
+
+use answers::Parts;
+use send::Later;
 
 /// Close code 1000, "normal closure" (RFC 6455, section 7.4.1).
 const NORMAL: [u8; 2] = 1000_u16.to_be_bytes();
@@ -63,6 +67,10 @@ pub(crate) struct Session {
     out_at: usize,
     /// Number of unnumbered data frames at the front of `out`.
     out_unnumbered: u64,
+    /// Unnumbered frames that wait until `out` is empty, because numbered frames are in it.
+    later: Option<Box<Later>>,
+    /// The parts of answers that were received so far; present only while an answer is incomplete.
+    parts: Option<Box<Parts>>,
     watches_writes: bool,
     input: Vec<u8>,
     assembly: Assembly,
@@ -96,6 +104,8 @@ impl Session {
             out: Vec::new(),
             out_at: 0,
             out_unnumbered: 0,
+            later: None,
+            parts: None,
             watches_writes: false,
             input: Vec::new(),
             assembly: Assembly::default(),
@@ -164,7 +174,8 @@ impl Session {
             return self.end(cx, reason(&error.into()));
         }
         self.stage = Stage::Upgrading;
-        self.out = cx.upgrade.bytes(&self.key);
+        let own = cx.workload.request(&cx.host, cx.first_connection + self.slot);
+        self.out = own.as_ref().unwrap_or(&cx.upgrade).bytes(&self.key);
         self.flush(cx);
     }
 
@@ -192,9 +203,10 @@ impl Session {
         }
         self.idle_sweeps += 1;
         if self.idle_sweeps >= limit
-            && let Some(keepalive) = cx.workload.keepalive().map(<[u8]>::to_vec)
+            && let Some((opcode, keepalive)) =
+                cx.workload.keepalive().map(|(opcode, payload)| (opcode, payload.to_vec()))
         {
-            self.send_unnumbered(cx, &keepalive);
+            self.send_unnumbered(cx, opcode, &keepalive);
         }
     }
 
@@ -212,8 +224,14 @@ impl Session {
     pub(crate) fn close<W: Workload>(&mut self, cx: &mut Context<W>) {
         if self.stage == Stage::Open {
             self.leave_ping_pong(cx);
-            self.stage = Stage::Closing;
-            self.send_control(cx, Opcode::Close, &NORMAL);
+            if let Some((opcode, farewell)) = cx.workload.farewell().map(|(opcode, payload)| (opcode, payload.to_vec()))
+            {
+                self.send_beside_load(cx, opcode, &farewell);
+            }
+            if self.stage == Stage::Open {
+                self.stage = Stage::Closing;
+                self.send_control(cx, Opcode::Close, &NORMAL);
+            }
         }
     }
 
@@ -239,6 +257,7 @@ impl Session {
         self.socket = None;
         self.backlog = VecDeque::new();
         self.input = Vec::new();
+        (self.later, self.parts) = (None, None);
         self.clear_out();
     }
 

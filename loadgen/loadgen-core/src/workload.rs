@@ -5,12 +5,17 @@
 
 use std::net::IpAddr;
 
-pub use crate::frame::Opcode;
+pub use crate::{connect::UpgradeRequest, frame::Opcode, outbox::Outbox};
 
 /// The rules of one protocol and workload.
 pub trait Workload: Send + Sync + 'static {
+    /// What the protocol keeps of one connection.
+    type Connection: Default + Send;
     /// The composer of messages; each thread has its own.
-    type Messages: Messages;
+    type Messages: Messages<Self::Connection>;
+
+    /// Whether the protocol acts on connections by [`Self::begin`] and [`Self::receive`]. Otherwise neither is called.
+    const IS_SCRIPTED: bool = false;
 
     /// Path and query of the upgrade request.
     fn path(&self) -> String;
@@ -18,19 +23,53 @@ pub trait Workload: Send + Sync + 'static {
     /// Headers of the upgrade request beyond those of RFC 6455.
     fn headers(&self) -> Vec<(String, String)>;
 
+    /// The upgrade request of one connection, if each has its own; `host` is the value of the `Host` header, and `index`
+    /// counts the connections of all workers.
+    fn request(&self, _host: &str, _index: u32) -> Option<UpgradeRequest> {
+        None
+    }
+
+    /// The subprotocols that the request offers; the service must choose one of them.
+    fn subprotocols(&self) -> &[String] {
+        &[]
+    }
+
     /// Source addresses on this machine, each used until its ports run out. Empty means that the kernel chooses.
     fn source_addresses(&self) -> &[IpAddr] {
         &[]
     }
 
+    /// Begins a connection that was upgraded; `index` counts the connections of all workers. What is put into the outbox
+    /// is sent without a sequence number.
+    fn begin(&self, _connection: &mut Self::Connection, _index: u32, _outbox: &mut Outbox) -> Admission {
+        Admission::Waiting
+    }
+
     /// Reads a message that arrived before the connection was ready.
-    fn admit(&self, opcode: Opcode, payload: &[u8]) -> Admission;
+    fn admit(
+        &self,
+        connection: &mut Self::Connection,
+        opcode: Opcode,
+        payload: &[u8],
+        outbox: &mut Outbox,
+    ) -> Admission;
 
     /// A text message to send as soon as the connection is ready; it has no sequence number.
     fn first_message(&self) -> Option<&[u8]>;
 
-    /// A text message that keeps an idle connection open; it has no sequence number.
-    fn keepalive(&self) -> Option<&[u8]>;
+    /// A message that keeps an idle connection open; it has no sequence number.
+    fn keepalive(&self) -> Option<(Opcode, &[u8])>;
+
+    /// Seconds without a message after which the keepalive is sent. They are rounded down to a multiple of four, but not
+    /// to less than four.
+    fn keepalive_after_seconds(&self) -> u32 {
+        12
+    }
+
+    /// A message to send before the Close frame; it has no sequence number.
+    fn farewell(&self) -> Option<(Opcode, &[u8])> {
+        None
+    }
 
     /// Creates the composer of one thread.
     fn messages(&self) -> Self::Messages;
@@ -44,11 +83,29 @@ pub trait Workload: Send + Sync + 'static {
     /// Whether each message gets a reply. Without replies, a message is settled when the socket has accepted it.
     fn expects_replies(&self) -> bool;
 
+    /// Whether answers come in parts.
+    fn answers_in_parts(&self) -> bool {
+        false
+    }
+
     /// Whether the service's application reads the sequence numbers, so that their sums can be compared.
     fn application_sums(&self) -> bool;
 
     /// Classifies a message on a ready connection. It isn't called for workloads without replies.
     fn classify(&self, opcode: Opcode, payload: &[u8]) -> Received;
+
+    /// Reads a message on a ready connection of a scripted protocol; one WebSocket message may contain several messages
+    /// of the protocol, or a part of one.
+    fn receive(
+        &self,
+        _connection: &mut Self::Connection,
+        opcode: Opcode,
+        payload: &[u8],
+        _outbox: &mut Outbox,
+        received: &mut Vec<Received>,
+    ) {
+        received.push(self.classify(opcode, payload));
+    }
 
     /// Classifies a text message on a connection that receives what a service publishes. It is called only for such
     /// workloads, millions of times per second.
@@ -74,14 +131,11 @@ pub enum Delivery {
     Wrong,
 }
 
-/// Composes numbered messages; each thread has its own composer.
-pub trait Messages: Send {
-    /// Whether the messages are text or binary.
-    fn opcode(&self) -> Opcode;
-
-    /// The payload of the message with this sequence number. `unix_us` is the wall-clock time in microseconds, as
-    /// precise as the caller knows it.
-    fn payload(&mut self, sequence: u64, unix_us: u64) -> &[u8];
+/// Composes numbered messages of connections `C`; each thread has its own composer.
+pub trait Messages<C>: Send {
+    /// The message with this sequence number: text or binary, and its payload. `unix_us` is its due time by the wall
+    /// clock in microseconds, as precise as the caller knows it.
+    fn message(&mut self, connection: &C, sequence: u64, unix_us: u64) -> (Opcode, &[u8]);
 }
 
 /// The state of a connection after a message that arrived before it was ready.
@@ -110,4 +164,40 @@ pub enum Received {
     Other,
     /// A wrong reply. The oldest unanswered message of the connection counts as wrong.
     Wrong,
+    /// A reply, or a part of one, of a scripted protocol.
+    Answer {
+        /// The message that it answers.
+        to: AnswerTo,
+        /// What it says about that message.
+        part: AnswerPart,
+    },
+    /// The service broke the protocol: the connection ends with this reason, which is a key in results.
+    Violation(&'static str),
+}
+
+/// How an answer names its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnswerTo {
+    /// By the sequence number.
+    Sequence(u64),
+    /// By the number of the message on its connection, from 0, modulo `modulus`.
+    Modulo {
+        /// The remainder.
+        remainder: u64,
+        /// The modulus; not 0.
+        modulus: u64,
+    },
+    /// By its order: it answers the oldest unanswered message.
+    Oldest,
+}
+
+/// What an answer says about its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnswerPart {
+    /// A part; more will follow.
+    More,
+    /// The whole answer, or its last part.
+    Last,
+    /// The service reports an error; the message counts as wrong.
+    Error,
 }

@@ -168,6 +168,7 @@ fn trial_plan(cli: &Cli, address: &str, sessions: u32) -> TrialPlan {
         objectives: objectives(),
         thresholds: Thresholds::default(),
         settings: Default::default(),
+        websocket: None,
         keep_connections: false,
         samples: cli.samples_out.is_some(),
         protocol_check: !cli.no_conformance,

@@ -130,6 +130,7 @@ fn ours(address: &str, coalesce: u32) -> f64 {
         late_after_ns: None,
         keep_connections: false,
         settings: Default::default(),
+        websocket: None,
         samples: false,
         protocol_check: false,
     };

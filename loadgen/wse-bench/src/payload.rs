@@ -88,17 +88,19 @@ pub fn trade_bytes(format: Format, size_bytes: usize) -> usize {
     WseMessages::trade(format, size_bytes).payload(FIRST_SEQUENCE, 0).len()
 }
 
-impl Messages for WseMessages {
+impl WseMessages {
+    /// Whether the messages are text or binary.
     #[inline]
-    fn opcode(&self) -> Opcode {
+    pub fn opcode(&self) -> Opcode {
         match self {
             Self::Json(_) | Self::Varied(_) | Self::Ping(_) => Opcode::Text,
             Self::Msgpack(_) | Self::Compressed(_) => Opcode::Binary,
         }
     }
 
+    /// The payload of the message with this sequence number; `unix_us` is its due time by the wall clock in microseconds.
     #[inline]
-    fn payload(&mut self, sequence: u64, unix_us: u64) -> &[u8] {
+    pub fn payload(&mut self, sequence: u64, unix_us: u64) -> &[u8] {
         match self {
             Self::Json(template) => {
                 write_digits(&mut template.bytes[template.number.clone()], sequence);
@@ -112,6 +114,13 @@ impl Messages for WseMessages {
             Self::Varied(varied) => varied.payload(sequence),
             Self::Ping(ping) => ping.payload(sequence, unix_us),
         }
+    }
+}
+
+impl Messages<()> for WseMessages {
+    #[inline]
+    fn message(&mut self, (): &(), sequence: u64, unix_us: u64) -> (Opcode, &[u8]) {
+        (self.opcode(), self.payload(sequence, unix_us))
     }
 }
 

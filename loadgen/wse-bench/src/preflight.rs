@@ -57,6 +57,7 @@ pub fn check_connectivity(address: &str, access: &Access) -> anyhow::Result<()> 
         late_after_ns: None,
         keep_connections: false,
         settings: Default::default(),
+        websocket: None,
         samples: false,
         protocol_check: false,
     };

@@ -6,7 +6,7 @@ use std::{
 };
 
 use jsonwebtoken::{EncodingKey, Header, encode};
-use loadgen_core::workload::{Admission, Delivery, Opcode, Received, Workload};
+use loadgen_core::workload::{Admission, Delivery, Opcode, Outbox, Received, Workload};
 use memchr::memmem::{self, Finder};
 use serde::{Deserialize, Serialize};
 
@@ -87,6 +87,18 @@ impl Wse {
     pub fn forged(purpose: Use) -> anyhow::Result<Self> {
         Self::new("a secret that no service was ever given", purpose)
     }
+
+    /// What a message that arrived before the connection was ready says about it.
+    pub fn admission(&self, opcode: Opcode, payload: &[u8]) -> Admission {
+        if opcode != Opcode::Text {
+            return Admission::Waiting;
+        }
+        match serde_json::from_slice::<Envelope>(without_prefix(payload)) {
+            Ok(Envelope { t, p }) if t == "server_ready" => Admission::Ready { connection_id: p.details.connection_id },
+            Ok(Envelope { t, p }) if t == "error" => Admission::Refused(p.code.to_lowercase()),
+            _ => Admission::Waiting,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -106,6 +118,7 @@ fn token(secret: &str) -> anyhow::Result<String> {
 }
 
 impl Workload for Wse {
+    type Connection = ();
     type Messages = WseMessages;
 
     fn path(&self) -> String {
@@ -123,23 +136,16 @@ impl Workload for Wse {
         &self.source_addresses
     }
 
-    fn admit(&self, opcode: Opcode, payload: &[u8]) -> Admission {
-        if opcode != Opcode::Text {
-            return Admission::Waiting;
-        }
-        match serde_json::from_slice::<Envelope>(without_prefix(payload)) {
-            Ok(Envelope { t, p }) if t == "server_ready" => Admission::Ready { connection_id: p.details.connection_id },
-            Ok(Envelope { t, p }) if t == "error" => Admission::Refused(p.code.to_lowercase()),
-            _ => Admission::Waiting,
-        }
+    fn admit(&self, (): &mut (), opcode: Opcode, payload: &[u8], _outbox: &mut Outbox) -> Admission {
+        self.admission(opcode, payload)
     }
 
     fn first_message(&self) -> Option<&[u8]> {
         Some(HELLO)
     }
 
-    fn keepalive(&self) -> Option<&[u8]> {
-        Some(KEEPALIVE)
+    fn keepalive(&self) -> Option<(Opcode, &[u8])> {
+        Some((Opcode::Text, KEEPALIVE))
     }
 
     fn messages(&self) -> WseMessages {
@@ -227,21 +233,21 @@ mod tests {
     fn a_server_ready_lets_us_in_with_the_connections_id() {
         let ready = r#"{"c":"WSE","id":"x","p":{"details":{"connection_id":"c-1","version":1},"message":"m"},"seq":1,"t":"server_ready","v":1}"#;
         let expected = Admission::Ready { connection_id: "c-1".into() };
-        assert_eq!(wse(Use::Open).admit(Opcode::Text, ready.as_bytes()), expected);
-        assert_eq!(wse(Use::Open).admit(Opcode::Text, format!("WSE{ready}").as_bytes()), expected);
+        assert_eq!(wse(Use::Open).admission(Opcode::Text, ready.as_bytes()), expected);
+        assert_eq!(wse(Use::Open).admission(Opcode::Text, format!("WSE{ready}").as_bytes()), expected);
     }
 
     #[test]
     fn an_error_before_that_is_a_refusal_with_its_code() {
         let error = br#"{"c":"WSE","t":"error","p":{"code":"AUTH_FAILED","message":"m"},"v":1}"#;
-        assert_eq!(wse(Use::Open).admit(Opcode::Text, error), Admission::Refused("auth_failed".into()));
+        assert_eq!(wse(Use::Open).admission(Opcode::Text, error), Admission::Refused("auth_failed".into()));
     }
 
     #[test]
     fn anything_else_is_waited_out() {
         let ping = br#"{"c":"WSE","t":"ping","p":{"server_time":"x"}}"#;
-        assert_eq!(wse(Use::Open).admit(Opcode::Text, ping), Admission::Waiting);
-        assert_eq!(wse(Use::Open).admit(Opcode::Binary, b"\x00"), Admission::Waiting);
+        assert_eq!(wse(Use::Open).admission(Opcode::Text, ping), Admission::Waiting);
+        assert_eq!(wse(Use::Open).admission(Opcode::Binary, b"\x00"), Admission::Waiting);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use loadgen_core::{
     connect::{UpgradeRequest, resolve},
     frame::{self, Opcode},
     peer::{Peer, ReceivedFrame, Silence},
-    workload::{Admission, Workload},
+    workload::Admission,
 };
 
 use self::replies::{PingReplies, close_code, refusal};
@@ -125,7 +125,7 @@ impl Smoke {
     fn check_refusal(&mut self, wse: &Wse, mut peer: Peer, deadline: Instant) -> Result<(), String> {
         let mut next = || peer.frame(deadline).map_err(|silence| format!("waiting to be refused: {silence}"));
         let first = next()?;
-        if let Admission::Ready { connection_id } = wse.admit(first.opcode, &first.payload) {
+        if let Admission::Ready { connection_id } = wse.admission(first.opcode, &first.payload) {
             // The service has a book for this connection, so it must not differ from ours.
             self.add_book(connection_id);
         }
@@ -151,7 +151,7 @@ fn ping(timestamp: u64) -> String {
 /// Reads the first frame, which must be `server_ready`, and returns the connection's id.
 fn ready(wse: &Wse, peer: &mut Peer, deadline: Instant) -> Result<String, String> {
     let first = peer.frame(deadline).map_err(|silence| format!("waiting for server_ready: {silence}"))?;
-    match (wse.admit(first.opcode, &first.payload), first.last) {
+    match (wse.admission(first.opcode, &first.payload), first.last) {
         (Admission::Ready { connection_id }, true) if !connection_id.is_empty() => Ok(connection_id),
         (Admission::Ready { .. }, true) => Err("server_ready names no connection_id".into()),
         _ => Err(format!("the first frame is not server_ready: {}", first.description())),

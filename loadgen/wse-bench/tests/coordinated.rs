@@ -61,6 +61,7 @@ fn assignment(port: u16, workload: &str, messages_per_connection: Option<u32>) -
         late_after_ns: None,
         keep_connections: false,
         settings: Default::default(),
+        websocket: None,
         samples: false,
         protocol_check: true,
     }

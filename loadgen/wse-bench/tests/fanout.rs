@@ -180,6 +180,7 @@ fn trial(script: Script, load: Load) -> WorkerResult {
         late_after_ns: None,
         keep_connections: false,
         settings: Default::default(),
+        websocket: None,
         samples: false,
         protocol_check: true,
     };

@@ -4,7 +4,7 @@
 use std::{fs, io::Read, path::Path};
 
 use flate2::read::ZlibDecoder;
-use loadgen_core::workload::{Admission, Messages, Opcode, Received, Workload};
+use loadgen_core::workload::{Admission, Opcode, Received, Workload};
 use serde::Deserialize;
 use serde_json::Value;
 use wse_bench::{
@@ -65,7 +65,7 @@ fn until_it_is_let_in_a_client_understands_greetings_and_refusals_and_waits_out_
             Admission::Refused(_) => counted.1 += 1,
             Admission::Waiting => counted.2 += 1,
         }
-        assert_eq!(client().admit(message.opcode(), &message.bytes()), expected, "{}", message.name);
+        assert_eq!(client().admission(message.opcode(), &message.bytes()), expected, "{}", message.name);
     }
     assert!(counted.0 > 0 && counted.1 > 0 && counted.2 > 0, "the file lacks something: {counted:?}");
 }

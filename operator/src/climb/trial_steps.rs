@@ -27,13 +27,13 @@ use crate::{
     registry::ProtocolCheck,
     seed::seed,
     step::{self, ProcessKey, Step, TierKey},
-    store,
+    store, websocket,
 };
 
 /// Limit of consecutive failed starts of a service. Each further attempt would cost its whole deadline.
-const MAXIMAL_STARTS: u32 = 2;
+const MAX_STARTS: u32 = 2;
 /// Limit of interruptions of one trial. After that many the cause is not expected to go away.
-const MAXIMAL_INTERRUPTIONS: u32 = 3;
+const MAX_INTERRUPTIONS: u32 = 3;
 /// Longest wait for workers to open their connections and to compute the expected replies.
 const OPENING_TIMEOUT: Duration = Duration::from_secs(120);
 /// Interval between two checks whether the workers have registered.
@@ -50,7 +50,7 @@ enum TrialError {
     Merge(#[from] bench_format::histogram::Error),
     #[error("the workers did not register within {seconds} s: {description}")]
     Register { seconds: u64, description: String },
-    #[error("not tried: {service} failed to start {MAXIMAL_STARTS} times in a row")]
+    #[error("not tried: {service} failed to start {MAX_STARTS} times in a row")]
     GivenUp { service: String },
 }
 
@@ -104,8 +104,8 @@ impl<B: Backend> Climb<'_, B> {
             return Some(TrialState::Failed { reason });
         }
         running.interruptions += 1;
-        if running.interruptions >= MAXIMAL_INTERRUPTIONS {
-            let reason = format!("given up after {MAXIMAL_INTERRUPTIONS} interruptions, the last: {reason}");
+        if running.interruptions >= MAX_INTERRUPTIONS {
+            let reason = format!("given up after {MAX_INTERRUPTIONS} interruptions, the last: {reason}");
             return Some(TrialState::Failed { reason });
         }
         self.watcher.interrupted(&self.run.trials[index].trial, &reason);
@@ -119,7 +119,7 @@ impl<B: Backend> Climb<'_, B> {
         let trial = self.run.trials[index].trial.clone();
         let name = &trial.service;
         let failed = running.failed_starts.entry(name.to_string()).or_default();
-        if *failed >= MAXIMAL_STARTS {
+        if *failed >= MAX_STARTS {
             return Err(TrialError::GivenUp { service: name.to_string() });
         }
         let service = self.registry.services[name].clone();
@@ -231,7 +231,8 @@ impl<B: Backend> Climb<'_, B> {
     fn trial_plan(&self, entry: &TrialEntry, started: &Started) -> Option<TrialPlan> {
         let TrialState::Started { attempt } = entry.state else { return None };
         let ladder = self.plan.ladder_of(&entry.trial)?.for_trial(entry);
-        let service = &self.registry.services[&entry.trial.service];
+        let service_name = entry.trial.service.as_str();
+        let service = &self.registry.services[service_name];
         // Short trials of a search share a process, which is warm after the first ones.
         let warmup = match step::keeps_connections(entry) {
             true => ladder.warmup,
@@ -259,6 +260,13 @@ impl<B: Backend> Climb<'_, B> {
             objectives: ladder.objectives,
             thresholds: self.plan.validity.clone(),
             settings: self.settings(&entry.trial),
+            websocket: self
+                .plan
+                .wire
+                .websocket
+                .as_ref()
+                .and_then(|section| websocket::task(section, service_name))
+                .map(Box::new),
             keep_connections: step::keeps_connections(entry),
             samples: ladder.samples,
             protocol_check: service.protocol_check == ProtocolCheck::AroundTheLoad,

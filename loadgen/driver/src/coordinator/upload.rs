@@ -90,6 +90,7 @@ pub mod fixture {
             late_after_ns: None,
             keep_connections: false,
             settings: Default::default(),
+            websocket: None,
             samples: false,
             protocol_check: true,
         }

@@ -31,6 +31,7 @@ pub(super) fn assignments(plan: &TrialPlan, terms: &Terms) -> Vec<Assignment> {
             late_after_ns: terms.late_after_ns(&plan.objectives),
             keep_connections: plan.keep_connections,
             settings: plan.settings.clone(),
+            websocket: plan.websocket.clone(),
             samples: plan.samples,
             protocol_check: plan.protocol_check,
         }

@@ -7,9 +7,6 @@ use crate::{clock::monotonic_ns, error::Error, workload::Workload};
 
 /// In a flood the clock is read after this many batches. With one message per batch that is about every 0.2 ms.
 const BATCHES_PER_CLOCK: usize = 32;
-/// A connection that was idle for this many sweeps sends a keepalive: after 12 to 16 s, and never later than 20 s.
-const IDLE_SWEEPS: u8 = 3;
-
 impl<W: Workload> LoadThread<W> {
     /// Handles events for a while, so that checks of every connection don't run at every event.
     pub(super) fn handle_events_for(&mut self, duration_ns: u64, deadline_ns: u64) -> Result<(), Error> {
@@ -51,8 +48,11 @@ impl<W: Workload> LoadThread<W> {
 
     fn sweep(&mut self, now_ns: u64) {
         self.next_sweep_ns = now_ns + SWEEP_NS;
+        // After 12 s, for example, a connection was idle for three sweeps: the keepalive is sent after 12 to 16 s.
+        let seconds_per_sweep = (SWEEP_NS / 1_000_000_000) as u32;
+        let limit = (self.cx.workload.keepalive_after_seconds() / seconds_per_sweep).clamp(1, u8::MAX.into()) as u8;
         for session in &mut self.sessions {
-            session.sweep(&mut self.cx, IDLE_SWEEPS);
+            session.sweep(&mut self.cx, limit);
         }
     }
 }

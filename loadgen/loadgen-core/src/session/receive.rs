@@ -12,7 +12,7 @@ use crate::{
     receiver::Reading,
     recorder::Metric,
     replies::Matched,
-    workload::{Admission, Received, Workload},
+    workload::{Received, Workload},
 };
 
 /// Largest message that is assembled from fragments, in bytes; it equals the largest frame.
@@ -94,7 +94,7 @@ impl Session {
     pub(super) fn consume<W: Workload>(&mut self, cx: &mut Context<W>, bytes: &[u8], now_ns: u64) -> usize {
         let mut used = 0;
         if self.stage == Stage::Upgrading {
-            match check_upgrade(bytes, &self.key) {
+            match check_upgrade(bytes, &self.key, cx.workload.subprotocols()) {
                 Upgrade::Incomplete => return 0,
                 Upgrade::Failed(reason) => {
                     self.end(cx, &reason);
@@ -105,6 +105,9 @@ impl Session {
                     self.stage = Stage::AwaitingReady;
                     self.key = String::new();
                     self.receiver = matches!(cx.pattern, Pattern::Receive(_)).then(Box::default);
+                    if W::IS_SCRIPTED {
+                        self.begin(cx, now_ns);
+                    }
                 }
             }
         }
@@ -138,19 +141,28 @@ impl Session {
     pub(super) fn on_message<W: Workload>(&mut self, cx: &mut Context<W>, opcode: Opcode, payload: &[u8], now_ns: u64) {
         self.take_other(cx, opcode, payload, now_ns);
         match self.stage {
-            Stage::AwaitingReady => match cx.workload.admit(opcode, payload) {
-                Admission::Waiting => {}
-                Admission::Refused(reason) => self.end(cx, &reason),
-                Admission::Ready { connection_id } => self.on_ready(cx, connection_id, now_ns),
-            },
+            Stage::AwaitingReady => {
+                let connection = &mut cx.protocol[self.slot as usize];
+                let admission = cx.workload.admit(connection, opcode, payload, &mut cx.outbox);
+                self.on_admission(cx, admission, now_ns);
+            }
+            Stage::Open | Stage::Closing if W::IS_SCRIPTED => self.on_scripted_message(cx, opcode, payload, now_ns),
             Stage::Open | Stage::Closing if cx.workload.expects_replies() => {
-                match cx.workload.classify(opcode, payload) {
-                    Received::Other => {}
-                    Received::Wrong => self.on_wrong(cx, now_ns),
-                    Received::Reply { sequence } => self.on_reply(cx, sequence, now_ns),
-                }
+                let received = cx.workload.classify(opcode, payload);
+                self.on_received(cx, received, now_ns);
             }
             _ => {}
+        }
+    }
+
+    #[inline]
+    pub(super) fn on_received<W: Workload>(&mut self, cx: &mut Context<W>, received: Received, now_ns: u64) {
+        match received {
+            Received::Other => {}
+            Received::Wrong => self.on_wrong(cx, now_ns),
+            Received::Reply { sequence } => self.on_reply(cx, sequence, now_ns),
+            Received::Answer { to, part } => self.on_answer(cx, to, part, now_ns),
+            Received::Violation(reason) => self.end(cx, reason),
         }
     }
 
@@ -160,7 +172,7 @@ impl Session {
         self.was_open = true;
         cx.opened(now_ns);
         if let Some(first_message) = cx.workload.first_message().map(<[u8]>::to_vec) {
-            self.send_unnumbered(cx, &first_message);
+            self.send_unnumbered(cx, Opcode::Text, &first_message);
         }
         if let (Pattern::Storm { .. }, Some(load)) = (cx.pattern, &mut cx.load) {
             let ready_ns = monotonic_ns();

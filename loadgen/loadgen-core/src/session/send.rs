@@ -16,6 +16,17 @@ use crate::{
     workload::{Messages, Workload},
 };
 
+/// Most bytes that are queued beside the load, on one connection.
+const LARGEST_BACKLOG: usize = 16 << 20;
+
+/// Unnumbered frames that wait until the queue is empty.
+#[derive(Debug, Default)]
+pub(super) struct Later {
+    bytes: Vec<u8>,
+    /// Number of the frames, all of them data.
+    frames: u64,
+}
+
 impl Session {
     /// Lets the connection take part in a ping-pong.
     pub(crate) fn join_ping_pong<W: Workload>(&mut self, cx: &mut Context<W>, now_ns: u64) {
@@ -104,9 +115,9 @@ impl Session {
     #[inline]
     pub(super) fn compose<W: Workload>(&mut self, cx: &mut Context<W>, unix_us: u64) {
         let sequence = cx.workload.first_sequence() + self.next;
-        let opcode = cx.messages.opcode();
         let mask = cx.masks.next_mask();
-        cx.batch.push(opcode, cx.messages.payload(sequence, unix_us), mask);
+        let (opcode, payload) = cx.messages.message(&cx.protocol[self.slot as usize], sequence, unix_us);
+        cx.batch.push(opcode, payload, mask);
         self.next += 1;
     }
 
@@ -176,13 +187,18 @@ impl Session {
             }
         } else {
             let progress = progress(&self.out, self.out_at);
-            if progress.boundary == self.out.len() {
+            let is_empty = progress.boundary == self.out.len();
+            if is_empty {
                 self.clear_out();
             } else {
                 self.out.drain(..progress.boundary);
                 self.out_at -= progress.boundary;
             }
             self.count_data_frames(cx, progress.data_frames);
+            if is_empty && self.later.is_some() {
+                self.queue_later();
+                return self.flush(cx);
+            }
         }
         self.watch_writes(cx);
     }
@@ -231,16 +247,40 @@ impl Session {
         }
     }
 
-    /// Sends a text message without a sequence number, unless other data is queued: it must be first in `out`.
-    pub(super) fn send_unnumbered<W: Workload>(&mut self, cx: &mut Context<W>, payload: &[u8]) {
+    /// Sends a message without a sequence number, unless other data is queued: it must be first in `out`.
+    pub(super) fn send_unnumbered<W: Workload>(&mut self, cx: &mut Context<W>, opcode: Opcode, payload: &[u8]) {
         if self.out.is_empty() {
-            append(&mut self.out, Opcode::Text, payload, cx.masks.next_mask());
+            append(&mut self.out, opcode, payload, cx.masks.next_mask());
             self.out_unnumbered = 1;
             self.flush(cx);
         }
     }
 
+    /// Sends a message without a sequence number. If numbered messages are queued, it waits until they are sent.
+    pub(super) fn send_beside_load<W: Workload>(&mut self, cx: &mut Context<W>, opcode: Opcode, payload: &[u8]) {
+        if self.out.is_empty() {
+            return self.send_unnumbered(cx, opcode, payload);
+        }
+        let later = self.later.get_or_insert_default();
+        append(&mut later.bytes, opcode, payload, cx.masks.next_mask());
+        later.frames += 1;
+        if later.bytes.len() > LARGEST_BACKLOG {
+            self.end(cx, "responses_unread");
+        }
+    }
+
+    /// Moves the frames that waited for an empty queue into it.
+    fn queue_later(&mut self) {
+        if let Some(later) = self.later.take_if(|_| self.out.is_empty()) {
+            (self.out, self.out_unnumbered) = (later.bytes, later.frames);
+        }
+    }
+
     pub(super) fn send_control<W: Workload>(&mut self, cx: &mut Context<W>, opcode: Opcode, payload: &[u8]) {
+        if self.out.len() > LARGEST_BACKLOG {
+            // A service that sends pings and doesn't read the pongs.
+            return self.end(cx, "pongs_unread");
+        }
         append(&mut self.out, opcode, payload, cx.masks.next_mask());
         self.flush(cx);
     }

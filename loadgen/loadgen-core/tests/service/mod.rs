@@ -20,7 +20,7 @@ use bench_format::{
     trial::{Assignment, TrialId},
 };
 use futures_util::{SinkExt, StreamExt};
-use loadgen_core::workload::{Admission, Messages, Opcode, Received, Workload};
+use loadgen_core::workload::{Admission, Messages, Opcode, Outbox, Received, Workload};
 use tokio::{
     net::{TcpListener, TcpStream},
     runtime::Runtime,
@@ -210,19 +210,16 @@ pub struct Client {
 
 pub struct Numbers(String);
 
-impl Messages for Numbers {
-    fn opcode(&self) -> Opcode {
-        Opcode::Text
-    }
-
-    fn payload(&mut self, sequence: u64, _unix_us: u64) -> &[u8] {
+impl Messages<()> for Numbers {
+    fn message(&mut self, (): &(), sequence: u64, _unix_us: u64) -> (Opcode, &[u8]) {
         // Long enough for writes that end in the middle of a message.
         self.0 = format!("n {sequence} {}", "x".repeat(200));
-        self.0.as_bytes()
+        (Opcode::Text, self.0.as_bytes())
     }
 }
 
 impl Workload for Client {
+    type Connection = ();
     type Messages = Numbers;
 
     fn path(&self) -> String {
@@ -231,7 +228,7 @@ impl Workload for Client {
     fn headers(&self) -> Vec<(String, String)> {
         vec![("X-Test".into(), "yes".into())]
     }
-    fn admit(&self, _: Opcode, payload: &[u8]) -> Admission {
+    fn admit(&self, (): &mut (), _: Opcode, payload: &[u8], _: &mut Outbox) -> Admission {
         let text = std::str::from_utf8(payload).unwrap();
         match text.split_once(' ') {
             Some(("ready", id)) => Admission::Ready { connection_id: id.into() },
@@ -242,8 +239,8 @@ impl Workload for Client {
     fn first_message(&self) -> Option<&[u8]> {
         Some(b"hello")
     }
-    fn keepalive(&self) -> Option<&[u8]> {
-        Some(b"still here")
+    fn keepalive(&self) -> Option<(Opcode, &[u8])> {
+        Some((Opcode::Text, b"still here"))
     }
     fn messages(&self) -> Numbers {
         Numbers(String::new())
@@ -296,6 +293,7 @@ pub fn assignment(address: &str, connections: u32) -> Assignment {
         late_after_ns: None,
         keep_connections: false,
         settings: Default::default(),
+        websocket: None,
         samples: false,
         protocol_check: false,
     }

@@ -120,6 +120,7 @@ impl Gateway {
             late_after_ns: None,
             keep_connections: false,
             settings: Default::default(),
+            websocket: None,
             samples: false,
             protocol_check: true,
         }

@@ -115,6 +115,7 @@ impl<'a> Bench<'a> {
             objectives: Vec::new(),
             thresholds: Thresholds::default(),
             settings: Default::default(),
+            websocket: None,
             keep_connections: false,
             samples: false,
             protocol_check: !cli.no_conformance,

@@ -1,0 +1,214 @@
+//! How a service that keeps no books is spoken to: the `websocket` section of a plan, and a worker's part of it.
+//!
+//! The section describes any WebSocket service: where it is, how a connection opens, what is sent, and how a reply is
+//! matched to its message. A preset (`presets/*.yaml`) is such a section without services.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use message::{
+    BinaryField, BinaryLength, BinaryNumber, BytesAt, Extract, Frame, MessageTemplate, NumberFormat, When,
+};
+
+mod message;
+
+/// The `websocket` section of a plan: services that only the plan describes, and how they are spoken to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WireWebsocket {
+    /// The preset from which all fields are taken that this section doesn't set: a name in `presets/` or a path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extends: Option<String>,
+    /// Services by name. The plan's `services` list names those that climb. Empty in a preset and in an assignment.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub services: BTreeMap<String, WebsocketService>,
+    /// How a connection is requested.
+    #[serde(default)]
+    pub connect: Connect,
+    /// What happens on a connection before load, step by step. Without steps a connection is ready after the upgrade.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub open: Vec<OpeningStep>,
+    /// The messages of the load. With several, each message is drawn by weight.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub messages: Vec<MessageTemplate>,
+    /// How a reply finds its message; absent where the service doesn't reply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply: Option<Reply>,
+    /// What is sent at once when a message of the service says so, for example a keep-alive inside messages. It doesn't
+    /// count as load.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub respond: Vec<Response>,
+    /// What an idle connection sends so that it stays open. It doesn't count as load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keepalive: Option<Keepalive>,
+    /// What is sent before the Close frame.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub close: Option<Frame>,
+    /// How the service's messages are cut from WebSocket messages.
+    #[serde(default)]
+    pub framing: Framing,
+}
+
+/// A service that only the plan describes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WebsocketService {
+    /// Where it accepts connections: `ws://HOST:PORT/PATH?QUERY`. With a command, `{port}` stands for a free port.
+    pub url: String,
+    /// The program and its arguments, if ladder starts the service; `{port}` stands for the port of the URL. Without it,
+    /// the service runs already.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    /// The folder in which the command runs, relative to the root of the checkout.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
+    /// Environment variables of the command, in addition to ladder's; `{port}` stands for the port of the URL.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Version of the service, for the results. A service without a version is not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The command that prints the version, instead of `version`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub version_command: Vec<String>,
+    /// Least load time before each window, in seconds, for a runtime that needs longer to reach full speed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warmup_seconds: Option<f64>,
+}
+
+/// How a connection is requested.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Connect {
+    /// Headers of the upgrade request, beyond those of RFC 6455. Values may have the placeholders `{{connection}}`,
+    /// `{{worker}}` and `{{row.NAME}}`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    /// Subprotocols that are offered, in order of preference. The service must choose one of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub subprotocols: Vec<String>,
+    /// A CSV file with a header line. Each connection takes the next row, from the start again after the last; its
+    /// columns are the placeholders `{{row.NAME}}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<String>,
+    /// Addresses of the workers' machine to connect from, each until its ports are used up. Without them, the kernel
+    /// chooses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub source_addresses: Vec<String>,
+}
+
+/// One step between the upgrade and the load; exactly one of the fields is set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OpeningStep {
+    /// Sends a message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub send: Option<Frame>,
+    /// Waits for a message. Other messages meanwhile are ignored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expect: Option<Expect>,
+}
+
+/// A message that the opening waits for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Expect {
+    /// The message. Without a condition, any message.
+    #[serde(default)]
+    pub when: When,
+    /// A message by which the service refuses the connection; the attempt has then failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<When>,
+    /// Values that are kept for later messages of the connection: `{{captured.NAME}}`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub capture: BTreeMap<String, Extract>,
+}
+
+/// How a reply finds its message.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Reply {
+    /// The messages that are replies. Without a condition, all of them.
+    #[serde(default)]
+    pub when: When,
+    /// How a reply names its message.
+    #[serde(default)]
+    pub by: ReplyBy,
+    /// Where a reply has the number of its message, for `sequence` and `packet_id`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<Extract>,
+    /// What stands there, for `sequence`, as a template with `{{sequence}}`, for example `c{{connection}}-{{sequence}}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// Messages that are replies and report an error. The message then counts as wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<When>,
+    /// The last part of a reply, if a reply has several parts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<When>,
+}
+
+/// How a reply names its message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplyBy {
+    /// It equals the message, byte by byte.
+    #[default]
+    Same,
+    /// It contains the sequence number of the message.
+    Sequence,
+    /// It contains the packet id of the message: 1 to 65 535, then 1 again.
+    PacketId,
+    /// Replies come in the order of the messages.
+    Order,
+}
+
+/// A message that is sent at once in response to one of the service's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Response {
+    /// The service's message.
+    pub when: When,
+    /// What is sent.
+    pub send: Frame,
+}
+
+/// What an idle connection sends.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Keepalive {
+    /// Seconds without a message after which it is sent, to the next four seconds.
+    pub after_seconds: f64,
+    /// What is sent.
+    pub send: Frame,
+}
+
+/// How the service's messages are cut from WebSocket messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Framing {
+    /// One WebSocket message is one message.
+    #[default]
+    Frame,
+    /// Each line of a WebSocket message is a message; empty lines are none.
+    Lines,
+    /// Each part of a WebSocket message before a record separator (0x1E) is a message.
+    RecordSeparator,
+    /// The payloads of WebSocket messages are a stream of MQTT control packets.
+    Mqtt,
+    /// The payloads of WebSocket messages are a stream of lines that end with CR LF; a line that begins with `MSG` or
+    /// `HMSG` names the length of the payload that follows it and belongs to it (NATS).
+    Nats,
+}
+
+/// What a worker is told about the service, in an assignment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WebsocketTask {
+    /// Path and query of the upgrade request.
+    pub path: String,
+    /// The section of the plan without its services.
+    pub section: WireWebsocket,
+}
