@@ -1,20 +1,11 @@
 //! Plan files: mistakes are reported, each with its file, and a plan without mistakes can be counted and written again.
 #![no_main]
 
-use std::{path::Path, sync::LazyLock};
+use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use operator::{
-    plan::{Plan, TrialFilter, check::MachineLimits, read},
-    registry::Registry,
-};
-
-/// The registry of this checkout.
-static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../services/services.toml");
-    Registry::load(Path::new(path)).expect("the registry is valid")
-});
-const MACHINE: MachineLimits = MachineLimits { cpus: 2, no_fractions: None };
+use operator::plan::{Plan, TrialFilter, read};
+use ws_ladder_fuzz::{MACHINE, REGISTRY};
 
 fuzz_target!(|text: &str| {
     let path = Path::new("plan.yaml");

@@ -2,25 +2,15 @@
 //! its plan, and is stored as it was read.
 #![no_main]
 
-use std::{path::Path, sync::LazyLock};
+use std::path::Path;
 
 use bench_format::run::Run;
 use libfuzzer_sys::fuzz_target;
-use operator::{
-    plan::{Plan, check::MachineLimits},
-    registry::Registry,
-    resume,
-};
-use ws_ladder_fuzz::changed;
+use operator::{plan::Plan, resume};
+use ws_ladder_fuzz::{MACHINE, REGISTRY, changed};
 
 /// The file of a run of `plans/smoke.yaml`.
 const RUN: &str = include_str!("../documents/run.json");
-/// The registry of this checkout.
-static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../services/services.toml");
-    Registry::load(Path::new(path)).expect("the registry is valid")
-});
-const MACHINE: MachineLimits = MachineLimits { cpus: 2, no_fractions: None };
 
 fuzz_target!(|input: &[u8]| {
     let Ok(run) = serde_json::from_value::<Run>(changed(RUN, input)) else { return };

@@ -1,9 +1,21 @@
-//! What several fuzz targets share: JSON documents with some of their values changed.
+//! What several fuzz targets share: JSON documents with some of their values changed, and the registry and the machine
+//! for which plans are checked.
 //!
 //! Random bytes are hardly ever a document, so inputs say what is changed in a valid one. Each change takes
 //! [`CHANGE_BYTES`]: which value (two bytes), what it becomes (one), and a number for that (eight).
 
+use std::{path::Path, sync::LazyLock};
+
+use operator::{plan::check::MachineLimits, registry::Registry};
 use serde_json::{Map, Value};
+
+/// The registry of this checkout.
+pub static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../services/services.toml");
+    Registry::load(Path::new(path)).expect("the registry is valid")
+});
+/// A machine on which every plan of this checkout can climb.
+pub const MACHINE: MachineLimits = MachineLimits { cpus: 2, no_fractions: None };
 
 /// Bytes of one change.
 pub const CHANGE_BYTES: usize = 11;
