@@ -249,7 +249,9 @@ def python_value(schema: Schema, known: dict[str, Type]) -> str:
     if isinstance(kind, Enum):
         return f"{kind.name}.{constant(value)}"
     if isinstance(kind, Object):
-        given = [one for one in kind.fields if one.required or one.schema["default"] != value[one.name]]
+        # A field that the default leaves out is absent by default.
+        stated = [one for one in kind.fields if one.name in value]
+        given = [one for one in stated if one.required or one.schema.get("default") != value[one.name]]
         each = (f"{one.name}={python_value({**one.schema, 'default': value[one.name]}, known)}" for one in given)
         return f"{kind.name}({', '.join(each)})"
     return json.dumps(value) if isinstance(value, str) else repr(value)
@@ -285,6 +287,15 @@ def commented(doc: str, indent: str) -> list[str]:
     return [line] if len(line) <= WIDTH else [f"{indent}/**", *wrapped(text, indent, " * "), f"{indent} */"]
 
 
+def with_defaults_first(kind: Type, known: dict[str, Type]) -> Iterator[Type]:
+    """A type behind the types of its fields' defaults."""
+    for one in kind.fields if isinstance(kind, Object) else []:
+        of = known.get(one.schema.get("$ref", "").rpartition("/")[2])
+        if of and not one.required and not is_nullable(one.schema):
+            yield from with_defaults_first(of, known)
+    yield kind
+
+
 def main() -> None:
     """Writes the Python and the TypeScript file."""
     collected = [one for name, schema in definitions().items() for one in types(name, schema)]
@@ -293,6 +304,7 @@ def main() -> None:
         raise SystemExit("two types have the same name")
     # Enums first and aliases last: defaults and aliases are evaluated when the module is imported.
     collected.sort(key=lambda one: (isinstance(one, (Text, Union)), isinstance(one, Object)))
+    collected = list({one.name: one for kind in collected for one in with_defaults_first(kind, known)}.values())
     match = VERSION.search(RUST.read_text(encoding="utf-8"))
     assert match
     python_types = [line for one in collected for line in python(one, known)]

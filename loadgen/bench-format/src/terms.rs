@@ -31,6 +31,10 @@ pub struct Terms {
     /// The `mode` that the service's publisher must report (`/stats/publisher`); absent where services don't publish.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub publishes_by: Option<String>,
+    /// One connection, the first of the first worker, publishes at the load's rate, and all others receive. The rate is
+    /// not divided among the workers.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub one_publisher: bool,
     /// Name, without its unit, of the histogram whose largest objective decides when a reply is `late`; absent if no
     /// reply can be late.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,6 +43,10 @@ pub struct Terms {
     /// absent where unanswered messages enter no histogram. Only with it the share of late messages is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ages: Option<String>,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl Terms {

@@ -36,6 +36,9 @@ pub struct WireWebsocket {
     /// How a reply finds its message; absent where the service doesn't reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply: Option<Reply>,
+    /// What one connection publishes and how all others receive it, for the workload `fanout`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fanout: Option<Fanout>,
     /// What is sent at once when a message of the service says so, for example a keep-alive inside messages. It doesn't
     /// count as load.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -57,8 +60,8 @@ pub struct WireWebsocket {
 pub struct WebsocketService {
     /// Where it accepts connections: `ws://HOST:PORT/PATH?QUERY`. With a command, `{port}` stands for a free port.
     pub url: String,
-    /// The program and its arguments, if ladder starts the service; `{port}` stands for the port of the URL. Without it,
-    /// the service runs already.
+    /// The program and its arguments, if ladder starts the service; `{port}` stands for the port of the URL, and `{bin}` for
+    /// the folder of ladder's own program. Without it, the service runs already.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
     /// The folder in which the command runs, relative to the root of the checkout.
@@ -163,6 +166,25 @@ pub enum ReplyBy {
     PacketId,
     /// Replies come in the order of the messages.
     Order,
+}
+
+/// What one connection publishes, and how all others receive it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Fanout {
+    /// Further steps of the connections that receive, after `open`. The last one should wait until the subscription is in
+    /// effect: what is published afterwards is due on the connection.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub subscribe: Vec<OpeningStep>,
+    /// The message that is published. It needs `{{sequence}}` and `{{due_us}}`.
+    pub publish: Frame,
+    /// The messages that are publications, as they arrive. Without a condition, all of them.
+    #[serde(default)]
+    pub when: When,
+    /// Where a publication has its `{{sequence}}`.
+    pub sequence: Extract,
+    /// Where a publication has its `{{due_us}}`.
+    pub due_us: Extract,
 }
 
 /// A message that is sent at once in response to one of the service's.

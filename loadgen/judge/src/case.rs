@@ -3,7 +3,7 @@
 use bench_format::{
     histogram,
     result::{Reading, ServiceFile, Witness, WorkerResult},
-    service::LinksStats,
+    service::{LinksStats, PublisherStats},
     trial_file::{BookKeeping, TrialFile},
 };
 
@@ -41,8 +41,9 @@ impl<'a> Case<'a> {
             (Some(before), Some(after)) => ServiceDelta::between(&before.stats, &after.stats),
             _ => ServiceDelta::default(),
         };
-        let reported = reported(trial, service, &delta);
-        Ok(Self { trial, uploads, service, merged: Merged::of(uploads.iter().copied())?, delta, reported })
+        let merged = Merged::of(uploads.iter().copied())?;
+        let reported = reported(trial, service, &delta, &merged);
+        Ok(Self { trial, uploads, service, merged, delta, reported })
     }
 
     /// The party that confirms that a message arrived. It is [`Witness::None`] instead of the application if the
@@ -56,19 +57,26 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Collects what the service reports about publishing from its readings around the trial and at the end of the window.
-fn reported(trial: &TrialFile, service: &ServiceFile, delta: &ServiceDelta) -> ReportedSends {
+/// Collects what is known about publishing: from the service's readings around the trial and at the end of the window, or
+/// from the worker that publishes.
+fn reported(trial: &TrialFile, service: &ServiceFile, delta: &ServiceDelta, merged: &Merged) -> ReportedSends {
     let readings = &service.readings;
     let publisher = |reading: &Option<Reading>| reading.as_ref().and_then(|reading| reading.publisher.clone());
     let links = |reading: &Option<Reading>| reading.as_ref().and_then(|reading| reading.links.clone());
     let (before, after) = (publisher(&readings.before), publisher(&readings.after));
+    let publishing = merged.books.iter().find(|book| book.last_of_window.is_some());
+    let last_of_window = publishing.and_then(|book| book.last_of_window);
+    let of_worker =
+        publishing.map(|book| PublisherStats { last_sequence: book.sent.checked_sub(1), ..PublisherStats::default() });
     ReportedSends {
         // A service with totals only may not count the messages that it publishes.
         sent: (trial.keeping == BookKeeping::Connections).then_some(delta.sent),
         dropped: delta.send_dropped.clone(),
-        last_of_window: publisher(&readings.window_end).and_then(|publisher| publisher.last_sequence),
+        last_of_window: publisher(&readings.window_end)
+            .and_then(|publisher| publisher.last_sequence)
+            .or(last_of_window),
         published: before.zip(after.as_ref()).map(|(before, after)| after.published.saturating_sub(before.published)),
-        publisher: after,
+        publisher: after.or(of_worker),
         links: links(&readings.after)
             .map(|after| after.since(&links(&readings.before).unwrap_or_else(LinksStats::default))),
     }

@@ -97,6 +97,8 @@ pub(crate) struct Context<W: Workload> {
     pub(crate) load: Option<LoadState>,
     /// Whether a flood is on: sockets that become writable get more messages.
     pub(crate) flooding: bool,
+    /// Sequence number of the last message due in the window, if this thread publishes.
+    pub(crate) last_of_window: Option<u64>,
     /// Connections of a ping-pong that haven't finished their messages.
     pub(crate) in_ping_pong: u32,
 }
@@ -128,12 +130,13 @@ impl<W: Workload> Context<W> {
             tally: Tally::default(),
             connections: ConnectionTally::default(),
             pattern: plan.pattern,
-            receive_buffer: matches!(plan.pattern, Pattern::Receive(_)).then(|| unread_each(plan.connections)),
+            receive_buffer: plan.pattern.publishing().map(|_| unread_each(plan.connections)),
             coalesce: u64::from(plan.coalesce.max(1)),
             wall_offset_ns: plan.wall_offset_ns,
             late_after_ns: plan.late_after_ns,
             load: None,
             flooding: false,
+            last_of_window: None,
             in_ping_pong: 0,
         }
     }
@@ -156,7 +159,12 @@ impl<W: Workload> Context<W> {
     /// Wall-clock time for a payload, in microseconds, computed without a system call.
     #[inline]
     pub(crate) fn unix_us(&self, monotonic_ns: u64) -> u64 {
-        monotonic_ns.wrapping_add_signed(self.wall_offset_ns) / 1000
+        let offset_ns = match (self.pattern, &self.load) {
+            // Receivers of other workers read it by the coordinator's clock.
+            (Pattern::Fanout { .. }, Some(load)) => load.publisher_offset_ns,
+            _ => self.wall_offset_ns,
+        };
+        monotonic_ns.wrapping_add_signed(offset_ns) / 1000
     }
 
     /// Counts an attempt that became a ready connection.

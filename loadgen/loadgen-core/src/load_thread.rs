@@ -172,7 +172,10 @@ impl<W: Workload> LoadThread<W> {
                 Pattern::PingPong { .. } => self.ping_pong()?,
                 Pattern::Open { rate_per_second, arrivals } => self.open_loop(rate_per_second, arrivals)?,
                 Pattern::Flood => self.flood()?,
-                Pattern::Receive(_) | Pattern::Idle => self.receive()?,
+                Pattern::Fanout { rate_per_second, arrivals } if self.plan.first_connection == 0 => {
+                    self.publish(rate_per_second, arrivals)?;
+                }
+                Pattern::Fanout { .. } | Pattern::Receive(_) | Pattern::Idle => self.receive()?,
             }
             let _ = self.report.send(Report::WindowEnded);
             if self.plan.pattern.may_end_early() {

@@ -24,6 +24,13 @@ pub enum Pattern {
     Flood,
     /// Each connection receives what the service publishes and sends no messages.
     Receive(Publishing),
+    /// The first connection of the first worker publishes at a rate, and all others receive what it publishes.
+    Fanout {
+        /// Publications per second.
+        rate_per_second: f64,
+        /// Spacing of the due times.
+        arrivals: bench_format::plan::Arrivals,
+    },
     /// Connections are open and send nothing but keepalives.
     Idle,
 }
@@ -41,5 +48,21 @@ impl Pattern {
     /// Whether the load may end before the window does.
     pub(crate) fn may_end_early(self) -> bool {
         matches!(self, Self::Storm { .. } | Self::PingPong { .. })
+    }
+
+    /// How that is published which connections receive; `None` if they receive no publications.
+    #[inline]
+    pub(crate) fn publishing(self) -> Option<Publishing> {
+        match self {
+            Self::Receive(publishing) => Some(publishing),
+            Self::Fanout { .. } => Some(Publishing::Paced),
+            _ => None,
+        }
+    }
+
+    /// Whether messages are due at a rate.
+    #[inline]
+    pub(crate) fn is_open(self) -> bool {
+        matches!(self, Self::Open { .. } | Self::Fanout { .. })
     }
 }

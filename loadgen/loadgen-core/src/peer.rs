@@ -89,6 +89,20 @@ impl Peer {
         deadline: Instant,
         random: &mut u64,
     ) -> Result<Self, Refusal> {
+        Self::connect_offering(target, upgrade, &[], deadline, random)
+    }
+
+    /// Connects as [`Self::connect`] does, with a request that offers subprotocols; the service must choose one.
+    ///
+    /// # Errors
+    /// A [`Refusal`] if the connection isn't upgraded before the deadline.
+    pub fn connect_offering(
+        target: SocketAddr,
+        upgrade: &UpgradeRequest,
+        subprotocols: &[String],
+        deadline: Instant,
+        random: &mut u64,
+    ) -> Result<Self, Refusal> {
         let failed = |source| Refusal::Connect { target, source };
         let stream = left(deadline).and_then(|left| TcpStream::connect_timeout(&target, left)).map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
@@ -96,7 +110,7 @@ impl Peer {
         let key = key(random);
         peer.send(&upgrade.bytes(&key), deadline).map_err(failed)?;
         loop {
-            match check_upgrade(&peer.input, &key, &[]) {
+            match check_upgrade(&peer.input, &key, subprotocols) {
                 Upgrade::Incomplete if peer.read(deadline).map_err(failed)? == 0 => return Err(Refusal::Ended),
                 Upgrade::Incomplete => {}
                 Upgrade::Failed(reason) => return Err(Refusal::Upgrade(reason)),

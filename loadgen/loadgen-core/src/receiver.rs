@@ -8,7 +8,7 @@ use bench_format::result::ReceiverBook;
 
 use crate::{
     frame::{self, Opcode},
-    pattern::Publishing,
+    pattern::{Pattern, Publishing},
     phases::Phases,
     recorder::{Metric, Recorder},
     workload::{Delivery, Workload},
@@ -38,9 +38,16 @@ pub struct Receiver {
     pub(crate) closed: bool,
     /// Missing numbers as half-open ranges in rising order.
     gaps: Vec<(u64, u64)>,
+    /// Whether publication began after the connection was ready, so that number 0 is due, too.
+    from_start: bool,
 }
 
 impl Receiver {
+    /// A receiver of what is published in a pattern.
+    pub(crate) fn of(pattern: Pattern) -> Self {
+        Self { from_start: matches!(pattern, Pattern::Fanout { .. }), ..Self::default() }
+    }
+
     /// Counts a message by its sequence number.
     #[inline]
     pub fn take(&mut self, sequence: u64) {
@@ -54,7 +61,7 @@ impl Receiver {
 
     #[cold]
     fn take_out_of_order(&mut self, sequence: u64) {
-        if self.received == 0 {
+        if self.received == 0 && !self.from_start {
             // A subscriber joins at the publisher's current number.
             (self.first, self.next, self.received) = (sequence, sequence + 1, 1);
         } else if sequence > self.next {
@@ -162,7 +169,13 @@ impl Reading<'_> {
     /// Handles one text message; returns whether it is a published one.
     #[inline]
     pub fn take<W: Workload>(&mut self, workload: &W, receiver: &mut Receiver, payload: &[u8]) -> bool {
-        match workload.delivery(payload) {
+        self.count(receiver, workload.delivery(payload))
+    }
+
+    /// Counts one message by its kind; returns whether it is a published one.
+    #[inline]
+    pub(crate) fn count(&mut self, receiver: &mut Receiver, delivery: Delivery) -> bool {
+        match delivery {
             Delivery::Published { sequence, due_unix_us } => {
                 receiver.take(sequence);
                 self.record(receiver, due_unix_us);
@@ -229,6 +242,14 @@ mod tests {
     #[test]
     fn a_repeated_message_is_a_duplicate_and_not_counted_again() {
         assert_eq!(counts(&[5, 6, 6, 7, 5]), (3, 0, 2, 0));
+    }
+
+    #[test]
+    fn what_was_published_before_the_first_message_is_missing_if_the_receiver_was_there() {
+        let mut receiver = Receiver::of(Pattern::Fanout { rate_per_second: 1.0, arrivals: Default::default() });
+        [2, 3, 0].into_iter().for_each(|sequence| receiver.take(sequence));
+        let ReceiverBook { first, last, received, missing, reordered, .. } = receiver.book();
+        assert_eq!((first, last, received, missing, reordered), (Some(0), Some(3), 3, 1, 1));
     }
 
     #[test]

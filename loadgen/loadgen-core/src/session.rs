@@ -286,6 +286,7 @@ impl Session {
             unnumbered: self.unnumbered,
             replies: self.replies,
             receiver: self.receiver.as_ref().map(|receiver| receiver.book()),
+            last_of_window: cx.last_of_window.filter(|_| cx.first_connection + self.slot == 0),
         })
     }
 

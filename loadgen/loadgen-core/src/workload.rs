@@ -171,6 +171,8 @@ pub enum Received {
         /// What it says about that message.
         part: AnswerPart,
     },
+    /// A message that another connection published, in a scripted protocol.
+    Published(Delivery),
     /// The service broke the protocol: the connection ends with this reason, which is a key in results.
     Violation(&'static str),
 }

@@ -282,6 +282,7 @@ impl Session {
             unnumbered: self.unnumbered,
             replies: self.replies,
             receiver: None,
+            last_of_window: None,
         })
     }
 

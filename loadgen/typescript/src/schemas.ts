@@ -57,6 +57,12 @@ export type PlainFigure =
   | "service_cpu_seconds_per_million"
   | "service_bytes_per_connection";
 
+/** How the service's messages are cut from WebSocket messages. */
+export type Framing = "frame" | "lines" | "record-separator" | "mqtt" | "nats";
+
+/** How a number is written in bytes. */
+export type NumberFormat = "u8" | "u16be" | "u16le" | "u32be" | "u32le" | "u64be" | "u64le" | "varint";
+
 /** What a pod ran. */
 export type PodRole = "service" | "companion" | "inference" | "worker";
 
@@ -76,6 +82,9 @@ export type ReasonKind =
   | "conformance"
   | "isolation"
   | "machine_busy";
+
+/** How a reply names its message. */
+export type ReplyBy = "same" | "sequence" | "packet_id" | "order";
 
 /** The state of a run, as `run.json` records it. */
 export type RunState = "running" | "finished" | "failed" | "superseded";
@@ -176,6 +185,36 @@ export interface Assignment {
    * `services/services.toml` that the registry or the plan sets.
    */
   settings?: Record<string, string>;
+  /** How the service is spoken to; present only for services that the plan itself describes. */
+  websocket?: WebsocketTask | null;
+}
+
+/** A field of a binary message; exactly one of its fields is set. */
+export interface BinaryField {
+  /** Bytes in hexadecimal digits; spaces are allowed between bytes. */
+  hex?: string | null;
+  /** The length of further fields, and then these fields. */
+  length?: BinaryLength | null;
+  /** A number. */
+  number?: BinaryNumber | null;
+  /** A template whose text becomes UTF-8. */
+  text?: string | null;
+}
+
+/** Fields of a binary message behind their length in bytes. */
+export interface BinaryLength {
+  /** How the length is written. */
+  format: NumberFormat;
+  /** The fields. */
+  of: BinaryField[];
+}
+
+/** A number in a binary message. */
+export interface BinaryNumber {
+  /** How the number is written. */
+  format: NumberFormat;
+  /** Digits, or one placeholder that stands for a number. */
+  value: string;
 }
 
 /** All equations of a trial. */
@@ -206,6 +245,14 @@ export interface ByteStats {
   received: number;
   /** Bytes written to sockets after the upgrade. */
   sent: number;
+}
+
+/** A number at a place in a message. */
+export interface BytesAt {
+  /** Number of bytes before it. */
+  offset: number;
+  /** How the number is written. */
+  format: NumberFormat;
 }
 
 /** What the trials of a search on fresh service processes show. */
@@ -327,6 +374,27 @@ export interface Conformance {
    * them, with unnumbered messages only.
    */
   opened?: number;
+}
+
+/** How a connection is requested. */
+export interface Connect {
+  /**
+   * Headers of the upgrade request, beyond those of RFC 6455. Values may have the placeholders `{{connection}}`,
+   * `{{worker}}` and `{{row.NAME}}`.
+   */
+  headers?: Record<string, string>;
+  /**
+   * A CSV file with a header line. Each connection takes the next row, from the start again after the last; its columns
+   * are the placeholders `{{row.NAME}}`.
+   */
+  rows?: string | null;
+  /**
+   * Addresses of the workers' machine to connect from, each until its ports are used up. Without them, the kernel
+   * chooses.
+   */
+  source_addresses?: string[];
+  /** Subprotocols that are offered, in order of preference. The service must choose one of them. */
+  subprotocols?: string[];
 }
 
 /** A service's counts of one connection. */
@@ -579,6 +647,45 @@ export interface ErrorSample {
   inference_status?: number | null;
 }
 
+/** A condition on a message; all of its fields that are set must hold. */
+export interface When {
+  /** The message contains this text. */
+  contains?: string | null;
+  /** The whole message. */
+  equals?: string | null;
+  /** The message begins with these bytes, in hexadecimal digits. */
+  hex?: string | null;
+  /**
+   * The message is JSON, and the values at these JSON pointers (RFC 6901) are these: the text of a string, the digits
+   * of a number, `true`, `false` or `null`.
+   */
+  json?: Record<string, string>;
+  /** The message contains a match of this regular expression. */
+  regex?: string | null;
+  /** The message begins with this text. */
+  starts_with?: string | null;
+}
+
+/** A message that the opening waits for. */
+export interface Expect {
+  /** Values that are kept for later messages of the connection: `{{captured.NAME}}`. */
+  capture?: Record<string, Extract>;
+  /** A message by which the service refuses the connection; the attempt has then failed. */
+  refused?: When | null;
+  /** The message. Without a condition, any message. */
+  when?: When;
+}
+
+/** A value in a message; exactly one of the fields is set. */
+export interface Extract {
+  /** A number at a place in the message. */
+  bytes?: BytesAt | null;
+  /** The message is JSON, and the value is at this JSON pointer (RFC 6901). */
+  json?: string | null;
+  /** The first group of the first match of this regular expression. */
+  regex?: string | null;
+}
+
 /**
  * Failures by kind (`session/closed`, `inference_request/timeout`, `content/checksum`). Each failure counts once, where
  * it occurred.
@@ -588,6 +695,23 @@ export interface Failures {
   window: Record<string, number>;
   /** Failures before or after the window. */
   outside: Record<string, number>;
+}
+
+/** What one connection publishes, and how all others receive it. */
+export interface Fanout {
+  /** The message that is published. It needs `{{sequence}}` and `{{due_us}}`. */
+  publish: Frame;
+  /** Where a publication has its `{{sequence}}`. */
+  sequence: Extract;
+  /** Where a publication has its `{{due_us}}`. */
+  due_us: Extract;
+  /**
+   * Further steps of the connections that receive, after `open`. The last one should wait until the subscription is in
+   * effect: what is published afterwards is due on the connection.
+   */
+  subscribe?: OpeningStep[];
+  /** The messages that are publications, as they arrive. Without a condition, all of them. */
+  when?: When;
 }
 
 export interface PercentileMs {
@@ -703,6 +827,14 @@ export interface ForeignProcess {
   cpu_ns: number;
 }
 
+/** A message to send: text or binary, exactly one of them. */
+export interface Frame {
+  /** A binary message, field by field. */
+  binary?: BinaryField[];
+  /** A text message. */
+  text?: string | null;
+}
+
 /** The bounds that decide one objective. */
 export interface GoalBounds {
   /** The objective that the bounds belong to. */
@@ -784,6 +916,14 @@ export interface Judged {
   budget?: ErrorBudget | null;
   /** Value of the figure; absent if it could not be computed, which fails the objective. */
   seen?: number | null;
+}
+
+/** What an idle connection sends. */
+export interface Keepalive {
+  /** Seconds without a message after which it is sent, to the next four seconds. */
+  after_seconds: number;
+  /** What is sent. */
+  send: Frame;
 }
 
 /**
@@ -967,6 +1107,16 @@ export interface MessageStats {
   send_dropped: Record<string, number>;
 }
 
+/** A message of the load: text or binary, exactly one of them. */
+export interface MessageTemplate {
+  /** A binary message, field by field. */
+  binary?: BinaryField[];
+  /** A text message. */
+  text?: string | null;
+  /** How often the message is drawn, relative to the others. */
+  weight?: number;
+}
+
 /** One condition on a trial's figures. */
 export interface Objective {
   /** The figure that is compared. */
@@ -975,6 +1125,14 @@ export interface Objective {
   at_least?: number | null;
   /** The trial passes if the figure is at most this value, in the unit that the figure's name states. */
   at_most?: number | null;
+}
+
+/** One step between the upgrade and the load; exactly one of the fields is set. */
+export interface OpeningStep {
+  /** Waits for a message. Other messages meanwhile are ignored. */
+  expect?: Expect | null;
+  /** Sends a message. */
+  send?: Frame | null;
 }
 
 /** A service that ladder didn't start and whose CPUs it therefore doesn't set. */
@@ -1186,6 +1344,32 @@ export interface ReceiverBook {
   last?: number | null;
 }
 
+/** How a reply finds its message. */
+export interface Reply {
+  /** How a reply names its message. */
+  by?: ReplyBy;
+  /** The last part of a reply, if a reply has several parts. */
+  end?: When | null;
+  /** Messages that are replies and report an error. The message then counts as wrong. */
+  error?: When | null;
+  /**
+   * What stands there, for `sequence`, as a template with `{{sequence}}`, for example `c{{connection}}-{{sequence}}`.
+   */
+  text?: string | null;
+  /** Where a reply has the number of its message, for `sequence` and `packet_id`. */
+  value?: Extract | null;
+  /** The messages that are replies. Without a condition, all of them. */
+  when?: When;
+}
+
+/** A message that is sent at once in response to one of the service's. */
+export interface Response {
+  /** The service's message. */
+  when: When;
+  /** What is sent. */
+  send: Frame;
+}
+
 /** A run and the state of each of its trials. */
 export interface Run {
   /** Version of the format; see `SCHEMA`. */
@@ -1373,6 +1557,11 @@ export interface Terms {
    * can be late.
    */
   late_by?: string | null;
+  /**
+   * One connection, the first of the first worker, publishes at the load's rate, and all others receive. The rate is
+   * not divided among the workers.
+   */
+  one_publisher?: boolean;
   /** Connections are opened inside the window and the workload measures the opening. None is open when load starts. */
   opens_in_window?: boolean;
   /** The `mode` that the service's publisher must report (`/stats/publisher`); absent where services don't publish. */
@@ -1640,6 +1829,35 @@ export interface Verdict {
   objectives: Judged[];
 }
 
+/** A service that only the plan describes. */
+export interface WebsocketService {
+  /** Where it accepts connections: `ws://HOST:PORT/PATH?QUERY`. With a command, `{port}` stands for a free port. */
+  url: string;
+  /**
+   * The program and its arguments, if ladder starts the service; `{port}` stands for the port of the URL, and `{bin}`
+   * for the folder of ladder's own program. Without it, the service runs already.
+   */
+  command?: string[];
+  /** Environment variables of the command, in addition to ladder's; `{port}` stands for the port of the URL. */
+  env?: Record<string, string>;
+  /** The folder in which the command runs, relative to the root of the checkout. */
+  folder?: string | null;
+  /** Version of the service, for the results. A service without a version is not measured. */
+  version?: string | null;
+  /** The command that prints the version, instead of `version`. */
+  version_command?: string[];
+  /** Least load time before each window, in seconds, for a runtime that needs longer to reach full speed. */
+  warmup_seconds?: number | null;
+}
+
+/** What a worker is told about the service, in an assignment. */
+export interface WebsocketTask {
+  /** Path and query of the upgrade request. */
+  path: string;
+  /** The section of the plan without its services. */
+  section: WireWebsocket;
+}
+
 /** The worker's counts of the measured window. */
 export interface WindowCounts {
   /** Actual length of the window, in nanoseconds. */
@@ -1745,6 +1963,8 @@ export interface WirePlan {
   validity?: Thresholds;
   /** Seconds of load before the window; they are not measured. */
   warmup_seconds?: number;
+  /** Services that keep no books and that no registry lists, and how they are spoken to. */
+  websocket?: WireWebsocket | null;
   /** Number of worker processes of each tier. */
   workers?: number;
 }
@@ -1803,6 +2023,35 @@ export interface WireSearch {
   width?: number;
 }
 
+/** The `websocket` section of a plan: services that only the plan describes, and how they are spoken to. */
+export interface WireWebsocket {
+  /** What is sent before the Close frame. */
+  close?: Frame | null;
+  /** How a connection is requested. */
+  connect?: Connect;
+  /** The preset from which all fields are taken that this section doesn't set: a name in `presets/` or a path. */
+  extends?: string | null;
+  /** What one connection publishes and how all others receive it, for the workload `fanout`. */
+  fanout?: Fanout | null;
+  /** How the service's messages are cut from WebSocket messages. */
+  framing?: Framing;
+  /** What an idle connection sends so that it stays open. It doesn't count as load. */
+  keepalive?: Keepalive | null;
+  /** The messages of the load. With several, each message is drawn by weight. */
+  messages?: MessageTemplate[];
+  /** What happens on a connection before load, step by step. Without steps a connection is ready after the upgrade. */
+  open?: OpeningStep[];
+  /** How a reply finds its message; absent where the service doesn't reply. */
+  reply?: Reply | null;
+  /**
+   * What is sent at once when a message of the service says so, for example a keep-alive inside messages. It doesn't
+   * count as load.
+   */
+  respond?: Response[];
+  /** Services by name. The plan's `services` list names those that climb. Empty in a preset and in an assignment. */
+  services?: Record<string, WebsocketService>;
+}
+
 /** A worker's counts of one connection. */
 export interface WorkerBook {
   /** The connection's id from the service; empty if the service gave none. */
@@ -1815,6 +2064,10 @@ export interface WorkerBook {
   unnumbered: number;
   /** Replies received to the numbered messages. */
   replies: number;
+  /**
+   * Sequence number of the last message that was due in the window, if the connection publishes what others receive.
+   */
+  last_of_window?: number | null;
   /** Counts of received published messages; absent if the workload doesn't receive any. */
   receiver?: ReceiverBook | null;
 }

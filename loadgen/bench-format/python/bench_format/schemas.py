@@ -171,6 +171,43 @@ class PlainFigure(StrEnum):
     SERVICE_BYTES_PER_CONNECTION = "service_bytes_per_connection"
 
 
+class Framing(StrEnum):
+    """How the service's messages are cut from WebSocket messages."""
+
+    # One WebSocket message is one message.
+    FRAME = "frame"
+    # Each line of a WebSocket message is a message; empty lines are none.
+    LINES = "lines"
+    # Each part of a WebSocket message before a record separator (0x1E) is a message.
+    RECORD_SEPARATOR = "record-separator"
+    # The payloads of WebSocket messages are a stream of MQTT control packets.
+    MQTT = "mqtt"
+    # The payloads of WebSocket messages are a stream of lines that end with CR LF; a line that begins with `MSG` or
+    # `HMSG` names the length of the payload that follows it and belongs to it (NATS).
+    NATS = "nats"
+
+
+class NumberFormat(StrEnum):
+    """How a number is written in bytes."""
+
+    # One byte.
+    U8 = "u8"
+    # Two bytes, the highest first.
+    U16BE = "u16be"
+    # Two bytes, the lowest first.
+    U16LE = "u16le"
+    # Four bytes, the highest first.
+    U32BE = "u32be"
+    # Four bytes, the lowest first.
+    U32LE = "u32le"
+    # Eight bytes, the highest first.
+    U64BE = "u64be"
+    # Eight bytes, the lowest first.
+    U64LE = "u64le"
+    # Groups of seven bits, the lowest first; all bytes but the last have the highest bit set (MQTT, LEB128).
+    VARINT = "varint"
+
+
 class PodRole(StrEnum):
     """What a pod ran."""
 
@@ -215,6 +252,19 @@ class ReasonKind(StrEnum):
     ISOLATION = "isolation"
     # Other programs or the hypervisor used more of the trial's CPUs than the plan allows.
     MACHINE_BUSY = "machine_busy"
+
+
+class ReplyBy(StrEnum):
+    """How a reply names its message."""
+
+    # It equals the message, byte by byte.
+    SAME = "same"
+    # It contains the sequence number of the message.
+    SEQUENCE = "sequence"
+    # It contains the packet id of the message: 1 to 65 535, then 1 again.
+    PACKET_ID = "packet_id"
+    # Replies come in the order of the messages.
+    ORDER = "order"
 
 
 class RunState(StrEnum):
@@ -382,6 +432,43 @@ class Assignment:
     # Settings of the service that its worker needs, by environment variable. They are the variables listed as `told` in
     # `services/services.toml` that the registry or the plan sets.
     settings: dict[str, str] = field(default_factory=dict)
+    # How the service is spoken to; present only for services that the plan itself describes.
+    websocket: WebsocketTask | None = None
+
+
+@dataclass(frozen=True)
+class BinaryField:
+    """A field of a binary message; exactly one of its fields is set."""
+
+    _: KW_ONLY
+    # Bytes in hexadecimal digits; spaces are allowed between bytes.
+    hex: str | None = None
+    # The length of further fields, and then these fields.
+    length: BinaryLength | None = None
+    # A number.
+    number: BinaryNumber | None = None
+    # A template whose text becomes UTF-8.
+    text: str | None = None
+
+
+@dataclass(frozen=True)
+class BinaryLength:
+    """Fields of a binary message behind their length in bytes."""
+
+    # How the length is written.
+    format: NumberFormat
+    # The fields.
+    of: list[BinaryField]
+
+
+@dataclass(frozen=True)
+class BinaryNumber:
+    """A number in a binary message."""
+
+    # How the number is written.
+    format: NumberFormat
+    # Digits, or one placeholder that stands for a number.
+    value: str
 
 
 @dataclass(frozen=True)
@@ -420,6 +507,16 @@ class ByteStats:
     received: int
     # Bytes written to sockets after the upgrade.
     sent: int
+
+
+@dataclass(frozen=True)
+class BytesAt:
+    """A number at a place in a message."""
+
+    # Number of bytes before it.
+    offset: int
+    # How the number is written.
+    format: NumberFormat
 
 
 @dataclass(frozen=True)
@@ -554,6 +651,24 @@ class Conformance:
     # Number of connections that the check opened. `connections` of the result doesn't count them, but `books` lists
     # them, with unnumbered messages only.
     opened: int = 0
+
+
+@dataclass(frozen=True)
+class Connect:
+    """How a connection is requested."""
+
+    _: KW_ONLY
+    # Headers of the upgrade request, beyond those of RFC 6455. Values may have the placeholders `{{connection}}`,
+    # `{{worker}}` and `{{row.NAME}}`.
+    headers: dict[str, str] = field(default_factory=dict)
+    # A CSV file with a header line. Each connection takes the next row, from the start again after the last; its
+    # columns are the placeholders `{{row.NAME}}`.
+    rows: str | None = None
+    # Addresses of the workers' machine to connect from, each until its ports are used up. Without them, the kernel
+    # chooses.
+    source_addresses: list[str] = field(default_factory=list)
+    # Subprotocols that are offered, in order of preference. The service must choose one of them.
+    subprotocols: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -843,6 +958,52 @@ class ErrorSample:
 
 
 @dataclass(frozen=True)
+class When:
+    """A condition on a message; all of its fields that are set must hold."""
+
+    _: KW_ONLY
+    # The message contains this text.
+    contains: str | None = None
+    # The whole message.
+    equals: str | None = None
+    # The message begins with these bytes, in hexadecimal digits.
+    hex: str | None = None
+    # The message is JSON, and the values at these JSON pointers (RFC 6901) are these: the text of a string, the digits
+    # of a number, `true`, `false` or `null`.
+    json: dict[str, str] = field(default_factory=dict)
+    # The message contains a match of this regular expression.
+    regex: str | None = None
+    # The message begins with this text.
+    starts_with: str | None = None
+
+
+@dataclass(frozen=True)
+class Expect:
+    """A message that the opening waits for."""
+
+    _: KW_ONLY
+    # Values that are kept for later messages of the connection: `{{captured.NAME}}`.
+    capture: dict[str, Extract] = field(default_factory=dict)
+    # A message by which the service refuses the connection; the attempt has then failed.
+    refused: When | None = None
+    # The message. Without a condition, any message.
+    when: When = field(default_factory=When)
+
+
+@dataclass(frozen=True)
+class Extract:
+    """A value in a message; exactly one of the fields is set."""
+
+    _: KW_ONLY
+    # A number at a place in the message.
+    bytes: BytesAt | None = None
+    # The message is JSON, and the value is at this JSON pointer (RFC 6901).
+    json: str | None = None
+    # The first group of the first match of this regular expression.
+    regex: str | None = None
+
+
+@dataclass(frozen=True)
 class Failures:
     """Failures by kind (`session/closed`, `inference_request/timeout`, `content/checksum`). Each failure counts
     once, where it occurred.
@@ -852,6 +1013,24 @@ class Failures:
     window: dict[str, int]
     # Failures before or after the window.
     outside: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Fanout:
+    """What one connection publishes, and how all others receive it."""
+
+    # The message that is published. It needs `{{sequence}}` and `{{due_us}}`.
+    publish: Frame
+    # Where a publication has its `{{sequence}}`.
+    sequence: Extract
+    # Where a publication has its `{{due_us}}`.
+    due_us: Extract
+    _: KW_ONLY
+    # Further steps of the connections that receive, after `open`. The last one should wait until the subscription is in
+    # effect: what is published afterwards is due on the connection.
+    subscribe: list[OpeningStep] = field(default_factory=list)
+    # The messages that are publications, as they arrive. Without a condition, all of them.
+    when: When = field(default_factory=When)
 
 
 @dataclass(frozen=True)
@@ -971,6 +1150,17 @@ class ForeignProcess:
 
 
 @dataclass(frozen=True)
+class Frame:
+    """A message to send: text or binary, exactly one of them."""
+
+    _: KW_ONLY
+    # A binary message, field by field.
+    binary: list[BinaryField] = field(default_factory=list)
+    # A text message.
+    text: str | None = None
+
+
+@dataclass(frozen=True)
 class GoalBounds:
     """The bounds that decide one objective."""
 
@@ -1058,6 +1248,16 @@ class Judged:
     budget: ErrorBudget | None = None
     # Value of the figure; absent if it could not be computed, which fails the objective.
     seen: float | None = None
+
+
+@dataclass(frozen=True)
+class Keepalive:
+    """What an idle connection sends."""
+
+    # Seconds without a message after which it is sent, to the next four seconds.
+    after_seconds: float
+    # What is sent.
+    send: Frame
 
 
 @dataclass(frozen=True)
@@ -1258,6 +1458,19 @@ class MessageStats:
 
 
 @dataclass(frozen=True)
+class MessageTemplate:
+    """A message of the load: text or binary, exactly one of them."""
+
+    _: KW_ONLY
+    # A binary message, field by field.
+    binary: list[BinaryField] = field(default_factory=list)
+    # A text message.
+    text: str | None = None
+    # How often the message is drawn, relative to the others.
+    weight: int = 1
+
+
+@dataclass(frozen=True)
 class Objective:
     """One condition on a trial's figures."""
 
@@ -1268,6 +1481,17 @@ class Objective:
     at_least: float | None = None
     # The trial passes if the figure is at most this value, in the unit that the figure's name states.
     at_most: float | None = None
+
+
+@dataclass(frozen=True)
+class OpeningStep:
+    """One step between the upgrade and the load; exactly one of the fields is set."""
+
+    _: KW_ONLY
+    # Waits for a message. Other messages meanwhile are ignored.
+    expect: Expect | None = None
+    # Sends a message.
+    send: Frame | None = None
 
 
 @dataclass(frozen=True)
@@ -1485,6 +1709,35 @@ class ReceiverBook:
 
 
 @dataclass(frozen=True)
+class Reply:
+    """How a reply finds its message."""
+
+    _: KW_ONLY
+    # How a reply names its message.
+    by: ReplyBy = ReplyBy.SAME
+    # The last part of a reply, if a reply has several parts.
+    end: When | None = None
+    # Messages that are replies and report an error. The message then counts as wrong.
+    error: When | None = None
+    # What stands there, for `sequence`, as a template with `{{sequence}}`, for example `c{{connection}}-{{sequence}}`.
+    text: str | None = None
+    # Where a reply has the number of its message, for `sequence` and `packet_id`.
+    value: Extract | None = None
+    # The messages that are replies. Without a condition, all of them.
+    when: When = field(default_factory=When)
+
+
+@dataclass(frozen=True)
+class Response:
+    """A message that is sent at once in response to one of the service's."""
+
+    # The service's message.
+    when: When
+    # What is sent.
+    send: Frame
+
+
+@dataclass(frozen=True)
 class Run:
     """A run and the state of each of its trials."""
 
@@ -1688,6 +1941,9 @@ class Terms:
     # Name, without its unit, of the histogram whose largest objective decides when a reply is `late`; absent if no
     # reply can be late.
     late_by: str | None = None
+    # One connection, the first of the first worker, publishes at the load's rate, and all others receive. The rate is
+    # not divided among the workers.
+    one_publisher: bool = field(default_factory=dict)
     # Connections are opened inside the window and the workload measures the opening. None is open when load starts.
     opens_in_window: bool = False
     # The `mode` that the service's publisher must report (`/stats/publisher`); absent where services don't publish.
@@ -1985,6 +2241,38 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class WebsocketService:
+    """A service that only the plan describes."""
+
+    # Where it accepts connections: `ws://HOST:PORT/PATH?QUERY`. With a command, `{port}` stands for a free port.
+    url: str
+    _: KW_ONLY
+    # The program and its arguments, if ladder starts the service; `{port}` stands for the port of the URL, and `{bin}`
+    # for the folder of ladder's own program. Without it, the service runs already.
+    command: list[str] = field(default_factory=list)
+    # Environment variables of the command, in addition to ladder's; `{port}` stands for the port of the URL.
+    env: dict[str, str] = field(default_factory=dict)
+    # The folder in which the command runs, relative to the root of the checkout.
+    folder: str | None = None
+    # Version of the service, for the results. A service without a version is not measured.
+    version: str | None = None
+    # The command that prints the version, instead of `version`.
+    version_command: list[str] = field(default_factory=list)
+    # Least load time before each window, in seconds, for a runtime that needs longer to reach full speed.
+    warmup_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class WebsocketTask:
+    """What a worker is told about the service, in an assignment."""
+
+    # Path and query of the upgrade request.
+    path: str
+    # The section of the plan without its services.
+    section: WireWebsocket
+
+
+@dataclass(frozen=True)
 class WindowCounts:
     """The worker's counts of the measured window."""
 
@@ -2095,6 +2383,8 @@ class WirePlan:
     validity: Thresholds = field(default_factory=Thresholds)
     # Seconds of load before the window; they are not measured.
     warmup_seconds: float = 0.5
+    # Services that keep no books and that no registry lists, and how they are spoken to.
+    websocket: WireWebsocket | None = None
     # Number of worker processes of each tier.
     workers: int = 1
 
@@ -2156,6 +2446,36 @@ class WireSearch:
 
 
 @dataclass(frozen=True)
+class WireWebsocket:
+    """The `websocket` section of a plan: services that only the plan describes, and how they are spoken to."""
+
+    _: KW_ONLY
+    # What is sent before the Close frame.
+    close: Frame | None = None
+    # How a connection is requested.
+    connect: Connect = field(default_factory=Connect)
+    # The preset from which all fields are taken that this section doesn't set: a name in `presets/` or a path.
+    extends: str | None = None
+    # What one connection publishes and how all others receive it, for the workload `fanout`.
+    fanout: Fanout | None = None
+    # How the service's messages are cut from WebSocket messages.
+    framing: Framing = Framing.FRAME
+    # What an idle connection sends so that it stays open. It doesn't count as load.
+    keepalive: Keepalive | None = None
+    # The messages of the load. With several, each message is drawn by weight.
+    messages: list[MessageTemplate] = field(default_factory=list)
+    # What happens on a connection before load, step by step. Without steps a connection is ready after the upgrade.
+    open: list[OpeningStep] = field(default_factory=list)
+    # How a reply finds its message; absent where the service doesn't reply.
+    reply: Reply | None = None
+    # What is sent at once when a message of the service says so, for example a keep-alive inside messages. It doesn't
+    # count as load.
+    respond: list[Response] = field(default_factory=list)
+    # Services by name. The plan's `services` list names those that climb. Empty in a preset and in an assignment.
+    services: dict[str, WebsocketService] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class WorkerBook:
     """A worker's counts of one connection."""
 
@@ -2170,6 +2490,8 @@ class WorkerBook:
     # Replies received to the numbered messages.
     replies: int
     _: KW_ONLY
+    # Sequence number of the last message that was due in the window, if the connection publishes what others receive.
+    last_of_window: int | None = None
     # Counts of received published messages; absent if the workload doesn't receive any.
     receiver: ReceiverBook | None = None
 

@@ -70,7 +70,8 @@ def _wire_name(name: str) -> str:
 @cache
 def _reader(kind: Any) -> Read:
     if dataclasses.is_dataclass(kind):
-        return _object(typing.cast(type, kind))
+        # Made when it is first needed: a type may contain itself.
+        return lambda value: _object(typing.cast(type, kind))(value)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         options = [option for option in arguments if option is not types.NoneType]
@@ -92,6 +93,7 @@ def _reader(kind: Any) -> Read:
     return _scalar(kind)
 
 
+@cache
 def _object(kind: type) -> Read:
     hints = typing.get_type_hints(kind, include_extras=True)
     fields = dataclasses.fields(kind)

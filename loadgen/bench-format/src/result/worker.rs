@@ -221,6 +221,9 @@ pub struct WorkerBook {
     /// Counts of received published messages; absent if the workload doesn't receive any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receiver: Option<ReceiverBook>,
+    /// Sequence number of the last message that was due in the window, if the connection publishes what others receive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_of_window: Option<u64>,
 }
 
 /// A worker's counts of the messages that one connection received from a publishing service.

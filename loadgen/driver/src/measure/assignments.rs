@@ -23,7 +23,10 @@ pub(super) fn assignments(plan: &TrialPlan, terms: &Terms) -> Vec<Assignment> {
             connections,
             first_connection: first,
             seed: plan.seed,
-            load: load_of(&plan.load, worker, workers, connections, plan.connections),
+            load: match terms.one_publisher {
+                true => plan.load.clone(),
+                false => load_of(&plan.load, worker, workers, connections, plan.connections),
+            },
             message: plan.message.clone(),
             warmup_ns: plan.warmup.as_nanos() as u64,
             window_ns: plan.window.as_nanos() as u64,

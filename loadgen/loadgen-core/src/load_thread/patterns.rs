@@ -8,11 +8,13 @@ use crate::{
     clock::monotonic_ns,
     error::Error,
     phases::Phases,
-    schedule::{ConstantRate, PoissonArrivals, Schedule},
+    schedule::{ConstantRate, PoissonArrivals, Schedule, Share},
     session::Stage,
     workload::Workload,
 };
 
+/// How long a publisher goes on after the window, in nanoseconds.
+const PUBLISH_ON_NS: u64 = 500_000_000;
 /// In an open loop, replies are read after at most this many due messages.
 const DUE_PER_TURN: usize = 64;
 
@@ -113,6 +115,40 @@ impl<W: Workload> LoadThread<W> {
             session.watch_writes(&mut self.cx);
         }
         Ok(())
+    }
+
+    /// Publishes on the first session, and lets all others receive. It publishes on for a moment after the window, so that
+    /// each receiver shows that it has everything of the window.
+    pub(super) fn publish(&mut self, rate_per_second: f64, arrivals: Arrivals) -> Result<(), Error> {
+        let Phases { start_ns, window_end_ns, drain_ns, .. } = self.phases();
+        let end_ns = window_end_ns + PUBLISH_ON_NS.min(drain_ns / 2);
+        let whole = Share { index: 0, of: 1 };
+        let mut schedule = match arrivals {
+            Arrivals::Constant => Schedule::Constant(ConstantRate::new(rate_per_second, whole)),
+            Arrivals::Poisson => Schedule::Poisson(PoissonArrivals::new(rate_per_second, whole, self.plan.seed)),
+        };
+        let mut due = start_ns + schedule.next_due_ns();
+        let mut published = 0;
+        loop {
+            let now = monotonic_ns();
+            self.record_window_edges(now);
+            let mut burst = 0;
+            while due <= now && due < end_ns && burst < DUE_PER_TURN {
+                if due < window_end_ns {
+                    self.cx.last_of_window = Some(self.cx.workload.first_sequence() + published);
+                }
+                let session = &mut self.sessions[0];
+                session.offer(&mut self.cx, due);
+                self.cx.handled(due, now);
+                session.pump(&mut self.cx);
+                due = start_ns + schedule.next_due_ns();
+                (published, burst) = (published + 1, burst + 1);
+            }
+            if now >= end_ns {
+                return Ok(());
+            }
+            self.handle_events(due.min(end_ns))?;
+        }
     }
 
     /// Waits until the window ends. Events of the sessions meanwhile read what the service publishes.

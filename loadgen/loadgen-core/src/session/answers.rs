@@ -7,9 +7,11 @@ use super::{Session, Stage};
 use crate::{
     context::Context,
     frame::Opcode,
+    pattern::Pattern,
+    receiver::Reading,
     recorder::Metric,
     replies::Matched,
-    workload::{Admission, AnswerPart, AnswerTo, Received, Workload},
+    workload::{Admission, AnswerPart, AnswerTo, Delivery, Received, Workload},
 };
 
 /// The time of the last part of each answer that is incomplete, by the number of its message, in nanoseconds.
@@ -68,11 +70,26 @@ impl Session {
             if self.stage == Stage::Ended {
                 break;
             }
-            if cx.workload.expects_replies() || matches!(one, Received::Violation(_)) {
+            let is_reply = !matches!(one, Received::Violation(_) | Received::Published(_));
+            if cx.workload.expects_replies() || !is_reply {
                 self.on_received(cx, one, now_ns);
             }
         }
         cx.received = received;
+    }
+
+    /// Whether the connection receives publications: in a fan-out all do but the one that publishes.
+    pub(super) fn receives<W: Workload>(&self, cx: &Context<W>) -> bool {
+        let publishes = matches!(cx.pattern, Pattern::Fanout { .. }) && cx.first_connection + self.slot == 0;
+        cx.pattern.publishing().is_some() && !publishes
+    }
+
+    /// Counts a publication of a scripted protocol.
+    pub(super) fn on_published<W: Workload>(&mut self, cx: &mut Context<W>, delivery: Delivery, now_ns: u64) {
+        let (Some(receiver), Some(publishing)) = (&mut self.receiver, cx.pattern.publishing()) else { return };
+        let load = cx.load.as_mut().map(|load| (load.phases, &mut load.recorder, load.publisher_offset_ns));
+        let published = Reading { now_ns, publishing, load }.count(receiver, delivery);
+        cx.tally.deliveries += u64::from(published);
     }
 
     /// Handles an answer, or a part of one.

@@ -9,7 +9,7 @@ use crate::{
     context::Context,
     frame::{self, Opcode},
     pattern::Pattern,
-    receiver::Reading,
+    receiver::{Reading, Receiver},
     recorder::Metric,
     replies::Matched,
     workload::{Received, Workload},
@@ -63,8 +63,8 @@ impl Session {
 
     /// Handles consecutive published messages until another frame follows; returns the number of bytes handled.
     fn take_published<W: Workload>(&mut self, cx: &mut Context<W>, bytes: &[u8], now_ns: u64) -> usize {
-        let (Some(receiver), Pattern::Receive(publishing)) = (&mut self.receiver, cx.pattern) else { return 0 };
-        if !matches!(self.stage, Stage::Open | Stage::Closing) || !self.assembly.is_idle() {
+        let (Some(receiver), Some(publishing)) = (&mut self.receiver, cx.pattern.publishing()) else { return 0 };
+        if W::IS_SCRIPTED || !matches!(self.stage, Stage::Open | Stage::Closing) || !self.assembly.is_idle() {
             return 0;
         }
         let load = cx.load.as_mut().map(|load| (load.phases, &mut load.recorder, load.publisher_offset_ns));
@@ -76,7 +76,10 @@ impl Session {
     /// Handles a receiver's message that `take_published` doesn't: a fragmented or binary one, or one before the
     /// connection is ready.
     fn take_other<W: Workload>(&mut self, cx: &mut Context<W>, opcode: Opcode, payload: &[u8], now_ns: u64) {
-        let (Some(receiver), Pattern::Receive(publishing)) = (&mut self.receiver, cx.pattern) else { return };
+        let (Some(receiver), Some(publishing)) = (&mut self.receiver, cx.pattern.publishing()) else { return };
+        if W::IS_SCRIPTED {
+            return;
+        }
         if opcode != Opcode::Text || !matches!(self.stage, Stage::Open | Stage::Closing) {
             receiver.others += 1;
             return;
@@ -104,7 +107,7 @@ impl Session {
                     used = length;
                     self.stage = Stage::AwaitingReady;
                     self.key = String::new();
-                    self.receiver = matches!(cx.pattern, Pattern::Receive(_)).then(Box::default);
+                    self.receiver = self.receives(cx).then(|| Box::new(Receiver::of(cx.pattern)));
                     if W::IS_SCRIPTED {
                         self.begin(cx, now_ns);
                     }
@@ -162,6 +165,7 @@ impl Session {
             Received::Wrong => self.on_wrong(cx, now_ns),
             Received::Reply { sequence } => self.on_reply(cx, sequence, now_ns),
             Received::Answer { to, part } => self.on_answer(cx, to, part, now_ns),
+            Received::Published(delivery) => self.on_published(cx, delivery, now_ns),
             Received::Violation(reason) => self.end(cx, reason),
         }
     }
@@ -195,7 +199,7 @@ impl Session {
                     && load.phases.in_window(slot.due_ns)
                 {
                     load.recorder.record(Metric::Response, response_ns, now_ns);
-                    if matches!(cx.pattern, Pattern::Open { .. }) {
+                    if cx.pattern.is_open() {
                         load.recorder.record(Metric::Service, now_ns.saturating_sub(slot.sent_ns), now_ns);
                     }
                 }

@@ -232,7 +232,7 @@ impl Session {
             return;
         }
         let now_ns = monotonic_ns();
-        let open = matches!(cx.pattern, Pattern::Open { .. });
+        let open = cx.pattern.is_open();
         let load = &mut cx.load;
         self.outstanding.sent(count, now_ns, |slot| {
             if let Some(load) = load
