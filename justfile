@@ -13,7 +13,7 @@ libpython := python + " -c 'import sysconfig; print(sysconfig.get_config_var(\"L
 
 # Packages that ladder needs on one machine, and those for clusters. Each set enables other features of dependencies, which
 # are then compiled again; with BUILD_SET=all both are one set, for machines that build both in turn.
-common := "-p operator -p wse-bench -p stt-bench -p inference-sim -p rust-axum -p rust-axum-plain -p rust-sync"
+common := "-p operator -p wse-bench -p ws-bench -p stt-bench -p inference-sim -p rust-axum -p rust-axum-plain -p rust-sync"
 machine := common + " -p self-test-service -p floor"
 cluster := common + " -p operator-kubernetes"
 one_set := if env("BUILD_SET", "") == "all" { "yes" } else { "" }

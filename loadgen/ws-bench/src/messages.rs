@@ -1,0 +1,100 @@
+//! The messages of the load: which of them is sent, and which of them an echo is.
+
+use std::sync::Arc;
+
+use bench_format::websocket::MessageTemplate;
+use loadgen_core::workload::{Messages, Opcode};
+
+use crate::{
+    constants::Constants,
+    mistakes::Mistakes,
+    state::Connection,
+    template::{Composer, Scope, Template, Values},
+};
+
+/// Templates, drawn by weight.
+#[derive(Clone, Debug, Default)]
+pub struct MessageSet {
+    /// Each with the sum of the weights up to it.
+    templates: Vec<(u64, Template)>,
+}
+
+impl MessageSet {
+    /// Compiles the messages; their mistakes are added.
+    pub fn compile(messages: &[MessageTemplate], scope: &Scope<'_>, mistakes: &mut Mistakes) -> Self {
+        Self::compile_at(messages, |index| format!("messages[{index}]"), scope, mistakes)
+    }
+
+    /// Compiles messages whose places in the section are these.
+    pub fn compile_at(
+        messages: &[MessageTemplate],
+        place: impl Fn(usize) -> String,
+        scope: &Scope<'_>,
+        mistakes: &mut Mistakes,
+    ) -> Self {
+        let mut templates = Vec::new();
+        let mut total = 0;
+        for (index, message) in messages.iter().enumerate() {
+            let place = place(index);
+            if message.weight == 0 {
+                mistakes.add(format!("{place}.weight"), "0 means never; give at least 1, or remove the message");
+            }
+            total += u64::from(message.weight);
+            let template = Template::frame(message.text.as_deref(), &message.binary, scope, &place, mistakes);
+            templates.extend(template.map(|template| (total, template)));
+        }
+        Self { templates }
+    }
+
+    /// The templates in the order of the section.
+    pub fn templates(&self) -> impl Iterator<Item = &Template> {
+        self.templates.iter().map(|(_, template)| template)
+    }
+
+    /// The index of the template of one message.
+    #[inline]
+    fn drawn(&self, values: &Values<'_>) -> usize {
+        match self.templates.last() {
+            Some((total, _)) if self.templates.len() > 1 => {
+                let draw = values.choice_of_message((*total).max(1));
+                self.templates.partition_point(|(up_to, _)| *up_to <= draw)
+            }
+            _ => 0,
+        }
+    }
+
+    /// The sequence number of the message that was sent as these bytes; `None` if none was.
+    pub fn sequence_of(&self, opcode: Opcode, bytes: &[u8], values: &Values<'_>) -> Option<u64> {
+        let of = |(index, template): (usize, &Template)| {
+            let sequence = template.sequence_of(bytes, values).filter(|_| template.opcode() == opcode)?;
+            (self.drawn(&Values { sequence, ..*values }) == index).then_some(sequence)
+        };
+        self.templates().enumerate().find_map(of)
+    }
+}
+
+/// Composes the messages of one thread.
+pub struct SectionMessages {
+    constants: Arc<Constants>,
+    set: MessageSet,
+    composers: Vec<Composer>,
+}
+
+impl SectionMessages {
+    /// Creates the composer of one thread.
+    pub fn new(constants: Arc<Constants>, set: &MessageSet) -> Self {
+        let composers = set.templates().cloned().map(Composer::new).collect();
+        Self { constants, set: set.clone(), composers }
+    }
+}
+
+impl Messages<Connection> for SectionMessages {
+    #[inline]
+    fn message(&mut self, connection: &Connection, sequence: u64, unix_us: u64) -> (Opcode, &[u8]) {
+        let values = self.constants.values(connection, sequence, unix_us);
+        match self.composers.get_mut(self.set.drawn(&values)) {
+            Some(composer) => composer.compose(&values),
+            None => (Opcode::Text, &[]),
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! A compiled `websocket` section.
+
+use std::{path::Path, sync::Arc};
+
+use bench_format::websocket::{Frame, Framing, ReplyBy, WireWebsocket};
+use loadgen_core::workload::{Opcode, Outbox};
+
+use crate::{
+    condition::Condition,
+    constants::Constants,
+    fanout::FanoutReader,
+    messages::MessageSet,
+    mistakes::Mistakes,
+    reply::ReplyReader,
+    request::Request,
+    rows::Rows,
+    script::Script,
+    state::Connection,
+    template::{Kind, Payload, Scope, Template},
+};
+
+const OPENING: &[Kind] = &[Kind::Connection, Kind::Worker, Kind::Captured, Kind::Row, Kind::Random, Kind::Choice];
+const MESSAGE: &[Kind] = &[
+    Kind::Sequence,
+    Kind::PacketId,
+    Kind::Connection,
+    Kind::Worker,
+    Kind::DueUs,
+    Kind::Payload,
+    Kind::Random,
+    Kind::Choice,
+    Kind::Captured,
+    Kind::Row,
+];
+const REPLY: &[Kind] = &[Kind::Sequence, Kind::Connection, Kind::Worker, Kind::Captured, Kind::Row];
+const RESPONSE: &[Kind] = &[Kind::Connection, Kind::Worker, Kind::Captured, Kind::Row];
+/// Of what all connections of a worker send alike.
+const SHARED: &[Kind] = &[Kind::Worker];
+/// Bounds of a keepalive, in seconds: idle connections are looked for every four, up to 255 times.
+const KEEPALIVE_SECONDS: std::ops::RangeInclusive<f64> = 4.0..=1020.0;
+
+/// What a trial adds to a section.
+#[derive(Clone, Copy, Debug)]
+pub struct Trial<'a> {
+    /// Path and query of the request, and the place that mistakes in it have.
+    pub path: (&'a str, &'a str),
+    /// The trial's seed.
+    pub seed: u64,
+    /// Index of the worker.
+    pub worker: u32,
+    /// Size of `{{payload}}`, in bytes.
+    pub payload_bytes: usize,
+}
+
+/// A section without mistakes, ready for use.
+#[derive(Clone, Debug)]
+pub struct Section {
+    /// What is the same for all messages.
+    pub constants: Arc<Constants>,
+    /// The upgrade request.
+    pub request: Request,
+    /// The opening.
+    pub script: Script,
+    /// The messages of the load.
+    pub messages: MessageSet,
+    /// How replies are read; absent where the service doesn't reply.
+    pub reply: Option<ReplyReader>,
+    /// What one connection publishes and the others receive; absent where nothing is said about it.
+    pub fanout: Option<FanoutReader>,
+    /// What is sent at once when a message of the service says so.
+    pub responses: Vec<(Condition, Template)>,
+    /// Seconds after which an idle connection sends a message, and the message.
+    pub keepalive: Option<(u32, Opcode, Vec<u8>)>,
+    /// What is sent before the Close frame.
+    pub close: Option<(Opcode, Vec<u8>)>,
+    /// How messages are cut.
+    pub framing: Framing,
+}
+
+impl Section {
+    /// Compiles a section.
+    ///
+    /// # Errors
+    /// All mistakes, each as its place and what to do about it.
+    pub fn compile(wire: &WireWebsocket, trial: &Trial<'_>) -> Result<Self, Vec<(String, String)>> {
+        let mut mistakes = Mistakes::default();
+        let section = Self::compile_all(wire, trial, &mut mistakes);
+        match (section, mistakes.into_list()) {
+            (Some(section), mistakes) if mistakes.is_empty() => Ok(section),
+            (_, mistakes) => Err(mistakes),
+        }
+    }
+
+    fn compile_all(wire: &WireWebsocket, trial: &Trial<'_>, mistakes: &mut Mistakes) -> Option<Self> {
+        let read =
+            |path: &String| Rows::read(Path::new(path)).map_err(|error| mistakes.add("connect.rows", error)).ok();
+        let rows = wire.connect.rows.as_ref().map_or_else(|| Some(Rows::default()), read);
+        let has_rows = rows.is_some();
+        let rows = rows.unwrap_or_default();
+        let payload = Payload::new(trial.payload_bytes, trial.seed);
+        let scope = |kinds, captured| Scope { kinds, captured, columns: rows.columns(), payload: &payload };
+        let request = Request::compile(trial.path.0, trial.path.1, &wire.connect, &rows, mistakes);
+        let script = Script::compile(&wire.open, &scope(OPENING, &[]), mistakes);
+        let messages = MessageSet::compile(&wire.messages, &scope(MESSAGE, script.captured()), mistakes);
+        let reply_scope = scope(REPLY, script.captured());
+        let reply = wire.reply.as_ref().map(|reply| ReplyReader::compile(reply, &reply_scope, mistakes));
+        let scopes = (&scope(OPENING, &[]), &scope(MESSAGE, script.captured()));
+        let fanout = wire.fanout.as_ref().map(|fanout| FanoutReader::compile(fanout, &script, scopes, mistakes));
+        let responses = responses(wire, &scope(RESPONSE, script.captured()), mistakes);
+        let constants = Constants { seed: trial.seed, worker: trial.worker, rows: Rows::default() };
+        let keepalive = wire.keepalive.as_ref().and_then(|keepalive| {
+            if !KEEPALIVE_SECONDS.contains(&keepalive.after_seconds) {
+                let message = format!("{} s is not from 4 to 1020 seconds", keepalive.after_seconds);
+                mistakes.add("keepalive.after_seconds", message);
+            }
+            let (opcode, bytes) = shared(&keepalive.send, &constants, "keepalive.send", mistakes)?;
+            Some((keepalive.after_seconds as u32, opcode, bytes))
+        });
+        let close = wire.close.as_ref().and_then(|close| shared(close, &constants, "close", mistakes));
+        match_messages(wire, &messages, mistakes);
+        // Without the file, placeholders for its columns are no mistakes of their own.
+        (has_rows && reply.as_ref().is_none_or(Option::is_some)).then_some(())?;
+        fanout.as_ref().is_none_or(Option::is_some).then_some(())?;
+        Some(Self {
+            constants: Arc::new(Constants { rows, ..constants }),
+            request: request?,
+            script,
+            messages,
+            reply: reply.flatten(),
+            fanout: fanout.flatten(),
+            responses,
+            keepalive,
+            close,
+            framing: wire.framing,
+        })
+    }
+
+    /// Sends the response to a message of the service; returns whether there is one.
+    pub fn respond(&self, connection: &Connection, message: &[u8], outbox: &mut Outbox) -> bool {
+        let Some((_, template)) = self.responses.iter().find(|(when, _)| when.holds(message)) else { return false };
+        outbox.send(template.opcode(), template.bytes(&self.constants.values(connection, 0, 0)));
+        true
+    }
+}
+
+fn responses(wire: &WireWebsocket, scope: &Scope<'_>, mistakes: &mut Mistakes) -> Vec<(Condition, Template)> {
+    let mut responses = Vec::new();
+    for (index, response) in wire.respond.iter().enumerate() {
+        let when = Condition::compile_narrow(&response.when, &format!("respond[{index}].when"), mistakes);
+        let (text, binary) = (response.send.text.as_deref(), &response.send.binary);
+        let template = Template::frame(text, binary, scope, &format!("respond[{index}].send"), mistakes);
+        responses.extend(template.map(|template| (when, template)));
+    }
+    responses
+}
+
+/// A message that all connections of a worker send alike.
+fn shared(frame: &Frame, constants: &Constants, place: &str, mistakes: &mut Mistakes) -> Option<(Opcode, Vec<u8>)> {
+    let scope = Scope { kinds: SHARED, captured: &[], columns: &[], payload: &Payload::default() };
+    let template = Template::frame(frame.text.as_deref(), &frame.binary, &scope, place, mistakes)?;
+    Some((template.opcode(), template.bytes(&constants.values(&Connection::default(), 0, 0))))
+}
+
+/// Checks that each message has what its reply is found by.
+fn match_messages(wire: &WireWebsocket, messages: &MessageSet, mistakes: &mut Mistakes) {
+    let Some(reply) = &wire.reply else { return };
+    let needed = match reply.by {
+        ReplyBy::Same | ReplyBy::Sequence => Kind::Sequence,
+        ReplyBy::PacketId => Kind::PacketId,
+        ReplyBy::Order => return,
+    };
+    for (index, template) in messages.templates().enumerate() {
+        let place = format!("messages[{index}]");
+        if !template.has(needed) {
+            let by = match reply.by {
+                ReplyBy::Same => "same",
+                ReplyBy::Sequence => "sequence",
+                _ => "packet_id",
+            };
+            let syntax = needed.syntax();
+            mistakes.add(&place, format!("has no {syntax}, which reply.by: {by} needs; add it, or match by: order"));
+        }
+        if reply.by == ReplyBy::Same && template.has_unclear_number() {
+            mistakes.add(&place, "a number runs into the digits behind it; put another character between them");
+        }
+    }
+}

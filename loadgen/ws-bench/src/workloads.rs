@@ -1,0 +1,227 @@
+//! The workloads by name, and the pattern by which the load generator carries out an assignment of each.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, bail, ensure};
+use bench_format::{
+    plan::Load,
+    result::{Witness, WorkerResult},
+    terms::Terms,
+    trial::Assignment,
+    websocket::WireWebsocket,
+};
+use loadgen_core::{
+    Pattern,
+    connect::check_source,
+    trial::{self, Gate},
+};
+
+use crate::{
+    protocol::{Use, Websocket},
+    section::{Section, Trial},
+};
+
+/// Name and version of this program, for registrations and results.
+pub const PROGRAM: &str = concat!("ws-bench ", env!("CARGO_PKG_VERSION"));
+
+/// A workload of this program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workload {
+    /// How fast connections open, their opening included.
+    ConnectionStorm,
+    /// Whether connections last while they send nothing but keepalives.
+    Idle,
+    /// How long a reply takes.
+    RequestReply,
+    /// How long the parts of a reply take.
+    Stream,
+    /// Messages without replies.
+    Uplink,
+    /// How fast what one connection publishes reaches all others.
+    Fanout,
+}
+
+impl Workload {
+    /// All workloads, in the order of their declaration.
+    pub const ALL: [Self; 6] =
+        [Self::ConnectionStorm, Self::Idle, Self::RequestReply, Self::Stream, Self::Uplink, Self::Fanout];
+
+    /// The workload's name in plans and results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ConnectionStorm => "connection-storm",
+            Self::Idle => "idle",
+            Self::RequestReply => "request-reply",
+            Self::Stream => "stream",
+            Self::Uplink => "uplink",
+            Self::Fanout => "fanout",
+        }
+    }
+
+    /// Finds a workload by its name.
+    ///
+    /// # Errors
+    /// When there is no such workload; the error lists the names.
+    pub fn find(name: &str) -> anyhow::Result<Self> {
+        match Self::ALL.into_iter().find(|workload| workload.name() == name) {
+            Some(workload) => Ok(workload),
+            None => bail!("there is no workload {name:?}; known are {}", Self::ALL.map(Self::name).join(", ")),
+        }
+    }
+
+    /// The rules by which the judge counts this workload.
+    pub fn terms(self) -> Terms {
+        let by = |witness| Terms { witness, ..Terms::default() };
+        match self {
+            Self::ConnectionStorm => Terms { opens_in_window: true, ..by(Witness::Reply) },
+            Self::RequestReply | Self::Stream => {
+                let response = Some("response".to_owned());
+                Terms { late_by: response.clone(), ages: response, ..by(Witness::Reply) }
+            }
+            Self::Idle | Self::Uplink => by(Witness::None),
+            Self::Fanout => Terms { one_publisher: true, ..by(Witness::Receiver) },
+        }
+    }
+
+    /// The terms of each workload, by name; a worker registers with them.
+    pub fn all_terms() -> BTreeMap<String, Terms> {
+        Self::ALL.iter().map(|workload| (workload.name().to_owned(), workload.terms())).collect()
+    }
+
+    /// What a section lacks for this workload, each as its place and what to do about it.
+    pub fn missing(self, section: &WireWebsocket) -> Vec<(String, String)> {
+        let mut missing = Vec::new();
+        let mut need =
+            |place: &str, advice: &str| missing.push((place.to_owned(), format!("{} {advice}", self.name())));
+        let sends = matches!(self, Self::RequestReply | Self::Stream | Self::Uplink);
+        if sends && section.messages.is_empty() {
+            need("messages", "sends messages, but there are none; describe at least one");
+        }
+        if self == Self::Fanout && section.fanout.is_none() {
+            need("fanout", "needs a description of what is published and how it is received");
+        }
+        match (self, &section.reply) {
+            (Self::RequestReply | Self::Stream, None) => {
+                need("reply", "waits for replies; say how a reply finds its message, or use the workload uplink");
+            }
+            (Self::Stream, Some(reply)) if reply.end.is_none() => {
+                need(
+                    "reply.end",
+                    "has replies in parts; say which part is the last, or use the workload request-reply",
+                );
+            }
+            _ => {}
+        }
+        missing
+    }
+
+    /// The pattern of the load, and what connections are used for.
+    ///
+    /// # Errors
+    /// When the load, its rate or the message isn't possible for this workload.
+    pub fn plan(self, assignment: &Assignment) -> anyhow::Result<(Pattern, Use)> {
+        let (load, message) = (&assignment.load, &assignment.message);
+        ensure!(message.coalesce > 0, "0 messages per write send nothing; give at least 1");
+        ensure!(message.shapes == 1, "{} shapes; write that many messages into the section instead", message.shapes);
+        if let Load::Open { rate_per_second, .. } = load
+            && !(rate_per_second.is_finite() && *rate_per_second > 0.0)
+        {
+            bail!("a rate of {rate_per_second} per second offers no load; give a number above 0");
+        }
+        if matches!(load, Load::Sessions { .. }) {
+            bail!("{} has no pace of its own; its load is open or closed, not sessions", self.name());
+        }
+        Ok(match self {
+            Self::ConnectionStorm => (storm(load), Use::Open),
+            Self::Idle => (Pattern::Idle, Use::Open),
+            Self::RequestReply => (with_replies(load), Use::Replies),
+            Self::Stream => (with_replies(load), Use::Parts),
+            Self::Uplink => (without_replies(load)?, Use::Send),
+            Self::Fanout => (published(load)?, Use::Fanout),
+        })
+    }
+
+    /// Carries out an assignment.
+    ///
+    /// # Errors
+    /// When the assignment isn't possible, its section has mistakes, its address can't be resolved, or the trial fails.
+    pub fn run(self, assignment: &Assignment, gate: &mut dyn Gate) -> anyhow::Result<WorkerResult> {
+        let (pattern, purpose) = self.plan(assignment)?;
+        let section = self.section(assignment, pattern)?;
+        for address in &section.request.source_addresses {
+            check_source(*address)
+                .with_context(|| format!("failed to connect from {address}; is it this machine's?"))?;
+        }
+        let client = Websocket::new(section, purpose);
+        Ok(trial::run(client, assignment, pattern, self.terms().witness, PROGRAM, gate)?)
+    }
+
+    /// The compiled section of an assignment.
+    fn section(self, assignment: &Assignment, pattern: Pattern) -> anyhow::Result<Section> {
+        let Some(task) = &assignment.websocket else {
+            bail!("the assignment describes no service; the plan needs a section websocket");
+        };
+        let trial = Trial {
+            path: (&task.path, "path"),
+            seed: assignment.seed,
+            worker: assignment.worker,
+            payload_bytes: assignment.message.size_bytes as usize,
+        };
+        let mut mistakes = self.missing(&task.section);
+        let section = Section::compile(&task.section, &trial).map_err(|others| mistakes.extend(others)).ok();
+        if let Some(section) = &section
+            && pattern == Pattern::Flood
+            && section.messages.templates().any(|template| template.has(crate::template::Kind::DueUs))
+        {
+            let advice =
+                "{{due_us}} has no value in a closed load, whose messages are due when the socket accepts them";
+            mistakes.push(("messages".into(), advice.into()));
+        }
+        match section {
+            Some(section) if mistakes.is_empty() => Ok(section),
+            _ => {
+                let lines: Vec<_> = mistakes.iter().map(|(place, message)| format!("{place}: {message}")).collect();
+                bail!("the section websocket has mistakes:\n{}", lines.join("\n"))
+            }
+        }
+    }
+}
+
+fn storm(load: &Load) -> Pattern {
+    let rate_per_second = match load {
+        Load::Open { rate_per_second, .. } => Some(*rate_per_second),
+        Load::Closed { .. } | Load::Sessions { .. } => None,
+    };
+    Pattern::Storm { rate_per_second }
+}
+
+fn with_replies(load: &Load) -> Pattern {
+    match load {
+        Load::Open { rate_per_second, arrivals } => {
+            Pattern::Open { rate_per_second: *rate_per_second, arrivals: *arrivals }
+        }
+        Load::Closed { messages_per_connection, .. } => Pattern::PingPong { per_connection: *messages_per_connection },
+        Load::Sessions { .. } => Pattern::PingPong { per_connection: None },
+    }
+}
+
+fn published(load: &Load) -> anyhow::Result<Pattern> {
+    match load {
+        Load::Open { rate_per_second, arrivals } => {
+            Ok(Pattern::Fanout { rate_per_second: *rate_per_second, arrivals: *arrivals })
+        }
+        Load::Closed { .. } | Load::Sessions { .. } => bail!("a fan-out publishes at a rate; give an open load"),
+    }
+}
+
+fn without_replies(load: &Load) -> anyhow::Result<Pattern> {
+    match load {
+        Load::Open { rate_per_second, arrivals } => {
+            Ok(Pattern::Open { rate_per_second: *rate_per_second, arrivals: *arrivals })
+        }
+        Load::Closed { messages_per_connection: Some(count), .. } => {
+            bail!("a flood has no count of messages per connection, but {count} are requested; leave it out")
+        }
+        Load::Closed { messages_per_connection: None, .. } | Load::Sessions { .. } => Ok(Pattern::Flood),
+    }
+}
