@@ -14,8 +14,9 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{
     assert::{self, Standing},
-    plan::{Mistakes, Plan, TrialFilter},
+    plan::{Mistakes, Plan, TrialFilter, read},
     registry::Registry,
+    websocket,
 };
 
 mod analysis;
@@ -25,6 +26,7 @@ mod compare;
 mod compared;
 mod conformance;
 mod core_check;
+mod first_look;
 mod judge;
 mod machine;
 mod outside;
@@ -58,6 +60,14 @@ enum Command {
     /// Exit code 0: a load is confirmed for every service; 1: no load is confirmed for at least one service; 2: a
     /// search ended without valid trials; 130 or 143: stopped by a signal, can be resumed with `ladder run --resume`.
     Search(search::Search),
+    /// Look at a running WebSocket service, write a plan for it, and climb it for half a minute.
+    ///
+    /// Finds out whether and how it upgrades, what it says by itself, which preset it answers within a second, and how it
+    /// closes. Then writes a commented plan, climbs it, and prints the table and the path of the report.
+    ///
+    /// Exit code: as for `ladder run`; 2 if nothing that is known opens a connection.
+    #[command(after_help = first_look::EXAMPLES)]
+    Try(first_look::Try),
     /// Inspect plans without climbing them.
     #[command(subcommand)]
     Plan(PlanCommand),
@@ -170,6 +180,7 @@ pub fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Search(arguments) => search::search(&arguments),
+        Command::Try(arguments) => first_look::run(&arguments),
         Command::Plan(PlanCommand::Check(arguments)) => check(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
         Command::Judge(arguments) => Ok(judge::run(&arguments)),
@@ -201,7 +212,14 @@ fn check(arguments: &Check) -> anyhow::Result<u8> {
     let machine_limits = machine::machine_limits()?;
     let mut code = 0;
     for file in &arguments.files {
-        match Plan::load(file, &registry, &machine_limits) {
+        let mut registry = registry.clone();
+        let plan = read::read(file).and_then(|wire| {
+            if let Some(section) = &wire.websocket {
+                websocket::add(section, &mut registry);
+            }
+            Plan::check(wire, file, &registry, &machine_limits)
+        });
+        match plan {
             Ok(plan) => {
                 let (trials, seconds) = (plan.trials(), plan.seconds());
                 let searches = match plan.searches(&TrialFilter::default()).len() {

@@ -11,7 +11,7 @@ use std::{
 };
 
 pub use bench_format::trial_file::BookKeeping;
-use bench_format::{Name, plan::Load};
+use bench_format::{Name, plan::Load, websocket::WebsocketService};
 use serde::Deserialize;
 
 pub use build::{Build, Image};
@@ -158,6 +158,9 @@ pub struct Service {
     /// The root of the checkout in which the commands run, where it isn't the registry's: a side of a comparison.
     #[serde(skip)]
     pub root: Option<PathBuf>,
+    /// The description in the plan; present only for a service that no registry has.
+    #[serde(skip)]
+    pub described: Option<WebsocketService>,
 }
 
 impl Service {

@@ -8,8 +8,8 @@ use bench_format::plan::WirePlan;
 
 /// What stands in the place of a secret.
 pub const MASK: &str = "***";
-/// Parts of the names of variables that hold secrets.
-const SECRETS: [&str; 4] = ["SECRET", "PASSWORD", "TOKEN", "KEY"];
+/// Parts of the names of variables and headers that hold secrets.
+const SECRETS: [&str; 6] = ["SECRET", "PASSWORD", "TOKEN", "KEY", "AUTHORIZATION", "COOKIE"];
 
 /// Variables whose values a `run.json` leaves out, and which ladder's environment doesn't have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,7 +53,13 @@ pub fn restore(plan: &mut WirePlan, environment: impl Fn(&str) -> Option<String>
 }
 
 fn variables(plan: &mut WirePlan) -> impl Iterator<Item = (&String, &mut String)> {
-    plan.ladders.iter_mut().flat_map(|ladder| ladder.service_env.iter_mut().chain(&mut ladder.inference_env))
+    let of_ladders =
+        plan.ladders.iter_mut().flat_map(|ladder| ladder.service_env.iter_mut().chain(&mut ladder.inference_env));
+    let of_section = plan.websocket.iter_mut().flat_map(|section| {
+        let of_services = section.services.values_mut().flat_map(|service| &mut service.env);
+        of_services.chain(&mut section.connect.headers)
+    });
+    of_ladders.chain(of_section)
 }
 
 fn masked_value(name: &str, value: &str) -> String {

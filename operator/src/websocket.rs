@@ -1,27 +1,46 @@
-//! Services that only a plan describes, in its `websocket` section: their addresses, and the entries that stand for them
-//! in the registry.
+//! Services that only a plan describes, in its `websocket` section: `presets` has the sections that a plan may extend,
+//! `entries` makes them services of the registry, `environment` fills in what ladder's environment has, and `hosts`
+//! refuses load on hosts that nobody allowed.
 
 use bench_format::websocket::{WebsocketService, WebsocketTask, WireWebsocket};
 use reqwest::Url;
 
+pub use entries::{PROTOCOL, add};
+pub use environment::{MissingVariable, filled};
+pub use hosts::{ForeignHost, check_hosts};
+pub use presets::{extend, names as preset_names, preset};
+
+mod entries;
+mod environment;
+mod hosts;
+mod presets;
+
 /// The placeholder for the port of a service that ladder starts.
 pub const PORT: &str = "{port}";
+/// What an address looks like, for messages.
+const EXAMPLE: &str = "ws://HOST:PORT/PATH";
 
 /// The address of a service; `port` stands in place of [`PORT`].
 ///
 /// # Errors
 /// Why it is not the address of a WebSocket service.
 pub fn address(service: &WebsocketService, port: u16) -> Result<Url, String> {
-    let text = service.url.replace(PORT, &port.to_string());
-    let url =
-        Url::parse(&text).map_err(|error| format!("\"{text}\" is no address ({error}); give ws://HOST:PORT/PATH"))?;
+    parse(&service.url.replace(PORT, &port.to_string()))
+}
+
+/// Parses the address of a WebSocket service.
+///
+/// # Errors
+/// Why it is none.
+pub fn parse(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|error| format!("\"{text}\" is no address ({error}); give {EXAMPLE}"))?;
     match url.scheme() {
         "ws" => {}
-        "wss" => return Err("TLS is not supported yet; give ws://HOST:PORT/PATH".into()),
-        other => return Err(format!("\"{other}\" is not WebSocket's scheme; give ws://HOST:PORT/PATH")),
+        "wss" => return Err(format!("TLS is not supported yet; give {EXAMPLE}")),
+        other => return Err(format!("\"{other}\" is not WebSocket's scheme; give {EXAMPLE}")),
     }
     if url.host_str().is_none_or(str::is_empty) {
-        return Err(format!("\"{text}\" has no host; give ws://HOST:PORT/PATH"));
+        return Err(format!("\"{text}\" has no host; give {EXAMPLE}"));
     }
     if !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
         return Err("user, password and fragment are no part of it; give credentials as headers in `connect`".into());
@@ -29,13 +48,54 @@ pub fn address(service: &WebsocketService, port: u16) -> Result<Url, String> {
     Ok(url)
 }
 
-/// What a worker is told about a service of the section; `None` if the section doesn't have it.
+/// What a worker is told about a service of the section; `None` if the section doesn't have it. The section's variables
+/// must be [`filled`].
 pub fn task(section: &WireWebsocket, service: &str) -> Option<WebsocketTask> {
-    let url = address(section.services.get(service)?, 1).ok()?;
-    let path = match url.query() {
-        Some(query) => format!("{}?{query}", url.path()),
-        None => url.path().to_owned(),
-    };
+    // As it is written: the path may have placeholders, which a URL's parser would encode.
+    let path = ws_bench::path_of(&section.services.get(service)?.url).ok()?.to_owned();
     let section = WireWebsocket { extends: None, services: Default::default(), ..section.clone() };
     Some(WebsocketTask { path, section })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(url: &str) -> WebsocketService {
+        WebsocketService {
+            url: url.into(),
+            command: vec![],
+            folder: None,
+            env: Default::default(),
+            version: Some("1".into()),
+            version_command: vec![],
+            warmup_seconds: None,
+        }
+    }
+
+    #[test]
+    fn an_address_keeps_its_query_and_gets_its_port() {
+        let url = address(&service("ws://127.0.0.1:{port}/socket.io/?EIO=4"), 8080).unwrap();
+        assert_eq!(url.as_str(), "ws://127.0.0.1:8080/socket.io/?EIO=4");
+        let services = [("chat".to_owned(), service("ws://127.0.0.1:{port}/socket.io/?EIO=4"))].into();
+        let section = WireWebsocket { extends: Some("x".into()), services, ..WireWebsocket::default() };
+        let task = task(&section, "chat").unwrap();
+        assert_eq!(task.path, "/socket.io/?EIO=4");
+        assert_eq!(task.section, WireWebsocket::default(), "a worker needs no services");
+        assert_eq!(super::task(&section, "other"), None);
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_with_an_example() {
+        for (url, why) in [
+            ("http://a:1/", "\"http\" is not WebSocket's scheme; give ws://HOST:PORT/PATH"),
+            ("wss://a:1/", "TLS is not supported yet"),
+            ("localhost:1", "\"localhost\" is not WebSocket's scheme"),
+            ("127.0.0.1:1", "is no address"),
+            ("ws://me:word@a:1", "give credentials as headers"),
+        ] {
+            let message = parse(url).unwrap_err();
+            assert!(message.contains(why), "{url}: {message}");
+        }
+    }
 }

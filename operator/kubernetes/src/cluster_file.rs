@@ -231,6 +231,7 @@ impl ClusterFile {
             image: None,
             exceptions: BTreeMap::new(),
             root: None,
+            described: None,
         };
         let inference = |entry: &ClusterInference| Inference {
             description: entry.description.clone(),

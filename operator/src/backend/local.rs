@@ -16,6 +16,7 @@ use driver::{
     inference_client::InferenceClient,
     machine::{OwnGroup, Snapshot},
     service_client::ServiceClient,
+    service_process::ServiceProcess,
     stage::{self, Cause, Details, Ended, Shares, Stage, Usage},
 };
 use process_usage::cgroup::CpuCgroup;
@@ -24,9 +25,11 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::{Backend, Error, InferenceSpec, Placement, ServiceSpec, StartedService, WorkersSpec, ready_deadline};
 use crate::{evidence, registry::worker_program, roles::Roles};
 use cgroup::{Cgroup, Hierarchy};
+use described::Found;
 use process::{Launch, RunningProcess, Stdout};
 
 pub mod cgroup;
+mod described;
 pub mod process;
 
 /// Time between SIGTERM and SIGKILL. The contract gives services five seconds to stop.
@@ -45,6 +48,8 @@ pub struct Local {
     shapes: CpuShapes,
     hierarchy: Result<Hierarchy, String>,
     service: Option<ReadyProcess>,
+    /// A service that ladder did not start, described by the plan.
+    found: Option<Found>,
     inference: Option<ReadyProcess>,
     workers: Vec<RunningProcess>,
     /// The output of each service's version commands, by service and program. They run once per service.
@@ -77,6 +82,7 @@ impl Local {
             shapes,
             hierarchy,
             service: None,
+            found: None,
             inference: None,
             workers: Vec::new(),
             versions: BTreeMap::new(),
@@ -102,6 +108,9 @@ impl Local {
     fn versions_of(&mut self, spec: &ServiceSpec) -> Result<BTreeMap<String, String>, Error> {
         if let Some(known) = self.versions.get(&spec.name) {
             return Ok(known.clone());
+        }
+        if let Some(described) = &spec.service.described {
+            return Ok(described::versions(&self.root, spec, described)?);
         }
         let root = spec.service.root(&self.root);
         let version = evidence::version(root, &spec.name, &spec.service.version)?;
@@ -226,6 +235,10 @@ impl ReadyProcess {
 impl Backend for Local {
     async fn start_service(&mut self, spec: &ServiceSpec) -> Result<StartedService, Error> {
         let versions = self.versions_of(spec)?;
+        if let Some(described) = &spec.service.described {
+            let started = self.start_described(spec, described).await?;
+            return Ok(StartedService { started, versions });
+        }
         let mut env = spec.env.clone();
         if let Some(inference_spec) = &spec.inference {
             env.insert("INFERENCE_URL".into(), self.start_inference(inference_spec).await?);
@@ -258,6 +271,7 @@ impl Backend for Local {
     }
 
     async fn stop_service(&mut self) {
+        self.found = None;
         if let Some(mut service) = self.service.take() {
             service.running.stop(STOP_TIMEOUT).await;
         }
@@ -304,6 +318,9 @@ impl Backend for Local {
 
 impl Stage for Local {
     async fn service_usage(&self) -> Result<Option<Usage>, stage::Error> {
+        if let Some(found) = &self.found {
+            return Ok(found.usage());
+        }
         let service = self.service.as_ref().ok_or(Error::NoService)?;
         Ok(Some(service.usage(self.shapes.service, &self.roles.service)?))
     }
@@ -319,7 +336,10 @@ impl Stage for Local {
             None => None,
         };
         Details {
-            service: self.service.as_ref().and_then(ReadyProcess::threads),
+            service: match &self.found {
+                Some(found) => found.process().and_then(ServiceProcess::threads),
+                None => self.service.as_ref().and_then(ReadyProcess::threads),
+            },
             inference: self.inference.as_ref().and_then(ReadyProcess::threads),
             inference_counts,
             ..Details::default()
@@ -362,8 +382,9 @@ impl Stage for Local {
     fn shares(&self) -> Shares {
         Shares {
             worker_cpus: self.roles.worker_cpus() as f64,
-            shared_with_service: false,
-            isolation: self.roles.service_shares(),
+            shared_with_service: self.found.as_ref().is_some_and(Found::shares_cpus),
+            // The CPUs of a service that ladder did not start are not those of its role.
+            isolation: self.roles.service_shares().filter(|_| self.found.is_none()),
             shared_with_inference: self.roles.inference_shares().map(|cpus| cpus as f64),
         }
     }

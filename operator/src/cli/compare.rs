@@ -18,7 +18,7 @@ use super::{
     chosen_plan::ChosenPlan,
     compared::{print_comparison, reproduce_command},
     core_check::CoreCheck,
-    run::{RequestedRun, Shared, begin_and_execute},
+    run::{RequestedRun, Shared, add_described, begin_and_execute},
     sides,
 };
 use crate::{
@@ -144,6 +144,7 @@ fn measure(arguments: &Compare, plan: &str) -> anyhow::Result<u8> {
     let of_service = |service: &Service| registry.protocol_of(service).plan.clone();
     let chosen = ChosenPlan::of(plan, &[], &registry, of_service)?;
     let mut wire = read::read(&chosen.path)?;
+    add_described(&wire, &shared(arguments), &mut registry)?;
     let tier = tier::choose(&wire, &chosen.path, options.only.as_deref())?;
     for figure in &options.figures {
         if let Some(reason) = figures::refusal(*figure, &wire.ladders[tier.ladder].load) {
@@ -188,6 +189,7 @@ fn shared(arguments: &Compare) -> Shared {
         no_report: *no_report,
         report_command: report_command.clone(),
         json: arguments.json,
+        i_may_load_this_host: vec![],
     }
 }
 

@@ -17,6 +17,7 @@ use bench_format::{
     run::{Outside, Run as RunFile, RunState, Search, TrialEntry},
     timeline::Overhead,
     trial::TrialId,
+    websocket::{WebsocketService, WireWebsocket},
 };
 use clap::Args;
 use driver::{clock, coordinator::Coordinator};
@@ -46,6 +47,7 @@ use crate::{
     signals::Stop,
     store::{self, Store},
     watcher::Terminal,
+    websocket,
 };
 
 #[derive(Debug, Args)]
@@ -54,6 +56,9 @@ pub(super) struct Run {
     #[arg(default_value = "quick")]
     plan: String,
     /// Resume an interrupted run with the plan that it started with.
+    ///
+    /// The plan is taken from the bundle. Where it starts programs of its own (`websocket.services`), name its file, too:
+    /// a bundle's commands are not run.
     #[arg(long, value_name = "RUN_ID", conflicts_with_all = ["run_id", "services", "only"])]
     resume: Option<Name>,
     /// Skip the check of each service's contract (its core) before its first trial and after its last.
@@ -83,6 +88,9 @@ pub(super) struct Shared {
     /// The run's id, instead of `<plan>-<time>`.
     #[arg(long, value_name = "ID")]
     pub(super) run_id: Option<Name>,
+    /// Load a service at this public address, which a plan's `websocket.services` name. Only hosts that are yours.
+    #[arg(long, value_name = "HOST")]
+    pub(super) i_may_load_this_host: Vec<String>,
     /// Skip the two seconds before the first trial in which ladder looks at what else uses the CPUs.
     #[arg(long)]
     pub(super) no_rest: bool,
@@ -125,10 +133,10 @@ struct Prepared {
 }
 
 pub(super) fn run(arguments: &Run) -> anyhow::Result<u8> {
-    let registry = Registry::load(&arguments.shared.registry)?;
+    let mut registry = Registry::load(&arguments.shared.registry)?;
     let check = if arguments.no_conformance { CoreCheck::Skipped } else { CoreCheck::BeforeAndAfter };
     if let Some(id) = &arguments.resume {
-        let registry = with_sides(registry, &arguments.shared, id)?;
+        let registry = with_sides_and_described(registry, arguments, id)?;
         return execute(&arguments.shared, &registry, check, |allowed| {
             open_run(&arguments.shared, id, &registry, allowed)
         });
@@ -137,6 +145,7 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<u8> {
     let ChosenPlan { plan_argument, path, services } =
         ChosenPlan::of(&arguments.plan, &arguments.shared.services, &registry, of_service)?;
     let wire = plan::read::read(&path)?;
+    add_described(&wire, &arguments.shared, &mut registry)?;
     let reproduce_command = format!("ladder run {plan_argument}");
     let outside = arguments.outside.addresses();
     let requested =
@@ -144,13 +153,56 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<u8> {
     begin_and_execute(&arguments.shared, &registry, check, requested)
 }
 
-/// The registry, with the sides of the run if it is a comparison.
-fn with_sides(mut registry: Registry, shared: &Shared, id: &Name) -> anyhow::Result<Registry> {
+/// The registry, with the sides of the run if it is a comparison, and with the services that its plan describes.
+fn with_sides_and_described(mut registry: Registry, arguments: &Run, id: &Name) -> anyhow::Result<Registry> {
+    let shared = &arguments.shared;
     // What is wrong with the file is said where it is opened.
-    if let Ok(RunFile { comparison: Some(comparison), .. }) = store::read_run(&shared.results.join(id.as_str())) {
-        sides::add(&comparison, &shared.results, &mut registry).with_context(|| id.to_string())?;
+    let Ok(file) = store::read_run(&shared.results.join(id.as_str())) else { return Ok(registry) };
+    if let Some(comparison) = &file.comparison {
+        sides::add(comparison, &shared.results, &mut registry).with_context(|| id.to_string())?;
+    }
+    if let Some(section) = &file.plan.websocket {
+        let starts = section.services.values().any(|service| {
+            !service.command.is_empty() || !service.version_command.is_empty() && service.version.is_none()
+        });
+        if starts {
+            check_commands(section, arguments, &registry).with_context(|| id.to_string())?;
+        }
+        add_described(&file.plan, shared, &mut registry)?;
     }
     Ok(registry)
+}
+
+/// Checks that the commands of a bundle are those of a plan that the command line names: a bundle may come from another
+/// person, and what it says isn't run.
+fn check_commands(section: &WireWebsocket, arguments: &Run, registry: &Registry) -> anyhow::Result<()> {
+    let path = ChosenPlan::of(&arguments.plan, &[], registry, |_| None)?.path;
+    let of_plan = plan::read::read(&path)?.websocket.unwrap_or_default();
+    let programs = |section: &WireWebsocket| -> Vec<_> {
+        let program = |(name, service): (&String, &WebsocketService)| {
+            let WebsocketService { command, folder, env, version_command, .. } = service.clone();
+            (name.clone(), command, folder, env.into_keys().collect::<Vec<_>>(), version_command)
+        };
+        section.services.iter().map(program).collect()
+    };
+    if programs(section) != programs(&of_plan) {
+        bail!(
+            "its plan starts programs, which are not those of {}; name the plan that the run began with: ladder run PLAN \
+             --resume {}",
+            path.display(),
+            arguments.resume.as_ref().map_or("RUN_ID", Name::as_str)
+        );
+    }
+    Ok(())
+}
+
+/// Adds the services that only the plan describes to the registry, once it is clear that they may be loaded.
+pub(super) fn add_described(wire: &WirePlan, shared: &Shared, registry: &mut Registry) -> anyhow::Result<()> {
+    if let Some(section) = &wire.websocket {
+        websocket::check_hosts(section, &shared.i_may_load_this_host)?;
+        websocket::add(section, registry);
+    }
+    Ok(())
 }
 
 /// Starts a run, climbs it to its end and returns the exit code.

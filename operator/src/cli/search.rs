@@ -7,7 +7,7 @@ use clap::Args;
 use super::{
     chosen_plan::ChosenPlan,
     core_check::CoreCheck,
-    run::{RequestedRun, Shared, begin_and_execute},
+    run::{RequestedRun, Shared, add_described, begin_and_execute},
 };
 use crate::{
     plan::read,
@@ -33,11 +33,12 @@ pub(super) struct Search {
 }
 
 pub(super) fn search(arguments: &Search) -> anyhow::Result<u8> {
-    let registry = Registry::load(&arguments.shared.registry)?;
+    let mut registry = Registry::load(&arguments.shared.registry)?;
     let of_service = |service: &Service| Some(format!("{}-search", service.protocol));
     let ChosenPlan { plan_argument, path, services } =
         ChosenPlan::of(&arguments.target, &arguments.shared.services, &registry, of_service)?;
     let mut wire = read::read(&path)?;
+    add_described(&wire, &arguments.shared, &mut registry)?;
     adapt(&mut wire, arguments);
     if wire.ladders.is_empty() {
         bail!("no ladder of {} has a search; plans/stt-search.yaml shows one", path.display());

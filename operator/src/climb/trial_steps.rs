@@ -1,7 +1,7 @@
 //! The steps towards a trial's result: start the service, start the workers, measure. A step succeeds, sets the trial's
 //! state, or is interrupted, after which the trial is tried again.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, env, time::Duration};
 
 use bench_format::{
     environment::Environment,
@@ -9,6 +9,7 @@ use bench_format::{
     service::Started,
     timeline::TimelineStep,
     trial::TrialId,
+    websocket::WebsocketTask,
 };
 use driver::{
     coordinator::{Coordinator, Upload, barrier::Barrier},
@@ -24,7 +25,7 @@ use tokio::time::{Instant, sleep};
 use super::{Climb, ClimbState, Error, Unsaved};
 use crate::{
     backend::{self, Backend, InferenceSpec, READY_DEADLINE, ServiceSpec, WorkersSpec},
-    registry::ProtocolCheck,
+    registry::{BookKeeping, ProtocolCheck},
     seed::seed,
     step::{self, ProcessKey, Step, TierKey},
     store, websocket,
@@ -133,7 +134,9 @@ impl<B: Backend> Climb<'_, B> {
             *failed += 1;
         }
         let serving = serving?;
-        running.client = Some(ServiceClient::new(&serving.started.metrics_address));
+        let has_books = spec.service.books != BookKeeping::None;
+        let client = || ServiceClient::new(&serving.started.metrics_address);
+        running.client = Some(if has_books { client() } else { ServiceClient::none() });
         running.service = Some((ProcessKey::of(&self.run.trials[index]), serving.started));
         running.failed_starts.remove(name.as_str());
         self.run.versions.extend(serving.versions);
@@ -158,6 +161,13 @@ impl<B: Backend> Climb<'_, B> {
         }
         let worker_env = &self.registry.protocol_of(&self.registry.services[&trial.service]).worker_env;
         self.service_env(trial).into_iter().filter(|(name, _)| worker_env.contains(name)).collect()
+    }
+
+    /// What workers are told about a service that only the plan describes.
+    fn task(&self, service: &str) -> Option<Box<WebsocketTask>> {
+        // The check of the plan has found the variables.
+        let section = websocket::filled(self.plan.wire.websocket.as_ref()?, |name| env::var(name).ok()).ok()?;
+        websocket::task(&section, service).map(Box::new)
     }
 
     /// The inference service behind a trial's service. Its seed is the same for every service.
@@ -260,13 +270,7 @@ impl<B: Backend> Climb<'_, B> {
             objectives: ladder.objectives,
             thresholds: self.plan.validity.clone(),
             settings: self.settings(&entry.trial),
-            websocket: self
-                .plan
-                .wire
-                .websocket
-                .as_ref()
-                .and_then(|section| websocket::task(section, service_name))
-                .map(Box::new),
+            websocket: self.task(service_name),
             keep_connections: step::keeps_connections(entry),
             samples: ladder.samples,
             protocol_check: service.protocol_check == ProtocolCheck::AroundTheLoad,

@@ -5,6 +5,7 @@ pub mod alone;
 pub(crate) mod fixture;
 mod ladder;
 mod search;
+mod websocket;
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -35,6 +36,7 @@ pub fn mistakes(plan: &WirePlan, path: &Path, registry: &Registry, machine_limit
     check.cpu("cpu.inference.cpus", plan.cpu.inference);
     check.thresholds(&plan.validity);
     check.services(plan);
+    check.websocket(plan);
     check.ladders(plan);
     check.trials(plan);
     check.found

@@ -9,9 +9,9 @@ use bench_format::plan::{WireLadder, WirePlan};
 use serde_json::Value;
 
 use super::{Mistake, Mistakes};
-use crate::spelling::closest;
+use crate::{spelling::closest, websocket};
 
-/// Reads a plan file.
+/// Reads a plan file. What it extends is filled in.
 ///
 /// # Errors
 /// When the file can't be read, or with every mistake in its structure that can be separated.
@@ -20,7 +20,14 @@ pub fn read(path: &Path) -> Result<WirePlan, Mistakes> {
         let message = format!("failed to read the plan: {error}; give a name in plans/ or a path");
         Mistakes(vec![Mistake { file: path.into(), place: String::new(), message }])
     })?;
-    parse(&text, path)
+    let mut wire = parse(&text, path)?;
+    if let Some(section) = &mut wire.websocket {
+        let folder = path.parent().unwrap_or(Path::new("."));
+        websocket::extend(section, folder).map_err(|message| {
+            Mistakes(vec![Mistake { file: path.into(), place: "websocket.extends".into(), message }])
+        })?;
+    }
+    Ok(wire)
 }
 
 /// Parses a plan; `path` appears in messages.

@@ -28,3 +28,4 @@ mod stt_known_delay;
 mod stt_omission;
 mod stt_replicas;
 mod stt_starved;
+mod websocket;

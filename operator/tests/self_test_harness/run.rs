@@ -28,10 +28,18 @@ pub(crate) const MAX_ATTEMPTS: usize = 6;
 /// Interval between two polls.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// The programs that the tests run.
-const PROGRAMS: [&str; 7] =
-    ["ladder", "wse-bench", "self-test-service", "stt-loadgen", "inference-sim", "self-test-gateway", "rust-axum"];
+const PROGRAMS: [&str; 8] = [
+    "ladder",
+    "wse-bench",
+    "ws-bench",
+    "self-test-service",
+    "stt-loadgen",
+    "inference-sim",
+    "self-test-gateway",
+    "rust-axum",
+];
 /// The packages that contain all programs but `ladder`.
-const PACKAGES: [&str; 5] = ["wse-bench", "self-test-service", "stt-bench", "inference-sim", "rust-axum"];
+const PACKAGES: [&str; 6] = ["wse-bench", "ws-bench", "self-test-service", "stt-bench", "inference-sim", "rust-axum"];
 
 /// The result of a check of a bundle; the error says what is wrong.
 pub(crate) type Checked = Result<(), String>;

@@ -51,6 +51,7 @@ impl CheckedInputs {
         let mut found = cluster.mistakes(cluster_path);
         found.extend(searches(&wire, plan_path));
         found.extend(replicas(&wire, plan_path));
+        found.extend(described(&wire, plan_path));
         let registry = cluster.registry();
         // An unknown protocol is reported above; the plan can't be checked against it.
         let sound = registry.services.values().all(|service| registry.protocols.contains_key(&service.protocol));
@@ -67,6 +68,16 @@ impl CheckedInputs {
         }
         Err(Mistakes(found))
     }
+}
+
+/// Rejects services that only the plan describes: the chart has no pods for them.
+fn described(wire: &WirePlan, path: &Path) -> Option<Mistake> {
+    wire.websocket.as_ref()?;
+    let message = format!(
+        "plan {0} describes services itself, which can't be climbed in a cluster yet; climb it on one machine: ladder run {0}",
+        wire.name
+    );
+    Some(Mistake { file: path.into(), place: "websocket".into(), message })
 }
 
 /// Rejects searches: the chart creates a Job for each tier in the plan, but a search decides its loads during the

@@ -40,6 +40,7 @@ pub(crate) fn registry() -> Registry {
         image: None,
         exceptions: Default::default(),
         root: None,
+        described: None,
     };
     Registry {
         root: "/".into(),

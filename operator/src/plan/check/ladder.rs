@@ -11,8 +11,8 @@ use crate::registry::{BookKeeping, LoadModel, Protocol, Registry, Service};
 const MOST_REPLICAS: u32 = 256;
 
 /// Histograms that an objective may name, without their unit.
-const HISTOGRAMS: [&str; 9] =
-    ["response", "service", "delay", "handshake", "age", "frame", "newest", "oldest", "flush_lateness"];
+const HISTOGRAMS: [&str; 11] =
+    ["response", "first", "gap", "service", "delay", "handshake", "age", "frame", "newest", "oldest", "flush_lateness"];
 /// The histograms whose largest bound says when a message is late: of sessions, and of open loops with replies.
 const LATE_BY: [&str; 2] = ["oldest", "response"];
 

@@ -1,0 +1,173 @@
+//! A service that only the plan describes: started with a free port, or found where it runs already. It prints no ready
+//! line and has no metrics port; it is ready when it accepts a connection.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs},
+    path::Path,
+    time::Duration,
+};
+
+use bench_format::{service::Started, websocket::WebsocketService};
+use driver::{
+    service_process::{AllowedCpus, ServiceProcess},
+    stage::Usage,
+};
+use process_usage::cgroup::CpuCgroup;
+use reqwest::Url;
+use tokio::{
+    net::TcpStream,
+    time::{Instant, sleep, timeout},
+};
+
+use super::{Local, POLL, ReadyProcess, STOP_TIMEOUT, process::RunningProcess};
+use crate::{
+    backend::{Error, ServiceSpec, local::process::Launch, local::process::Stdout, ready_deadline},
+    evidence,
+    outside::authority,
+    websocket::{self, PORT},
+};
+
+/// Longest wait for one connection while the service starts.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A service that ladder did not start. Its process is known only on this machine.
+#[derive(Debug)]
+pub(super) struct Found {
+    process: Option<(ServiceProcess, AllowedCpus)>,
+}
+
+impl Found {
+    /// CPU and memory of the process; `None` where it isn't known or has ended.
+    pub(super) fn usage(&self) -> Option<Usage> {
+        let (process, allowed_cpus) = self.process.as_ref()?;
+        process.usage(*allowed_cpus)
+    }
+
+    /// The process on this machine.
+    pub(super) fn process(&self) -> Option<&ServiceProcess> {
+        self.process.as_ref().map(|(process, _)| process)
+    }
+
+    /// Whether it may run on CPUs of the workers, as far as that is known.
+    pub(super) fn shares_cpus(&self) -> bool {
+        self.process.as_ref().is_some_and(|(_, allowed_cpus)| allowed_cpus.shared)
+    }
+}
+
+/// The version of a described service, by its name.
+pub(super) fn versions(
+    root: &Path,
+    spec: &ServiceSpec,
+    described: &WebsocketService,
+) -> Result<BTreeMap<String, String>, evidence::Error> {
+    let version = match &described.version {
+        Some(version) => version.clone(),
+        None => evidence::version(&folder(root, described), &spec.name, &described.version_command)?,
+    };
+    Ok([(spec.name.clone(), version)].into())
+}
+
+impl Local {
+    /// Starts a described service, or finds the one that runs.
+    pub(super) async fn start_described(
+        &mut self,
+        spec: &ServiceSpec,
+        described: &WebsocketService,
+    ) -> Result<Started, Error> {
+        let not_ready = |reason: String| Error::NotReady { name: spec.name.clone(), reason, log: String::new() };
+        let described = filled(described).map_err(not_ready)?;
+        if described.command.is_empty() {
+            let url = websocket::address(&described, 0).map_err(not_ready)?;
+            return self.find(spec, &url).await;
+        }
+        let port = free_port(&described.url).map_err(|error| not_ready(format!("no port is free: {error}")))?;
+        let url = websocket::address(&described, port).map_err(not_ready)?;
+        let with_port = |text: &String| text.replace(PORT, &port.to_string());
+        let launch = Launch {
+            name: spec.name.clone(),
+            program: with_port(&described.command[0]),
+            arguments: described.command[1..].iter().map(with_port).collect(),
+            env: spec.env.iter().map(|(name, value)| (name.clone(), with_port(value))).collect(),
+            folder: folder(&self.root, &described),
+            cpus: self.roles.service.clone(),
+            cgroup: self.cgroup("service", self.shapes.service)?,
+            log: spec.log.clone(),
+            stdout: Stdout::Discarded,
+        };
+        let mut running = RunningProcess::start(launch)?;
+        if let Err(reason) = accepts(&url, &mut running, ready_deadline(self.shapes.service.cpus)).await {
+            let log = running.last_output();
+            running.stop(STOP_TIMEOUT).await;
+            return Err(Error::NotReady { name: spec.name.clone(), reason, log });
+        }
+        let pid = running.pid().unwrap_or_default();
+        let outer_quota = CpuCgroup::of(&pid.to_string()).filter(|_| running.cgroup().is_none());
+        self.service = Some(ReadyProcess { running, pid, outer_quota, metrics_address: String::new() });
+        Ok(started(&url, pid))
+    }
+
+    /// Finds a service that runs already.
+    async fn find(&mut self, spec: &ServiceSpec, url: &Url) -> Result<Started, Error> {
+        if let Err(error) = connect(url).await {
+            let reason = format!("failed to reach {url}: {error}; is it started, and does it listen there?");
+            return Err(Error::NotReady { name: spec.name.clone(), reason, log: String::new() });
+        }
+        let process = socket_address(url).and_then(ServiceProcess::listening);
+        let process = process.and_then(|process| Some((process.clone(), process.allowed_cpus()?)));
+        self.found = Some(Found { process });
+        Ok(started(url, 0))
+    }
+}
+
+fn started(url: &Url, pid: u32) -> Started {
+    Started { event: "ready".into(), address: authority(url), metrics_address: String::new(), pid }
+}
+
+/// The service with the variables of ladder's environment in its address.
+fn filled(described: &WebsocketService) -> Result<WebsocketService, String> {
+    let services = [("service".to_owned(), described.clone())].into();
+    let section = bench_format::websocket::WireWebsocket { services, ..Default::default() };
+    let mut filled = websocket::filled(&section, |name| std::env::var(name).ok()).map_err(|error| error.to_string())?;
+    Ok(filled.services.remove("service").unwrap_or_else(|| described.clone()))
+}
+
+fn folder(root: &Path, described: &WebsocketService) -> std::path::PathBuf {
+    described.folder.as_ref().map_or_else(|| root.to_path_buf(), |folder| root.join(folder))
+}
+
+/// A port that nothing listens on; 0 if the address needs none. Another program may take it before the service does,
+/// which then doesn't start.
+fn free_port(url: &str) -> io::Result<u16> {
+    if !url.contains(PORT) {
+        return Ok(0);
+    }
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+fn socket_address(url: &Url) -> Option<SocketAddr> {
+    authority(url).to_socket_addrs().ok()?.next()
+}
+
+async fn connect(url: &Url) -> Result<(), String> {
+    match timeout(CONNECT_TIMEOUT, TcpStream::connect(authority(url))).await {
+        Ok(connected) => connected.map(drop).map_err(|error| error.to_string()),
+        Err(_) => Err(format!("it accepted no connection within {} s", CONNECT_TIMEOUT.as_secs())),
+    }
+}
+
+/// Waits until the service accepts a connection; the error says what happened instead.
+async fn accepts(url: &Url, running: &mut RunningProcess, longest: Duration) -> Result<(), String> {
+    let deadline = Instant::now() + longest;
+    loop {
+        let Err(error) = connect(url).await else { return Ok(()) };
+        if running.ended().is_some() {
+            return Err(format!("it ended before it accepted a connection ({})", running.exit_description().await));
+        }
+        if Instant::now() >= deadline {
+            return Err(format!("{}: {error}, for {} s", authority(url), longest.as_secs()));
+        }
+        sleep(POLL).await;
+    }
+}

@@ -1,0 +1,147 @@
+//! Checks the `websocket` section of a plan: its services, how they are spoken to, and what its ladders need of that.
+
+use bench_format::{
+    plan::{WireLadder, WirePlan},
+    websocket::{WebsocketService, WireWebsocket},
+};
+
+use ws_bench::workloads::Workload;
+
+use super::Check;
+use crate::websocket::{self, PORT};
+
+impl Check<'_> {
+    pub(super) fn websocket(&mut self, plan: &WirePlan) {
+        let Some(section) = &plan.websocket else { return };
+        let section = match websocket::filled(section, |name| std::env::var(name).ok()) {
+            Ok(filled) => filled,
+            Err(missing) => return self.wrong(format!("websocket.{}", missing.place), missing.to_string()),
+        };
+        let spoken = ws_bench::check(&section);
+        for (name, service) in &section.services {
+            let place = format!("services.{name}.url");
+            self.described(name, service, spoken.iter().any(|(known, _)| *known == place));
+        }
+        for (place, message) in spoken {
+            self.wrong(format!("websocket.{place}"), message);
+        }
+        for (index, ladder) in plan.ladders.iter().enumerate() {
+            let climbs = |name: &String| ladder.services.is_empty() || ladder.services.contains(name);
+            if plan.services.iter().filter(|name| climbs(name)).any(|name| section.services.contains_key(name)) {
+                self.needs(&format!("ladders[{index}]"), ladder, &section);
+            }
+        }
+    }
+
+    fn described(&mut self, name: &str, service: &WebsocketService, is_wrong_url: bool) {
+        let place = format!("websocket.services.{name}");
+        self.folder_name(&place, name);
+        let known = self.registry.services.get(name);
+        let is_own = known.is_none_or(|known| known.described.is_some());
+        self.unless(is_own, &place, "the registry has a service of this name; give it another");
+        if let (Err(message), false) = (websocket::address(service, 1), is_wrong_url) {
+            self.wrong(format!("{place}.url"), message);
+        }
+        let has_port = service.url.contains(PORT);
+        let started = !service.command.is_empty();
+        self.unless(
+            started || !has_port,
+            format!("{place}.url"),
+            "{port} is for a service with a `command`; give the port",
+        );
+        let uses_port = service.command.iter().chain(service.env.values()).any(|text| text.contains(PORT));
+        self.unless(
+            !has_port || uses_port,
+            format!("{place}.command"),
+            "neither it nor `env` tells the program which port it is to use; put {port} there",
+        );
+        let version = service.version.as_ref().is_some_and(|version| !version.trim().is_empty());
+        self.unless(
+            version || !service.version_command.is_empty(),
+            format!("{place}.version"),
+            "a service without a version is not measured; give `version` or `version_command`",
+        );
+        if let Some(seconds) = service.warmup_seconds {
+            self.seconds(format!("{place}.warmup_seconds"), seconds, 0.0);
+        }
+    }
+
+    /// Checks what a ladder's workload needs of the section.
+    fn needs(&mut self, place: &str, ladder: &WireLadder, section: &WireWebsocket) {
+        // An unknown workload is reported with the ladder.
+        let Ok(workload) = Workload::find(&ladder.workload) else { return };
+        for (field, message) in workload.missing(section) {
+            self.wrong(format!("{place}.workload"), format!("{message} (websocket.{field})"));
+        }
+        let publishes = workload == Workload::Fanout;
+        self.unless(
+            !publishes || ladder.load.is_open(),
+            format!("{place}.load.model"),
+            "a fan-out publishes at a rate; give an open load",
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::plan::{
+        check::{fixture, mistakes},
+        read::parse,
+    };
+
+    const PLAN: &str = "schema: 1
+name: chat
+why: a test
+seed: 1
+services: [chat]
+window_seconds: 1
+websocket:
+  services: { chat: { url: \"ws://127.0.0.1:{port}/\", command: [node, chat.js, \"{port}\"], version: \"1\" } }
+  messages: [{ text: \"n {{sequence}}\" }]
+  reply: { by: same }
+ladders:
+- workload: request-reply
+  tiers: [10]
+  load: { model: open, rate_per_second: 100 }
+";
+
+    /// The mistakes of the plan with a text replaced.
+    fn found(from: &str, to: &str) -> Vec<String> {
+        assert!(PLAN.contains(from), "{from}");
+        let plan = parse(&PLAN.replacen(from, to, 1), Path::new("p.yaml")).unwrap();
+        let mut registry = fixture::registry();
+        websocket::add(plan.websocket.as_ref().unwrap(), &mut registry);
+        let found = mistakes(&plan, Path::new("p.yaml"), &registry, &fixture::machine_limits());
+        found.iter().map(|mistake| format!("{}: {}", mistake.place, mistake.message)).collect()
+    }
+
+    #[test]
+    fn a_service_of_twelve_lines_has_no_mistakes() {
+        assert_eq!(found("chat", "chat"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn mistakes_in_a_described_service_are_named_with_their_place() {
+        let one = |from: &str, to: &str| {
+            let found = found(from, to);
+            assert_eq!(found.len(), 1, "{found:?}");
+            found[0].clone()
+        };
+        assert!(one("ws://127", "http://127").contains("websocket.services.chat.url: "));
+        assert!(one(", version: \"1\"", "").starts_with("websocket.services.chat.version: a service without"));
+        assert!(one("chat.js, \"{port}\"", "chat.js").starts_with("websocket.services.chat.command: neither it nor"));
+        assert!(one("command: [node, chat.js, \"{port}\"], ", "").contains("url: {port} is for a service with a"));
+        assert!(one("request-reply", "stream").starts_with("ladders[0].workload: stream has replies in parts"));
+        assert!(one("  reply: { by: same }\n", "").starts_with("ladders[0].workload: request-reply waits for replies"));
+        assert!(one("request-reply", "fanin").contains("no workload of protocol websocket \"fanin\""));
+    }
+
+    #[test]
+    fn a_name_of_the_registry_is_taken() {
+        let found = found("chat: {", "ours: {");
+        assert!(found.iter().any(|mistake| mistake.contains("the registry has a service of this name")), "{found:?}");
+    }
+}

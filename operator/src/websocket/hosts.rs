@@ -1,0 +1,94 @@
+//! Load goes only to hosts that are the user's own: this machine, private networks, and others that the command line
+//! allows by name.
+
+use std::net::{IpAddr, ToSocketAddrs};
+
+use bench_format::websocket::WireWebsocket;
+
+use super::address;
+
+/// A service at a public address that nobody allowed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{service}: {host} has the public address {ip}, and load on a host that isn't yours is an attack; if it is yours, \
+     give --i-may-load-this-host {host}"
+)]
+pub struct ForeignHost {
+    service: String,
+    host: String,
+    ip: IpAddr,
+}
+
+/// Checks the hosts of a section's services. `allowed` are hosts whose owner allows the load.
+///
+/// # Errors
+/// [`ForeignHost`] for the first service at a public address whose host isn't allowed. A host without an address is no
+/// error here: the workers report it.
+pub fn check_hosts(section: &WireWebsocket, allowed: &[String]) -> Result<(), ForeignHost> {
+    for (service, described) in &section.services {
+        let Ok(url) = address(described, 1) else { continue };
+        let Some(host) = url.host_str() else { continue };
+        if allowed.iter().any(|name| name == host) {
+            continue;
+        }
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let port = url.port_or_known_default().unwrap_or(80);
+        let addresses = (bare, port).to_socket_addrs().into_iter().flatten();
+        if let Some(address) = addresses.into_iter().find(|address| is_public(address.ip())) {
+            return Err(ForeignHost { service: service.clone(), host: host.into(), ip: address.ip() });
+        }
+    }
+    Ok(())
+}
+
+/// Whether an address belongs to neither this machine nor a private network (RFC 1918, 3927, 4193, 4291, 6598).
+fn is_public(ip: IpAddr) -> bool {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => {
+            let shared = ip.octets()[0] == 100 && ip.octets()[1] & 0xC0 == 64;
+            !(ip.is_loopback() || ip.is_private() || ip.is_link_local() || ip.is_unspecified() || shared)
+        }
+        IpAddr::V6(ip) => {
+            !(ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local() || ip.is_unspecified())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bench_format::websocket::WebsocketService;
+
+    use super::*;
+
+    fn section(url: &str) -> WireWebsocket {
+        let service = WebsocketService {
+            url: url.into(),
+            command: vec![],
+            folder: None,
+            env: Default::default(),
+            version: None,
+            version_command: vec![],
+            warmup_seconds: None,
+        };
+        WireWebsocket { services: [("chat".to_owned(), service)].into(), ..WireWebsocket::default() }
+    }
+
+    #[test]
+    fn own_machines_and_private_networks_are_loaded_without_a_question() {
+        for url in
+            ["ws://127.0.0.1:{port}/", "ws://[::1]:1/", "ws://10.1.2.3:1/", "ws://192.168.0.9/", "ws://[fd00::1]/"]
+        {
+            assert_eq!(check_hosts(&section(url), &[]), Ok(()), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_public_address_needs_its_hosts_name_on_the_command_line() {
+        for url in ["ws://192.0.2.1:80/", "ws://[2001:db8::1]:80/", "ws://[::ffff:192.0.2.1]:80/"] {
+            let error = check_hosts(&section(url), &[]).unwrap_err().to_string();
+            assert!(error.starts_with("chat: ") && error.contains("--i-may-load-this-host"), "{error}");
+        }
+        assert_eq!(check_hosts(&section("ws://192.0.2.1:80/"), &["192.0.2.1".into()]), Ok(()));
+        assert!(check_hosts(&section("ws://192.0.2.1:80/"), &["192.0.2.2".into()]).is_err());
+    }
+}
