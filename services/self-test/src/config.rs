@@ -64,6 +64,14 @@ pub enum Flaw {
     SilentDrop,
     /// Every token is accepted, and frames without a mask are accepted.
     Gullible,
+    /// One ping in k is never answered.
+    ReplyLost,
+    /// One ping in k is answered twice.
+    ReplyTwice,
+    /// The answer to one ping in k has another number.
+    ReplyWrong,
+    /// One ping in k is answered 50 ms later, after others.
+    ReplyReordered,
     /// None, but one of its threads is busy regardless of the load.
     Busy,
     /// Frames are counted and discarded, at the lowest possible cost.
@@ -88,6 +96,10 @@ impl Flaw {
             Flaw::Liar => "liar",
             Flaw::SilentDrop => "silent-drop",
             Flaw::Gullible => "gullible",
+            Flaw::ReplyLost => "reply-lost",
+            Flaw::ReplyTwice => "reply-twice",
+            Flaw::ReplyWrong => "reply-wrong",
+            Flaw::ReplyReordered => "reply-reordered",
             Flaw::Busy => "busy",
             Flaw::Null => "null",
             Flaw::Publisher => "publisher",

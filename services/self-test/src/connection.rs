@@ -22,6 +22,7 @@ use tokio_tungstenite::{
 };
 
 use crate::{
+    config::Flaw,
     delay::Delays,
     ledger::Entry,
     protocol::{self, Kind},
@@ -32,6 +33,11 @@ use crate::{
 
 /// How long the close handshake may take when this side closes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What a wrong reply adds to the ping's number.
+const WRONG: i64 = 1_000_000_000;
+/// How much later than others a reply comes that is out of order.
+const REORDERED_BY: Duration = Duration::from_millis(50);
 
 /// Why a connection ended: a reason of the contract.
 type CloseReason = &'static str;
@@ -51,6 +57,8 @@ pub(crate) struct Connection {
     entry: Arc<Entry>,
     shared: Arc<Shared>,
     delays: Delays,
+    /// Number of pings that were read.
+    pings: u64,
     replies: BinaryHeap<Reverse<DueReply>>,
     /// Present when the service publishes.
     publications: Option<mpsc::UnboundedReceiver<Publication>>,
@@ -67,7 +75,8 @@ enum Event {
 impl Connection {
     pub(crate) fn new(socket: WebSocketStream<Wire>, entry: Arc<Entry>, shared: Arc<Shared>, delays: Delays) -> Self {
         let publications = shared.publisher.as_ref().map(Publisher::listen);
-        Self { socket, entry, shared, delays, replies: BinaryHeap::new(), publications, client_closed: false }
+        let replies = BinaryHeap::new();
+        Self { socket, entry, shared, delays, pings: 0, replies, publications, client_closed: false }
     }
 
     /// Serves the client until one side ends the connection.
@@ -107,11 +116,26 @@ impl Connection {
             Some(Kind::Hello) => self.send(protocol::server_hello(&self.entry.id().to_string())).await,
             Some(Kind::Ping { timestamp }) => {
                 let due = read_at + self.delays.next().unwrap_or_default();
-                self.replies.push(Reverse(DueReply { due, read_at, timestamp }));
+                let replies = self.flawed(DueReply { due, read_at, timestamp });
+                self.replies.extend(replies.map(Reverse));
                 self.send_due_replies().await
             }
             _ => Ok(()),
         }
+    }
+
+    /// The replies to a ping: the reply as it should be, or what the flaw makes of it.
+    fn flawed(&mut self, reply: DueReply) -> impl Iterator<Item = DueReply> + use<> {
+        self.pings += 1;
+        let is_flawed = self.pings.is_multiple_of(self.shared.config.every.get());
+        let (copies, reply) = match self.shared.config.flaw {
+            Flaw::ReplyLost if is_flawed => (0, reply),
+            Flaw::ReplyTwice if is_flawed => (2, reply),
+            Flaw::ReplyWrong if is_flawed => (1, DueReply { timestamp: reply.timestamp + WRONG, ..reply }),
+            Flaw::ReplyReordered if is_flawed => (1, DueReply { due: reply.due + REORDERED_BY, ..reply }),
+            _ => (1, reply),
+        };
+        std::iter::repeat_n(reply, copies)
     }
 
     /// Enters a message into the books; returns its kind, or `None` for control frames.
