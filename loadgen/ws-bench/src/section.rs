@@ -27,6 +27,7 @@ const MESSAGE: &[Kind] = &[
     Kind::Worker,
     Kind::DueUs,
     Kind::Payload,
+    Kind::PayloadBytes,
     Kind::Random,
     Kind::Choice,
     Kind::Captured,

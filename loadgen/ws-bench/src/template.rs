@@ -48,6 +48,8 @@ pub enum Kind {
     DueUs,
     /// `{{payload}}`
     Payload,
+    /// `{{payload_bytes}}`
+    PayloadBytes,
     /// `{{random A B}}`
     Random,
     /// `{{choice A|B|C}}`
@@ -68,6 +70,7 @@ impl Kind {
             Self::Worker => "{{worker}}",
             Self::DueUs => "{{due_us}}",
             Self::Payload => "{{payload}}",
+            Self::PayloadBytes => "{{payload_bytes}}",
             Self::Random => "{{random A B}}",
             Self::Choice => "{{choice A|B|C}}",
             Self::Captured => "{{captured.NAME}}",
@@ -190,6 +193,7 @@ enum Source {
     Worker,
     DueUs,
     Payload(Payload),
+    PayloadBytes(u64),
     Random(RangeInclusive<u64>),
     Choice(Box<[Box<[u8]>]>),
     Captured(usize),
@@ -212,6 +216,7 @@ impl Source {
             Self::Worker => Kind::Worker,
             Self::DueUs => Kind::DueUs,
             Self::Payload(_) => Kind::Payload,
+            Self::PayloadBytes(_) => Kind::PayloadBytes,
             Self::Random(_) => Kind::Random,
             Self::Choice(_) => Kind::Choice,
             Self::Captured(_) => Kind::Captured,
@@ -225,6 +230,7 @@ impl Source {
             Self::PacketId => Some(PACKET_IDS),
             Self::Connection | Self::Worker => Some(u64::from(u32::MAX)),
             Self::Random(range) => Some(*range.end()),
+            Self::PayloadBytes(size) => Some(*size),
             Self::Sequence | Self::DueUs => Some(u64::MAX),
             Self::Payload(_) | Self::Choice(_) | Self::Captured(_) | Self::Row(..) => None,
         }
@@ -252,6 +258,7 @@ impl Slot {
             Source::Worker => Value::Number(u64::from(values.worker)),
             Source::DueUs => Value::Number(values.due_us),
             Source::Payload(payload) => Value::Text(payload.piece(values.draw(self.index))),
+            Source::PayloadBytes(size) => Value::Number(*size),
             Source::Random(range) => Value::Number(within(range, values.draw(self.index))),
             Source::Choice(texts) => Value::Text(&texts[values.draw(self.index) as usize % texts.len()]),
             Source::Captured(at) => Value::Text(values.captured.get(*at).map_or(&[], |value| value)),

@@ -3,7 +3,8 @@
 //! Placeholders in templates stand between double braces: `{{sequence}}` is the number of the message on its connection,
 //! from 0; `{{packet_id}}` is 1 plus that number modulo 65 535; `{{connection}}` and `{{worker}}` are indices from 0;
 //! `{{due_us}}` is the due time in microseconds since the Unix epoch; `{{payload}}` is random text of the ladder's
-//! `message.size_bytes`; `{{random A B}}` is a number from A to B; `{{choice A|B|C}}` is one of the texts;
+//! `message.size_bytes` and `{{payload_bytes}}` that number, for protocols that announce a length in digits;
+//! `{{random A B}}` is a number from A to B; `{{choice A|B|C}}` is one of the texts;
 //! `{{captured.NAME}}` is a value of the opening; `{{row.NAME}}` is a column of the connection's row. All random choices
 //! follow from the plan's seed, the connection and the sequence number.
 

@@ -95,6 +95,7 @@ fn source(body: &str, scope: &Scope<'_>) -> Result<Source, Problem> {
         ("worker", "") => Source::Worker,
         ("due_us", "") => Source::DueUs,
         ("payload", "") => Source::Payload(scope.payload.clone()),
+        ("payload_bytes", "") => Source::PayloadBytes(scope.payload.size as u64),
         ("random", bounds) => random(bounds)?,
         ("choice", "") => return Err(Problem::NoChoice),
         ("choice", texts) => Source::Choice(texts.split('|').map(|text| text.as_bytes().into()).collect()),

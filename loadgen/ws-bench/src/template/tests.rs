@@ -13,6 +13,7 @@ const ALL: &[Kind] = &[
     Kind::Worker,
     Kind::DueUs,
     Kind::Payload,
+    Kind::PayloadBytes,
     Kind::Random,
     Kind::Choice,
     Kind::Captured,
@@ -168,9 +169,10 @@ proptest! {
 
 #[test]
 fn every_placeholder_stands_for_its_value() {
-    let template =
-        text("{{sequence}} {{packet_id}} {{connection}} {{worker}} {{due_us}} {{captured.sid}} {{row.user}}");
-    assert_eq!(composed(&template, 65_535), "65535 1 12 1 1700000000065535 s-1 ann");
+    let template = text(
+        "{{sequence}} {{packet_id}} {{connection}} {{worker}} {{due_us}} {{captured.sid}} {{row.user}} {{payload_bytes}}",
+    );
+    assert_eq!(composed(&template, 65_535), "65535 1 12 1 1700000000065535 s-1 ann 20");
     assert_eq!(composed(&text("a{b}}c"), 0), "a{b}}c", "single braces are text");
     assert_eq!(composed(&text(r#"{"id":{{sequence}}}"#), 9), r#"{"id":9}"#);
 }
