@@ -1,0 +1,96 @@
+//! `check` lists every mistake of a section, each with its place and what to do.
+
+use bench_format::websocket::WireWebsocket;
+use ws_bench::check;
+
+fn mistakes(section: &str) -> Vec<(String, String)> {
+    check(&serde_saphyr::from_str::<WireWebsocket>(section).unwrap())
+}
+
+/// The section has exactly this mistake.
+fn assert_mistake(section: &str, place: &str, advice: &str) {
+    let mistakes = mistakes(section);
+    assert_eq!(mistakes.len(), 1, "{section}: {mistakes:#?}");
+    assert_eq!(mistakes[0].0, place, "{section}");
+    assert!(mistakes[0].1.contains(advice), "{section}: {}", mistakes[0].1);
+}
+
+#[test]
+fn each_mistake_is_listed_with_its_place() {
+    for (section, place, advice) in [
+        (
+            "{ open: [{ send: { text: a, binary: [{ hex: '00' }] } }] }",
+            "open[0].send",
+            "exactly one of text and binary",
+        ),
+        ("{ open: [{ send: { text: a }, expect: {} }] }", "open[0]", "exactly one of send and expect"),
+        ("{ open: [{ expect: {} }, { expect: { when: { regex: '(' } } }] }", "open[1].expect.when.regex", "no regular"),
+        ("{ open: [{ expect: { when: { hex: 'abc' } } }] }", "open[0].expect.when.hex", "whole bytes"),
+        ("{ open: [{ expect: { when: { json: { id: '1' } } } }] }", "open[0].expect.when.json", "begins with a slash"),
+        ("{ open: [{ expect: { refused: {} } }] }", "open[0].expect.refused", "holds for every message"),
+        ("{ open: [{ expect: { capture: { a: {} } } }] }", "open[0].expect.capture.a", "exactly one of json"),
+        ("{ open: [{ send: { text: '{{sequence}}' } }] }", "open[0].send.text", "has no value here"),
+        ("{ open: [{ send: { text: '{{captured.a}}' } }] }", "open[0].send.text", "no value captured before"),
+        ("{ messages: [{ text: '{{sequense}}' }] }", "messages[0].text", "there is no placeholder {{sequense}}"),
+        ("{ messages: [{}] }", "messages[0]", "exactly one of text and binary"),
+        ("{ messages: [{ text: a, weight: 0 }] }", "messages[0].weight", "at least 1"),
+        ("{ messages: [{ text: a }], reply: {} }", "messages[0]", "has no {{sequence}}"),
+        ("{ messages: [{ text: '{{sequence}}{{due_us}}' }], reply: {} }", "messages[0]", "another character between"),
+        ("{ messages: [{ text: '{{sequence}}' }], reply: { by: sequence } }", "reply.value", "is missing"),
+        ("{ reply: { by: sequence, value: { json: /a }, text: 'a' } }", "reply.text", "has no {{sequence}}"),
+        ("{ reply: { by: order, value: { json: /a } } }", "reply.value", "remove it"),
+        ("{ reply: { by: same, end: { equals: a } } }", "reply.end", "has no parts"),
+        ("{ reply: { by: order, error: {} } }", "reply.error", "holds for every message"),
+        ("{ respond: [{ when: {}, send: { text: a } }] }", "respond[0].when", "holds for every message"),
+        ("{ keepalive: { after_seconds: 3, send: { text: a } } }", "keepalive.after_seconds", "4 to 1020"),
+        ("{ keepalive: { after_seconds: 1021, send: { text: a } } }", "keepalive.after_seconds", "4 to 1020"),
+        (
+            "{ keepalive: { after_seconds: 8, send: { text: '{{connection}}' } } }",
+            "keepalive.send.text",
+            "no value here",
+        ),
+        ("{ close: {} }", "close", "exactly one of text and binary"),
+        ("{ connect: { headers: { Host: a } } }", "connect.headers.Host", "remove it"),
+        ("{ connect: { headers: { 'A B': a } } }", "connect.headers.A B", "no name of a header"),
+        ("{ connect: { headers: { A: \"b\\r\\nC: d\" } } }", "connect.headers.A", "control character"),
+        (
+            "{ connect: { headers: { Sec-WebSocket-Protocol: a } } }",
+            "connect.headers.Sec-WebSocket-Protocol",
+            "subprotocols",
+        ),
+        ("{ connect: { subprotocols: ['a, b'] } }", "connect.subprotocols[0]", "no commas"),
+        ("{ connect: { source_addresses: [localhost] } }", "connect.source_addresses[0]", "no IP address"),
+        ("{ connect: { rows: /does/not/exist.csv } }", "connect.rows", "/does/not/exist.csv"),
+        ("{ services: { a: { url: 'wss://host:1/' } } }", "services.a.url", "without TLS"),
+        ("{ services: { a: { url: 'ws://host/' } } }", "services.a.url", "no port"),
+        ("{ services: { a: { url: 'ws://host:1?a' } } }", "services.a.url", "slash before the question mark"),
+        ("{ services: { a: { url: 'ws://host:1/{{sequence}}' } } }", "services.a.url", "no value here"),
+        ("{ services: { a: { url: 'ws://host:1/a b' } } }", "services.a.url", "percent-encoding"),
+    ] {
+        assert_mistake(section, place, advice);
+    }
+}
+
+#[test]
+fn all_mistakes_are_listed_at_once() {
+    let section = "{ open: [{}], messages: [{ text: '{{' }, { text: '{{x}}' }], close: { text: '{{row.a}}' } }";
+    let places: Vec<_> = mistakes(section).into_iter().map(|(place, _)| place).collect();
+    assert_eq!(places, ["open[0]", "messages[0].text", "messages[1].text", "close.text"]);
+}
+
+#[test]
+fn a_value_of_the_rows_that_would_break_the_request_is_a_mistake() {
+    let rows = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(rows.path(), "token\na\n\"b\r\nc\"\n").unwrap();
+    let section = |connect: &str| format!("{{ connect: {{ rows: '{}', {connect} }} }}", rows.path().display());
+    let headers = section("headers: { A: '{{row.token}}' }");
+    assert_mistake(&headers, "connect.headers.A", r#""token" in row 2"#);
+    assert_mistake(&section("headers: { A: '{{row.user}}' }"), "connect.headers.A", "(token)");
+    assert_eq!(mistakes(&section("subprotocols: [a]")), []);
+}
+
+#[test]
+fn a_section_without_mistakes_has_none() {
+    assert_eq!(mistakes("{}"), []);
+    assert_eq!(mistakes("{ services: { a: { url: 'ws://127.0.0.1:{port}/{{connection}}?x=1' } } }"), []);
+}

@@ -1,0 +1,167 @@
+//! Services that try to make the worker grow without bound: it ends the connection with a reason and stays small.
+
+mod service;
+
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    thread,
+    time::Duration,
+};
+
+use bench_format::{plan::Load, result::WorkerResult};
+use loadgen_core::{connect::accept, trial::ImmediateGate};
+use service::assignment;
+use ws_bench::workloads::Workload;
+
+const SECTION: &str = r"
+messages: [{ text: 'm {{sequence}}' }]
+reply: { by: sequence, value: { json: /id } }
+respond: [{ when: { equals: ping }, send: { text: pong } }]
+";
+/// Bound of the memory that a hostile service may make the worker use, in KiB. A frame may have 16 MiB, of which a few
+/// copies exist for a moment.
+const MOST_KIB: u64 = 200 << 10;
+
+/// Serves one connection: upgrades it, then sends what `attack` writes.
+fn serve(attack: impl FnOnce(&mut TcpStream) + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let mut request = Vec::new();
+        let mut buffer = [0; 1024];
+        while !request.ends_with(b"\r\n\r\n") {
+            let length = socket.read(&mut buffer).unwrap();
+            request.extend_from_slice(&buffer[..length]);
+        }
+        let request = String::from_utf8(request).unwrap();
+        let key = request.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: ")).unwrap();
+        let accept = accept(key);
+        let response = format!(
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n"
+        );
+        socket.write_all(response.as_bytes()).unwrap();
+        socket.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
+        // The load has begun when its first message arrives.
+        socket.read_exact(&mut buffer[..1]).unwrap();
+        attack(&mut socket);
+        // The worker ends the connection; the rest of what it sent is read so that its Close isn't lost.
+        socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        while socket.read(&mut buffer).is_ok_and(|length| length > 0) {}
+    });
+    address
+}
+
+/// A frame from the service.
+fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+    let length = payload.len();
+    let mut frame = vec![first];
+    match length {
+        0..126 => frame.push(length as u8),
+        126..0x1_0000 => {
+            frame.push(126);
+            frame.extend((length as u16).to_be_bytes());
+        }
+        _ => {
+            frame.push(127);
+            frame.extend((length as u64).to_be_bytes());
+        }
+    }
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// Writes as long as the worker reads.
+fn write_while_read(socket: &mut TcpStream, bytes: &[u8], times: usize) {
+    for _ in 0..times {
+        if socket.write_all(bytes).is_err() {
+            return;
+        }
+    }
+}
+
+fn attacked(section: &str, attack: impl FnOnce(&mut TcpStream) + Send + 'static) -> WorkerResult {
+    let address = serve(attack);
+    let mut assignment = assignment(&address, "request-reply", 1, section);
+    assignment.load = Load::Closed { messages_per_connection: None, in_flight: 1 };
+    (assignment.window_ns, assignment.drain_ns) = (3_000_000_000, 100_000_000);
+    let result = Workload::RequestReply.run(&assignment, &mut ImmediateGate).unwrap();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let peak_kib: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(peak_kib < MOST_KIB, "the peak of resident memory was {peak_kib} KiB");
+    result
+}
+
+fn assert_ended(result: &WorkerResult, reason: &str) {
+    assert_eq!(result.connections.closed_early.get(reason), Some(&1), "{:?}", result.connections);
+}
+
+#[test]
+fn a_huge_frame_ends_the_connection() {
+    let header = [0x81, 127, 0, 0, 0, 0x7F, 0, 0, 0, 0];
+    assert_ended(&attacked(SECTION, move |socket| write_while_read(socket, &header, 1)), "protocol");
+}
+
+#[test]
+fn endless_fragments_end_the_connection() {
+    let result = attacked(SECTION, |socket| {
+        write_while_read(socket, &frame(0x01, b"x"), 1);
+        write_while_read(socket, &frame(0x00, &vec![b'x'; 60_000]), 10_000);
+    });
+    assert_ended(&result, "protocol");
+}
+
+#[test]
+fn an_endless_message_of_a_stream_ends_the_connection() {
+    for framing in ["nats", "record-separator"] {
+        let section = format!("{SECTION}\nframing: {framing}");
+        let result = attacked(&section, |socket| {
+            write_while_read(socket, &frame(0x81, &vec![b'x'; 60_000]), 10_000);
+        });
+        assert_ended(&result, "framing_too_long");
+    }
+}
+
+#[test]
+fn more_messages_than_are_possible_end_the_connection() {
+    let result = attacked(&format!("{SECTION}\nframing: lines"), |socket| {
+        write_while_read(socket, &frame(0x81, "x\n".repeat(1 << 20).as_bytes()), 1);
+    });
+    assert_ended(&result, "framing_too_many");
+}
+
+#[test]
+fn more_requests_for_responses_than_are_possible_end_the_connection() {
+    let result = attacked(&format!("{SECTION}\nframing: lines"), |socket| {
+        write_while_read(socket, &frame(0x81, "ping\n".repeat(2000).as_bytes()), 1);
+    });
+    assert_ended(&result, "too_many_responses");
+}
+
+#[test]
+fn deep_json_is_a_wrong_reply() {
+    let deep = format!(r#"{{"a":{}1{},"id":0}}"#, "[".repeat(100), "]".repeat(100));
+    let result = attacked(SECTION, move |socket| {
+        write_while_read(socket, &frame(0x81, deep.as_bytes()), 1);
+        write_while_read(socket, &frame(0x81, "[".repeat(1 << 20).as_bytes()), 3);
+    });
+    // It arrives before or after the first message is sent.
+    assert!(
+        result.messages.wrong + result.messages.duplicates + result.messages.delivered >= 3,
+        "{:?}",
+        result.messages
+    );
+}
+
+#[test]
+fn pings_and_requests_whose_answers_are_not_read_end_the_connection() {
+    let ping = frame(0x89, &[b'x'; 125]).repeat(500);
+    let result = attacked(SECTION, move |socket| write_while_read(socket, &ping, 10_000));
+    assert_ended(&result, "pongs_unread");
+    let section = SECTION.replace("text: pong", &format!("text: '{}'", "y".repeat(2000)));
+    let request = frame(0x81, b"ping").repeat(500);
+    let result = attacked(&section, move |socket| write_while_read(socket, &request, 10_000));
+    assert_ended(&result, "responses_unread");
+}
