@@ -45,7 +45,7 @@ bench-search NAME="stt-search" *OPTIONS: _bench-build
     target/release/ladder search "$@"
 
 # run all checks that need no cluster, those that find mistakes soonest first
-test: lint generated deny unit python-test typescript-test self-test hostile gateways docs-test fuzz
+test: lint generated deny unit python-test typescript-test self-test presets hostile gateways docs-test fuzz
     @echo "all checks passed"
 
 # run all checks of clusters and containers: ladder's part for clusters, the chart, all images, a Kubernetes on this machine (root, Debian)
@@ -85,6 +85,10 @@ typescript-test: _bench-build _node-env
 # test the harness against services with a known delay, fault or ceiling
 self-test: _bench-build _node-env
     LADDER_BIN="$PWD/target/release" cargo test --locked {{checked}} --test self_test_harness -- --test-threads 1
+
+# check presets against servers of other projects, and docs/YOUR-SERVICE.md as a reader would follow it
+presets: _bench-build _preset-servers
+    {{python}} -m pytest -q presets/tests
 
 # attack services, the simulator and the coordinator; kill processes, fill disks and move clocks while a run goes on
 hostile *OPTIONS: _bench-build
@@ -292,7 +296,7 @@ _rust-lint: _python-env
 # Builds and fetches in parallel what CI's tests need, before any test runs: most of these steps leave a CPU idle at times,
 # and timing-sensitive tests then have a quiet machine.
 [parallel]
-_ahead: _ahead-rust _ahead-debian _ahead-fuzz _cargo-deny _node-env _reference-env history-env
+_ahead: _ahead-rust _ahead-debian _ahead-fuzz _cargo-deny _node-env _preset-servers _reference-env history-env
 
 _ahead-rust: _rust-lint _bench-build
     cargo test --locked --quiet {{checked}} --no-run
@@ -326,6 +330,9 @@ _reference-env:
 
 _node-env:
     @tools/node-env loadgen/typescript
+
+_preset-servers:
+    @tools/node-env presets/servers
 
 _redis-env:
     @tools/redis-env

@@ -8,13 +8,15 @@
 //! S TEXT    the service sends this            SX HEX    the same as a binary message
 //! M N       the load sends message N          KEEPALIVE, CLOSE    what idle connections send, and closing ones
 //! R WHAT    what the client made of the service's last message: ready, refused, or for each answer
-//!           `last N`, `part N`, `error N`, `last oldest`, `last #ID`, `wrong`; `none` for no answer
+//!           `last N`, `part N`, `error N`, `last oldest`, `last #ID`, `wrong`; `none` for no answer;
+//!           `published N after DUE` for a publication, whose due time is <DUE> plus DUE microseconds
+//! FANOUT    the connection receives what another one publishes, which is the messages of the load here
 //! ```
 
 use std::{collections::VecDeque, fs, path::PathBuf};
 
 use bench_format::websocket::WireWebsocket;
-use loadgen_core::workload::{Admission, AnswerPart, AnswerTo, Messages, Opcode, Outbox, Received, Workload};
+use loadgen_core::workload::{Admission, AnswerPart, AnswerTo, Delivery, Messages, Opcode, Outbox, Received, Workload};
 use ws_bench::{
     check,
     messages::SectionMessages,
@@ -36,6 +38,9 @@ fn presets() -> Vec<(String, WireWebsocket)> {
     let mut presets = Vec::new();
     for entry in fs::read_dir(root().join("presets")).unwrap() {
         let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "yaml") {
+            continue;
+        }
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
         let text = fs::read_to_string(&path).unwrap();
         presets.push((name.clone(), serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"))));
@@ -56,10 +61,10 @@ struct Player {
 }
 
 impl Player {
-    fn new(preset: &WireWebsocket) -> Self {
+    fn new(preset: &WireWebsocket, purpose: Use) -> Self {
         let trial = Trial { path: ("/", "path"), seed: 7, worker: 3, payload_bytes: PAYLOAD_BYTES };
         let section = Section::compile(preset, &trial).unwrap();
-        let client = Websocket::new(section, Use::Replies);
+        let client = Websocket::new(section, purpose);
         let messages = client.messages();
         let (connection, outbox) = (Connection::default(), Outbox::default());
         let mut player =
@@ -90,6 +95,8 @@ impl Player {
         let mut received = Vec::new();
         self.client.receive(&mut self.connection, opcode, payload, &mut self.outbox, &mut received);
         self.sent.extend(self.outbox.take());
+        // In a fan-out all that isn't a publication is none of its business.
+        received.retain(|one| *one != Received::Published(Delivery::Other));
         self.received.extend(received.iter().map(described));
     }
 
@@ -140,11 +147,16 @@ fn described(received: &Received) -> String {
             }
         }
         Received::Wrong => "wrong".into(),
+        Received::Published(Delivery::Published { sequence, due_unix_us }) => {
+            format!("published {sequence} after {}", due_unix_us - DUE_US)
+        }
+        Received::Published(Delivery::Wrong) => "published without a number".into(),
         other => format!("{other:?}"),
     }
 }
 
 fn unescaped(text: &str) -> Vec<u8> {
+    let text = text.replace("<DUE>", &DUE_US.to_string());
     let text = text.replace("<CRLF>", "\r\n").replace("<LF>", "\n").replace("<RS>", "\x1e").replace("<NUL>", "\0");
     text.into_bytes()
 }
@@ -188,8 +200,10 @@ fn every_preset_speaks_its_protocol_byte_by_byte() {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.txt"));
         let golden = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         for session in golden.split("\n---\n") {
-            let mut player = Player::new(&preset);
-            for step in session.lines().filter(|line| !line.is_empty() && !line.starts_with("# ")) {
+            let steps = session.lines().filter(|line| !line.is_empty() && !line.starts_with("# "));
+            let purpose = if session.contains("FANOUT\n") { Use::Fanout } else { Use::Replies };
+            let mut player = Player::new(&preset, purpose);
+            for step in steps.filter(|step| *step != "FANOUT") {
                 let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| player.play(step)));
                 assert!(played.is_ok(), "{name}: {step}");
             }

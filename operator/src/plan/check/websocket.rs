@@ -51,7 +51,7 @@ impl Check<'_> {
         );
         let uses_port = service.command.iter().chain(service.env.values()).any(|text| text.contains(PORT));
         self.unless(
-            !has_port || uses_port,
+            !has_port || uses_port || !started,
             format!("{place}.command"),
             "neither it nor `env` tells the program which port it is to use; put {port} there",
         );

@@ -1,0 +1,199 @@
+"""Each preset against a server of another project, and docs/YOUR-SERVICE.md as a reader would follow it.
+
+The servers come from npm (presets/servers). Presets without one here are tested against frames of their specification
+(loadgen/ws-bench/tests/presets.rs).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LADDER = ROOT / "target/release/ladder"
+SERVERS = ROOT / "presets/servers"
+# Plans here are about counts, not time: a busy machine may be late.
+LENIENT = "{ delay_p99_ms: 1000, worker_cpu_share: 1, start_skew_ms: 1000, send_share: 0.5 }"
+
+
+class Server(NamedTuple):
+    """A preset with its server: the path of its endpoint, and the workloads that are climbed."""
+
+    preset: str
+    path: str
+    workloads: tuple[str, ...]
+
+
+ANSWERED = ("connection-storm", "idle", "request-reply")
+PUBLISHED = (*ANSWERED, "fanout")
+TESTED = (
+    Server("echo", "/", (*ANSWERED, "uplink")),
+    Server("json-rpc", "/", ANSWERED),
+    Server("socket.io", "/socket.io/?EIO=4&transport=websocket", PUBLISHED),
+    Server("graphql-transport-ws", "/graphql", (*ANSWERED, "stream")),
+    Server("mqtt-3.1.1", "/mqtt", PUBLISHED),
+    Server("stomp-1.2", "/ws", PUBLISHED),
+)
+
+
+def plan(server: Server) -> str:
+    """A plan that climbs each workload for a second."""
+    ladders = "".join(
+        f"- workload: {workload}\n  tiers: [10]\n  load: {load_of(workload)}\n" for workload in server.workloads
+    )
+    return f"""schema: 3
+name: preset
+why: the preset speaks to a server of another project
+seed: 1
+services: [server]
+warmup_seconds: 0
+window_seconds: 1
+drain_seconds: 3
+validity: {LENIENT}
+websocket:
+  extends: {server.preset}
+  services:
+    server:
+      url: "ws://127.0.0.1:{{port}}{server.path}"
+      folder: presets/servers
+      command: [node, {server.preset}.mjs, "{{port}}"]
+      version_command: [node, --version]
+ladders:
+{ladders}"""
+
+
+def load_of(workload: str) -> str:
+    return "{ model: closed }" if workload in ("connection-storm", "idle") else "{ model: open, rate_per_second: 200 }"
+
+
+def run(arguments: list[str | Path], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(arguments, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+
+
+def results(bundles: Path) -> dict[str, Any]:
+    """The results of all trials below a folder, by workload and variant."""
+    files = sorted(bundles.rglob("result.json"))
+    return {"/".join(file.parts[-4:-2]): json.loads(file.read_text()) for file in files}
+
+
+@pytest.mark.parametrize("server", TESTED, ids=lambda server: server.preset)
+def test_a_preset_speaks_to_a_server_of_another_project(server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "plan.yaml"
+    file.write_text(plan(server))
+    done = run([LADDER, "run", file, "--no-rest", "--no-report", "--results", tmp_path / "results"], ROOT)
+    found = results(tmp_path / "results")
+    output = done.stdout + done.stderr
+    assert set(found) == {f"{workload}/standard" for workload in server.workloads}, output
+    for name, result in found.items():
+        counts = result["messages"]
+        assert result["validity"]["state"] == "valid", f"{name}: {result['validity']}\n{output}"
+        assert result["connections"]["failed"] == {} and result["connections"]["closed_early"] == {}, (
+            f"{name}\n{output}"
+        )
+        wrong = {key: counts[key] for key in ("wrong", "lost", "duplicates") if counts[key]}
+        assert wrong == {} and counts["dropped"] == {}, f"{name}: {counts}\n{output}"
+        if name.split("/")[0] in ("request-reply", "stream"):
+            assert counts["delivered"] == counts["sent"] >= 150, f"{name}: {counts}\n{output}"
+        if name == "fanout/standard":
+            assert counts["delivered"] >= 9 * 150, f"{name}: {counts}\n{output}"
+
+
+def test_every_preset_has_a_server_or_frames_of_its_specification() -> None:
+    presets = {file.stem for file in (ROOT / "presets").glob("*.yaml")}
+    golden = {file.stem for file in (ROOT / "loadgen/ws-bench/tests/golden").iterdir()}
+    tested = {server.preset for server in TESTED}
+    assert presets == tested | golden, presets ^ (tested | golden)
+
+
+@contextmanager
+def started(command: list[str], port: int) -> Iterator[None]:
+    """A server that runs until the block ends."""
+    with subprocess.Popen(command, cwd=SERVERS) as process:
+        try:
+            while process.poll() is None:
+                with socket.socket() as probe:
+                    if probe.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                time.sleep(0.01)
+            yield
+        finally:
+            process.terminate()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def document(start: str) -> str:
+    """The block of docs/YOUR-SERVICE.md that begins so."""
+    text = (ROOT / "docs/YOUR-SERVICE.md").read_text()
+    blocks = re.findall(r"^```\w+\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    (block,) = (block for block in blocks if block.startswith(start))
+    return str(block)
+
+
+@pytest.fixture
+def chat() -> Iterator[Path]:
+    """The chat of the document, beside the packages that it imports."""
+    file = SERVERS / f"chat-{os.getpid()}.mjs"
+    file.write_text(document("// chat.mjs"))
+    yield file
+    file.unlink()
+
+
+def test_a_first_look_measures_the_chat_of_the_document(chat: Path, tmp_path: Path) -> None:
+    port = free_port()
+    file = tmp_path / "try.yaml"
+    with started(["node", chat.name, str(port)], port):
+        url = f"ws://127.0.0.1:{port}/socket.io/?EIO=4&transport=websocket"
+        arguments = [LADDER, "try", url, "--plan", file, "--results", tmp_path / "results", "--no-rest"]
+        done = run(arguments, ROOT)
+    output = done.stdout + done.stderr
+    assert "  answers socket.io\n" in output, output
+    assert 'extends: "socket.io"' in file.read_text()
+    found = results(tmp_path / "results")
+    assert found["request-reply/open"]["messages"]["delivered"] > 1500, output
+    assert list((tmp_path / "results").rglob("report.html")), output
+
+
+def test_the_plan_of_the_document_climbs_and_searches(chat: Path, tmp_path: Path) -> None:
+    text = (
+        document("schema:")
+        .replace("chat.mjs", chat.name)
+        .replace("    chat:\n", "    chat:\n      folder: presets/servers\n")
+    )
+    shorter = [
+        ("repeats: 5", "repeats: 2"),
+        ("warmup_seconds: 2", "warmup_seconds: 0.2"),
+        ("window_seconds: 10", "window_seconds: 1"),
+    ]
+    for of_document, here in shorter:
+        assert of_document in text, text
+        text = text.replace(of_document, here)
+    file = tmp_path / "chat.yaml"
+    file.write_text(f"{text}validity: {LENIENT}\n")
+    checked = run([LADDER, "plan", "check", file], ROOT)
+    assert checked.returncode == 0, checked.stderr
+    done = run([LADDER, "run", file, "--no-rest", "--no-report", "--results", tmp_path / "results"], ROOT)
+    (result,) = results(tmp_path / "results").values()
+    assert result["messages"]["delivered"] + result["messages"]["late"] > 1000, done.stdout + done.stderr
+
+
+def test_a_public_host_needs_its_name(tmp_path: Path) -> None:
+    done = run([LADDER, "try", "ws://192.0.2.1:80/", "--plan", tmp_path / "try.yaml"], ROOT)
+    assert done.returncode == 2
+    assert "--i-may-load-this-host 192.0.2.1" in done.stderr
+    assert not (tmp_path / "try.yaml").exists()
