@@ -17,17 +17,15 @@ const PAYLOAD_BYTES: usize = 175;
 pub fn check(section: &WireWebsocket) -> Vec<(String, String)> {
     let trial = Trial { path: ("/", "path"), seed: 0, worker: 0, payload_bytes: PAYLOAD_BYTES };
     let mut all = Section::compile(section, &trial).err().unwrap_or_default();
-    // A file that can't be read is reported once, by the section.
-    let rows = section.connect.rows.as_ref().map(|path| Rows::read(path.as_ref()));
-    let rows = rows.map_or_else(|| Some(Rows::default()), Result::ok);
+    // That a file can't be read is reported once, by the section.
+    let read = |path: &String| Rows::read(path.as_ref()).unwrap_or_else(|_| Rows::unread());
+    let rows = section.connect.rows.as_ref().map(read).unwrap_or_default();
     let mut mistakes = Mistakes::default();
     for (name, service) in &section.services {
         let place = format!("services.{name}.url");
         match path_of(&service.url) {
             Ok(path) => {
-                if let Some(rows) = &rows {
-                    path_template(path, &place, rows, &mut mistakes);
-                }
+                path_template(path, &place, &rows, &mut mistakes);
             }
             Err(advice) => mistakes.add(place, advice),
         }

@@ -98,3 +98,54 @@ impl Messages<Connection> for SectionMessages {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::template::{Kind, Payload};
+
+    fn set(messages: &[(u32, &str)]) -> MessageSet {
+        let message = |(weight, text): &(u32, &str)| MessageTemplate {
+            weight: *weight,
+            text: Some((*text).into()),
+            binary: Vec::new(),
+        };
+        let messages: Vec<_> = messages.iter().map(message).collect();
+        let payload = Payload::default();
+        let scope = Scope { kinds: &[Kind::Sequence], captured: &[], columns: Some(&[]), payload: &payload };
+        MessageSet::compile(&messages, &scope, &mut Mistakes::default())
+    }
+
+    #[test]
+    fn messages_are_drawn_by_weight() {
+        let set = set(&[(3, "a{{sequence}}"), (1, "b{{sequence}}")]);
+        let mut messages = SectionMessages::new(Arc::new(Constants { seed: 5, ..Constants::default() }), &set);
+        let mut counts = BTreeMap::new();
+        for sequence in 0..4000 {
+            let (_, bytes) = messages.message(&Connection::default(), sequence, 0);
+            *counts.entry(bytes[0]).or_insert(0) += 1;
+        }
+        // Three quarters; the standard deviation of the count is 27.
+        assert!((2890..=3110).contains(&counts[&b'a']), "{counts:?}");
+        assert_eq!(counts[&b'a'] + counts[&b'b'], 4000);
+    }
+
+    #[test]
+    fn an_echo_is_of_the_message_that_was_drawn() {
+        let set = set(&[(1, "a{{sequence}}"), (1, "b{{sequence}}")]);
+        let constants = Arc::new(Constants::default());
+        let mut messages = SectionMessages::new(Arc::clone(&constants), &set);
+        let connection = Connection::default();
+        let values = constants.values(&connection, 0, 0);
+        for sequence in 0..100 {
+            let (opcode, bytes) = messages.message(&connection, sequence, 0);
+            let sent = bytes.to_vec();
+            assert_eq!(set.sequence_of(opcode, &sent, &values), Some(sequence));
+            assert_eq!(set.sequence_of(Opcode::Binary, &sent, &values), None, "the type of the message is another");
+            let other = [&[sent[0] ^ b'a' ^ b'b'], &sent[1..]].concat();
+            assert_eq!(set.sequence_of(opcode, &other, &values), None, "the other message has another number");
+        }
+    }
+}

@@ -8,7 +8,7 @@ use crate::{
     extract::{Extracted, Extractor},
     messages::MessageSet,
     mistakes::Mistakes,
-    template::{PACKET_IDS, Scope, Template, Values},
+    template::{Kind, PACKET_IDS, Scope, Template, Values, digits},
 };
 
 /// How replies are read.
@@ -98,8 +98,6 @@ fn by(reply: &Reply, scope: &Scope<'_>, mistakes: &mut Mistakes) -> Option<By> {
 }
 
 fn reply_text(text: &str, scope: &Scope<'_>, mistakes: &mut Mistakes) -> Option<Template> {
-    use crate::template::Kind;
-
     let template = Template::text(text, scope).map_err(|error| mistakes.add("reply.text", error)).ok()?;
     if !template.has(Kind::Sequence) {
         mistakes.add("reply.text", "has no {{sequence}}; write it where the number of the message stands");
@@ -114,17 +112,93 @@ fn sequence(value: &Extractor, text: Option<&Template>, message: &[u8], values: 
     match (value.find(message)?, text) {
         (Extracted::Number(number), None) => Some(number),
         (found, Some(text)) => text.sequence_of(&found.text(), values),
-        (Extracted::Text(digits), None) => {
-            let (number, length) = crate::template::digits(&digits)?;
-            (length == digits.len()).then_some(number)
-        }
+        (Extracted::Text(text), None) => whole_number(&text),
     }
 }
 
 fn packet_id(value: &Extractor, message: &[u8]) -> Option<AnswerTo> {
     let id = match value.find(message)? {
         Extracted::Number(number) => number,
-        Extracted::Text(digits) => crate::template::digits(&digits).filter(|(_, length)| *length == digits.len())?.0,
+        Extracted::Text(text) => whole_number(&text)?,
     };
     (1..=PACKET_IDS).contains(&id).then(|| AnswerTo::Modulo { remainder: id - 1, modulus: PACKET_IDS })
+}
+
+/// The number that a text is as a whole.
+fn whole_number(text: &[u8]) -> Option<u64> {
+    digits(text).filter(|(_, length)| *length == text.len()).map(|(number, _)| number)
+}
+
+#[cfg(test)]
+mod tests {
+    use bench_format::websocket::{Extract, When};
+
+    use super::*;
+    use crate::{constants::Constants, state::Connection, template::Payload};
+
+    fn starts_with(text: &str) -> When {
+        When { starts_with: Some(text.into()), ..When::default() }
+    }
+
+    fn reply(by: ReplyBy) -> Reply {
+        let value = Extract { regex: Some("[a-z]+ ([^ ]*)".into()), ..Extract::default() };
+        let has_value = matches!(by, ReplyBy::Sequence | ReplyBy::PacketId);
+        Reply { when: starts_with("r "), by, value: has_value.then_some(value), ..Reply::default() }
+    }
+
+    fn read(reply: &Reply, message: &str) -> Received {
+        let payload = Payload::default();
+        let kinds = &[Kind::Sequence, Kind::Connection];
+        let scope = Scope { kinds, captured: &[], columns: Some(&[]), payload: &payload };
+        let mut mistakes = Mistakes::default();
+        let reader = ReplyReader::compile(reply, &scope, &mut mistakes).unwrap();
+        assert_eq!(mistakes.into_list(), []);
+        let connection = Connection { index: 12, ..Connection::default() };
+        let constants = Constants::default();
+        let values = constants.values(&connection, 0, 0);
+        reader.read(&MessageSet::default(), Opcode::Text, message.as_bytes(), &values)
+    }
+
+    fn answer(to: AnswerTo, part: AnswerPart) -> Received {
+        Received::Answer { to, part }
+    }
+
+    #[test]
+    fn a_number_must_be_the_whole_value() {
+        let reply = reply(ReplyBy::Sequence);
+        assert_eq!(read(&reply, "r 17"), answer(AnswerTo::Sequence(17), AnswerPart::Last));
+        assert_eq!(read(&reply, "x 17"), Received::Other);
+        for wrong in ["r 017", "r 17x", "r -1", "r 18446744073709551616", "r "] {
+            assert_eq!(read(&reply, wrong), Received::Wrong, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_text_around_the_number_must_be_that_of_the_connection() {
+        let reply = Reply { text: Some("c{{connection}}-{{sequence}}".into()), ..reply(ReplyBy::Sequence) };
+        assert_eq!(read(&reply, "r c12-5"), answer(AnswerTo::Sequence(5), AnswerPart::Last));
+        for wrong in ["r c13-5", "r c12-5-", "r 5"] {
+            assert_eq!(read(&reply, wrong), Received::Wrong, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_packet_id_is_a_remainder() {
+        let reply = reply(ReplyBy::PacketId);
+        let to = |remainder| AnswerTo::Modulo { remainder, modulus: PACKET_IDS };
+        assert_eq!(read(&reply, "r 1"), answer(to(0), AnswerPart::Last));
+        assert_eq!(read(&reply, "r 65535"), answer(to(65_534), AnswerPart::Last));
+        assert_eq!([read(&reply, "r 0"), read(&reply, "r 65536")], [Received::Wrong; 2]);
+    }
+
+    #[test]
+    fn errors_and_ends_are_replies_even_where_when_does_not_hold() {
+        let (error, end) = (Some(starts_with("e ")), Some(starts_with("end ")));
+        let reply = Reply { error, end, ..reply(ReplyBy::Order) };
+        let oldest = |part| answer(AnswerTo::Oldest, part);
+        assert_eq!(read(&reply, "r"), Received::Other);
+        assert_eq!(read(&reply, "r 1"), oldest(AnswerPart::More));
+        assert_eq!(read(&reply, "end 1"), oldest(AnswerPart::Last));
+        assert_eq!(read(&reply, "e 1"), oldest(AnswerPart::Error));
+    }
 }

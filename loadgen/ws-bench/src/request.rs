@@ -123,7 +123,7 @@ fn compile(
     let template = Template::text(text, &scope).map_err(|error| mistakes.add(place, error)).ok()?;
     for column in template.columns() {
         if let Some(row) = rows.first_with_other(column, &is_allowed) {
-            let name = &rows.columns()[column].0;
+            let name = rows.name(column);
             mistakes.add(place, format!("the value of {name:?} in row {row} can't stand here; {advice}"));
         }
     }

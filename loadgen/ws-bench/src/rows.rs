@@ -3,14 +3,27 @@
 use std::path::Path;
 
 /// Rows with the names of their columns.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Rows {
     /// The columns, each with the length of its longest value in bytes.
-    columns: Vec<(String, usize)>,
+    /// Absent if the file can't be read.
+    columns: Option<Vec<(String, usize)>>,
     rows: Vec<Box<[Box<[u8]>]>>,
 }
 
+/// No file: there are no columns.
+impl Default for Rows {
+    fn default() -> Self {
+        Self { columns: Some(Vec::new()), rows: Vec::new() }
+    }
+}
+
 impl Rows {
+    /// Rows whose file can't be read: which columns there are isn't known.
+    pub fn unread() -> Self {
+        Self { columns: None, rows: Vec::new() }
+    }
+
     /// Reads a file with a header line.
     ///
     /// # Errors
@@ -30,12 +43,17 @@ impl Rows {
         if rows.is_empty() {
             return Err(format!("{} has no rows below its header line", path.display()));
         }
-        Ok(Self { columns, rows })
+        Ok(Self { columns: Some(columns), rows })
     }
 
-    /// The columns, each with the length of its longest value in bytes.
-    pub fn columns(&self) -> &[(String, usize)] {
-        &self.columns
+    /// The columns, each with the length of its longest value in bytes; `None` if they aren't known.
+    pub fn columns(&self) -> Option<&[(String, usize)]> {
+        self.columns.as_deref()
+    }
+
+    /// The name of a column.
+    pub fn name(&self, column: usize) -> &str {
+        self.columns().and_then(|columns| columns.get(column)).map_or("", |(name, _)| name)
     }
 
     /// The row of a connection; after the last row the first one follows.
@@ -67,7 +85,7 @@ mod tests {
     #[test]
     fn connections_take_the_rows_in_turn() {
         let rows = rows("user,token\nann,\"a,b\"\nbob,c\n").unwrap();
-        assert_eq!(rows.columns(), [("user".to_owned(), 3), ("token".to_owned(), 3)]);
+        assert_eq!(rows.columns().unwrap(), [("user".to_owned(), 3), ("token".to_owned(), 3)]);
         assert_eq!([0, 1, 2].map(|connection| &rows.of(connection)[0][..]), [b"ann", b"bob", b"ann"]);
         assert_eq!(&rows.of(2)[1][..], b"a,b");
         assert_eq!(rows.first_with_other(1, |byte| byte != b','), Some(1));

@@ -136,3 +136,90 @@ impl Script {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bench_format::websocket::{Extract, Frame, When};
+
+    use super::*;
+    use crate::template::{Kind, Payload};
+
+    fn expect(starts_with: &str, capture: &[(&str, &str)]) -> OpeningStep {
+        let when = |text: &str| When { starts_with: Some(text.into()), ..When::default() };
+        let extract = |regex: &str| Extract { regex: Some(regex.into()), ..Extract::default() };
+        let capture = capture.iter().map(|(name, regex)| ((*name).to_owned(), extract(regex))).collect();
+        OpeningStep { expect: Some(Expect { when: when(starts_with), refused: Some(when("no")), capture }), send: None }
+    }
+
+    fn send(text: &str) -> OpeningStep {
+        OpeningStep { send: Some(Frame { text: Some(text.into()), ..Frame::default() }), expect: None }
+    }
+
+    /// A connection in the middle of its opening.
+    struct Opening {
+        script: Script,
+        connection: Connection,
+        outbox: Outbox,
+    }
+
+    impl Opening {
+        fn begin(steps: &[OpeningStep]) -> (Self, Admission) {
+            let payload = Payload::default();
+            let kinds = &[Kind::Captured, Kind::Connection, Kind::Random];
+            let scope = Scope { kinds, captured: &[], columns: Some(&[]), payload: &payload };
+            let mut mistakes = Mistakes::default();
+            let script = Script::compile(steps, &scope, &mut mistakes);
+            assert_eq!(mistakes.into_list(), []);
+            let mut opening = Self { script, connection: Connection::default(), outbox: Outbox::default() };
+            let admission = opening.script.begin(&Constants::default(), &mut opening.connection, &mut opening.outbox);
+            (opening, admission)
+        }
+
+        fn receive(&mut self, message: &str) -> Admission {
+            let Self { script, connection, outbox } = self;
+            script.admit(&Constants::default(), connection, message.as_bytes(), outbox)
+        }
+
+        fn sent(&mut self) -> Vec<String> {
+            self.outbox.take().map(|(_, bytes)| String::from_utf8(bytes).unwrap()).collect()
+        }
+    }
+
+    fn ready() -> Admission {
+        Admission::Ready { connection_id: String::new() }
+    }
+
+    #[test]
+    fn without_steps_a_connection_is_ready_at_once() {
+        assert_eq!(Opening::begin(&[]).1, ready());
+    }
+
+    #[test]
+    fn steps_follow_one_another_and_other_messages_are_ignored() {
+        let steps = [send("a"), send("b"), expect("x", &[("id", "x(.)")]), send("c {{captured.id}}"), expect("y", &[])];
+        let (mut opening, admission) = Opening::begin(&steps);
+        assert_eq!((admission, opening.sent()), (Admission::Waiting, vec!["a".to_owned(), "b".into()]));
+        assert_eq!(opening.receive("y"), Admission::Waiting);
+        assert_eq!(opening.receive("x"), Admission::Waiting, "without its value it isn't the message");
+        assert_eq!(opening.sent(), [""; 0]);
+        assert_eq!((opening.receive("x7"), opening.sent()), (Admission::Waiting, vec!["c 7".to_owned()]));
+        assert_eq!(opening.receive("y"), ready());
+    }
+
+    #[test]
+    fn a_name_that_is_captured_twice_has_the_later_value() {
+        let steps = [expect("x", &[("id", "x(.)")]), expect("x", &[("id", "x(.)")]), send("{{captured.id}}")];
+        let (mut opening, _) = Opening::begin(&steps);
+        opening.receive("x1");
+        assert_eq!((opening.receive("x2"), opening.sent()), (ready(), vec!["2".to_owned()]));
+    }
+
+    #[test]
+    fn a_refusal_and_a_value_without_end_are_failures() {
+        let (mut opening, _) = Opening::begin(&[expect("x", &[("id", "x(.*)")])]);
+        assert_eq!(opening.receive("no"), Admission::Refused("refused_by_service".into()));
+        let longest = format!("x{}", "1".repeat(LONGEST_CAPTURED));
+        assert_eq!(opening.receive(&format!("{longest}1")), Admission::Refused("captured_too_long".into()));
+        assert_eq!(opening.receive(&longest), ready());
+    }
+}

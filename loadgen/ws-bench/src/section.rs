@@ -93,11 +93,13 @@ impl Section {
     }
 
     fn compile_all(wire: &WireWebsocket, trial: &Trial<'_>, mistakes: &mut Mistakes) -> Option<Self> {
-        let read =
-            |path: &String| Rows::read(Path::new(path)).map_err(|error| mistakes.add("connect.rows", error)).ok();
-        let rows = wire.connect.rows.as_ref().map_or_else(|| Some(Rows::default()), read);
-        let has_rows = rows.is_some();
-        let rows = rows.unwrap_or_default();
+        let read = |path: &String| {
+            Rows::read(Path::new(path)).unwrap_or_else(|error| {
+                mistakes.add("connect.rows", error);
+                Rows::unread()
+            })
+        };
+        let rows = wire.connect.rows.as_ref().map(read).unwrap_or_default();
         let payload = Payload::new(trial.payload_bytes, trial.seed);
         let scope = |kinds, captured| Scope { kinds, captured, columns: rows.columns(), payload: &payload };
         let request = Request::compile(trial.path.0, trial.path.1, &wire.connect, &rows, mistakes);
@@ -119,8 +121,8 @@ impl Section {
         });
         let close = wire.close.as_ref().and_then(|close| shared(close, &constants, "close", mistakes));
         match_messages(wire, &messages, mistakes);
-        // Without the file, placeholders for its columns are no mistakes of their own.
-        (has_rows && reply.as_ref().is_none_or(Option::is_some)).then_some(())?;
+        // What is described and didn't compile has a mistake.
+        reply.as_ref().is_none_or(Option::is_some).then_some(())?;
         fanout.as_ref().is_none_or(Option::is_some).then_some(())?;
         Some(Self {
             constants: Arc::new(Constants { rows, ..constants }),
@@ -157,7 +159,7 @@ fn responses(wire: &WireWebsocket, scope: &Scope<'_>, mistakes: &mut Mistakes) -
 
 /// A message that all connections of a worker send alike.
 fn shared(frame: &Frame, constants: &Constants, place: &str, mistakes: &mut Mistakes) -> Option<(Opcode, Vec<u8>)> {
-    let scope = Scope { kinds: SHARED, captured: &[], columns: &[], payload: &Payload::default() };
+    let scope = Scope { kinds: SHARED, captured: &[], columns: Some(&[]), payload: &Payload::default() };
     let template = Template::frame(frame.text.as_deref(), &frame.binary, &scope, place, mistakes)?;
     Some((template.opcode(), template.bytes(&constants.values(&Connection::default(), 0, 0))))
 }

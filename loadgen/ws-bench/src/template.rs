@@ -28,8 +28,8 @@ use crate::state::LONGEST_CAPTURED;
 pub const PACKET_IDS: u64 = 65_535;
 /// The slot of the choice between messages.
 const MESSAGE_SLOT: u32 = u32::MAX;
-/// Different starts of a `{{payload}}` in its pool of random text.
-const PAYLOAD_STARTS: usize = 1 << 16;
+/// Different starts of a `{{payload}}` in its pool of random text, which stays in the CPU's first cache.
+const PAYLOAD_STARTS: usize = 1 << 12;
 /// Digits of the largest `u64`.
 const MOST_DIGITS: usize = 20;
 
@@ -91,8 +91,9 @@ pub struct Scope<'a> {
     pub kinds: &'static [Kind],
     /// Names of the values that were captured before.
     pub captured: &'a [String],
-    /// Columns of the connections' rows, each with the length of its longest value in bytes.
-    pub columns: &'a [(String, usize)],
+    /// Columns of the connections' rows, each with the length of its longest value in bytes; absent if they aren't known,
+    /// so that any name may be right.
+    pub columns: Option<&'a [(String, usize)]>,
     /// The text of `{{payload}}`.
     pub payload: &'a Payload,
 }
@@ -148,8 +149,11 @@ pub struct Values<'a> {
 impl Values<'_> {
     /// 64 random bits for a slot.
     fn draw(&self, slot: u32) -> u64 {
-        let mut state = self.seed ^ u64::from(self.connection).wrapping_mul(0x9FB2_1C65_1E98_DF25);
-        let mut state = splitmix64(&mut state) ^ self.sequence.wrapping_mul(0xD6E8_FEB8_6659_FD93) ^ u64::from(slot);
+        // Odd multipliers spread the three over all bits, and SplitMix64 mixes their sum.
+        let mut state = self.seed
+            ^ u64::from(self.connection).wrapping_mul(0x9FB2_1C65_1E98_DF25)
+            ^ self.sequence.wrapping_mul(0xD6E8_FEB8_6659_FD93)
+            ^ u64::from(slot).wrapping_mul(0xA24B_AED4_963E_E407);
         splitmix64(&mut state)
     }
 

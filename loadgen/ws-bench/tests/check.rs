@@ -60,6 +60,7 @@ fn each_mistake_is_listed_with_its_place() {
         ),
         ("{ connect: { subprotocols: ['a, b'] } }", "connect.subprotocols[0]", "no commas"),
         ("{ connect: { source_addresses: [localhost] } }", "connect.source_addresses[0]", "no IP address"),
+        ("{ connect: { rows: /no.csv, headers: { A: '{{row.a}}' } } }", "connect.rows", "/no.csv"),
         ("{ connect: { rows: /does/not/exist.csv } }", "connect.rows", "/does/not/exist.csv"),
         ("{ services: { a: { url: 'wss://host:1/' } } }", "services.a.url", "without TLS"),
         ("{ services: { a: { url: 'ws://host/' } } }", "services.a.url", "no port"),

@@ -112,9 +112,10 @@ fn source(body: &str, scope: &Scope<'_>) -> Result<Source, Problem> {
             at.map(Source::Captured).ok_or_else(|| Problem::NoName { kind, name: name.into(), names: names() })
         }
         (Source::Row(..), Some((_, name))) => {
-            let at = scope.columns.iter().position(|(column, _)| column == name);
-            let names = || scope.columns.iter().map(|(column, _)| column.clone()).collect();
-            at.map(|at| Source::Row(at, scope.columns[at].1)).ok_or_else(|| Problem::NoName {
+            let Some(columns) = scope.columns else { return Ok(Source::Row(0, 0)) };
+            let at = columns.iter().position(|(column, _)| column == name);
+            let names = || columns.iter().map(|(column, _)| column.clone()).collect();
+            at.map(|at| Source::Row(at, columns[at].1)).ok_or_else(|| Problem::NoName {
                 kind,
                 name: name.into(),
                 names: names(),

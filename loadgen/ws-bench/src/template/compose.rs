@@ -8,6 +8,10 @@ use loadgen_core::workload::Opcode;
 
 use super::{Part, Slot, Template, Value, Values, number};
 
+/// Largest difference between two numbers that is added digit by digit. Numbers of messages grow by one, due times by a
+/// few microseconds, and most of their digits stay.
+const SMALL: u64 = 10_000;
+
 /// Composes messages of one template.
 #[derive(Clone, Debug)]
 pub struct Composer {
@@ -15,30 +19,31 @@ pub struct Composer {
     /// The last message.
     buffer: Vec<u8>,
     slots: Vec<Slot>,
-    /// Places of the slots in the last message; empty before the first.
-    spans: Vec<Span>,
-    is_composed: bool,
+    /// What the slots are in the last message; empty before the first.
+    written: Vec<Written>,
 }
 
+/// A slot in the last message.
 #[derive(Clone, Copy, Debug)]
-struct Span {
+struct Written {
     from: usize,
     length: usize,
+    /// The number; 0 for a text.
+    number: u64,
 }
 
 impl Composer {
     /// Creates a composer.
     pub fn new(template: Template) -> Self {
         let slots = template.slots().cloned().collect();
-        Self { template, buffer: Vec::new(), slots, spans: Vec::new(), is_composed: false }
+        Self { template, buffer: Vec::new(), slots, written: Vec::new() }
     }
 
     /// The message with these values.
     #[inline]
     pub fn compose(&mut self, values: &Values<'_>) -> (Opcode, &[u8]) {
-        if !self.is_composed || !self.overwrite(values) {
-            self.template.build(values, &mut self.buffer, &mut self.spans);
-            self.is_composed = true;
+        if self.buffer.is_empty() || !self.overwrite(values) {
+            self.template.build(values, &mut self.buffer, &mut self.written);
         }
         (self.template.opcode, &self.buffer)
     }
@@ -46,14 +51,21 @@ impl Composer {
     /// Writes the slots over those of the last message. Returns `false` if one has another width.
     #[inline]
     fn overwrite(&mut self, values: &Values<'_>) -> bool {
-        for (slot, span) in self.slots.iter().zip(&self.spans) {
-            let place = &mut self.buffer[span.from..span.from + span.length];
+        for (slot, written) in self.slots.iter().zip(&mut self.written) {
+            let place = &mut self.buffer[written.from..written.from + written.length];
             let fits = match (slot.value(values), slot.format) {
                 (Value::Text(text), _) => copy(place, text),
-                (Value::Number(number), None) => write_digits(place, number),
-                (Value::Number(number), Some(format)) => {
-                    let (bytes, length) = number::encode(format, number);
-                    copy(place, &bytes[..length])
+                (Value::Number(number), format) => {
+                    let before = std::mem::replace(&mut written.number, number);
+                    match (number.checked_sub(before), format) {
+                        (Some(0), _) => true,
+                        (Some(more @ ..SMALL), None) => add_digits(place, more),
+                        (_, None) => copy(place, itoa::Buffer::new().format(number).as_bytes()),
+                        (_, Some(format)) => {
+                            let (bytes, length) = number::encode(format, number);
+                            copy(place, &bytes[..length])
+                        }
+                    }
                 }
             };
             if !fits {
@@ -73,9 +85,9 @@ impl Template {
     }
 
     #[cold]
-    fn build(&self, values: &Values<'_>, buffer: &mut Vec<u8>, spans: &mut Vec<Span>) {
+    fn build(&self, values: &Values<'_>, buffer: &mut Vec<u8>, written: &mut Vec<Written>) {
         buffer.clear();
-        spans.clear();
+        written.clear();
         // Of each length that is open: its format, where its content starts, and the first slot in it.
         let mut open = Vec::new();
         for part in &self.parts {
@@ -83,30 +95,38 @@ impl Template {
                 Part::Literal(bytes) => buffer.extend_from_slice(bytes),
                 Part::Slot(slot) => {
                     let from = buffer.len();
-                    append(buffer, slot, values);
-                    spans.push(Span { from, length: buffer.len() - from });
+                    let number = append(buffer, slot, values);
+                    written.push(Written { from, length: buffer.len() - from, number });
                 }
-                Part::Open(format) => open.push((*format, buffer.len(), spans.len())),
+                Part::Open(format) => open.push((*format, buffer.len(), written.len())),
                 Part::Close => {
                     let Some((format, from, first_slot)) = open.pop() else { continue };
                     let (length, width) = number::encode(format, (buffer.len() - from) as u64);
                     buffer.splice(from..from, length[..width].iter().copied());
-                    spans[first_slot..].iter_mut().for_each(|span| span.from += width);
+                    written[first_slot..].iter_mut().for_each(|slot| slot.from += width);
                 }
             }
         }
     }
 }
 
-fn append(buffer: &mut Vec<u8>, slot: &Slot, values: &Values<'_>) {
-    match (slot.value(values), slot.format) {
-        (Value::Text(text), _) => buffer.extend_from_slice(text),
-        (Value::Number(number), None) => buffer.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
-        (Value::Number(number), Some(format)) => {
+/// Appends a slot; returns its number, or 0 for a text.
+fn append(buffer: &mut Vec<u8>, slot: &Slot, values: &Values<'_>) -> u64 {
+    let number = match slot.value(values) {
+        Value::Text(text) => {
+            buffer.extend_from_slice(text);
+            return 0;
+        }
+        Value::Number(number) => number,
+    };
+    match slot.format {
+        None => buffer.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()),
+        Some(format) => {
             let (bytes, length) = number::encode(format, number);
             buffer.extend_from_slice(&bytes[..length]);
         }
     }
+    number
 }
 
 #[inline]
@@ -118,14 +138,15 @@ fn copy(place: &mut [u8], bytes: &[u8]) -> bool {
     fits
 }
 
-/// Writes a number into exactly this place; returns `false` if its digits need another width.
+/// Adds to the number that the digits are; returns `false` if the sum needs more digits.
 #[inline]
-fn write_digits(place: &mut [u8], mut number: u64) -> bool {
-    for (at, digit) in place.iter_mut().enumerate().rev() {
-        *digit = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            return at == 0;
+fn add_digits(place: &mut [u8], mut more: u64) -> bool {
+    for digit in place.iter_mut().rev() {
+        let sum = u64::from(*digit - b'0') + more;
+        *digit = b'0' + (sum % 10) as u8;
+        more = sum / 10;
+        if more == 0 {
+            return true;
         }
     }
     false

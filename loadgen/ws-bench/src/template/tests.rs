@@ -23,7 +23,7 @@ const ALL: &[Kind] = &[
 fn scope_test<T>(test: impl FnOnce(&Scope<'_>) -> T) -> T {
     let payload = Payload::new(20, 7);
     let captured = ["sid".to_owned()];
-    test(&Scope { kinds: ALL, captured: &captured, columns: &[("user".to_owned(), 3)], payload: &payload })
+    test(&Scope { kinds: ALL, captured: &captured, columns: Some(&[("user".to_owned(), 3)]), payload: &payload })
 }
 
 fn text(template: &str) -> Template {
@@ -236,7 +236,7 @@ fn a_mistake_names_template_column_and_what_is_known() {
 #[test]
 fn a_placeholder_without_a_value_at_its_place_is_a_mistake() {
     let payload = Payload::default();
-    let scope = Scope { kinds: &[Kind::Worker], captured: &[], columns: &[], payload: &payload };
+    let scope = Scope { kinds: &[Kind::Worker], captured: &[], columns: Some(&[]), payload: &payload };
     let error = Template::text("{{worker}} {{sequence}}", &scope).unwrap_err();
     assert_eq!((error.column, error.problem), (12, Problem::NotHere(Kind::Sequence)));
     assert_eq!(error.known, "{{worker}}");

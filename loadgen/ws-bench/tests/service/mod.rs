@@ -60,8 +60,6 @@ pub enum Behaviour {
     PacketIds,
     /// Refuses the opening.
     Denies,
-    /// Never answers the opening.
-    Mute,
 }
 
 /// What the service received.
@@ -145,7 +143,6 @@ async fn serve_text(
     held: &mut Option<String>,
 ) -> Result<(), Error> {
     match text.split_once(' ').unwrap_or((text, "")) {
-        ("hello", _) if behaviour == Behaviour::Mute => Ok(()),
         ("hello", _) => ws.send(Message::text("welcome t-4711")).await,
         ("join", "t-4711") if behaviour != Behaviour::Denies => {
             seen.lock().unwrap().joined += 1;
