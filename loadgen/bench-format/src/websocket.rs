@@ -106,7 +106,7 @@ pub struct Connect {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OpeningStep {
-    /// Sends a message.
+    /// Sends a message, at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub send: Option<Frame>,
     /// Waits for a message. Other messages meanwhile are ignored.
@@ -191,9 +191,9 @@ pub struct Fanout {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Response {
-    /// The service's message.
+    /// Which of the service's messages it responds to.
     pub when: When,
-    /// What is sent.
+    /// The response that is sent at once.
     pub send: Frame,
 }
 
@@ -203,7 +203,7 @@ pub struct Response {
 pub struct Keepalive {
     /// Seconds without a message after which it is sent, to the next four seconds.
     pub after_seconds: f64,
-    /// What is sent.
+    /// The message that is sent then.
     pub send: Frame,
 }
 
@@ -225,7 +225,7 @@ pub enum Framing {
     Nats,
 }
 
-/// What a worker is told about the service, in an assignment.
+/// What an assignment says about the service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WebsocketTask {

@@ -184,7 +184,7 @@ pub enum AnswerTo {
     Sequence(u64),
     /// By the number of the message on its connection, from 0, modulo `modulus`.
     Modulo {
-        /// The remainder.
+        /// The number modulo `modulus`.
         remainder: u64,
         /// The modulus; not 0.
         modulus: u64,

@@ -5,7 +5,7 @@ use crate::{rows::Rows, state::Connection, template::Values};
 /// The constants of a worker's trial.
 #[derive(Clone, Debug, Default)]
 pub struct Constants {
-    /// The trial's seed.
+    /// Seed of all random choices, from the assignment.
     pub seed: u64,
     /// Index of the worker.
     pub worker: u32,

@@ -12,7 +12,7 @@ use crate::{
     template::decode,
 };
 
-/// A compiled extract.
+/// Where a value stands in a message.
 #[derive(Clone, Debug)]
 pub enum Extractor {
     /// The value at a JSON pointer.
@@ -26,7 +26,7 @@ pub enum Extractor {
 /// A value that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extracted<'a> {
-    /// A number.
+    /// An integer from 0, as JSON or bytes have it.
     Number(u64),
     /// Any other value as text.
     Text(Cow<'a, [u8]>),

@@ -14,7 +14,7 @@ impl Mistakes {
         self.list.push((place.into(), message.to_string()));
     }
 
-    /// Number of mistakes.
+    /// Number of mistakes that were added so far.
     pub fn count(&self) -> usize {
         self.list.len()
     }

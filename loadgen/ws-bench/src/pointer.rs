@@ -24,9 +24,9 @@ pub enum Scalar<'a> {
     Signed(i64),
     /// A number with a fraction or an exponent, or beyond 64 bits.
     Float(f64),
-    /// `true` or `false`.
+    /// A truth value of JSON.
     Bool(bool),
-    /// `null`
+    /// The value `null` of JSON.
     Null,
 }
 

@@ -26,7 +26,7 @@ pub enum Use {
     Replies,
     /// Messages that get a reply in parts each.
     Parts,
-    /// Messages without replies.
+    /// Messages that no reply is expected to.
     Send,
     /// The first connection publishes, and all others receive.
     Fanout,
@@ -39,7 +39,7 @@ pub struct Websocket {
 }
 
 impl Websocket {
-    /// Creates a client.
+    /// Creates the client of a compiled section.
     pub fn new(section: Section, purpose: Use) -> Self {
         Self { section: Arc::new(section), purpose }
     }

@@ -56,7 +56,7 @@ impl Request {
         self.path.is_constant() && self.headers.iter().all(|(_, value)| value.is_constant())
     }
 
-    /// Path and query.
+    /// Path and query for one connection.
     pub fn path(&self, values: &Values<'_>) -> String {
         text(&self.path, values)
     }

@@ -17,7 +17,7 @@ const REFUSED: &str = "refused_by_service";
 /// The service sent a value that is longer than any that is kept; a key in results.
 const TOO_LONG: &str = "captured_too_long";
 
-/// A compiled opening.
+/// The steps of an opening, compiled.
 #[derive(Clone, Debug, Default)]
 pub struct Script {
     steps: Vec<Step>,

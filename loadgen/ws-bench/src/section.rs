@@ -45,7 +45,7 @@ const KEEPALIVE_SECONDS: std::ops::RangeInclusive<f64> = 4.0..=1020.0;
 pub struct Trial<'a> {
     /// Path and query of the request, and the place that mistakes in it have.
     pub path: (&'a str, &'a str),
-    /// The trial's seed.
+    /// Seed of all random choices, from the assignment.
     pub seed: u64,
     /// Index of the worker.
     pub worker: u32,
@@ -58,9 +58,9 @@ pub struct Trial<'a> {
 pub struct Section {
     /// What is the same for all messages.
     pub constants: Arc<Constants>,
-    /// The upgrade request.
+    /// The upgrade request, shared or for each connection.
     pub request: Request,
-    /// The opening.
+    /// What happens between the upgrade and the load.
     pub script: Script,
     /// The messages of the load.
     pub messages: MessageSet,
@@ -79,7 +79,7 @@ pub struct Section {
 }
 
 impl Section {
-    /// Compiles a section.
+    /// Compiles a section for one trial.
     ///
     /// # Errors
     /// All mistakes, each as its place and what to do about it.

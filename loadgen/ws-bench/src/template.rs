@@ -36,27 +36,27 @@ const MOST_DIGITS: usize = 20;
 /// A kind of placeholder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `{{sequence}}`
+    /// `{{sequence}}`: the number of the message
     Sequence,
-    /// `{{packet_id}}`
+    /// `{{packet_id}}`: 1 to 65,535, again and again
     PacketId,
-    /// `{{connection}}`
+    /// `{{connection}}`: index among those of all workers
     Connection,
-    /// `{{worker}}`
+    /// `{{worker}}`: index of the process
     Worker,
-    /// `{{due_us}}`
+    /// `{{due_us}}`: microseconds since the Unix epoch
     DueUs,
-    /// `{{payload}}`
+    /// `{{payload}}`: random text of the ladder's size
     Payload,
-    /// `{{payload_bytes}}`
+    /// `{{payload_bytes}}`: that size in digits
     PayloadBytes,
-    /// `{{random A B}}`
+    /// `{{random A B}}`: a number from A to B
     Random,
-    /// `{{choice A|B|C}}`
+    /// `{{choice A|B|C}}`: one of the texts
     Choice,
-    /// `{{captured.NAME}}`
+    /// `{{captured.NAME}}`: a value of the opening
     Captured,
-    /// `{{row.NAME}}`
+    /// `{{row.NAME}}`: a column of the CSV file
     Row,
 }
 
@@ -87,7 +87,7 @@ impl Kind {
 /// The placeholders that a template may have, and the names that they know.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'a> {
-    /// The kinds.
+    /// Placeholders that have a value here.
     pub kinds: &'static [Kind],
     /// Names of the values that were captured before.
     pub captured: &'a [String],
@@ -98,7 +98,7 @@ pub struct Scope<'a> {
     pub payload: &'a Payload,
 }
 
-/// Random letters, from which each `{{payload}}` is a piece.
+/// Random text of A to Z and a to z, from which each `{{payload}}` is a piece.
 #[derive(Clone, Default, PartialEq)]
 pub struct Payload {
     pool: Arc<[u8]>,
@@ -112,9 +112,9 @@ impl fmt::Debug for Payload {
 }
 
 impl Payload {
-    /// Draws the letters for payloads of `size` bytes.
+    /// Draws the text for payloads of `size` bytes.
     pub fn new(size: usize, seed: u64) -> Self {
-        // Letters only: digits would run into a number that stands before them.
+        // No digits: they would run into a number that stands before them.
         const LETTERS: &[u8; 52] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
         let mut random = seed;
         let letter = |_| LETTERS[(splitmix64(&mut random) % LETTERS.len() as u64) as usize];
@@ -130,7 +130,7 @@ impl Payload {
 /// What the placeholders of one message stand for.
 #[derive(Clone, Copy, Debug)]
 pub struct Values<'a> {
-    /// The trial's seed.
+    /// Seed of all random choices, from the assignment.
     pub seed: u64,
     /// Index of the connection among those of all workers.
     pub connection: u32,
@@ -142,7 +142,7 @@ pub struct Values<'a> {
     pub due_us: u64,
     /// Values of the opening, in the order of their first capture.
     pub captured: &'a [Box<[u8]>],
-    /// The connection's row.
+    /// The connection's row, in the order of the columns.
     pub row: &'a [Box<[u8]>],
 }
 
@@ -163,7 +163,7 @@ impl Values<'_> {
     }
 }
 
-/// A compiled template.
+/// A template, compiled into literals and slots.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Template {
     opcode: Opcode,

@@ -35,7 +35,7 @@ pub enum Workload {
     RequestReply,
     /// How long the parts of a reply take.
     Stream,
-    /// Messages without replies.
+    /// Messages that no reply is expected to.
     Uplink,
     /// How fast what one connection publishes reaches all others.
     Fanout,

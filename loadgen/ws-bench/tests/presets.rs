@@ -169,7 +169,7 @@ fn bytes(digits: &str) -> Vec<u8> {
     }
 }
 
-/// The expected bytes with the payload that was sent, which must be letters.
+/// The expected bytes with the payload that was sent, which must be random text.
 fn with_payload(expected: &[u8], sent: &[u8]) -> Vec<u8> {
     let mark = b"<PAYLOAD>";
     let Some(at) = expected.windows(mark.len()).position(|window| window == mark) else { return expected.to_vec() };

@@ -50,7 +50,7 @@ pub struct BinaryField {
     /// Bytes in hexadecimal digits; spaces are allowed between bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hex: Option<String>,
-    /// A number.
+    /// Digits or a placeholder, written in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<BinaryNumber>,
     /// The length of further fields, and then these fields.
@@ -74,7 +74,7 @@ pub struct BinaryNumber {
 pub struct BinaryLength {
     /// How the length is written.
     pub format: NumberFormat,
-    /// The fields.
+    /// The fields behind the length.
     pub of: Vec<BinaryField>,
 }
 
@@ -104,7 +104,7 @@ pub enum NumberFormat {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct When {
-    /// The whole message.
+    /// The whole message is this text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub equals: Option<String>,
     /// The message begins with this text.

@@ -16,7 +16,7 @@ const SMALL: u64 = 10_000;
 #[derive(Clone, Debug)]
 pub struct Composer {
     template: Template,
-    /// The last message.
+    /// The message that was composed last.
     buffer: Vec<u8>,
     slots: Vec<Slot>,
     /// What the slots are in the last message; empty before the first.
@@ -33,7 +33,7 @@ struct Written {
 }
 
 impl Composer {
-    /// Creates a composer.
+    /// Creates a composer, which has composed nothing yet.
     pub fn new(template: Template) -> Self {
         let slots = template.slots().cloned().collect();
         Self { template, buffer: Vec::new(), slots, written: Vec::new() }

@@ -24,7 +24,7 @@ pub struct TemplateError {
 /// The kind of a mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// `{{` without `}}`.
+    /// A placeholder has no closing braces.
     Unclosed,
     /// No placeholder has this name.
     Unknown(String),
@@ -34,14 +34,14 @@ pub enum Problem {
     NoName {
         /// `{{captured.NAME}}` or `{{row.NAME}}`.
         kind: Kind,
-        /// The name.
+        /// What the template calls it.
         name: String,
         /// The names that there are.
         names: Vec<String>,
     },
     /// The bounds of `{{random A B}}` are not two numbers, the smaller one first.
     Bounds(String),
-    /// `{{choice}}` without texts.
+    /// A choice has no texts to choose from.
     NoChoice,
 }
 

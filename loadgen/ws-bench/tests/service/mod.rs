@@ -42,7 +42,7 @@ pub enum Behaviour {
     ChangedEcho,
     /// Replies with another number.
     Wrong,
-    /// Replies twice.
+    /// Replies to each message twice.
     Twice,
     /// Replies to each pair of messages in the reverse order.
     OutOfOrder,
@@ -58,7 +58,7 @@ pub enum Behaviour {
     Anonymous,
     /// Replies with the packet id of a binary message.
     PacketIds,
-    /// Refuses the opening.
+    /// Refuses every connection in its opening.
     Denies,
 }
 
