@@ -35,8 +35,7 @@ pub fn address(service: &WebsocketService, port: u16) -> Result<Url, String> {
 pub fn parse(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| format!("\"{text}\" is no address ({error}); give {EXAMPLE}"))?;
     match url.scheme() {
-        "ws" => {}
-        "wss" => return Err(format!("TLS is not supported yet; give {EXAMPLE}")),
+        "ws" | "wss" => {}
         other => return Err(format!("\"{other}\" is not WebSocket's scheme; give {EXAMPLE}")),
     }
     if url.host_str().is_none_or(str::is_empty) {
@@ -52,9 +51,11 @@ pub fn parse(text: &str) -> Result<Url, String> {
 /// must be [`filled`].
 pub fn task(section: &WireWebsocket, service: &str) -> Option<WebsocketTask> {
     // As it is written: the path may have placeholders, which a URL's parser would encode.
-    let path = ws_bench::path_of(&section.services.get(service)?.url).ok()?.to_owned();
+    let url = &section.services.get(service)?.url;
+    let path = ws_bench::path_of(url).ok()?.to_owned();
+    let tls_name = ws_bench::tls_name(url).map(str::to_owned);
     let section = WireWebsocket { extends: None, services: Default::default(), ..section.clone() };
-    Some(WebsocketTask { path, section })
+    Some(WebsocketTask { path, tls_name, section })
 }
 
 #[cfg(test)]
@@ -89,7 +90,6 @@ mod tests {
     fn what_is_no_address_is_refused_with_an_example() {
         for (url, why) in [
             ("http://a:1/", "\"http\" is not WebSocket's scheme; give ws://HOST:PORT/PATH"),
-            ("wss://a:1/", "TLS is not supported yet"),
             ("localhost:1", "\"localhost\" is not WebSocket's scheme"),
             ("127.0.0.1:1", "is no address"),
             ("ws://me:word@a:1", "give credentials as headers"),

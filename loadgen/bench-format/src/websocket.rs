@@ -58,7 +58,7 @@ pub struct WireWebsocket {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WebsocketService {
-    /// Where it accepts connections: `ws://HOST:PORT/PATH?QUERY`. With a command, `{port}` stands for a free port.
+    /// Where it accepts connections: `ws://HOST:PORT/PATH?QUERY`, or `wss://…` with TLS. With a command, `{port}` stands for a free port.
     pub url: String,
     /// The program and its arguments, if ladder starts the service; `{port}` stands for the port of the URL, and `{bin}` for
     /// the folder of ladder's own program. Without it, the service runs already.
@@ -92,6 +92,9 @@ pub struct Connect {
     /// Subprotocols that are offered, in order of preference. The service must choose one of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subprotocols: Vec<String>,
+    /// How connections to `wss` addresses are encrypted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Tls>,
     /// A CSV file with a header line. Each connection takes the next row, from the start again after the last; its
     /// columns are the placeholders `{{row.NAME}}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -100,6 +103,27 @@ pub struct Connect {
     /// chooses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub source_addresses: Vec<String>,
+}
+
+/// How connections to `wss` addresses are encrypted. Files are read by the workers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// Certificates of the authorities that sign the service's certificate, in PEM; absent for those of the machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<String>,
+    /// The client's own certificate with its chain, in PEM; with `key`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<String>,
+    /// The private key of the certificate, in PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The name that the service's certificate must have, instead of the address's host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_name: Option<String>,
+    /// Accept any certificate. For services whose certificate nothing on this machine can check.
+    #[serde(default)]
+    pub insecure: bool,
 }
 
 /// One step between the upgrade and the load; exactly one of the fields is set.
@@ -231,6 +255,9 @@ pub enum Framing {
 pub struct WebsocketTask {
     /// Path and query of the upgrade request.
     pub path: String,
+    /// The name that the service's certificate must have; absent for a service without TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_name: Option<String>,
     /// The section of the plan without its services.
     pub section: WireWebsocket,
 }

@@ -186,6 +186,8 @@ pub fn reason(error: &io::Error) -> &'static str {
         Some(libc::EADDRNOTAVAIL) => "no_ports",
         Some(libc::EHOSTUNREACH | libc::ENETUNREACH) => "unreachable",
         Some(libc::ENOMEM | libc::ENOBUFS) => "no_memory",
+        // The certificate or the bytes of TLS were refused.
+        Some(libc::EPROTO) => "tls",
         _ => "other",
     }
 }

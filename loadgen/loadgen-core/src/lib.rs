@@ -14,6 +14,7 @@
 //! | [`schedule`], [`phases`] | when each message is due; pure |
 //! | `load_thread`, `thread_plan` | one thread with its connections and event loop |
 //! | `session` | one WebSocket |
+//! | [`tls`] | its encryption |
 //! | [`outbox`] | what a protocol sends besides the load; pure |
 //! | [`frame`], [`replies`] | frames on the wire, and the matching of replies to messages; pure |
 //! | [`receiver`] | what a connection received from a service that publishes; pure |
@@ -43,6 +44,7 @@ pub mod replies;
 pub mod schedule;
 mod session;
 mod thread_plan;
+pub mod tls;
 pub mod trial;
 pub mod workload;
 

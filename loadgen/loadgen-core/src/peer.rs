@@ -5,12 +5,16 @@
 use std::{
     io::{self, ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
+    sync::Arc,
     time::Instant,
 };
+
+use rustls::{ClientConnection, StreamOwned};
 
 use crate::{
     connect::{Upgrade, UpgradeRequest, check_upgrade, key},
     frame::{self, Opcode, Violation},
+    tls::TlsClient,
 };
 
 /// Largest number of payload bytes in a finding.
@@ -19,8 +23,33 @@ const SHOWN_BYTES: usize = 100;
 /// A connection of a protocol check.
 #[derive(Debug)]
 pub struct Peer {
-    stream: TcpStream,
+    stream: Stream,
     input: Vec<u8>,
+}
+
+/// A TCP stream, encrypted or not.
+#[derive(Debug)]
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Stream {
+    fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => &stream.sock,
+        }
+    }
+}
+
+/// What a request offers beyond its headers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Offer<'a> {
+    /// Subprotocols, one of which the service must choose; empty for none.
+    pub subprotocols: &'a [String],
+    /// How the connection is encrypted; absent if it isn't.
+    pub tls: Option<&'a TlsClient>,
 }
 
 /// A frame as it was received.
@@ -89,28 +118,36 @@ impl Peer {
         deadline: Instant,
         random: &mut u64,
     ) -> Result<Self, Refusal> {
-        Self::connect_offering(target, upgrade, &[], deadline, random)
+        Self::connect_offering(target, upgrade, Offer::default(), deadline, random)
     }
 
-    /// Connects as [`Self::connect`] does, with a request that offers subprotocols; the service must choose one.
+    /// Connects as [`Self::connect`] does, with an offer.
     ///
     /// # Errors
     /// A [`Refusal`] if the connection isn't upgraded before the deadline.
     pub fn connect_offering(
         target: SocketAddr,
         upgrade: &UpgradeRequest,
-        subprotocols: &[String],
+        offer: Offer<'_>,
         deadline: Instant,
         random: &mut u64,
     ) -> Result<Self, Refusal> {
         let failed = |source| Refusal::Connect { target, source };
         let stream = left(deadline).and_then(|left| TcpStream::connect_timeout(&target, left)).map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
+        let stream = match offer.tls {
+            None => Stream::Plain(stream),
+            Some(TlsClient { config, server_name }) => {
+                let connection = ClientConnection::new(Arc::clone(config), server_name.clone())
+                    .map_err(|error| failed(io::Error::other(error)))?;
+                Stream::Tls(Box::new(StreamOwned::new(connection, stream)))
+            }
+        };
         let mut peer = Self { stream, input: Vec::new() };
         let key = key(random);
         peer.send(&upgrade.bytes(&key), deadline).map_err(failed)?;
         loop {
-            match check_upgrade(&peer.input, &key, subprotocols) {
+            match check_upgrade(&peer.input, &key, offer.subprotocols) {
                 Upgrade::Incomplete if peer.read(deadline).map_err(failed)? == 0 => return Err(Refusal::Ended),
                 Upgrade::Incomplete => {}
                 Upgrade::Failed(reason) => return Err(Refusal::Upgrade(reason)),
@@ -127,8 +164,17 @@ impl Peer {
     /// # Errors
     /// The kernel's error, or [`ErrorKind::TimedOut`] if the deadline has passed.
     pub fn send(&mut self, bytes: &[u8], deadline: Instant) -> io::Result<()> {
-        self.stream.set_write_timeout(Some(left(deadline)?))?;
-        self.stream.write_all(bytes)
+        let left = Some(left(deadline)?);
+        self.stream.socket().set_write_timeout(left)?;
+        match &mut self.stream {
+            Stream::Plain(stream) => stream.write_all(bytes),
+            Stream::Tls(stream) => {
+                // The handshake reads, too.
+                stream.sock.set_read_timeout(left)?;
+                stream.write_all(bytes)?;
+                stream.flush()
+            }
+        }
     }
 
     /// Reads the next frame.
@@ -154,9 +200,12 @@ impl Peer {
 
     /// Reads more bytes into `input`; returns 0 at the end of the stream.
     fn read(&mut self, deadline: Instant) -> io::Result<usize> {
-        self.stream.set_read_timeout(Some(left(deadline)?))?;
+        self.stream.socket().set_read_timeout(Some(left(deadline)?))?;
         let mut buffer = [0; 4096];
-        let length = self.stream.read(&mut buffer)?;
+        let length = match &mut self.stream {
+            Stream::Plain(stream) => stream.read(&mut buffer)?,
+            Stream::Tls(stream) => stream.read(&mut buffer)?,
+        };
         self.input.extend_from_slice(&buffer[..length]);
         Ok(length)
     }

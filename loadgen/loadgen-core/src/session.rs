@@ -20,6 +20,7 @@ use crate::{
     frame::Opcode,
     receiver::Receiver,
     replies::Outstanding,
+    tls::Tls,
     workload::Workload,
 };
 
@@ -51,6 +52,16 @@ pub(crate) enum Stage {
     Ended,
 }
 
+/// What only some connections have.
+#[derive(Debug, Default)]
+struct Extra {
+    /// Unnumbered frames that wait until the queue is empty, because numbered frames are in it.
+    later: Later,
+    /// The answers that are incomplete.
+    parts: Parts,
+    tls: Option<Tls>,
+}
+
 /// One WebSocket connection with its counters.
 pub(crate) struct Session {
     socket: Option<OwnedFd>,
@@ -67,10 +78,8 @@ pub(crate) struct Session {
     out_at: usize,
     /// Number of unnumbered data frames at the front of `out`.
     out_unnumbered: u64,
-    /// Unnumbered frames that wait until `out` is empty, because numbered frames are in it.
-    later: Option<Box<Later>>,
-    /// The parts of answers that were received so far; present only while an answer is incomplete.
-    parts: Option<Box<Parts>>,
+    /// What only some connections have; present from the first use on.
+    extra: Option<Box<Extra>>,
     watches_writes: bool,
     input: Vec<u8>,
     assembly: Assembly,
@@ -104,8 +113,7 @@ impl Session {
             out: Vec::new(),
             out_at: 0,
             out_unnumbered: 0,
-            later: None,
-            parts: None,
+            extra: None,
             watches_writes: false,
             input: Vec::new(),
             assembly: Assembly::default(),
@@ -173,16 +181,34 @@ impl Session {
         if let Err(error) | Ok(Err(error)) = sockopt::socket_error(socket) {
             return self.end(cx, reason(&error.into()));
         }
+        if let Some(client) = cx.workload.tls() {
+            match Tls::new(client) {
+                Ok(tls) => self.extra().tls = Some(tls),
+                Err(_) => return self.end(cx, "tls"),
+            }
+        }
         self.stage = Stage::Upgrading;
         let own = cx.workload.request(&cx.host, cx.first_connection + self.slot);
         self.out = own.as_ref().unwrap_or(&cx.upgrade).bytes(&self.key);
         self.flush(cx);
     }
 
+    fn extra(&mut self) -> &mut Extra {
+        self.extra.get_or_insert_default()
+    }
+
+    /// The encryption of the connection, if it has one.
+    #[inline]
+    fn tls(&mut self) -> Option<&mut Tls> {
+        self.extra.as_mut()?.tls.as_mut()
+    }
+
     #[inline]
     fn on_writable<W: Workload>(&mut self, cx: &mut Context<W>) {
         if !self.out.is_empty() {
             self.flush(cx);
+        } else if self.extra.is_some() {
+            self.flush_tls(cx);
         }
         if self.out.is_empty() && self.stage == Stage::Open {
             if cx.flooding {
@@ -257,13 +283,18 @@ impl Session {
         self.socket = None;
         self.backlog = VecDeque::new();
         self.input = Vec::new();
-        (self.later, self.parts) = (None, None);
+        self.extra = None;
         self.clear_out();
     }
 
     /// Watches for writability while there is something to write.
     pub(crate) fn watch_writes<W: Workload>(&mut self, cx: &mut Context<W>) {
-        let watch = !self.out.is_empty() || (cx.flooding && self.stage == Stage::Open);
+        // Queued bytes that TLS holds back until its handshake is over don't wait for the socket.
+        let waits = match self.tls() {
+            Some(tls) => tls.wants_write(),
+            None => !self.out.is_empty(),
+        };
+        let watch = waits || (cx.flooding && self.stage == Stage::Open);
         let Some(socket) = &self.socket else { return };
         if watch != self.watches_writes {
             let flags = if watch { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN };

@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-pub use crate::{connect::UpgradeRequest, frame::Opcode, outbox::Outbox};
+pub use crate::{connect::UpgradeRequest, frame::Opcode, outbox::Outbox, tls::TlsClient};
 
 /// The rules of one protocol and workload.
 pub trait Workload: Send + Sync + 'static {
@@ -26,6 +26,11 @@ pub trait Workload: Send + Sync + 'static {
     /// The upgrade request of one connection, if each has its own; `host` is the value of the `Host` header, and `index`
     /// counts the connections of all workers.
     fn request(&self, _host: &str, _index: u32) -> Option<UpgradeRequest> {
+        None
+    }
+
+    /// How connections are encrypted; `None` if they are not.
+    fn tls(&self) -> Option<&TlsClient> {
         None
     }
 

@@ -15,7 +15,8 @@ const PAYLOAD_BYTES: usize = 175;
 /// The mistakes of a section or a preset: each as its place, for example `open[1].expect.when.regex`, and what to do
 /// about it. What a workload needs beyond that is in [`crate::workloads::Workload::missing`].
 pub fn check(section: &WireWebsocket) -> Vec<(String, String)> {
-    let trial = Trial { path: ("/", "path"), seed: 0, worker: 0, payload_bytes: PAYLOAD_BYTES };
+    let tls_name = section.services.values().find_map(|service| tls_name(&service.url));
+    let trial = Trial { path: ("/", "path"), tls_name, seed: 0, worker: 0, payload_bytes: PAYLOAD_BYTES };
     let mut all = Section::compile(section, &trial).err().unwrap_or_default();
     // That a file can't be read is reported once, by the section.
     let read = |path: &String| Rows::read(path.as_ref()).unwrap_or_else(|_| Rows::unread());
@@ -34,13 +35,21 @@ pub fn check(section: &WireWebsocket) -> Vec<(String, String)> {
     all
 }
 
+/// The name that the certificate of a service at a `wss` URL must have: its host; `None` without TLS.
+pub fn tls_name(url: &str) -> Option<&str> {
+    let rest = url.strip_prefix("wss://")?;
+    let authority = &rest[..rest.find(['/', '?']).unwrap_or(rest.len())];
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+    Some(host.trim_start_matches('[').trim_end_matches(']'))
+}
+
 /// Path and query of a service's URL.
 ///
 /// # Errors
 /// What is wrong with the URL.
 pub fn path_of(url: &str) -> Result<&str, String> {
-    let Some(rest) = url.strip_prefix("ws://") else {
-        return Err(format!("{url:?} doesn't begin with ws://; services are measured without TLS"));
+    let Some(rest) = url.strip_prefix("ws://").or_else(|| url.strip_prefix("wss://")) else {
+        return Err(format!("{url:?} begins with neither ws:// nor wss://; write ws://HOST:PORT/PATH"));
     };
     let host_length = rest.find(['/', '?']).unwrap_or(rest.len());
     let (host, path) = rest.split_at(host_length);

@@ -17,13 +17,16 @@ use loadgen_core::{
     connect::UpgradeRequest,
     frame::{self, Opcode, append},
     outbox::Outbox,
-    peer::{Peer, ReceivedFrame, Silence},
+    peer::{Offer, Peer, ReceivedFrame, Silence},
+    tls::TlsClient,
     workload::{Admission, AnswerPart, Messages, Received, Workload},
 };
 
 use crate::{
+    mistakes::Mistakes,
     protocol::{Use, Websocket},
     section::{Section, Trial},
+    tls,
 };
 
 /// Longest wait for each answer.
@@ -44,6 +47,8 @@ pub struct Place {
     pub host: String,
     /// Path and query of the upgrade request.
     pub path: String,
+    /// The name that its certificate must have; absent without TLS.
+    pub tls_name: Option<String>,
 }
 
 /// What was seen.
@@ -103,7 +108,12 @@ fn greetings_and_closing(place: &Place) -> Plain {
     let upgrade = UpgradeRequest::to(&place.host, &place.path, &[]);
     let mut random = unix_ns();
     let deadline = Instant::now() + PATIENCE;
-    let mut peer = match Peer::connect(place.target, &upgrade, deadline, &mut random) {
+    let tls = match tls_of(place) {
+        Ok(tls) => tls,
+        Err(reason) => return (Some(reason), vec![], None),
+    };
+    let offer = Offer { subprotocols: &[], tls: tls.as_ref() };
+    let mut peer = match Peer::connect_offering(place.target, &upgrade, offer, deadline, &mut random) {
         Ok(peer) => peer,
         Err(refusal) => return (Some(refusal.to_string()), vec![], None),
     };
@@ -118,6 +128,14 @@ fn greetings_and_closing(place: &Place) -> Plain {
         greetings.push(frame.description());
     }
     (None, greetings, Some(close(&mut peer)))
+}
+
+/// The TLS client for a service that a preset would be used with, which says nothing about certificates.
+fn tls_of(place: &Place) -> Result<Option<TlsClient>, String> {
+    let Some(name) = &place.tls_name else { return Ok(None) };
+    let mut mistakes = Mistakes::default();
+    let client = tls::compile(None, name, &mut mistakes);
+    client.map(Some).ok_or_else(|| mistakes.into_list().into_iter().map(|(_, message)| message).collect())
 }
 
 fn close(peer: &mut Peer) -> Closing {
@@ -141,8 +159,11 @@ fn code(frame: &ReceivedFrame) -> u16 {
     frame.payload.first_chunk::<2>().map_or(1005, |code| u16::from_be_bytes(*code))
 }
 
-/// The extension that the service accepts of those that clients offer.
+/// The extension that the service accepts of those that clients offer; not looked for behind TLS.
 fn extension(place: &Place) -> Option<String> {
+    if place.tls_name.is_some() {
+        return None;
+    }
     let offer = ("Sec-WebSocket-Extensions".to_owned(), "permessage-deflate; client_max_window_bits".to_owned());
     let upgrade = UpgradeRequest::to(&place.host, &place.path, &[offer]);
     let mut stream = TcpStream::connect_timeout(&place.target, PATIENCE).ok()?;
@@ -165,7 +186,13 @@ fn extension(place: &Place) -> Option<String> {
 
 /// Opens a connection as the section says, and sends its first message.
 fn speak(place: &Place, section: &WireWebsocket) -> Spoken {
-    let trial = Trial { path: (&place.path, "path"), seed: 1, worker: 0, payload_bytes: PAYLOAD_BYTES };
+    let trial = Trial {
+        path: (&place.path, "path"),
+        tls_name: place.tls_name.as_deref(),
+        seed: 1,
+        worker: 0,
+        payload_bytes: PAYLOAD_BYTES,
+    };
     let in_parts = section.reply.as_ref().is_some_and(|reply| reply.end.is_some());
     let purpose = match (section.messages.is_empty() || section.reply.is_none(), in_parts) {
         (true, _) => Use::Open,
@@ -184,7 +211,8 @@ fn speak(place: &Place, section: &WireWebsocket) -> Spoken {
     let mut random = unix_ns();
     let deadline = Instant::now() + PATIENCE;
     let upgrade = request.as_ref().unwrap_or(&shared);
-    let connected = Peer::connect_offering(place.target, upgrade, protocol.subprotocols(), deadline, &mut random);
+    let offer = Offer { subprotocols: protocol.subprotocols(), tls: protocol.tls() };
+    let connected = Peer::connect_offering(place.target, upgrade, offer, deadline, &mut random);
     match connected {
         Ok(peer) => Conversation { peer, protocol, state: Default::default(), outbox: Outbox::default() }.run(deadline),
         Err(refusal) => Spoken::No(refusal.to_string()),

@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use loadgen_core::workload::{Admission, Opcode, Outbox, Received, UpgradeRequest, Workload};
+use loadgen_core::workload::{Admission, Opcode, Outbox, Received, TlsClient, UpgradeRequest, Workload};
 
 use crate::{
     framing::{Uncuttable, cut},
@@ -105,6 +105,10 @@ impl Workload for Websocket {
         let connection = Connection { index, ..Connection::default() };
         let own = || section.request.upgrade(host, &section.constants.values(&connection, 0, 0));
         (!section.request.is_shared()).then(own)
+    }
+
+    fn tls(&self) -> Option<&TlsClient> {
+        self.section.tls.as_ref()
     }
 
     fn subprotocols(&self) -> &[String] {

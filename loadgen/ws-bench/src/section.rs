@@ -3,7 +3,10 @@
 use std::{path::Path, sync::Arc};
 
 use bench_format::websocket::{Frame, Framing, ReplyBy, WireWebsocket};
-use loadgen_core::workload::{Opcode, Outbox};
+use loadgen_core::{
+    tls::TlsClient,
+    workload::{Opcode, Outbox},
+};
 
 use crate::{
     condition::Condition,
@@ -17,6 +20,7 @@ use crate::{
     script::Script,
     state::Connection,
     template::{Kind, Payload, Scope, Template},
+    tls,
 };
 
 const OPENING: &[Kind] = &[Kind::Connection, Kind::Worker, Kind::Captured, Kind::Row, Kind::Random, Kind::Choice];
@@ -45,6 +49,8 @@ const KEEPALIVE_SECONDS: std::ops::RangeInclusive<f64> = 4.0..=1020.0;
 pub struct Trial<'a> {
     /// Path and query of the request, and the place that mistakes in it have.
     pub path: (&'a str, &'a str),
+    /// The name that the service's certificate must have; absent without TLS.
+    pub tls_name: Option<&'a str>,
     /// Seed of all random choices, from the assignment.
     pub seed: u64,
     /// Index of the worker.
@@ -58,6 +64,8 @@ pub struct Trial<'a> {
 pub struct Section {
     /// What is the same for all messages.
     pub constants: Arc<Constants>,
+    /// How connections are encrypted; absent without TLS.
+    pub tls: Option<TlsClient>,
     /// The upgrade request, shared or for each connection.
     pub request: Request,
     /// What happens between the upgrade and the load.
@@ -119,6 +127,7 @@ impl Section {
             let (opcode, bytes) = shared(&keepalive.send, &constants, "keepalive.send", mistakes)?;
             Some((keepalive.after_seconds as u32, opcode, bytes))
         });
+        let tls = trial.tls_name.map(|name| tls::compile(wire.connect.tls.as_ref(), name, mistakes));
         let close = wire.close.as_ref().and_then(|close| shared(close, &constants, "close", mistakes));
         match_messages(wire, &messages, mistakes);
         // What is described and didn't compile has a mistake.
@@ -126,6 +135,7 @@ impl Section {
         fanout.as_ref().is_none_or(Option::is_some).then_some(())?;
         Some(Self {
             constants: Arc::new(Constants { rows, ..constants }),
+            tls: tls.flatten(),
             request: request?,
             script,
             messages,

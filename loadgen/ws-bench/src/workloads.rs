@@ -163,6 +163,7 @@ impl Workload {
         };
         let trial = Trial {
             path: (&task.path, "path"),
+            tls_name: task.tls_name.as_deref(),
             seed: assignment.seed,
             worker: assignment.worker,
             payload_bytes: assignment.message.size_bytes as usize,

@@ -124,7 +124,7 @@ fn place(url: &Url) -> anyhow::Result<Place> {
     let mut addresses = host.to_socket_addrs().with_context(|| format!("failed to resolve {host}"))?;
     let target = addresses.next().with_context(|| format!("{host} has no address"))?;
     let path = url.query().map_or_else(|| url.path().to_owned(), |query| format!("{}?{query}", url.path()));
-    Ok(Place { target, host, path })
+    Ok(Place { target, host, path, tls_name: ws_bench::tls_name(url.as_str()).map(str::to_owned) })
 }
 
 fn section_of(url: &Url) -> WireWebsocket {

@@ -107,7 +107,7 @@ impl Session {
         match part {
             AnswerPart::More => self.on_part(cx, n, now_ns),
             AnswerPart::Last => {
-                if self.parts.is_some() || cx.workload.answers_in_parts() {
+                if cx.workload.answers_in_parts() {
                     self.on_part(cx, n, now_ns);
                     self.forget_parts(n);
                 }
@@ -126,7 +126,7 @@ impl Session {
             cx.tally.duplicates += 1;
             return;
         };
-        let before = self.parts.get_or_insert_default().last_part_ns.insert(n, now_ns);
+        let before = self.extra().parts.last_part_ns.insert(n, now_ns);
         let Some(load) = &mut cx.load else { return };
         if load.phases.in_window(slot.due_ns) {
             let (metric, since_ns) = before.map_or((Metric::First, slot.due_ns), |before| (Metric::Gap, before));
@@ -135,11 +135,8 @@ impl Session {
     }
 
     fn forget_parts(&mut self, n: u64) {
-        if let Some(parts) = &mut self.parts {
-            parts.last_part_ns.remove(&n);
-            if parts.last_part_ns.is_empty() {
-                self.parts = None;
-            }
+        if let Some(extra) = &mut self.extra {
+            extra.parts.last_part_ns.remove(&n);
         }
     }
 

@@ -20,14 +20,26 @@ const LARGEST_MESSAGE: usize = frame::LARGEST_FRAME as usize;
 
 impl Session {
     pub(super) fn on_readable<W: Workload>(&mut self, cx: &mut Context<W>) {
-        let Some(socket) = &self.socket else { return };
+        // What TLS has decrypted makes no socket readable, so all of it is read now.
+        while self.read(cx) && self.tls().is_some() {}
+        if self.tls().is_some() && self.socket.is_some() {
+            // The handshake may be over, so that queued bytes can go.
+            if self.out.is_empty() { self.flush_tls(cx) } else { self.flush(cx) }
+        }
+    }
+
+    /// Reads once; returns whether there may be more.
+    fn read<W: Workload>(&mut self, cx: &mut Context<W>) -> bool {
+        if self.socket.is_none() {
+            return false;
+        }
         let mut buffer = std::mem::take(&mut cx.read_buffer);
         let incomplete = self.input.len();
         if buffer.len() < incomplete * 2 {
             buffer.resize(incomplete * 2, 0);
         }
         buffer[..incomplete].copy_from_slice(&self.input);
-        let read = rustix::io::read(socket, &mut buffer[incomplete..]);
+        let read = self.read_socket(&mut buffer[incomplete..]);
         match read {
             Ok(0) => self.on_end_of_stream(cx),
             Ok(length) => {
@@ -45,6 +57,17 @@ impl Session {
             Err(error) => self.end(cx, reason(&error.into())),
         }
         cx.read_buffer = buffer;
+        read.is_ok_and(|length| length > 0)
+    }
+
+    /// Reads from the socket, decrypted if the connection is encrypted.
+    #[inline]
+    fn read_socket(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let Some(socket) = &self.socket else { return Err(Errno::AGAIN) };
+        match self.extra.as_mut().and_then(|extra| extra.tls.as_mut()) {
+            None => rustix::io::read(socket, buffer),
+            Some(tls) => tls.read(socket, buffer),
+        }
     }
 
     /// Handles the bytes of one read, preceded by the rest of the previous read. A frame counts with the read that

@@ -140,9 +140,12 @@ impl Session {
 
     #[inline]
     pub(super) fn write_batch<W: Workload>(&mut self, cx: &mut Context<W>, count: u64) {
-        let Some(socket) = &self.socket else { return };
+        if self.socket.is_none() {
+            return;
+        }
+        let written = self.write_socket(cx.batch.bytes());
         let bytes = cx.batch.bytes();
-        match rustix::io::write(socket, bytes) {
+        match written {
             Ok(length) if length == bytes.len() => {
                 cx.tally.writes += 1;
                 cx.tally.bytes_sent += length as u64;
@@ -165,11 +168,33 @@ impl Session {
         }
     }
 
+    /// Writes to the socket, encrypted if the connection is. Returns the number of bytes that were accepted.
+    #[inline]
+    fn write_socket(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
+        let Some(socket) = &self.socket else { return Err(Errno::AGAIN) };
+        match self.extra.as_mut().and_then(|extra| extra.tls.as_mut()) {
+            None => rustix::io::write(socket, bytes),
+            Some(tls) => tls.write(socket, bytes),
+        }
+    }
+
+    /// Hands what TLS has to send by itself to the socket.
+    pub(super) fn flush_tls<W: Workload>(&mut self, cx: &mut Context<W>) {
+        let (Some(socket), Some(extra)) = (&self.socket, &mut self.extra) else { return };
+        let Some(tls) = &mut extra.tls else { return };
+        match tls.flush(socket) {
+            Ok(()) | Err(Errno::AGAIN) => self.watch_writes(cx),
+            Err(error) => self.write_failed(cx, error),
+        }
+    }
+
     /// Writes the rest of the queued bytes.
     pub(super) fn flush<W: Workload>(&mut self, cx: &mut Context<W>) {
         while self.out_at < self.out.len() {
-            let Some(socket) = &self.socket else { return };
-            match rustix::io::write(socket, &self.out[self.out_at..]) {
+            let out = std::mem::take(&mut self.out);
+            let written = self.write_socket(&out[self.out_at..]);
+            self.out = out;
+            match written {
                 Ok(length) => {
                     cx.tally.writes += 1;
                     cx.tally.bytes_sent += length as u64;
@@ -195,7 +220,7 @@ impl Session {
                 self.out_at -= progress.boundary;
             }
             self.count_data_frames(cx, progress.data_frames);
-            if is_empty && self.later.is_some() {
+            if is_empty && self.extra.as_ref().is_some_and(|extra| extra.later.frames > 0) {
                 self.queue_later();
                 return self.flush(cx);
             }
@@ -261,8 +286,9 @@ impl Session {
         if self.out.is_empty() {
             return self.send_unnumbered(cx, opcode, payload);
         }
-        let later = self.later.get_or_insert_default();
-        append(&mut later.bytes, opcode, payload, cx.masks.next_mask());
+        let mask = cx.masks.next_mask();
+        let later = &mut self.extra().later;
+        append(&mut later.bytes, opcode, payload, mask);
         later.frames += 1;
         if later.bytes.len() > LARGEST_BACKLOG {
             self.end(cx, "responses_unread");
@@ -271,8 +297,9 @@ impl Session {
 
     /// Moves the frames that waited for an empty queue into it.
     fn queue_later(&mut self) {
-        if let Some(later) = self.later.take_if(|_| self.out.is_empty()) {
-            (self.out, self.out_unnumbered) = (later.bytes, later.frames);
+        if let Some(extra) = &mut self.extra {
+            let Later { bytes, frames } = std::mem::take(&mut extra.later);
+            (self.out, self.out_unnumbered) = (bytes, frames);
         }
     }
 

@@ -13,7 +13,7 @@ use tokio_tungstenite::{
 
 /// What the room does wrong to each tenth publication of a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flaw {
+pub(crate) enum Flaw {
     /// Nothing.
     None,
     /// It isn't sent.
@@ -26,13 +26,13 @@ pub enum Flaw {
     Mutilates,
 }
 
-pub struct Room {
-    pub address: String,
+pub(crate) struct Room {
+    pub(crate) address: String,
     _runtime: Runtime,
 }
 
 impl Room {
-    pub fn open(flaw: Flaw) -> Self {
+    pub(crate) fn open(flaw: Flaw) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap().to_string();
