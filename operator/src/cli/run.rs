@@ -177,11 +177,12 @@ fn with_sides_and_described(mut registry: Registry, arguments: &Run, id: &Name) 
 /// person, and what it says isn't run.
 fn check_commands(section: &WireWebsocket, arguments: &Run, registry: &Registry) -> anyhow::Result<()> {
     let path = ChosenPlan::of(&arguments.plan, &[], registry, |_| None)?.path;
-    let of_plan = plan::read::read(&path)?.websocket.unwrap_or_default();
+    // The bundle has no secrets.
+    let of_plan = secrets::masked_plan(&plan::read::read(&path)?).websocket.unwrap_or_default();
     let programs = |section: &WireWebsocket| -> Vec<_> {
         let program = |(name, service): (&String, &WebsocketService)| {
             let WebsocketService { command, folder, env, version_command, .. } = service.clone();
-            (name.clone(), command, folder, env.into_keys().collect::<Vec<_>>(), version_command)
+            (name.clone(), command, folder, env, version_command)
         };
         section.services.iter().map(program).collect()
     };
