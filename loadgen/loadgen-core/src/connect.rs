@@ -13,7 +13,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use sha1::{Digest, Sha1};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::{error::Error, schedule::splitmix64, workload::Workload};
+use crate::{error::Error, schedule::splitmix64};
 
 /// Send buffer of each connection, in bytes. It limits the data in flight, so that a flood on thousands of connections
 /// doesn't fill the kernel's memory for TCP and the drain stays short.
@@ -192,7 +192,7 @@ pub fn reason(error: &io::Error) -> &'static str {
     }
 }
 
-/// A workload's upgrade request, complete except for the key.
+/// An upgrade request, complete except for the key.
 #[derive(Clone, Debug)]
 pub struct UpgradeRequest {
     before_key: String,
@@ -200,14 +200,9 @@ pub struct UpgradeRequest {
 }
 
 impl UpgradeRequest {
-    /// Creates the request of a workload; `host` is the value of the `Host` header, `host:port`.
-    pub fn new<W: Workload>(workload: &W, host: &str) -> Self {
-        Self::to(host, &workload.path(), &workload.headers())
-    }
-
     /// Creates a request from the value of the `Host` header (`host:port`), a path, and headers beyond those of RFC
     /// 6455.
-    pub fn to(host: &str, path: &str, headers: &[(String, String)]) -> Self {
+    pub fn new(host: &str, path: &str, headers: &[(String, String)]) -> Self {
         let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         Self {
             before_key: format!(

@@ -119,7 +119,7 @@ impl<W: Workload> Context<W> {
             protocol: (0..plan.connections).map(|_| W::Connection::default()).collect(),
             outbox: Outbox::default(),
             received: Vec::new(),
-            upgrade: UpgradeRequest::new(&*workload, &plan.host),
+            upgrade: workload.shared_request(&plan.host),
             first_connection: plan.first_connection,
             host: plan.host.clone(),
             workload,

@@ -23,6 +23,12 @@ pub trait Workload: Send + Sync + 'static {
     /// Headers of the upgrade request beyond those of RFC 6455.
     fn headers(&self) -> Vec<(String, String)>;
 
+    /// The upgrade request of the connections that have none of their own; `host` is the value of the `Host` header,
+    /// `host:port`.
+    fn shared_request(&self, host: &str) -> UpgradeRequest {
+        UpgradeRequest::new(host, &self.path(), &self.headers())
+    }
+
     /// The upgrade request of one connection, if each has its own; `host` is the value of the `Host` header, and `index`
     /// counts the connections of all workers.
     fn request(&self, _host: &str, _index: u32) -> Option<UpgradeRequest> {

@@ -200,7 +200,7 @@ impl Worker {
             None => {}
         }
         let sources = Sources::new(resolve(&assignment.address)?, &[]);
-        let upgrade = UpgradeRequest::to(&assignment.address, protocol::PATH, &[]);
+        let upgrade = UpgradeRequest::new(&assignment.address, protocol::PATH, &[]);
         let count = (cpu_limit.ceil() as u32).max(1);
         let mut random = assignment.seed ^ u64::from(assignment.worker + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93);
         let threads = (0..count)

@@ -8,8 +8,8 @@ use regex::bytes::Regex;
 use crate::{
     condition::regex,
     mistakes::Mistakes,
+    number::decode,
     pointer::{Pointer, Scalar},
-    template::decode,
 };
 
 /// Where a value stands in a message.

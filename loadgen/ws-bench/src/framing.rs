@@ -6,7 +6,7 @@
 use bench_format::websocket::Framing;
 use memchr::{memchr, memmem};
 
-use crate::template::decode;
+use crate::number::decode;
 
 /// Longest message that is put together from several WebSocket messages, in bytes.
 pub const LONGEST: usize = 1 << 20;

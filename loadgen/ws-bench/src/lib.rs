@@ -11,7 +11,7 @@
 //! | [`messages`], [`template`] | composes messages, and recognizes them in echoes; pure |
 //! | [`framing`] | cuts the protocol's messages from WebSocket messages; pure |
 //! | [`reply`], [`fanout`] | what a message of the service says about the load: replies, publications; pure |
-//! | [`condition`], [`extract`], [`pointer`], [`hex`] | conditions on messages, and values in them; pure |
+//! | [`condition`], [`extract`], [`pointer`], [`hex`], `number` | conditions on messages, and values in them; pure |
 //! | [`look`] | looks at a running service, for `ladder try` |
 //! | [`state`], [`constants`] | what is kept of a connection and of a trial |
 //! | [`mistakes`] | mistakes with their places |
@@ -28,6 +28,7 @@ pub mod hex;
 pub mod look;
 pub mod messages;
 pub mod mistakes;
+mod number;
 pub mod pointer;
 pub mod protocol;
 pub mod reply;

@@ -105,7 +105,7 @@ pub fn look(place: &Place, candidates: &[&WireWebsocket]) -> Look {
 type Plain = (Option<String>, Vec<String>, Option<Closing>);
 
 fn greetings_and_closing(place: &Place) -> Plain {
-    let upgrade = UpgradeRequest::to(&place.host, &place.path, &[]);
+    let upgrade = UpgradeRequest::new(&place.host, &place.path, &[]);
     let mut random = unix_ns();
     let deadline = Instant::now() + PATIENCE;
     let tls = match tls_of(place) {
@@ -165,7 +165,7 @@ fn extension(place: &Place) -> Option<String> {
         return None;
     }
     let offer = ("Sec-WebSocket-Extensions".to_owned(), "permessage-deflate; client_max_window_bits".to_owned());
-    let upgrade = UpgradeRequest::to(&place.host, &place.path, &[offer]);
+    let upgrade = UpgradeRequest::new(&place.host, &place.path, &[offer]);
     let mut stream = TcpStream::connect_timeout(&place.target, PATIENCE).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     stream.write_all(&upgrade.bytes("dGhlIHNhbXBsZSBub25jZQ==")).ok()?;
@@ -207,7 +207,7 @@ fn speak(place: &Place, section: &WireWebsocket) -> Spoken {
         }
     };
     let request = protocol.request(&place.host, 0);
-    let shared = UpgradeRequest::new(&protocol, &place.host);
+    let shared = protocol.shared_request(&place.host);
     let mut random = unix_ns();
     let deadline = Instant::now() + PATIENCE;
     let upgrade = request.as_ref().unwrap_or(&shared);

@@ -73,7 +73,7 @@ impl Request {
 
     /// The request of one connection.
     pub fn upgrade(&self, host: &str, values: &Values<'_>) -> UpgradeRequest {
-        UpgradeRequest::to(host, &self.path(values), &self.headers(values))
+        UpgradeRequest::new(host, &self.path(values), &self.headers(values))
     }
 }
 

@@ -6,7 +6,6 @@
 mod compile;
 mod compose;
 mod error;
-mod number;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -19,10 +18,9 @@ use loadgen_core::{schedule::splitmix64, workload::Opcode};
 pub use self::{
     compose::Composer,
     error::{Problem, TemplateError},
-    number::decode,
     walk::digits,
 };
-use crate::state::LONGEST_CAPTURED;
+use crate::{number, state::LONGEST_CAPTURED};
 
 /// Number of packet ids; 0 is not one (MQTT 5.0, section 2.2.1).
 pub const PACKET_IDS: u64 = 65_535;

@@ -19,7 +19,7 @@ use bench_format::{
 };
 use criterion::{Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
 use futures_util::SinkExt;
-use loadgen_core::{connect::accept, trial::ImmediateGate, workload::Messages};
+use loadgen_core::{connect::accept, trial::ImmediateGate};
 use rustix::{
     buffer::spare_capacity,
     event::epoll,

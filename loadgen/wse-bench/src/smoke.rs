@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use bench_format::result::{Conformance, WorkerBook, WorkerResult};
 use loadgen_core::{
     clock::unix_ns,
-    connect::{UpgradeRequest, resolve},
+    connect::resolve,
     frame::{self, Opcode},
     peer::{Peer, ReceivedFrame, Silence},
-    workload::Admission,
+    workload::{Admission, Workload},
 };
 
 use self::replies::{PingReplies, close_code, refusal};
@@ -48,7 +48,7 @@ pub fn check(address: &str, secret: &str) -> anyhow::Result<Smoke> {
     let mut random = unix_ns();
     let mut smoke = Smoke::default();
     let mut connect = |wse: &Wse, deadline| {
-        let upgrade = UpgradeRequest::new(wse, address);
+        let upgrade = wse.shared_request(address);
         Peer::connect(target, &upgrade, deadline, &mut random).map_err(|refusal| refusal.to_string())
     };
     let wse = Wse::new(secret, Use::Ping)?;

@@ -41,7 +41,7 @@ pub fn preset(name: &str, folder: &Path) -> Result<WireWebsocket, String> {
     match PRESETS.iter().find(|(known, _)| *known == name) {
         Some((_, text)) => parse(text).map_err(|error| format!("preset {name}: {error}")),
         None => {
-            let hint = match closest(name, names().into_iter()) {
+            let hint = match closest(name, names()) {
                 Some(meant) => format!("did you mean \"{meant}\"?"),
                 None => format!("known: {}; or a path such as ./{name}.yaml", names().join(", ")),
             };

@@ -3,8 +3,8 @@
 use bench_format::websocket::{BinaryField, BinaryNumber};
 use loadgen_core::workload::Opcode;
 
-use super::{Kind, Part, Problem, Scope, Slot, Source, Template, TemplateError, number};
-use crate::{hex, mistakes::Mistakes};
+use super::{Kind, Part, Problem, Scope, Slot, Source, Template, TemplateError};
+use crate::{hex, mistakes::Mistakes, number};
 
 /// Deepest nesting of lengths in a binary message.
 const DEEPEST: usize = 8;

@@ -6,7 +6,8 @@
 
 use loadgen_core::workload::Opcode;
 
-use super::{Part, Slot, Template, Value, Values, number};
+use super::{Part, Slot, Template, Value, Values};
+use crate::number;
 
 /// Largest difference between two numbers that is added digit by digit. Numbers of messages grow by one, due times by a
 /// few microseconds, and most of their digits stay.

@@ -3,7 +3,8 @@
 
 use bench_format::websocket::NumberFormat;
 
-use super::{Part, Slot, Source, Template, Value, Values, number};
+use super::{Part, Slot, Source, Template, Value, Values};
+use crate::number;
 
 impl Template {
     /// The sequence number of the message that these bytes are; `None` if they are no message of this template with

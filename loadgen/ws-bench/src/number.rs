@@ -1,4 +1,4 @@
-//! Numbers in binary messages.
+//! Numbers in binary messages. Pure.
 
 use bench_format::websocket::NumberFormat;
 
@@ -6,7 +6,7 @@ use bench_format::websocket::NumberFormat;
 const LONGEST_VARINT: usize = 10;
 
 /// Number of bytes of a format; `None` for a varint, whose length depends on the number.
-pub(super) fn width(format: NumberFormat) -> Option<usize> {
+pub(crate) fn width(format: NumberFormat) -> Option<usize> {
     match format {
         NumberFormat::U8 => Some(1),
         NumberFormat::U16be | NumberFormat::U16le => Some(2),
@@ -17,12 +17,12 @@ pub(super) fn width(format: NumberFormat) -> Option<usize> {
 }
 
 /// The largest number that a format holds.
-pub(super) fn most(format: NumberFormat) -> u64 {
+pub(crate) fn most(format: NumberFormat) -> u64 {
     width(format).map_or(u64::MAX, |width| u64::MAX >> (64 - 8 * width))
 }
 
 /// The bytes of a number, and how many they are. A number that doesn't fit loses its highest bits.
-pub(super) fn encode(format: NumberFormat, number: u64) -> ([u8; LONGEST_VARINT], usize) {
+pub(crate) fn encode(format: NumberFormat, number: u64) -> ([u8; LONGEST_VARINT], usize) {
     let mut bytes = [0; LONGEST_VARINT];
     let Some(width) = width(format) else { return varint(number) };
     match format {
@@ -48,7 +48,7 @@ fn varint(mut number: u64) -> ([u8; LONGEST_VARINT], usize) {
 
 /// The number at the start of `bytes`, and the number of bytes that it takes; `None` if it isn't complete or, as a
 /// varint, exceeds 64 bits.
-pub fn decode(format: NumberFormat, bytes: &[u8]) -> Option<(u64, usize)> {
+pub(crate) fn decode(format: NumberFormat, bytes: &[u8]) -> Option<(u64, usize)> {
     let Some(width) = width(format) else { return decode_varint(bytes) };
     let field = bytes.get(..width)?;
     let push = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
