@@ -198,6 +198,8 @@ export type Wide = number | bigint;
 """
 TYPESCRIPT_NAMES = {"integer": "number", "number": "number", "string": "string", "boolean": "boolean"}
 TYPESCRIPT_SHAPES = {"nullable": "{} | null", "list": "{}[]", "map": "Record<{}, {}>", "tuple": "[{}]"}
+# By type, the default of a property without one in its schema: serde leaves it out where it has this value.
+EMPTY: dict[str, Any] = {"array": [], "boolean": False, "object": {}}
 # Integers that use all 64 bits, by the type that holds them or by field name.
 WIDE_TYPES = {"Equation"}
 WIDE_NAMES = re.compile(r"sequence_sum|.*unix_ns")
@@ -243,8 +245,10 @@ def python_field(one: Field, known: dict[str, Type]) -> str:
 
 
 def python_value(schema: Schema, known: dict[str, Type]) -> str:
-    """The default of a property as Python code; without one in the schema: `None`, `[]` or `{}`, by type."""
-    value: Any = schema.get("default", None if is_nullable(schema) else [] if schema.get("type") == "array" else {})
+    """The default of a property as Python code; without one in the schema: `None`, or the value of `EMPTY`."""
+    if "default" not in schema:
+        schema = {**schema, "default": None if is_nullable(schema) else EMPTY[schema.get("type", "object")]}
+    value: Any = schema["default"]
     kind = known.get(schema.get("$ref", "").rpartition("/")[2])
     if isinstance(kind, Enum):
         return f"{kind.name}.{constant(value)}"

@@ -97,11 +97,11 @@ def test_a_preset_speaks_to_a_server_of_another_project(server: Server, tmp_path
     for name, result in found.items():
         counts = result["messages"]
         assert result["validity"]["state"] == "valid", f"{name}: {result['validity']}\n{output}"
-        assert result["connections"]["failed"] == {} and result["connections"]["closed_early"] == {}, (
-            f"{name}\n{output}"
-        )
+        assert result["connections"]["failed"] == {}, f"{name}\n{output}"
+        assert result["connections"]["closed_early"] == {}, f"{name}\n{output}"
         wrong = {key: counts[key] for key in ("wrong", "lost", "duplicates") if counts[key]}
-        assert wrong == {} and counts["dropped"] == {}, f"{name}: {counts}\n{output}"
+        assert wrong == {}, f"{name}: {counts}\n{output}"
+        assert counts["dropped"] == {}, f"{name}: {counts}\n{output}"
         if name.split("/")[0] in ("request-reply", "stream"):
             assert counts["delivered"] == counts["sent"] >= 150, f"{name}: {counts}\n{output}"
         if name == "fanout/standard":
@@ -159,8 +159,7 @@ def test_a_first_look_measures_the_chat_of_the_document(chat: Path, tmp_path: Pa
     file = tmp_path / "try.yaml"
     with started(["node", chat.name, str(port)], port):
         url = f"ws://127.0.0.1:{port}/socket.io/?EIO=4&transport=websocket"
-        arguments = [LADDER, "try", url, "--plan", file, "--results", tmp_path / "results", "--no-rest"]
-        done = run(arguments, ROOT)
+        done = run([LADDER, "try", url, "--plan", file, "--results", tmp_path / "results", "--no-rest"], ROOT)
     output = done.stdout + done.stderr
     assert "  answers socket.io\n" in output, output
     assert 'extends: "socket.io"' in file.read_text()

@@ -15,9 +15,16 @@ fn assert_mistake(section: &str, place: &str, advice: &str) {
     assert!(mistakes[0].1.contains(advice), "{section}: {}", mistakes[0].1);
 }
 
+/// Each section has exactly its mistake: place and advice.
+fn assert_each(mistakes: &[(&str, &str, &str)]) {
+    for (section, place, advice) in mistakes {
+        assert_mistake(section, place, advice);
+    }
+}
+
 #[test]
-fn each_mistake_is_listed_with_its_place() {
-    for (section, place, advice) in [
+fn a_mistake_in_the_opening_is_listed_with_its_place() {
+    assert_each(&[
         (
             "{ open: [{ send: { text: a, binary: [{ hex: '00' }] } }] }",
             "open[0].send",
@@ -31,6 +38,12 @@ fn each_mistake_is_listed_with_its_place() {
         ("{ open: [{ expect: { capture: { a: {} } } }] }", "open[0].expect.capture.a", "exactly one of json"),
         ("{ open: [{ send: { text: '{{sequence}}' } }] }", "open[0].send.text", "has no value here"),
         ("{ open: [{ send: { text: '{{captured.a}}' } }] }", "open[0].send.text", "no value captured before"),
+    ]);
+}
+
+#[test]
+fn a_mistake_in_what_is_sent_and_received_is_listed_with_its_place() {
+    assert_each(&[
         ("{ messages: [{ text: '{{sequense}}' }] }", "messages[0].text", "there is no placeholder {{sequense}}"),
         ("{ messages: [{}] }", "messages[0]", "exactly one of text and binary"),
         ("{ messages: [{ text: a, weight: 0 }] }", "messages[0].weight", "at least 1"),
@@ -50,6 +63,12 @@ fn each_mistake_is_listed_with_its_place() {
             "no value here",
         ),
         ("{ close: {} }", "close", "exactly one of text and binary"),
+    ]);
+}
+
+#[test]
+fn a_mistake_in_requests_and_addresses_is_listed_with_its_place() {
+    assert_each(&[
         ("{ connect: { headers: { Host: a } } }", "connect.headers.Host", "remove it"),
         ("{ connect: { headers: { 'A B': a } } }", "connect.headers.A B", "no name of a header"),
         ("{ connect: { headers: { A: \"b\\r\\nC: d\" } } }", "connect.headers.A", "control character"),
@@ -67,9 +86,7 @@ fn each_mistake_is_listed_with_its_place() {
         ("{ services: { a: { url: 'ws://host:1?a' } } }", "services.a.url", "slash before the question mark"),
         ("{ services: { a: { url: 'ws://host:1/{{sequence}}' } } }", "services.a.url", "no value here"),
         ("{ services: { a: { url: 'ws://host:1/a b' } } }", "services.a.url", "percent-encoding"),
-    ] {
-        assert_mistake(section, place, advice);
-    }
+    ]);
 }
 
 #[test]

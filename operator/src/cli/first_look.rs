@@ -191,30 +191,7 @@ fn choose(seen: &Look, names: &[&str], is_named: bool) -> anyhow::Result<usize> 
 fn plan_text(url: &Url, preset: &str, section: &WireWebsocket, spoken: &Spoken) -> String {
     let url = serde_json::to_string(url.as_str()).unwrap_or_default();
     let preset = serde_json::to_string(preset).unwrap_or_default();
-    let in_parts = section.reply.as_ref().is_some_and(|reply| reply.end.is_some());
-    let workload = if in_parts { "stream" } else { "request-reply" };
-    let answered = match spoken {
-        Spoken::Answers => format!(
-            "  # One message at a time on each connection: what the service answers at its own pace.
-  - workload: {workload}
-    variant: closed
-    tiers: [1, 10, 100]
-    load: {{ model: closed }}
-  # Messages at a rate: latency counts from the time at which each is due, so a service that stalls can't hide it.
-  - workload: {workload}
-    variant: open
-    tiers: [50]
-    load: {{ model: open, rate_per_second: 500 }}
-    objectives:
-      - figure: {{ percentile_ms: {{ histogram: response, percentile: 99 }} }}
-        at_most: 100
-"
-        ),
-        _ => "  # It answered no message; describe one in `websocket.messages` and `websocket.reply`, and add a ladder with the
-  # workload request-reply.
-"
-        .to_owned(),
-    };
+    let answered = answered_ladders(section, spoken);
     format!(
         "{MARK}, for you to change. docs/YOUR-SERVICE.md explains each part.
 schema: {SCHEMA}
@@ -247,6 +224,34 @@ ladders:
     load: {{ model: closed }}
 {answered}"
     )
+}
+
+/// The ladders that need replies; without an answer to the first look, a comment that says how to add them.
+fn answered_ladders(section: &WireWebsocket, spoken: &Spoken) -> String {
+    let in_parts = section.reply.as_ref().is_some_and(|reply| reply.end.is_some());
+    let workload = if in_parts { "stream" } else { "request-reply" };
+    match spoken {
+        Spoken::Answers => format!(
+            "  # One message at a time on each connection: what the service answers at its own pace.
+  - workload: {workload}
+    variant: closed
+    tiers: [1, 10, 100]
+    load: {{ model: closed }}
+  # Messages at a rate: latency counts from the time at which each is due, so a service that stalls can't hide it.
+  - workload: {workload}
+    variant: open
+    tiers: [50]
+    load: {{ model: open, rate_per_second: 500 }}
+    objectives:
+      - figure: {{ percentile_ms: {{ histogram: response, percentile: 99 }} }}
+        at_most: 100
+"
+        ),
+        _ => "  # It answered no message; describe one in `websocket.messages` and `websocket.reply`, and add a ladder with the
+  # workload request-reply.
+"
+        .to_owned(),
+    }
 }
 
 #[cfg(test)]
