@@ -1,6 +1,6 @@
 //! Services that only a plan describes, in its `websocket` section: `presets` has the sections that a plan may extend,
 //! `entries` makes them services of the registry, `environment` fills in what ladder's environment has, and `hosts`
-//! refuses load on hosts that nobody allowed.
+//! refuses load on public hosts that the command line doesn't allow.
 
 use bench_format::websocket::{WebsocketService, WebsocketTask, WireWebsocket};
 use reqwest::Url;
@@ -47,7 +47,7 @@ pub fn parse(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// What a worker is told about a service of the section; `None` if the section doesn't have it. The section's variables
+/// What an assignment says about a service of the section; `None` if the section doesn't have it. The section's variables
 /// must be [`filled`].
 pub fn task(section: &WireWebsocket, service: &str) -> Option<WebsocketTask> {
     // As it is written: the path may have placeholders, which a URL's parser would encode.

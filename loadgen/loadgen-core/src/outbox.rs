@@ -9,7 +9,7 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// Adds a message.
+    /// Adds a message behind those that wait.
     pub fn send(&mut self, opcode: Opcode, payload: Vec<u8>) {
         self.messages.push((opcode, payload));
     }

@@ -26,7 +26,7 @@ pub enum Pattern {
     Receive(Publishing),
     /// The first connection of the first worker publishes at a rate, and all others receive what it publishes.
     Fanout {
-        /// Publications per second.
+        /// Publications per second; they are not divided among the workers.
         rate_per_second: f64,
         /// Spacing of the due times.
         arrivals: bench_format::plan::Arrivals,

@@ -195,7 +195,7 @@ export interface BinaryField {
   hex?: string | null;
   /** The length of further fields, and then these fields. */
   length?: BinaryLength | null;
-  /** A number. */
+  /** Digits or a placeholder, written in bytes. */
   number?: BinaryNumber | null;
   /** A template whose text becomes UTF-8. */
   text?: string | null;
@@ -205,7 +205,7 @@ export interface BinaryField {
 export interface BinaryLength {
   /** How the length is written. */
   format: NumberFormat;
-  /** The fields. */
+  /** The fields behind the length. */
   of: BinaryField[];
 }
 
@@ -651,7 +651,7 @@ export interface ErrorSample {
 export interface When {
   /** The message contains this text. */
   contains?: string | null;
-  /** The whole message. */
+  /** The whole message is this text. */
   equals?: string | null;
   /** The message begins with these bytes, in hexadecimal digits. */
   hex?: string | null;
@@ -831,7 +831,7 @@ export interface ForeignProcess {
 export interface Frame {
   /** A binary message, field by field. */
   binary?: BinaryField[];
-  /** A text message. */
+  /** A text message, as a template. */
   text?: string | null;
 }
 
@@ -922,7 +922,7 @@ export interface Judged {
 export interface Keepalive {
   /** Seconds without a message after which it is sent, to the next four seconds. */
   after_seconds: number;
-  /** What is sent. */
+  /** The message that is sent then. */
   send: Frame;
 }
 
@@ -1111,7 +1111,7 @@ export interface MessageStats {
 export interface MessageTemplate {
   /** A binary message, field by field. */
   binary?: BinaryField[];
-  /** A text message. */
+  /** A text message, as a template. */
   text?: string | null;
   /** How often the message is drawn, relative to the others. */
   weight?: number;
@@ -1131,7 +1131,7 @@ export interface Objective {
 export interface OpeningStep {
   /** Waits for a message. Other messages meanwhile are ignored. */
   expect?: Expect | null;
-  /** Sends a message. */
+  /** Sends a message, at once. */
   send?: Frame | null;
 }
 
@@ -1364,9 +1364,9 @@ export interface Reply {
 
 /** A message that is sent at once in response to one of the service's. */
 export interface Response {
-  /** The service's message. */
+  /** Which of the service's messages it responds to. */
   when: When;
-  /** What is sent. */
+  /** The response that is sent at once. */
   send: Frame;
 }
 
@@ -1850,7 +1850,7 @@ export interface WebsocketService {
   warmup_seconds?: number | null;
 }
 
-/** What a worker is told about the service, in an assignment. */
+/** What an assignment says about the service. */
 export interface WebsocketTask {
   /** Path and query of the upgrade request. */
   path: string;

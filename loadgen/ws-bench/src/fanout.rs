@@ -12,12 +12,12 @@ use crate::{
     template::{Kind, Scope, digits},
 };
 
-/// A compiled fan-out.
+/// The compiled `fanout` of a section.
 #[derive(Clone, Debug)]
 pub struct FanoutReader {
     /// The opening of a connection that receives: that of all connections, and its subscription.
     pub subscribing: Script,
-    /// What is published.
+    /// The message that the first connection of all workers publishes; empty if it has a mistake.
     pub published: MessageSet,
     when: Condition,
     sequence: Extractor,

@@ -41,7 +41,7 @@ const LONGEST_RESPONSE: usize = 16 << 10;
 /// Where a service is.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// Its address.
+    /// The resolved address and port.
     pub target: SocketAddr,
     /// The value of the `Host` header.
     pub host: String,
@@ -51,7 +51,7 @@ pub struct Place {
     pub tls_name: Option<String>,
 }
 
-/// What was seen.
+/// What a look at a service has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Look {
     /// Why no connection is upgraded without a subprotocol; absent if it is.

@@ -163,7 +163,7 @@ impl<B: Backend> Climb<'_, B> {
         self.service_env(trial).into_iter().filter(|(name, _)| worker_env.contains(name)).collect()
     }
 
-    /// What workers are told about a service that only the plan describes.
+    /// What an assignment says about a service that only the plan describes; `None` for any other service.
     fn task(&self, service: &str) -> Option<Box<WebsocketTask>> {
         // The check of the plan has found the variables.
         let section = websocket::filled(self.plan.wire.websocket.as_ref()?, |name| env::var(name).ok()).ok()?;

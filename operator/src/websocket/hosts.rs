@@ -7,7 +7,7 @@ use bench_format::websocket::WireWebsocket;
 
 use super::address;
 
-/// A service at a public address that nobody allowed.
+/// A service at a public address whose host the command line doesn't allow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{service}: {host} has the public address {ip}, and load on a host that isn't yours is an attack; if it is yours, \

@@ -190,7 +190,7 @@ class Framing(StrEnum):
 class NumberFormat(StrEnum):
     """How a number is written in bytes."""
 
-    # One byte.
+    # One byte, from 0 to 255.
     U8 = "u8"
     # Two bytes, the highest first.
     U16BE = "u16be"
@@ -445,7 +445,7 @@ class BinaryField:
     hex: str | None = None
     # The length of further fields, and then these fields.
     length: BinaryLength | None = None
-    # A number.
+    # Digits or a placeholder, written in bytes.
     number: BinaryNumber | None = None
     # A template whose text becomes UTF-8.
     text: str | None = None
@@ -457,7 +457,7 @@ class BinaryLength:
 
     # How the length is written.
     format: NumberFormat
-    # The fields.
+    # The fields behind the length.
     of: list[BinaryField]
 
 
@@ -964,7 +964,7 @@ class When:
     _: KW_ONLY
     # The message contains this text.
     contains: str | None = None
-    # The whole message.
+    # The whole message is this text.
     equals: str | None = None
     # The message begins with these bytes, in hexadecimal digits.
     hex: str | None = None
@@ -1156,7 +1156,7 @@ class Frame:
     _: KW_ONLY
     # A binary message, field by field.
     binary: list[BinaryField] = field(default_factory=list)
-    # A text message.
+    # A text message, as a template.
     text: str | None = None
 
 
@@ -1256,7 +1256,7 @@ class Keepalive:
 
     # Seconds without a message after which it is sent, to the next four seconds.
     after_seconds: float
-    # What is sent.
+    # The message that is sent then.
     send: Frame
 
 
@@ -1464,7 +1464,7 @@ class MessageTemplate:
     _: KW_ONLY
     # A binary message, field by field.
     binary: list[BinaryField] = field(default_factory=list)
-    # A text message.
+    # A text message, as a template.
     text: str | None = None
     # How often the message is drawn, relative to the others.
     weight: int = 1
@@ -1490,7 +1490,7 @@ class OpeningStep:
     _: KW_ONLY
     # Waits for a message. Other messages meanwhile are ignored.
     expect: Expect | None = None
-    # Sends a message.
+    # Sends a message, at once.
     send: Frame | None = None
 
 
@@ -1731,9 +1731,9 @@ class Reply:
 class Response:
     """A message that is sent at once in response to one of the service's."""
 
-    # The service's message.
+    # Which of the service's messages it responds to.
     when: When
-    # What is sent.
+    # The response that is sent at once.
     send: Frame
 
 
@@ -1943,7 +1943,7 @@ class Terms:
     late_by: str | None = None
     # One connection, the first of the first worker, publishes at the load's rate, and all others receive. The rate is
     # not divided among the workers.
-    one_publisher: bool = field(default_factory=dict)
+    one_publisher: bool = False
     # Connections are opened inside the window and the workload measures the opening. None is open when load starts.
     opens_in_window: bool = False
     # The `mode` that the service's publisher must report (`/stats/publisher`); absent where services don't publish.
@@ -2264,7 +2264,7 @@ class WebsocketService:
 
 @dataclass(frozen=True)
 class WebsocketTask:
-    """What a worker is told about the service, in an assignment."""
+    """What an assignment says about the service."""
 
     # Path and query of the upgrade request.
     path: str

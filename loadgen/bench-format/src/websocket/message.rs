@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Frame {
-    /// A text message.
+    /// A text message, as a template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// A binary message, field by field.
@@ -32,7 +32,7 @@ pub struct MessageTemplate {
     /// How often the message is drawn, relative to the others.
     #[serde(default = "one")]
     pub weight: u32,
-    /// A text message.
+    /// A text message, as a template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// A binary message, field by field.
@@ -82,7 +82,7 @@ pub struct BinaryLength {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NumberFormat {
-    /// One byte.
+    /// One byte, from 0 to 255.
     U8,
     /// Two bytes, the highest first.
     U16be,

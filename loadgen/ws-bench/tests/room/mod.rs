@@ -14,9 +14,9 @@ use tokio_tungstenite::{
 /// What the room does wrong to each tenth publication of a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// Nothing.
+    /// It does nothing wrong.
     None,
-    /// It isn't sent.
+    /// It isn't sent to this subscriber.
     Drops,
     /// It is sent twice.
     Repeats,
@@ -57,7 +57,7 @@ async fn serve(socket: TcpStream, publications: Sender<String>, flaw: Flaw) -> R
                     is_subscribed = true;
                     ws.send(Message::text("subscribed")).await?;
                 }
-                // Without a subscriber there is nobody to miss it.
+                // Without a subscriber the channel reports an error, and nothing is lost.
                 Some(Ok(Message::Text(text))) => drop(publications.send(text.to_string())),
                 Some(Ok(_)) => {}
                 _ => return Ok(()),
