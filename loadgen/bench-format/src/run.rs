@@ -101,13 +101,25 @@ pub struct TrialEntry {
     /// What a search needs the trial for; absent for a trial of a tier.
     #[serde(default)]
     pub search: Option<SearchTrial>,
+    /// Set only for a pilot trial, which shows when a service's steady state begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pilot: Option<PilotTrial>,
 }
 
 impl TrialEntry {
     /// An entry for a trial of a tier that hasn't started.
     pub fn pending(trial: TrialId) -> Self {
-        Self { trial, state: TrialState::Pending, search: None }
+        Self { trial, state: TrialState::Pending, search: None, pilot: None }
     }
+}
+
+/// A trial without warm-up on a fresh service process. Its `process` is 1 for the first pilot, and one more for each
+/// doubling.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PilotTrial {
+    /// Length of the window, in seconds, instead of the plan's. It begins when all load is offered.
+    pub window_seconds: f64,
 }
 
 /// What a search needs a trial for.

@@ -95,7 +95,7 @@ impl Merged {
         let mut all: BTreeMap<u64, Interval> = BTreeMap::new();
         for (name, intervals) in &self.intervals {
             for (&start_ns, (duration_ns, recorder)) in intervals {
-                let empty = || Interval { start_ns, duration_ns: 0, failed: 0, histograms: BTreeMap::new() };
+                let empty = || Interval { start_ns, duration_ns: 0, failed: 0, sent: 0, histograms: BTreeMap::new() };
                 let interval = all.entry(start_ns).or_insert_with(empty);
                 interval.duration_ns = interval.duration_ns.max(*duration_ns);
                 interval.histograms.insert(name.clone(), recorder.encode());
@@ -312,6 +312,7 @@ mod tests {
             start_ns,
             duration_ns: INTERVAL_NS,
             failed: 0,
+            sent: 0,
             histograms: [(Name::from_static("response_ns"), recorder(1..11).encode())].into(),
         };
         let (mut left, mut right) = (worker_result(), worker_result());
@@ -329,9 +330,10 @@ mod tests {
         let histograms: BTreeMap<_, _> =
             ["delay_ns", "response_ns"].map(|name| (Name::from_static(name), recorder(1..11).encode())).into();
         let mut result = worker_result();
-        result.intervals = vec![Interval { start_ns: 0, duration_ns: 7, failed: 0, histograms: histograms.clone() }];
+        let interval = Interval { start_ns: 0, duration_ns: 7, failed: 0, sent: 0, histograms };
+        result.intervals = vec![interval.clone()];
         let merged = Merged::of([&result]).unwrap();
-        assert_eq!(merged.intervals_by_start(), [Interval { start_ns: 0, duration_ns: 7, failed: 0, histograms }]);
+        assert_eq!(merged.intervals_by_start(), [interval]);
     }
 
     #[test]

@@ -10,6 +10,10 @@ use std::{
 
 use bench_format::{Name, histogram::Recorder as Values, result::Interval};
 
+use self::sent::SentIntervals;
+
+mod sent;
+
 /// Length of an interval, in nanoseconds.
 pub const INTERVAL_NS: u64 = 1_000_000_000;
 
@@ -71,6 +75,7 @@ pub struct Recorder<M = Metric> {
     interval_start_ns: u64,
     /// Failures by the start of their interval.
     failed: BTreeMap<u64, u64>,
+    sent: SentIntervals,
 }
 
 impl<M: Metrics> Recorder<M> {
@@ -85,7 +90,15 @@ impl<M: Metrics> Recorder<M> {
             window_end_ns,
             interval_start_ns: window_start_ns,
             failed: BTreeMap::new(),
+            sent: SentIntervals::new(window_start_ns, window_end_ns),
         }
+    }
+
+    /// Divides the messages sent among the intervals. `count` is the number sent until `now_ns`, at any time before,
+    /// in or after the window; the more often this is called, the more exact the division.
+    #[inline]
+    pub fn note_sent(&mut self, count: u64, now_ns: u64) {
+        self.sent.look(count, now_ns);
     }
 
     /// Records a value that became known at `now_ns`. Values from the drain count in the last interval.
@@ -115,6 +128,7 @@ impl<M: Metrics> Recorder<M> {
     /// Sets an earlier end of the window.
     pub fn end_window(&mut self, window_end_ns: u64) {
         self.window_end_ns = window_end_ns;
+        self.sent.end_window(window_end_ns);
     }
 
     #[cold]
@@ -145,6 +159,7 @@ impl<M: Metrics> Recorder<M> {
             window: self.window,
             intervals: self.closed.into_iter().collect(),
             failed: self.failed,
+            sent: self.sent.finish(),
             window_ns: self.window_end_ns.saturating_sub(self.window_start_ns),
         }
     }
@@ -172,6 +187,7 @@ pub struct Recorded<M = Metric> {
     window: PerMetric<Values>,
     intervals: BTreeMap<u64, PerMetric<Sparse>>,
     failed: BTreeMap<u64, u64>,
+    sent: BTreeMap<u64, u64>,
     window_ns: u64,
 }
 
@@ -189,6 +205,9 @@ impl<M: Metrics> Recorded<M> {
         }
         for (start, added) in other.failed {
             *self.failed.entry(start).or_default() += added;
+        }
+        for (start, added) in other.sent {
+            *self.sent.entry(start).or_default() += added;
         }
         self.window_ns = self.window_ns.max(other.window_ns);
     }
@@ -211,18 +230,20 @@ impl<M: Metrics> Recorded<M> {
 
     /// Encodes the intervals, without empty ones.
     pub fn intervals(&self) -> Vec<Interval> {
-        // An interval in which everything failed has no values.
-        let starts: BTreeSet<u64> = self.intervals.keys().chain(self.failed.keys()).copied().collect();
+        // An interval in which everything failed has no values, and nor has one of a load without replies.
+        let starts = self.intervals.keys().chain(self.failed.keys()).chain(self.sent.keys());
+        let starts: BTreeSet<u64> = starts.copied().collect();
         let interval = |start_ns: u64| {
             let dense: Vec<_> = self.intervals.get(&start_ns).into_iter().flatten().map(dense).collect();
             Interval {
                 start_ns,
                 duration_ns: self.window_ns.saturating_sub(start_ns).min(INTERVAL_NS),
                 failed: self.failed.get(&start_ns).copied().unwrap_or(0),
+                sent: self.sent.get(&start_ns).copied().unwrap_or(0),
                 histograms: encode::<M>(&dense),
             }
         };
-        let is_used = |interval: &Interval| !interval.histograms.is_empty() || interval.failed > 0;
+        let is_used = |interval: &Interval| !interval.histograms.is_empty() || interval.failed + interval.sent > 0;
         starts.into_iter().map(interval).filter(is_used).collect()
     }
 }

@@ -898,6 +898,8 @@ export interface Interval {
   histograms: Record<Name, Histogram>;
   /** Failures in the interval; 0 also where the workload doesn't record their times. */
   failed?: number;
+  /** Messages handed to sockets in the interval; 0 where the workload sends none or doesn't record when. */
+  sent?: number;
 }
 
 /** One objective with the value of its figure. */
@@ -1146,6 +1148,15 @@ export interface Outside {
    * are not read.
    */
   evidence_address?: string | null;
+}
+
+/**
+ * A trial without warm-up on a fresh service process. Its `process` is 1 for the first pilot, and one more for each
+ * doubling.
+ */
+export interface PilotTrial {
+  /** Length of the window, in seconds, instead of the plan's. It begins when all load is offered. */
+  window_seconds: number;
 }
 
 /** One pod that took part in a trial. */
@@ -1642,6 +1653,8 @@ export interface TrialEntry {
   trial: TrialId;
   /** State of the trial. */
   state: TrialState;
+  /** Set only for a pilot trial, which shows when a service's steady state begins. */
+  pilot?: PilotTrial | null;
   /** What a search needs the trial for; absent for a trial of a tier. */
   search?: SearchTrial | null;
 }

@@ -140,7 +140,7 @@ impl Course<'_> {
             repeat,
         };
         let purpose = SearchTrial { step, window_seconds, service_ended: false };
-        TrialEntry { trial, state: TrialState::Pending, search: Some(purpose) }
+        TrialEntry { trial, state: TrialState::Pending, search: Some(purpose), pilot: None }
     }
 
     fn found(&self, found: &SearchResult, rounds: &Rounds<'_>, full: &[&FinishedTrial], in_turn: u32) -> SearchFound {

@@ -150,7 +150,7 @@ mod tests {
             newest.record_n(50_000_000, 100 - late);
             newest.record_n(300_000_000, *late);
             let histograms = [(Name::from_static("newest_ns"), newest.encode())].into();
-            Interval { start_ns: second as u64 * SECOND, duration_ns: SECOND, failed: *failed, histograms }
+            Interval { start_ns: second as u64 * SECOND, duration_ns: SECOND, failed: *failed, sent: 0, histograms }
         };
         let intervals = seconds.iter().enumerate().map(interval).collect();
         WorkerResult { intervals, ..judge::fixture::open().uploads[0].clone() }

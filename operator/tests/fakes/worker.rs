@@ -175,6 +175,7 @@ pub fn empty_result(assignment: &Assignment, start_at_unix_ns: u64) -> WorkerRes
         messages: Default::default(),
         window: Default::default(),
         intervals: vec![Interval {
+            sent: 0,
             start_ns: 0,
             duration_ns: 1_000_000_000,
             failed: 0,

@@ -1231,6 +1231,8 @@ class Interval:
     _: KW_ONLY
     # Failures in the interval; 0 also where the workload doesn't record their times.
     failed: int = 0
+    # Messages handed to sockets in the interval; 0 where the workload sends none or doesn't record when.
+    sent: int = 0
 
 
 @dataclass(frozen=True)
@@ -1506,6 +1508,16 @@ class Outside:
     # Address, `host:port`, at which `ladder evidence` beside the service reports its CPU and memory; absent where they
     # are not read.
     evidence_address: str | None = None
+
+
+@dataclass(frozen=True)
+class PilotTrial:
+    """A trial without warm-up on a fresh service process. Its `process` is 1 for the first pilot, and one more for
+    each doubling.
+    """
+
+    # Length of the window, in seconds, instead of the plan's. It begins when all load is offered.
+    window_seconds: float
 
 
 @dataclass(frozen=True)
@@ -2035,6 +2047,8 @@ class TrialEntry:
     # State of the trial.
     state: TrialState
     _: KW_ONLY
+    # Set only for a pilot trial, which shows when a service's steady state begins.
+    pilot: PilotTrial | None = None
     # What a search needs the trial for; absent for a trial of a tier.
     search: SearchTrial | None = None
 

@@ -200,6 +200,9 @@ pub struct Interval {
     /// Failures in the interval; 0 also where the workload doesn't record their times.
     #[serde(default)]
     pub failed: u64,
+    /// Messages handed to sockets in the interval; 0 where the workload sends none or doesn't record when.
+    #[serde(default)]
+    pub sent: u64,
     /// Histograms by name, as in [`WorkerResult::histograms`].
     pub histograms: BTreeMap<Name, Histogram>,
 }

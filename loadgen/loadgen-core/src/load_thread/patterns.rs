@@ -171,10 +171,13 @@ impl<W: Workload> LoadThread<W> {
         self.cx.flooding = self.window_to.is_none();
     }
 
-    /// Records the counters when the window starts or ends.
+    /// Records the counters when the window starts or ends, and what was sent in each second of it.
     #[inline]
     fn record_window_edges(&mut self, now_ns: u64) {
         let phases = self.phases();
+        if let Some(load) = &mut self.cx.load {
+            load.recorder.note_sent(self.cx.tally.sent, now_ns);
+        }
         if self.window_from.is_none() && now_ns >= phases.window_start_ns {
             self.window_from = Some(self.cx.tally);
         }
