@@ -2,7 +2,8 @@
 
 `python -m ws_ladder_analysis clients BUNDLE...`: prints the results of several clients side by side, one bundle each.
 
-`compare`, `history` and `export` are the subcommands of `ladder` with these names.
+`compare`, `history` and `export` are the subcommands of `ladder` with these names; `steady` is what `ladder pilot`
+prints.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from .load import BundleError, read_bundle
 from .report import write_report
 
 # The subcommands of `ladder` that this program does the work of, with their modules.
-_COMMANDS = {"compare": "comparison.command", "history": "history.command", "export": "export"}
+_COMMANDS = {
+    "compare": "comparison.command",
+    "history": "history.command",
+    "export": "export",
+    "steady": "steady.command",
+}
 # Exit code of a program that failed: 1 is an answer of these commands.
 _FAILED = 2
 

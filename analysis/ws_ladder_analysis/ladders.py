@@ -206,9 +206,10 @@ def objectives(plan: WirePlan, workload: str, variant: str) -> tuple[Objective, 
 
 
 def planned_window(plan: WirePlan, trial: Trial) -> float:
-    """The planned length of a trial's window in seconds; a search sets it for its own trials, the plan for others."""
-    if trial.entry.search is not None:
-        return trial.entry.search.window_seconds
+    """The planned length of a trial's window in seconds; trials of searches and pilots have their own."""
+    own_window = trial.entry.search or trial.entry.pilot
+    if own_window is not None:
+        return own_window.window_seconds
     of = (trial.id.workload, trial.id.variant)
     own = [ladder.window_seconds for ladder in plan.ladders if (ladder.workload, ladder.variant) == of]
     return next((seconds for seconds in own if seconds is not None), plan.window_seconds)

@@ -58,6 +58,11 @@ class Trial:
         return trial_name(self.entry.trial)
 
     @property
+    def of_tier(self) -> bool:
+        """Whether the plan's tiers ask for the trial: not a search, and no pilot does."""
+        return self.entry.search is None and self.entry.pilot is None
+
+    @property
     def valid(self) -> bool:
         """Whether the trial has a result and that result is valid."""
         return self.result is not None and is_valid(self.result.validity)

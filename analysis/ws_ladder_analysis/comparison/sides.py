@@ -78,14 +78,17 @@ def _names(services: Sequence[str]) -> str:
 
 
 def _services(bundle: Bundle) -> list[str]:
-    return list(dict.fromkeys(trial.id.service for trial in bundle.trials if trial.entry.search is None))
+    return list(dict.fromkeys(trial.id.service for trial in bundle.trials if trial.of_tier))
 
 
 def _side(letter: str, bundle: Bundle, service: str) -> Side:
     known = _services(bundle)
     if not known:
-        raise ComparisonError(f"{bundle.run.id} has no trials of tiers; the capacities of a search stand in its report")
+        raise ComparisonError(
+            f"{bundle.run.id} has no trials of tiers; the capacities of a search stand in its report, and a pilot has"
+            " no warm-up, so that its figures are not the plan's"
+        )
     if service not in known:
         raise ComparisonError(f"{bundle.run.id} has no service {service}; it has {_names(known)}")
-    own = tuple(trial for trial in bundle.trials if trial.entry.search is None and trial.id.service == service)
+    own = tuple(trial for trial in bundle.trials if trial.of_tier and trial.id.service == service)
     return Side(letter, bundle, service, ladders(replace(bundle, trials=own)))

@@ -37,16 +37,16 @@ class DetectorError(Exception):
     """A detector can't run; the text says how to get it."""
 
 
-def pelt(values: Sequence[float]) -> list[int]:
+def pelt(values: Sequence[float], least_points: int = LEAST_POINTS, penalty: float = PENALTY) -> list[int]:
     """Change points of a series of positive values by PELT, on logarithms, with the noise taken from the differences
     between neighbours, so that a step doesn't count as noise."""
     logs = [math.log(value) for value in values]
-    if len(logs) < 2 * LEAST_POINTS:
+    if len(logs) < 2 * least_points:
         return []
     apart = stdlib.median(abs(other - one) for one, other in pairwise(logs))
     deviation = max(apart / _MEDIAN_DIFFERENCE, _LEAST_DEVIATION)
-    model = ruptures.KernelCPD(kernel="linear", min_size=LEAST_POINTS).fit(np.array(logs).reshape(-1, 1))
-    ends = model.predict(pen=PENALTY * deviation**2 * math.log(len(logs)))
+    model = ruptures.KernelCPD(kernel="linear", min_size=least_points).fit(np.array(logs).reshape(-1, 1))
+    ends = model.predict(pen=penalty * deviation**2 * math.log(len(logs)))
     # The last end is that of the series.
     return [int(end) for end in ends[:-1]]
 

@@ -1,7 +1,8 @@
 """Reads a folder of bundles into series: one point for each run, figure, machine and plan.
 
 Input: `<folder>/*/run.json` with the results of the trials. Runs that can't be used are listed with their reasons.
-Trials of a search are in no series, because a search chooses other loads each time.
+Trials of a search are in no series, because a search chooses other loads each time, and neither are pilots, which have
+no warm-up.
 """
 
 from __future__ import annotations
@@ -118,11 +119,11 @@ def _started_at(bundle: Bundle) -> datetime:
 
 def _figures(bundle: Bundle, host: bool, left_out: list[str]) -> Iterator[tuple[Place, Compared, float]]:
     run = bundle.run
-    searched = {trial.name for trial in bundle.trials if trial.entry.search is not None}
+    others = {trial.name for trial in bundle.trials if not trial.of_tier}
     machine = conditions.machine_name(run, host)
     for ladder in ladders(bundle):
-        if any(trial.name in searched for trial in ladder.trials):
-            # A search chooses other loads each time, so its trials form no series.
+        if any(trial.name in others for trial in ladder.trials):
+            # A search chooses other loads each time, and pilots are cold: they form no series.
             continue
         definition = _definition(bundle, ladder)
         for tier in ladder.tiers:
