@@ -30,6 +30,8 @@ mod first_look;
 mod judge;
 mod machine;
 mod outside;
+mod pilot;
+mod piloted;
 mod run;
 mod search;
 mod sides;
@@ -68,6 +70,19 @@ enum Command {
     /// Exit code: as for `ladder run`; 2 if nothing that is known opens a connection.
     #[command(after_help = first_look::EXAMPLES)]
     Try(first_look::Try),
+    /// Find out when the steady state of each service begins, and how long the warm-up of a plan has to be.
+    ///
+    /// Makes one trial of 60 s for each service and ladder of the plan, without warm-up, on a fresh process, at the tier
+    /// that --only names or else the largest. Where the rate of each second (the p50, where the load is open) shows no
+    /// steady state, it makes another trial of 120 s and then one of 240 s. Prints when the steady state begins, or the
+    /// levels instead, and the warm-up that all trials of a ladder should have: 1.5 times the latest start, and no less
+    /// than the plan's. Makes no report; `docs/METHODOLOGY.md` ("Warm-up") has the rule.
+    ///
+    /// Exit code 0: everything is steady and the plan's warm-up is long enough; 1: a longer warm-up is needed, or
+    /// something is never steady; 2: something could not be measured; 130 or 143: stopped by a signal, can be resumed
+    /// with `ladder run --resume`.
+    #[command(after_help = pilot::EXAMPLES)]
+    Pilot(pilot::Pilot),
     /// Inspect plans without climbing them.
     #[command(subcommand)]
     Plan(PlanCommand),
@@ -181,6 +196,7 @@ pub fn main() -> ExitCode {
         Command::Run(arguments) => run::run(&arguments),
         Command::Search(arguments) => search::search(&arguments),
         Command::Try(arguments) => first_look::run(&arguments),
+        Command::Pilot(mut arguments) => pilot::pilot(&mut arguments),
         Command::Plan(PlanCommand::Check(arguments)) => check(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
         Command::Judge(arguments) => Ok(judge::run(&arguments)),

@@ -28,8 +28,11 @@ use crate::{
 };
 
 mod compare;
+mod pilot;
 mod search;
 mod trial_steps;
+
+pub use pilot::PilotJudge;
 
 /// Why a climb ended before its last trial.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +49,9 @@ pub enum Error {
     /// The bundle's trials are not those that its comparison would have measured.
     #[error(transparent)]
     OtherPairs(#[from] crate::compare::course::Diverged),
+    /// The analysis could not decide which pilots are steady; with its error.
+    #[error("failed to look for the steady state of the pilots: {0}")]
+    Pilots(String),
 }
 
 /// How a climb ended.
@@ -77,6 +83,8 @@ pub struct Climb<'a, B> {
     pub watcher: &'a dyn Watcher,
     /// When the climb was requested, in nanoseconds since the Unix epoch.
     pub requested_at_unix_ns: u64,
+    /// Decides which pilots are steady; absent where the run makes no pilots.
+    pub pilots: Option<PilotJudge<'a>>,
     /// A trial that was measured but could not be written; it is written when the climb resumes.
     pub unsaved: Option<Box<Unsaved>>,
 }
@@ -121,7 +129,7 @@ impl<B: Backend> Climb<'_, B> {
     ///
     /// # Errors
     /// [`Error::Store`] when the bundle can't be written or read: a measurement that can't be stored is useless. A new
-    /// call resumes at the same trial. [`Error::Diverged`] and [`Error::OtherPairs`] when the bundle's
+    /// call resumes at the same trial. [`Error::Pilots`] when the analysis fails. [`Error::Diverged`] and [`Error::OtherPairs`] when the bundle's
     /// trials are those of another search or comparison.
     pub async fn climb(&mut self, stop: &mut Stop) -> Result<ClimbEnd, Error> {
         self.note(TimelineStep::Prepare, None, self.requested_at_unix_ns);
@@ -147,7 +155,11 @@ impl<B: Backend> Climb<'_, B> {
             match (step::next(&observed), index) {
                 (Step::StopWorkers, _) => self.stop_workers(index, &mut running).await,
                 (Step::StopService, _) => self.stop_service(index, &mut running).await,
-                (Step::Finish, _) | (_, None) => return self.end(stop),
+                (Step::Finish, _) | (_, None) => {
+                    if stop.observed().is_some() || !self.add_pilots()? {
+                        return self.end(stop);
+                    }
+                }
                 (Step::Begin { attempt }, Some(index)) => self.begin(index, attempt, &mut running)?,
                 (step, Some(index)) => {
                     let done = tokio::select! {

@@ -4,7 +4,7 @@
 //!
 //! - [`plan`]: plan file → checked plan, with [`registry`] (services and protocols) and [`roles`] (CPUs)
 //! - [`climb`]: runs the trials in sequence; [`step`] decides the next step, [`search`] the loads of a search, [`compare`]
-//!   how many pairs a comparison takes
+//!   how many pairs a comparison takes, [`pilot`] which pilots a run makes
 //! - [`backend`]: starts services and workers; [`outside`] handles a service that already runs
 //! - [`driver`]: conducts one trial and serves its workers
 //! - [`judge`]: computes validity and verdict of a trial (pure)
@@ -26,6 +26,7 @@ pub mod compare;
 pub mod contract;
 pub mod evidence;
 pub mod outside;
+pub mod pilot;
 pub mod plan;
 pub mod print;
 pub mod registry;

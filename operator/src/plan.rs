@@ -289,9 +289,15 @@ impl Ladder {
         self.longer_warmups.get(service).copied().unwrap_or(self.warmup)
     }
 
-    /// The ladder as a trial climbs it. A search's trial has its own window, and its load may be a rate.
+    /// The ladder as a trial climbs it. A search's trial has its own window, and its load may be a rate. A pilot has its
+    /// own window, too, and no warm-up.
     pub fn for_trial(&self, entry: &TrialEntry) -> Self {
         let mut ladder = self.clone();
+        if let Some(pilot) = &entry.pilot {
+            ladder.window = Duration::from_secs_f64(pilot.window_seconds);
+            ladder.warmup = Duration::from_secs_f64(self.load.ramp_seconds());
+            ladder.longer_warmups.clear();
+        }
         if let (Some(purpose), Some(search)) = (&entry.search, &self.search) {
             ladder.window = Duration::from_secs_f64(purpose.window_seconds);
             if let (SearchOver::RatePerSecond, Load::Open { arrivals, .. }) = (search.over, &self.load) {

@@ -35,6 +35,17 @@ pub fn analyse(command: &str, root: &Path, words: &[OsString]) -> anyhow::Result
     Ok(status.code().and_then(|code| code.try_into().ok()).unwrap_or(KILLED))
 }
 
+/// Runs a command of the analysis, as [`analyse`] does, and returns what it prints, regardless of its exit
+/// code.
+///
+/// # Errors
+/// When the command is empty or can't be executed.
+pub fn output(command: &str, root: &Path, words: &[OsString]) -> anyhow::Result<Vec<u8>> {
+    let mut analysis = analysis(command, root)?;
+    let output = analysis.args(words).stderr(Stdio::inherit()).output();
+    Ok(output.with_context(|| not_executed(&analysis))?.stdout)
+}
+
 fn analysis(command: &str, root: &Path) -> anyhow::Result<Command> {
     let mut parts = command.split_whitespace();
     let program = parts.next().context("the command of the analysis is empty")?;
@@ -44,11 +55,13 @@ fn analysis(command: &str, root: &Path) -> anyhow::Result<Command> {
 }
 
 fn execute(command: &mut Command) -> anyhow::Result<ExitStatus> {
-    let program = command.get_program().to_owned();
-    command.status().with_context(|| {
-        let program = program.display();
-        format!("failed to run {program}; run in the checkout after `just _python-env`, or name another command")
-    })
+    let status = command.status();
+    status.with_context(|| not_executed(command))
+}
+
+fn not_executed(command: &Command) -> String {
+    let program = command.get_program().display();
+    format!("failed to run {program}; run in the checkout after `just _python-env`, or name another command")
 }
 
 /// `PYTHONPATH` with this checkout's analysis and its generated types first, then the inherited value.

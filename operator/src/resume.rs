@@ -12,6 +12,7 @@ use bench_format::{
 };
 
 use crate::{
+    pilot,
     plan::{Ladder, Plan, TrialFilter},
     registry::Registry,
 };
@@ -95,9 +96,10 @@ pub fn check_trials(run: &Run, plan: &Plan) -> Result<(), ResumeError> {
         let key = (&trial.service, &trial.workload, &trial.variant);
         run.searches.iter().any(|search| key == (&search.service, &search.workload, &search.variant))
     };
-    let other = run.trials.iter().find(|entry| match entry.search {
-        Some(_) => !of_search(&entry.trial),
-        None => !trials.contains(&entry.trial),
+    let other = run.trials.iter().find(|entry| match (&entry.search, &entry.pilot) {
+        (Some(_), _) => !of_search(&entry.trial),
+        (None, Some(pilot)) => !pilot::is_of(plan, &entry.trial, pilot),
+        (None, None) => !trials.contains(&entry.trial),
     });
     other.map_or(Ok(()), |entry| Err(ResumeError::Trial(entry.trial.clone())))
 }

@@ -144,6 +144,7 @@ impl Setting {
             reproduce_command: "ladder run fake".into(),
             watcher: &Terminal,
             requested_at_unix_ns: clock::unix_ns(),
+            pilots: None,
             unsaved: None,
         };
         let (_sender, receiver) = watch::channel(None);

@@ -172,6 +172,7 @@ fn measure(arguments: &Compare, plan: &str) -> anyhow::Result<u8> {
         searches: false,
         outside: None,
         comparison: Some(comparison),
+        pilot_window: None,
     };
     let check = if options.no_conformance { CoreCheck::Skipped } else { CoreCheck::BeforeAndAfter };
     begin_and_execute(&shared(arguments), &registry, check, requested)

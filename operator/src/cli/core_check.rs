@@ -19,6 +19,7 @@ use serde::Deserialize;
 
 use crate::{
     contract::{self, Level, SELF_TEST},
+    pilot,
     registry::{Registry, Service},
     step,
     store::{Store, read_contract, renew_list},
@@ -31,7 +32,7 @@ pub(super) enum CoreCheck {
     BeforeAndAfter,
     /// Not checked, because the user passed [`SKIP_FLAG`].
     Skipped,
-    /// Not checked, because the run is a search. Services are checked separately from searches.
+    /// Not checked, because the run is a search or has pilots. Services are checked separately from these.
     Never,
 }
 
@@ -41,7 +42,7 @@ pub(super) const SKIP_FLAG: &str = "--no-conformance";
 /// Checks each service that has open trials and has not been checked yet. Marks the open trials of a service that does
 /// not pass as failed.
 pub(super) fn before(check: CoreCheck, registry: &Registry, store: &Store, run: &mut Run) -> anyhow::Result<()> {
-    if check == CoreCheck::Never || !run.searches.is_empty() {
+    if check == CoreCheck::Never || !run.searches.is_empty() || pilot::has_pilots(run) {
         return Ok(());
     }
     if run.outside.is_some() {

@@ -14,7 +14,7 @@ use bench_format::{
     comparison::Comparison,
     environment::Environment,
     plan::WirePlan,
-    run::{Outside, Run as RunFile, RunState, Search, TrialEntry},
+    run::{Outside, Run as RunFile, RunState, Search},
     timeline::Overhead,
     trial::TrialId,
     websocket::{WebsocketService, WireWebsocket},
@@ -26,7 +26,7 @@ use super::{
     chosen_plan::ChosenPlan,
     compared,
     core_check::{self, CoreCheck},
-    machine, outside, sides,
+    machine, outside, piloted, sides,
 };
 use crate::{
     assert::{self, Standing},
@@ -37,7 +37,7 @@ use crate::{
     },
     climb::{Climb, ClimbEnd},
     compare::course::attempts_at_most,
-    evidence,
+    evidence, pilot,
     plan::{self, Plan, TrialFilter},
     print,
     registry::{Registry, Service},
@@ -70,7 +70,7 @@ pub(super) struct Run {
     shared: Shared,
 }
 
-/// Options that `ladder run` and `ladder search` share.
+/// Options that `ladder run`, `ladder search` and `ladder pilot` share.
 #[derive(Debug, Args)]
 pub(super) struct Shared {
     /// Folder in which bundles are written.
@@ -97,7 +97,7 @@ pub(super) struct Shared {
     /// Don't make a report.
     #[arg(long)]
     pub(super) no_report: bool,
-    /// The command that makes the report; the bundle is appended as its last argument.
+    /// The command of the analysis, which makes the report; the bundle is appended as its last argument.
     #[arg(long, default_value = ".venv/bin/python -m ws_ladder_analysis", value_name = "COMMAND")]
     pub(super) report_command: String,
     /// Print the outcome of a comparison as JSON.
@@ -121,6 +121,8 @@ pub(super) struct RequestedRun<'a> {
     pub(super) outside: Option<outside::ServiceAddresses<'a>>,
     /// The two sides that are measured in pairs instead of all trials of the plan.
     pub(super) comparison: Option<Comparison>,
+    /// Length of the first pilot trials, which are made instead of the plan's trials; absent for a run without pilots.
+    pub(super) pilot_window: Option<Duration>,
 }
 
 /// A run whose bundle exists and which can be climbed.
@@ -148,8 +150,9 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<u8> {
     add_described(&wire, &arguments.shared, &mut registry)?;
     let reproduce_command = format!("ladder run {plan_argument}");
     let outside = arguments.outside.addresses();
+    let (searches, comparison, pilot_window) = (false, None, None);
     let requested =
-        RequestedRun { wire, path, services, reproduce_command, searches: false, outside, comparison: None };
+        RequestedRun { wire, path, services, reproduce_command, searches, outside, comparison, pilot_window };
     begin_and_execute(&arguments.shared, &registry, check, requested)
 }
 
@@ -234,7 +237,10 @@ fn execute(
     if let Some(line) = prepared.file.rest.as_ref().and_then(rest::line) {
         eprintln!("{}: {line}", prepared.file.id);
     }
-    let (bundle, file, end) = climb(prepared, registry)?;
+    let (bundle, file, end) = climb(shared, prepared, registry)?;
+    if end == ClimbEnd::Finished && pilot::has_pilots(&file) {
+        return piloted::print(&shared.report_command, shared.json, &registry.root, &bundle);
+    }
     let broken = match end {
         ClimbEnd::Finished => {
             machine::set_affinity(&allowed).context("failed to give ladder its CPUs back")?;
@@ -275,16 +281,17 @@ fn print_outcome(shared: &Shared, bundle: &Path, file: &RunFile) -> anyhow::Resu
     Ok(())
 }
 
-fn climb(prepared: Prepared, registry: &Registry) -> anyhow::Result<(PathBuf, RunFile, ClimbEnd)> {
+fn climb(shared: &Shared, prepared: Prepared, registry: &Registry) -> anyhow::Result<(PathBuf, RunFile, ClimbEnd)> {
     let local = Local::new(registry.root.clone(), prepared.roles.clone(), prepared.plan.cpu.clone());
     match prepared.file.outside.clone() {
-        Some(outside) => climb_with(OutsideService::new(outside, local), prepared, registry),
-        None => climb_with(local, prepared, registry),
+        Some(outside) => climb_with(OutsideService::new(outside, local), shared, prepared, registry),
+        None => climb_with(local, shared, prepared, registry),
     }
 }
 
 fn climb_with<B: Backend>(
     backend: B,
+    shared: &Shared,
     prepared: Prepared,
     registry: &Registry,
 ) -> anyhow::Result<(PathBuf, RunFile, ClimbEnd)> {
@@ -303,6 +310,7 @@ fn climb_with<B: Backend>(
             (None, searches) => format!("{searches} searches"),
         };
         eprintln!("{}: {count}, bundle {}", file.id, bundle.display());
+        let pilots = piloted::judge(&shared.report_command, &registry.root, &file);
         let mut climb = Climb {
             plan: &plan,
             registry,
@@ -313,6 +321,7 @@ fn climb_with<B: Backend>(
             reproduce_command,
             watcher: &Terminal,
             requested_at_unix_ns,
+            pilots,
             unsaved: None,
         };
         let end = climb.climb(&mut stop).await?;
@@ -332,7 +341,8 @@ fn begin(
     registry: &Registry,
     allowed: &[usize],
 ) -> anyhow::Result<Prepared> {
-    let RequestedRun { mut wire, path, services, mut reproduce_command, searches, outside, comparison } = requested;
+    let RequestedRun { mut wire, path, services, mut reproduce_command, searches, outside, comparison, pilot_window } =
+        requested;
     if !services.is_empty() {
         plan::replace_services(&mut wire, &services);
     }
@@ -349,7 +359,10 @@ fn begin(
         None => selected(&plan, &TrialFilter(shared.only.clone()), searches, &path)?,
     };
     let now = clock::unix_ns();
-    let prefix = if comparison.is_some() { "compare-" } else { "" };
+    let prefix = match (&comparison, pilot_window) {
+        (Some(_), _) => "compare-",
+        (None, pilots) => pilots.map_or("", |_| "pilot-"),
+    };
     let named = || Name::new(format!("{prefix}{}-{}", plan.wire.name, clock::stamp(now)));
     let id = shared.run_id.clone().map_or_else(named, Ok).context("the run needs another id; give --run-id")?;
     let outside = outside.map(|addresses| addresses.find(&plan, registry)).transpose()?;
@@ -373,7 +386,7 @@ fn begin(
         cpu_roles,
         rest: None,
         outside,
-        trials: trials.into_iter().map(TrialEntry::pending).collect(),
+        trials: pilot::entries(trials, pilot_window),
         searches,
         comparison,
     };
@@ -423,6 +436,7 @@ fn open_run(shared: &Shared, id: &Name, registry: &Registry, allowed: &[usize]) 
     }
     let mut reproduce_command = match &file.comparison {
         Some(comparison) => compared::reproduce_command(&file.plan.name, comparison),
+        None if pilot::has_pilots(&file) => format!("ladder pilot {}", file.plan.name),
         None if file.searches.is_empty() => format!("ladder run {}", file.plan.name),
         None => format!("ladder search {}", file.plan.name),
     };

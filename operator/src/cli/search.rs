@@ -48,7 +48,16 @@ pub(super) fn search(arguments: &Search) -> anyhow::Result<u8> {
         &arguments.shared,
         &registry,
         CoreCheck::Never,
-        RequestedRun { wire, path, services, reproduce_command, searches: true, outside: None, comparison: None },
+        RequestedRun {
+            wire,
+            path,
+            services,
+            reproduce_command,
+            searches: true,
+            outside: None,
+            comparison: None,
+            pilot_window: None,
+        },
     )
 }
 

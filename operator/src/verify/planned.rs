@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::difference;
-use crate::{plan::Ladder, rejudge::TrialFiles, seed::seed};
+use crate::{pilot, plan::Ladder, rejudge::TrialFiles, seed::seed};
 
 /// A field of a trial, with the value that the trial has and the one that the run gives.
 type Field = (&'static str, Value, Value);
@@ -33,6 +33,9 @@ pub(super) fn ladder(run: &Run, entry: &TrialEntry) -> Result<Ladder, String> {
         plan.ladders.iter().find(has).filter(|_| plan.services.iter().any(|name| trial.service == name.as_str()));
     let wire = wire.ok_or_else(|| format!("{trial} is not a trial of its plan"))?;
     if entry.search.is_some_and(|search| !(0.0..=86_400.0).contains(&search.window_seconds)) {
+        return Err(format!("the window of {trial} is not a length of time"));
+    }
+    if entry.pilot.is_some_and(|pilot| !pilot::has_length(&pilot)) {
         return Err(format!("the window of {trial} is not a length of time"));
     }
     let ladder = Ladder::of_bundle(wire, plan, Path::new("run.json"))

@@ -16,6 +16,7 @@ mod freeze;
 mod known_delay;
 mod outside;
 mod pairs;
+mod pilots;
 mod protocol_check;
 mod publications;
 mod raw_client;

@@ -23,12 +23,18 @@ pub struct Config {
     /// The k of flaws that affect one message in k
     #[arg(long, default_value = "100")]
     pub every: NonZeroU64,
-    /// Shortest delay of the reply to a ping, in milliseconds (flaw `delay`)
+    /// Shortest delay of the reply to a ping, in milliseconds (flaws `delay` and `cold`)
     #[arg(long, default_value_t = 100)]
     pub delay_ms: u64,
     /// Mean of the exponential part that is added to the shortest delay, in milliseconds (flaw `delay`)
     #[arg(long, default_value_t = 20)]
     pub tail_ms: u64,
+    /// How many pings are answered later than the others, over all connections (flaw `cold`)
+    #[arg(long, default_value_t = 2000)]
+    pub cold_pings: u64,
+    /// How much later, in milliseconds (flaw `cold`)
+    #[arg(long, default_value_t = 50)]
+    pub cold_ms: u64,
     /// CPU time that the busy thread uses between two rests, in milliseconds (flaw `busy`)
     #[arg(long, default_value_t = 20)]
     pub busy_ms: u64,
@@ -56,6 +62,8 @@ pub enum Flaw {
     None,
     /// Each ping is answered after a seeded delay, and the service records the actual delay.
     Delay,
+    /// Each ping is answered after the shortest delay, and the first ones later, as by a service that warms up.
+    Cold,
     /// One message in k is discarded and counted as dropped.
     Drop,
     /// The k-th message of one connection is discarded and counted as delivered.
@@ -92,6 +100,7 @@ impl Flaw {
         match self {
             Flaw::None => "none",
             Flaw::Delay => "delay",
+            Flaw::Cold => "cold",
             Flaw::Drop => "drop",
             Flaw::Liar => "liar",
             Flaw::SilentDrop => "silent-drop",

@@ -115,7 +115,7 @@ impl Connection {
         match self.count(&message) {
             Some(Kind::Hello) => self.send(protocol::server_hello(&self.entry.id().to_string())).await,
             Some(Kind::Ping { timestamp }) => {
-                let due = read_at + self.delays.next().unwrap_or_default();
+                let due = read_at + self.delays.next().unwrap_or_default() + self.shared.cold_delay();
                 let replies = self.flawed(DueReply { due, read_at, timestamp });
                 self.replies.extend(replies.map(Reverse));
                 self.send_due_replies().await

@@ -141,6 +141,7 @@ impl Operator<'_> {
             reproduce_command: reproduce_command(inputs),
             watcher: &watcher,
             requested_at_unix_ns: self.requested_at_unix_ns,
+            pilots: None,
             unsaved: None,
         };
         loop {
@@ -164,7 +165,7 @@ impl Operator<'_> {
                 Err(Error::Store(error)) => live.problem(&describe_store_error(&error)),
                 Err(error @ Error::SearchTrial(_)) => live.problem(&chain(&error)),
                 // A retry would fail in the same way.
-                Err(error @ (Error::Diverged(_) | Error::OtherPairs(_))) => {
+                Err(error @ (Error::Diverged(_) | Error::OtherPairs(_) | Error::Pilots(_))) => {
                     reject_with_mistakes(live, vec![chain(&error)]);
                     return Ok(());
                 }
