@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from itertools import groupby
 from typing import TypeVar
@@ -14,6 +14,7 @@ from bench_format.meaning import is_valid
 from bench_format.schemas import BoundBy, LoadSessions, Objective, TrialResult, WirePlan, Witness
 
 from . import wording
+from .busy import Medians, work_medians
 from .error_budget import Errors, budget_of
 from .load import Bundle, Trial
 from .statistics import Spread, spread
@@ -43,6 +44,8 @@ class Tier:
 
     connections: int
     trials: tuple[Trial, ...]
+    # The speed of the machine over the whole run, to which these trials are compared.
+    work_medians: Medians = field(default_factory=dict)
 
     @cached_property
     def valid(self) -> tuple[Trial, ...]:
@@ -185,13 +188,15 @@ def ladders(bundle: Bundle) -> tuple[Ladder, ...]:
         return place, one.workload, one.variant, services.get(one.service, len(services)), one.service
 
     grouped = groupby(sorted(bundle.trials, key=key), key=key)
-    return tuple(_ladder(tuple(trials)) for _, trials in grouped)
+    medians = work_medians(trial.result for trial in bundle.trials if trial.result is not None)
+    return tuple(_ladder(tuple(trials), medians) for _, trials in grouped)
 
 
-def _ladder(trials: tuple[Trial, ...]) -> Ladder:
+def _ladder(trials: tuple[Trial, ...], medians: Medians) -> Ladder:
     first = trials[0].id
     ordered = sorted(trials, key=lambda trial: astuple(trial.id))
-    tiers = tuple(Tier(level, tuple(group)) for level, group in groupby(ordered, key=lambda trial: trial.id.tier))
+    by_tier = groupby(ordered, key=lambda trial: trial.id.tier)
+    tiers = tuple(Tier(level, tuple(group), medians) for level, group in by_tier)
     return Ladder(first.service, first.workload, first.variant, tiers)
 
 

@@ -192,7 +192,7 @@ def validity_cell(tier: Tier) -> Cell:
     """The number of a tier's valid trials, highlighted unless all are valid, and whether the machine was busy."""
     valid, made = len(tier.valid), len(tier.trials)
     tone = Tone.GOOD if valid == made else Tone.WARN if valid else Tone.BAD
-    return Cell(f"{valid} of {made}", busy.remark(tier.results), tone)
+    return Cell(f"{valid} of {made}", busy.remark(tier.results, tier.work_medians), tone)
 
 
 def percentiles(ladder: Ladder) -> Table | None:

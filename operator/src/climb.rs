@@ -17,6 +17,7 @@ use judge::Judged;
 use crate::{
     backend::Backend,
     compare::course::FinishedTrial,
+    fixed_work::EarlierWork,
     plan::Plan,
     registry::Registry,
     search::losses::TrialSummary,
@@ -121,6 +122,8 @@ struct ClimbState {
     summaries: BTreeMap<usize, TrialSummary>,
     /// The finished trials of a comparison, in order.
     pairs: Vec<FinishedTrial>,
+    /// Times of the fixed work in finished trials; absent before the first trial of this climb.
+    earlier_work: Option<EarlierWork>,
 }
 
 impl<B: Backend> Climb<'_, B> {

@@ -15,6 +15,7 @@
 //! [`rejudge`] judges a stored trial again, [`verify`] checks a whole bundle, and [`mod@sign`] signs one with the keys of
 //! [`signing`]. [`search_trial`] reads the trials by which a search decides. [`contract`] calls the program that checks a
 //! service's protocol.
+//! [`mod@fixed_work`] compares the machine's speed with that of earlier trials.
 //! [`evidence`] reads versions and the commit of a run. [`cli`] is the command line, [`signals`] handles SIGINT and
 //! SIGTERM.
 
@@ -25,6 +26,7 @@ pub mod climb;
 pub mod compare;
 pub mod contract;
 pub mod evidence;
+pub mod fixed_work;
 pub mod outside;
 pub mod pilot;
 pub mod plan;

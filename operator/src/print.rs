@@ -4,8 +4,8 @@ use bench_format::{
     histogram::milliseconds,
     plan::Load,
     result::{
-        BUSY_SHARE, BoundBy, BoundMeasure, BoundSide, Reason, ReasonKind, SAMPLES_LOST, STEAL_SHARE, Shown,
-        TrialResult, Validity,
+        BUSY_SHARE, BoundBy, BoundMeasure, BoundSide, FIXED_WORK_REMARK, Reason, ReasonKind, SAMPLES_LOST, STEAL_SHARE,
+        Shown, TrialResult, Validity,
     },
     run::{Run, TrialState},
     timeline::Overhead,
@@ -50,7 +50,9 @@ fn busy(result: &TrialResult) -> Option<String> {
         return None;
     }
     let machine = result.machine.as_ref()?;
-    let parts: Vec<String> = [machine.others(BUSY_SHARE), machine.stolen(STEAL_SHARE)].into_iter().flatten().collect();
+    let unusual = machine.fixed_work.as_ref().and_then(|work| work.unusual(FIXED_WORK_REMARK));
+    let parts = [machine.others(BUSY_SHARE), machine.stolen(STEAL_SHARE), unusual];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
@@ -245,7 +247,7 @@ fn count(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bench_format::result::{BoundCheck, CpuGroup, ForeignProcess, MachineUse};
+    use bench_format::result::{BoundCheck, CpuGroup, FixedWork, FixedWorkTime, ForeignProcess, MachineUse};
     use judge::fixture::flood;
 
     #[test]
@@ -270,6 +272,11 @@ mod tests {
         assert!(line(&result).ends_with(&format!("900 delivered/s{remark}")), "{}", line(&result));
         assert_eq!(row(String::new(), &result)[1], "valid, machine busy");
         used.seconds = 5.0;
+        let time = FixedWorkTime { cpu: 1, before_ns: 1030, after_ns: 1000, median_ns: Some(1000) };
+        let slower = FixedWork { rounds: 9, cpus: vec![time] };
+        result.machine = Some(MachineUse { fixed_work: Some(slower), ..used.clone() });
+        let remark = " (machine busy: fixed work took 3.0 % longer than usual on CPU 1)";
+        assert!(line(&result).ends_with(remark), "{}", line(&result));
         result.machine = Some(used);
         assert_eq!(row(String::new(), &result)[1], "valid");
     }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use bench_format::{
-    result::{ReasonKind, Validity},
+    result::{FixedWork, ReasonKind, TrialResult, Validity},
     run::{RunState, TrialState},
 };
 use fakes::{Checkout, is_alive, output_text, wait_for};
@@ -45,6 +45,26 @@ fn a_climb_leaves_a_complete_bundle_and_exits_with_success() {
         assert!(folder.join(file).is_file(), "{file} is missing");
     }
     assert!(String::from_utf8_lossy(&output.stdout).contains("honest/throughput/standard/4-p1-r1  valid"));
+}
+
+#[test]
+fn fixed_work_is_timed_around_each_trial_and_compared_with_earlier_trials() {
+    let checkout = Checkout::new();
+    checkout.plan("fake", "services: [honest]\nrepeats: 4\n", "");
+    let output = checkout.run(RUN);
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
+    let work = |result: TrialResult| result.machine.and_then(|machine| machine.fixed_work);
+    let works: Vec<FixedWork> = checkout.results().into_iter().filter_map(work).collect();
+    assert_eq!(works.len(), 4, "the CPU time of this machine can be read");
+    assert!(works.iter().all(|work| work.rounds == works[0].rounds), "the number of rounds is chosen once");
+    for (index, work) in works.iter().enumerate() {
+        assert!(!work.cpus.is_empty());
+        for time in &work.cpus {
+            assert!(time.before_ns > 0 && time.after_ns > 0, "{time:?}");
+            assert_eq!(time.median_ns.is_some(), index >= 3, "three trials have a median");
+        }
+    }
+    checkout.verify();
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The results of a trial: what each worker uploads, and what the judge makes of it.
 
 mod books;
+mod fixed_work;
 mod judgement;
 mod machine;
 mod readings;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     books::{Books, ConnectionCheck, Equation},
+    fixed_work::{FIXED_WORK_LIMIT, FIXED_WORK_REMARK, FixedWork, FixedWorkTime},
     judgement::{
         BoundBy, BoundCheck, BoundMeasure, BoundSide, ErrorBudget, Judged, Reason, ReasonKind, Shown, Validity, Verdict,
     },

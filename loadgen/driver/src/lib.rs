@@ -13,6 +13,7 @@ pub mod by_hand;
 pub mod clock;
 pub mod coordinator;
 pub mod evidence_client;
+pub mod fixed_work;
 pub mod http;
 pub mod http_server;
 pub mod inference_client;

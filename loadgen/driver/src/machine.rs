@@ -68,6 +68,7 @@ impl Snapshot {
             source: format!("{:?}", later.reading.source).to_lowercase(),
             groups: groups.collect(),
             busiest,
+            fixed_work: None,
         }
     }
 

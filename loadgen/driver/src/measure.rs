@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bench_format::{
     SCHEMA, histogram,
-    result::{Reason, ReasonKind, ServiceFile, ServiceReadings},
+    result::{FixedWork, Reason, ReasonKind, ServiceFile, ServiceReadings},
     service::ServiceStats,
     terms::Terms,
     trial_file::{BOUND_RULES, BookKeeping, Cpus, TrialFile},
@@ -105,6 +105,7 @@ pub async fn measure<S: Stage>(
     plan: &TrialPlan,
 ) -> Result<Measured, Error> {
     client.find_pages().await;
+    let work_before = stage.fixed_work().await;
     let trial = Trial {
         stage: &mut *stage,
         coordinator,
@@ -114,7 +115,12 @@ pub async fn measure<S: Stage>(
         rss_at_rest_bytes: None,
         rss_peak_bytes: 0,
     };
-    let measured = trial.run().await;
+    let mut measured = trial.run().await;
+    if let (Ok(measured), Some(before)) = (&mut measured, work_before)
+        && let (Some(machine), Some(after)) = (&mut measured.trial.machine, stage.fixed_work().await)
+    {
+        machine.fixed_work = Some(FixedWork::new(before.rounds, &before.cpu_ns, &after.cpu_ns));
+    }
     // The result counts only if no other program interfered until the end.
     let measured = match stage.confirm().await {
         Some(Ended { cause: Cause::Outside, description }) => Err(Error::Interrupted(description)),

@@ -8,7 +8,7 @@ use bench_format::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::machine::Snapshot;
+use crate::{fixed_work::Timing, machine::Snapshot};
 
 /// Why the usage of a process could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -106,6 +106,11 @@ pub trait Stage {
     }
     /// What the machine and the trial's processes on it used so far; absent where it isn't known which these are.
     fn machine(&self) -> Option<Snapshot> {
+        None
+    }
+    /// Times the fixed work on each CPU of the trial's roles; absent where these CPUs are not known. To be called while no
+    /// load is offered.
+    async fn fixed_work(&mut self) -> Option<Timing> {
         None
     }
     /// Memory that the kernel of this machine holds for sockets, in bytes; absent if it isn't recorded.

@@ -817,6 +817,29 @@ export interface Figures {
   written_per_second?: number | null;
 }
 
+/** The CPU time of fixed work on each CPU of the trial's roles. */
+export interface FixedWork {
+  /**
+   * Number of rounds of the work. It is chosen once for a run, so that they take about 50 ms; a resumed run has another
+   * number.
+   */
+  rounds: number;
+  /** The times, by CPU in rising order. */
+  cpus: FixedWorkTime[];
+}
+
+/** The CPU time of fixed work on one CPU. */
+export interface FixedWorkTime {
+  /** Number of the CPU, as the kernel counts it. */
+  cpu: number;
+  /** CPU time before the trial's connections open, in nanoseconds. */
+  before_ns: number;
+  /** CPU time after the trial's last reading, in nanoseconds. */
+  after_ns: number;
+  /** Median for as many rounds on this CPU over the run's earlier trials; absent for the first trials of a run. */
+  median_ns?: number | null;
+}
+
 /** A process that isn't the trial's. */
 export interface ForeignProcess {
   /** Process id, with which it can be found. */
@@ -1033,6 +1056,10 @@ export interface MachineUse {
   groups: CpuGroup[];
   /** The processes of others that used most CPU time, at most three. Programs that came and went aren't among them. */
   busiest: ForeignProcess[];
+  /**
+   * How long fixed work took on the trial's CPUs before and after it; absent where it isn't done and in older bundles.
+   */
+  fixed_work?: FixedWork | null;
 }
 
 /** Format, size and coalescing of the messages. */

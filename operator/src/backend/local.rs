@@ -4,7 +4,11 @@
 //! Inference starts before its service and stops after it, so that every service process gets a fresh one. Whole CPUs
 //! need only CPU affinity; a fraction gets its own cgroup. All processes end with this one.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    time::Duration,
+};
 
 use bench_format::{
     environment::Environment,
@@ -13,6 +17,7 @@ use bench_format::{
     service::Started,
 };
 use driver::{
+    fixed_work::{self, Timing},
     inference_client::InferenceClient,
     machine::{OwnGroup, Snapshot},
     service_client::ServiceClient,
@@ -20,7 +25,10 @@ use driver::{
     stage::{self, Cause, Details, Ended, Shares, Stage, Usage},
 };
 use process_usage::cgroup::CpuCgroup;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::{
+    task::spawn_blocking,
+    time::{Instant, sleep_until, timeout_at},
+};
 
 use super::{Backend, Error, InferenceSpec, Placement, ServiceSpec, StartedService, WorkersSpec, ready_deadline};
 use crate::{evidence, registry::worker_program, roles::Roles};
@@ -54,6 +62,8 @@ pub struct Local {
     workers: Vec<RunningProcess>,
     /// The output of each service's version commands, by service and program. They run once per service.
     versions: BTreeMap<String, BTreeMap<String, String>>,
+    /// Number of rounds of the fixed work; absent before the first trial.
+    fixed_rounds: Option<u64>,
 }
 
 /// A process that printed its ready line.
@@ -86,6 +96,7 @@ impl Local {
             inference: None,
             workers: Vec::new(),
             versions: BTreeMap::new(),
+            fixed_rounds: None,
         }
     }
 
@@ -363,6 +374,18 @@ impl Stage for Local {
         });
         let ladder = group(&self.roles.ladder, vec![std::process::id()]);
         Snapshot::take(service.chain(inference).chain(workers).chain([ladder]))
+    }
+
+    async fn fixed_work(&mut self) -> Option<Timing> {
+        let Roles { service, inference, workers, ladder } = &self.roles;
+        let cpus: BTreeSet<usize> =
+            [service, inference, ladder].into_iter().chain(workers).flatten().copied().collect();
+        let rounds = self.fixed_rounds;
+        // On threads of its own, so that the coordinator still serves its workers.
+        let timing = spawn_blocking(move || fixed_work::time_on(&cpus, rounds.unwrap_or_else(fixed_work::calibrate)));
+        let timing = timing.await.ok().flatten()?;
+        self.fixed_rounds = Some(timing.rounds);
+        Some(timing)
     }
 
     fn service_ended(&mut self) -> Option<Ended> {

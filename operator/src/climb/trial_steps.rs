@@ -25,6 +25,7 @@ use tokio::time::{Instant, sleep};
 use super::{Climb, ClimbState, Error, Unsaved};
 use crate::{
     backend::{self, Backend, InferenceSpec, READY_DEADLINE, ServiceSpec, WorkersSpec},
+    fixed_work::EarlierWork,
     registry::{BookKeeping, ProtocolCheck},
     seed::seed,
     step::{self, ProcessKey, Step, TierKey},
@@ -220,11 +221,17 @@ impl<B: Backend> Climb<'_, B> {
         let (Some(plan), Some(client)) = (plan, &mut running.client) else {
             return Ok(Err(backend::Error::NoService.into()));
         };
-        let measured = match measure(&mut self.backend, self.coordinator, client, &plan).await {
+        let mut measured = match measure(&mut self.backend, self.coordinator, client, &plan).await {
             Ok(measured) => measured,
             Err(error) => return Ok(Err(error.into())),
         };
         self.note(TimelineStep::Trial, Some(index), began_unix_ns);
+        if let Some(work) = measured.trial.machine.as_mut().and_then(|machine| machine.fixed_work.as_mut()) {
+            let earlier = || EarlierWork::of(self.store.folder(), &self.run);
+            let earlier = running.earlier_work.get_or_insert_with(earlier);
+            earlier.set_medians(work);
+            earlier.add(work);
+        }
         self.add_machines(machines_of(&measured.uploads, &measured.trial.pods));
         let judged = match measured.judge() {
             Ok(judged) => judged,

@@ -1138,6 +1138,32 @@ class Figures:
 
 
 @dataclass(frozen=True)
+class FixedWork:
+    """The CPU time of fixed work on each CPU of the trial's roles."""
+
+    # Number of rounds of the work. It is chosen once for a run, so that they take about 50 ms; a resumed run has
+    # another number.
+    rounds: int
+    # The times, by CPU in rising order.
+    cpus: list[FixedWorkTime]
+
+
+@dataclass(frozen=True)
+class FixedWorkTime:
+    """The CPU time of fixed work on one CPU."""
+
+    # Number of the CPU, as the kernel counts it.
+    cpu: int
+    # CPU time before the trial's connections open, in nanoseconds.
+    before_ns: int
+    # CPU time after the trial's last reading, in nanoseconds.
+    after_ns: int
+    _: KW_ONLY
+    # Median for as many rounds on this CPU over the run's earlier trials; absent for the first trials of a run.
+    median_ns: int | None = None
+
+
+@dataclass(frozen=True)
 class ForeignProcess:
     """A process that isn't the trial's."""
 
@@ -1383,6 +1409,9 @@ class MachineUse:
     groups: list[CpuGroup]
     # The processes of others that used most CPU time, at most three. Programs that came and went aren't among them.
     busiest: list[ForeignProcess]
+    _: KW_ONLY
+    # How long fixed work took on the trial's CPUs before and after it; absent where it isn't done and in older bundles.
+    fixed_work: FixedWork | None = None
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::FixedWork;
+
 /// Share of a trial's CPUs from which other programs are remarked, if the plan has no limit of its own.
 pub const BUSY_SHARE: f64 = 0.02;
 /// Share of a trial's CPUs that the hypervisor took from which it is remarked, if the plan has no limit of its own.
@@ -20,6 +22,9 @@ pub struct MachineUse {
     pub groups: Vec<CpuGroup>,
     /// The processes of others that used most CPU time, at most three. Programs that came and went aren't among them.
     pub busiest: Vec<ForeignProcess>,
+    /// How long fixed work took on the trial's CPUs before and after it; absent where it isn't done and in older bundles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fixed_work: Option<FixedWork>,
 }
 
 /// Some CPUs of a trial.
@@ -99,7 +104,8 @@ mod tests {
         let group = CpuGroup { cpus: cpus.into(), busy_ns, own_ns: 500_000_000, kernel_ns: 100_000_000, steal_ns };
         let quiet = CpuGroup { cpus: vec![7], busy_ns: 1, own_ns: 2, ..CpuGroup::default() };
         let process = ForeignProcess { pid: 71, name: "rustc".into(), cpu_ns: 9 };
-        MachineUse { seconds: 2.0, source: "cpuacct".into(), groups: vec![quiet, group], busiest: vec![process] }
+        let (source, groups) = ("cpuacct".into(), vec![quiet, group]);
+        MachineUse { seconds: 2.0, source, groups, busiest: vec![process], fixed_work: None }
     }
 
     #[test]
