@@ -395,6 +395,8 @@ export interface Connect {
   source_addresses?: string[];
   /** Subprotocols that are offered, in order of preference. The service must choose one of them. */
   subprotocols?: string[];
+  /** How connections to `wss` addresses are encrypted. */
+  tls?: Tls | null;
 }
 
 /** A service's counts of one connection. */
@@ -1674,6 +1676,20 @@ export interface TimelineEntry {
   trial?: TrialId | null;
 }
 
+/** How connections to `wss` addresses are encrypted. Files are read by the workers. */
+export interface Tls {
+  /** Certificates of the authorities that sign the service's certificate, in PEM; absent for those of the machine. */
+  ca?: string | null;
+  /** The client's own certificate with its chain, in PEM; with `key`. */
+  certificate?: string | null;
+  /** Accept any certificate. For services whose certificate nothing on this machine can check. */
+  insecure?: boolean;
+  /** The private key of the certificate, in PEM. */
+  key?: string | null;
+  /** The name that the service's certificate must have, instead of the address's host. */
+  server_name?: string | null;
+}
+
 /** One trial of the run. */
 export interface TrialEntry {
   /** Id of the trial; its `Display` is the folder's name. */
@@ -1871,7 +1887,10 @@ export interface Verdict {
 
 /** A service that only the plan describes. */
 export interface WebsocketService {
-  /** Where it accepts connections: `ws://HOST:PORT/PATH?QUERY`. With a command, `{port}` stands for a free port. */
+  /**
+   * Where it accepts connections: `ws://HOST:PORT/PATH?QUERY`, or `wss://…` with TLS. With a command, `{port}` stands
+   * for a free port.
+   */
   url: string;
   /**
    * The program and its arguments, if ladder starts the service; `{port}` stands for the port of the URL, and `{bin}`
@@ -1896,6 +1915,8 @@ export interface WebsocketTask {
   path: string;
   /** The section of the plan without its services. */
   section: WireWebsocket;
+  /** The name that the service's certificate must have; absent for a service without TLS. */
+  tls_name?: string | null;
 }
 
 /** The worker's counts of the measured window. */

@@ -103,6 +103,7 @@ fn climb(arguments: &Try) -> anyhow::Result<u8> {
         searches: false,
         outside: None,
         comparison: None,
+        pilot_window: None,
     };
     begin_and_execute(shared, &registry, CoreCheck::Never, requested)
 }

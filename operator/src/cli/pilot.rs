@@ -7,7 +7,7 @@ use clap::Args;
 use super::{
     chosen_plan::ChosenPlan,
     core_check::CoreCheck,
-    run::{RequestedRun, Shared, begin_and_execute},
+    run::{RequestedRun, Shared, add_described, begin_and_execute},
 };
 use crate::{
     pilot,
@@ -42,11 +42,12 @@ pub(super) struct Pilot {
 pub(super) fn pilot(arguments: &mut Pilot) -> anyhow::Result<u8> {
     arguments.shared.json = arguments.json;
     let shared = &arguments.shared;
-    let registry = Registry::load(&shared.registry)?;
+    let mut registry = Registry::load(&shared.registry)?;
     let of_service = |service: &Service| registry.protocol_of(service).plan.clone();
     let ChosenPlan { plan_argument, path, services } =
         ChosenPlan::of(&arguments.plan, &shared.services, &registry, of_service)?;
     let wire = read::read(&path)?;
+    add_described(&wire, shared, &mut registry)?;
     for ladder in wire.ladders.iter().filter(|ladder| ladder.tiers.is_empty()) {
         eprintln!("{}: {}/{} has no tiers, so no pilot", path.display(), ladder.workload, ladder.variant);
     }

@@ -669,6 +669,8 @@ class Connect:
     source_addresses: list[str] = field(default_factory=list)
     # Subprotocols that are offered, in order of preference. The service must choose one of them.
     subprotocols: list[str] = field(default_factory=list)
+    # How connections to `wss` addresses are encrypted.
+    tls: Tls | None = None
 
 
 @dataclass(frozen=True)
@@ -2068,6 +2070,23 @@ class TimelineEntry:
 
 
 @dataclass(frozen=True)
+class Tls:
+    """How connections to `wss` addresses are encrypted. Files are read by the workers."""
+
+    _: KW_ONLY
+    # Certificates of the authorities that sign the service's certificate, in PEM; absent for those of the machine.
+    ca: str | None = None
+    # The client's own certificate with its chain, in PEM; with `key`.
+    certificate: str | None = None
+    # Accept any certificate. For services whose certificate nothing on this machine can check.
+    insecure: bool = False
+    # The private key of the certificate, in PEM.
+    key: str | None = None
+    # The name that the service's certificate must have, instead of the address's host.
+    server_name: str | None = None
+
+
+@dataclass(frozen=True)
 class TrialEntry:
     """One trial of the run."""
 
@@ -2287,7 +2306,8 @@ class Verdict:
 class WebsocketService:
     """A service that only the plan describes."""
 
-    # Where it accepts connections: `ws://HOST:PORT/PATH?QUERY`. With a command, `{port}` stands for a free port.
+    # Where it accepts connections: `ws://HOST:PORT/PATH?QUERY`, or `wss://…` with TLS. With a command, `{port}` stands
+    # for a free port.
     url: str
     _: KW_ONLY
     # The program and its arguments, if ladder starts the service; `{port}` stands for the port of the URL, and `{bin}`
@@ -2313,6 +2333,9 @@ class WebsocketTask:
     path: str
     # The section of the plan without its services.
     section: WireWebsocket
+    _: KW_ONLY
+    # The name that the service's certificate must have; absent for a service without TLS.
+    tls_name: str | None = None
 
 
 @dataclass(frozen=True)
