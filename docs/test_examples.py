@@ -123,7 +123,7 @@ def check_command(example: Example, words: list[str]) -> None:
     if program in {"justw", "just"}:
         recipe = next((word for word in words[1:] if not word.startswith("-")), "default")
         assert recipe in recipes(), f"{example}: no recipe {recipe!r}"
-    elif program in {"ladder", "wse-bench", "stt-loadgen", "self-test-service", "floor"}:
+    elif program in {"ladder", "ws-bench", "wse-bench", "stt-loadgen", "self-test-service", "floor"}:
         # Read up to its end, where it asks for help: what stands before that was understood, and nothing is done.
         command = [str(RELEASE / program), *words[1:], "--help"]
         asked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

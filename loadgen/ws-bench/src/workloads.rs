@@ -24,6 +24,9 @@ use crate::{
 /// Name and version of this program, for registrations and results.
 pub const PROGRAM: &str = concat!("ws-bench ", env!("CARGO_PKG_VERSION"));
 
+/// Largest `{{payload}}`, in bytes; it equals the largest frame that is read.
+const LARGEST_PAYLOAD: u32 = 16 << 20;
+
 /// A workload of this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
@@ -123,6 +126,11 @@ impl Workload {
         let (load, message) = (&assignment.load, &assignment.message);
         ensure!(message.coalesce > 0, "0 messages per write send nothing; give at least 1");
         ensure!(message.shapes == 1, "{} shapes; write that many messages into the section instead", message.shapes);
+        ensure!(
+            message.size_bytes <= LARGEST_PAYLOAD,
+            "messages of {} bytes exceed the {LARGEST_PAYLOAD} that are possible",
+            message.size_bytes
+        );
         if let Load::Open { rate_per_second, .. } = load
             && !(rate_per_second.is_finite() && *rate_per_second > 0.0)
         {
@@ -224,5 +232,26 @@ fn without_replies(load: &Load) -> anyhow::Result<Pattern> {
             bail!("a flood has no count of messages per connection, but {count} are requested; leave it out")
         }
         Load::Closed { messages_per_connection: None, .. } | Load::Sessions { .. } => Ok(Pattern::Flood),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_finds_its_workload_and_has_terms() {
+        let terms = Workload::all_terms();
+        assert_eq!(terms.len(), Workload::ALL.len());
+        for workload in Workload::ALL {
+            assert_eq!(Workload::find(workload.name()).unwrap(), workload);
+            assert_eq!(terms[workload.name()], workload.terms());
+        }
+        let response = Some("response".to_owned());
+        for name in ["request-reply", "stream"] {
+            assert_eq!((terms[name].witness, &terms[name].late_by), (Witness::Reply, &response), "{name}");
+        }
+        assert_eq!(terms["uplink"].witness, Witness::None);
+        assert!(terms["connection-storm"].opens_in_window);
     }
 }

@@ -68,7 +68,7 @@ impl Fixture {
     }
 
     fn values(&self, sequence: u64) -> Values<'_> {
-        let due_us = 1_700_000_000_000_000 + sequence;
+        let due_us = 1_700_000_000_000_000_u64.wrapping_add(sequence);
         Values { seed: 3, connection: 12, worker: 1, sequence, due_us, captured: &self.captured, row: &self.row }
     }
 }
@@ -99,6 +99,24 @@ fn templates() -> Vec<Template> {
         binary(&[number(NumberFormat::U64le, "{{sequence}}"), letters("{{payload}}")]).unwrap(),
     ]
 }
+
+/// Pieces of templates, many of which are unclear beside a number.
+const PIECES: [&str; 14] = [
+    "{{packet_id}}",
+    "{{connection}}",
+    "{{due_us}}",
+    "{{payload}}",
+    "{{random 0 20}}",
+    "{{choice a|a1|ab}}",
+    "{{choice |b|bb}}",
+    "{{choice 1|11}}",
+    "{{captured.sid}}",
+    "{{row.user}}",
+    "a",
+    "b",
+    "-",
+    "1",
+];
 
 proptest! {
     #[test]
@@ -158,6 +176,20 @@ proptest! {
         let fixture = Fixture::new();
         for template in templates() {
             template.sequence_of(&bytes, &fixture.values(0));
+        }
+    }
+
+    #[test]
+    fn an_echo_of_any_clear_template_names_its_message(
+        parts in prop::collection::vec(0..PIECES.len(), 1..7), at in any::<prop::sample::Index>(), sequence in 0_u64..2000,
+    ) {
+        let mut pieces: Vec<_> = parts.iter().map(|index| PIECES[*index]).collect();
+        pieces.insert(at.index(parts.len() + 1), "{{sequence}}");
+        let template = text(&pieces.concat());
+        let fixture = Fixture::new();
+        let bytes = template.bytes(&fixture.values(sequence));
+        if !template.has_unclear_number() {
+            prop_assert_eq!(template.sequence_of(&bytes, &fixture.values(0)), Some(sequence), "{:?}", pieces);
         }
     }
 
@@ -283,7 +315,7 @@ fn the_narrowest_field_bounds_the_sequence() {
 #[test]
 fn a_number_that_runs_into_digits_is_unclear() {
     for unclear in
-        ["{{sequence}}{{due_us}}", "{{sequence}}0", "{{sequence}}{{captured.sid}}", "{{random 1 2}}{{choice a|}}"]
+        ["{{sequence}}{{due_us}}", "{{sequence}}0", "{{sequence}}{{captured.sid}}", "{{random 1 2}}{{choice a|}}1"]
     {
         assert!(text(unclear).has_unclear_number(), "{unclear}");
     }

@@ -116,26 +116,64 @@ pub fn digits(bytes: &[u8]) -> Option<(u64, usize)> {
 }
 
 impl Template {
-    /// Whether a number could run into what follows it, so that an echo can't be read: the digits of two numbers, or of
-    /// a number and a text that may begin with a digit.
+    /// Whether a number could run into what stands before or behind it, so that an echo could be that of another message:
+    /// the digits of two numbers, or of a number and a text.
     pub fn has_unclear_number(&self) -> bool {
-        // The other numbers are known, and so is their end.
-        let is_digits = |part: &Part| {
-            matches!(part, Part::Slot(Slot { source, format: None, .. })
-                if matches!(source, Source::Sequence | Source::PacketId | Source::DueUs | Source::Random(_)))
+        let is_unclear_after = |(at, first): (usize, &Part)| {
+            let mut rest = self.parts[at + 1..].iter();
+            // Up to the first part that separates them for certain.
+            let mut is_over = false;
+            let is_near = |part: &&Part| !std::mem::replace(&mut is_over, !may_be_digits(part));
+            ends_unclear(first)
+                && rest
+                    .by_ref()
+                    .take_while(is_near)
+                    .any(|part| begins_with_digit(part) && (is_unknown_number(first) || is_unknown_number(part)))
         };
-        let begins_with_digit = |part: &Part| match part {
-            Part::Literal(bytes) => bytes.first().is_some_and(u8::is_ascii_digit),
-            Part::Slot(Slot { source: Source::Choice(texts), .. }) => {
-                texts.iter().any(|text| text.first().is_none_or(u8::is_ascii_digit))
-            }
-            Part::Slot(Slot { source: Source::Captured(_) | Source::Row(..), .. }) => true,
-            // Its bytes can be digits.
-            Part::Slot(Slot { format: Some(_), .. }) | Part::Open(_) => true,
-            Part::Slot(slot) => slot.source.kind().is_number(),
-            Part::Close => false,
-        };
-        let parts: Vec<_> = self.parts.iter().filter(|part| !matches!(part, Part::Close)).collect();
-        parts.windows(2).any(|pair| is_digits(pair[0]) && begins_with_digit(pair[1]))
+        self.parts.iter().enumerate().any(is_unclear_after)
+    }
+}
+
+/// Whether it is a number in digits that isn't known before the echo is read; where the others end is known.
+fn is_unknown_number(part: &Part) -> bool {
+    matches!(part, Part::Slot(Slot { source, format: None, .. })
+        if matches!(source, Source::Sequence | Source::PacketId | Source::DueUs | Source::Random(_)))
+}
+
+fn ends_unclear(part: &Part) -> bool {
+    let ends_with_digit = |text: &[u8]| text.last().is_some_and(u8::is_ascii_digit);
+    match part {
+        Part::Slot(Slot { source: Source::Choice(texts), .. }) => texts.iter().any(|text| ends_with_digit(text)),
+        _ => is_unknown_number(part),
+    }
+}
+
+fn begins_with_digit(part: &Part) -> bool {
+    let begins = |text: &[u8]| text.first().is_some_and(u8::is_ascii_digit);
+    match part {
+        Part::Literal(bytes) => begins(bytes),
+        Part::Close => false,
+        // Its bytes can be digits.
+        Part::Open(_) | Part::Slot(Slot { format: Some(_), .. }) => true,
+        Part::Slot(slot) => match &slot.source {
+            Source::Choice(texts) => texts.iter().any(|text| begins(text)),
+            Source::Payload(_) => false,
+            // Numbers, and texts that aren't known yet.
+            _ => true,
+        },
+    }
+}
+
+/// Whether it may be nothing but digits, or nothing at all.
+fn may_be_digits(part: &Part) -> bool {
+    let is_digits = |text: &[u8]| text.iter().all(u8::is_ascii_digit);
+    match part {
+        Part::Literal(bytes) => is_digits(bytes),
+        Part::Open(_) | Part::Slot(Slot { format: Some(_), .. }) | Part::Close => true,
+        Part::Slot(slot) => match &slot.source {
+            Source::Choice(texts) => texts.iter().any(|text| is_digits(text)),
+            Source::Payload(payload) => payload.size == 0,
+            _ => true,
+        },
     }
 }
