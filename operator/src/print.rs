@@ -40,7 +40,19 @@ pub fn description(result: &TrialResult) -> String {
     }
     let figure = key_figure(result);
     let busy = busy(result).map(|busy| format!(" (machine busy: {busy})")).unwrap_or_default();
-    if figure.is_empty() { description + &busy } else { format!("{description}, {figure}{busy}") }
+    let parts = [description, figure, missed(result)].into_iter().filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join(", ") + &busy
+}
+
+/// Messages that were not answered, or not correctly, and publications that did not arrive; empty without any.
+fn missed(result: &TrialResult) -> String {
+    if !matches!(result.witness, Witness::Reply | Witness::Receiver) {
+        return String::new();
+    }
+    let counts = &result.messages;
+    let of = |count: u64, what: &str| (count > 0).then(|| format!("{count} of {} {what}", counts.due));
+    let parts = [of(counts.lost, "lost"), of(counts.wrong, "wrong"), of(counts.unsent, "unsent")];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// What others took of the trial's CPUs, if that is worth a remark; the trial is valid all the same.

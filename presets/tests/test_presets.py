@@ -42,7 +42,6 @@ TESTED = (
     Server("socket.io", "/socket.io/?EIO=4&transport=websocket", PUBLISHED),
     Server("graphql-transport-ws", "/graphql", (*ANSWERED, "stream")),
     Server("mqtt-3.1.1", "/mqtt", PUBLISHED),
-    Server("stomp-1.2", "/ws", PUBLISHED),
 )
 
 
