@@ -26,6 +26,7 @@ mod compare;
 mod compared;
 mod conformance;
 mod core_check;
+mod described;
 mod first_look;
 mod judge;
 mod machine;

@@ -5,7 +5,7 @@ use bench_format::{
     plan::Load,
     result::{
         BUSY_SHARE, BoundBy, BoundMeasure, BoundSide, FIXED_WORK_REMARK, Reason, ReasonKind, SAMPLES_LOST, STEAL_SHARE,
-        Shown, TrialResult, Validity,
+        Shown, TrialResult, Validity, Witness,
     },
     run::{Run, TrialState},
     timeline::Overhead,
@@ -38,10 +38,17 @@ pub fn description(result: &TrialResult) -> String {
             description += &format!(" ({why})");
         }
     }
-    let figure = key_figure(result);
     let busy = busy(result).map(|busy| format!(" (machine busy: {busy})")).unwrap_or_default();
-    let parts = [description, figure, missed(result)].into_iter().filter(|part| !part.is_empty());
-    parts.collect::<Vec<_>>().join(", ") + &busy
+    joined([description, figure(result)]) + &busy
+}
+
+/// The key figure of a trial, and what was missed.
+fn figure(result: &TrialResult) -> String {
+    joined([key_figure(result), missed(result)])
+}
+
+fn joined(parts: [String; 2]) -> String {
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
 /// Messages that were not answered, or not correctly, and publications that did not arrive; empty without any.
@@ -190,7 +197,7 @@ fn row(trial: String, result: &TrialResult) -> [String; 5] {
     };
     let bound_by = result.bound_by.map(|bound_by| bound_cell(bound_by, result)).unwrap_or_default();
     let share = result.figures.service_cpu_share.map(|share| format!("{:.0} %", share * 100.0)).unwrap_or_default();
-    [trial, standing, bound_by, key_figure(result), share]
+    [trial, standing, bound_by, figure(result), share]
 }
 
 /// The party that bound a trial, with what was used up where that isn't the CPU of the whole side. The line of the trial

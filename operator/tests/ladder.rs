@@ -51,7 +51,7 @@ fn a_climb_leaves_a_complete_bundle_and_exits_with_success() {
 fn fixed_work_is_timed_around_each_trial_and_compared_with_earlier_trials() {
     let checkout = Checkout::new();
     checkout.plan("fake", "services: [honest]\nrepeats: 4\n", "");
-    let output = checkout.run(RUN);
+    let output = checkout.with_rest(RUN).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
     let work = |result: TrialResult| result.machine.and_then(|machine| machine.fixed_work);
     let works: Vec<FixedWork> = checkout.results().into_iter().filter_map(work).collect();

@@ -58,6 +58,8 @@ pub struct Local {
     service: Option<ReadyProcess>,
     /// A service that ladder did not start, described by the plan.
     found: Option<Found>,
+    /// Whether fixed work is timed around trials.
+    times_work: bool,
     inference: Option<ReadyProcess>,
     workers: Vec<RunningProcess>,
     /// The output of each service's version commands, by service and program. They run once per service.
@@ -93,11 +95,17 @@ impl Local {
             hierarchy,
             service: None,
             found: None,
+            times_work: true,
             inference: None,
             workers: Vec::new(),
             versions: BTreeMap::new(),
             fixed_rounds: None,
         }
+    }
+
+    /// The same backend, which times no fixed work around trials.
+    pub fn without_fixed_work(self) -> Self {
+        Self { times_work: false, ..self }
     }
 
     /// The CPUs of each role.
@@ -377,6 +385,9 @@ impl Stage for Local {
     }
 
     async fn fixed_work(&mut self) -> Option<Timing> {
+        if !self.times_work {
+            return None;
+        }
         let Roles { service, inference, workers, ladder } = &self.roles;
         let cpus: BTreeSet<usize> =
             [service, inference, ladder].into_iter().chain(workers).flatten().copied().collect();

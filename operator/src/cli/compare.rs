@@ -18,7 +18,8 @@ use super::{
     chosen_plan::ChosenPlan,
     compared::{print_comparison, reproduce_command},
     core_check::CoreCheck,
-    run::{RequestedRun, Shared, add_described, begin_and_execute},
+    described::add_described,
+    run::{RequestedRun, Shared, begin_and_execute},
     sides,
 };
 use crate::{

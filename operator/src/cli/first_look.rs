@@ -17,7 +17,8 @@ use ws_bench::look::{Closing, Look, Place, Spoken, look};
 
 use super::{
     core_check::CoreCheck,
-    run::{RequestedRun, Shared, add_described, begin_and_execute},
+    described::add_described,
+    run::{RequestedRun, Shared, begin_and_execute},
 };
 use crate::{outside::authority, plan, registry::Registry, websocket};
 

@@ -17,7 +17,6 @@ use bench_format::{
     run::{Outside, Run as RunFile, RunState, Search},
     timeline::Overhead,
     trial::TrialId,
-    websocket::{WebsocketService, WireWebsocket},
 };
 use clap::Args;
 use driver::{clock, coordinator::Coordinator};
@@ -26,7 +25,8 @@ use super::{
     chosen_plan::ChosenPlan,
     compared,
     core_check::{self, CoreCheck},
-    machine, outside, piloted, sides,
+    described::{add_described, with_sides_and_described},
+    machine, outside, piloted,
 };
 use crate::{
     assert::{self, Standing},
@@ -47,7 +47,6 @@ use crate::{
     signals::Stop,
     store::{self, Store},
     watcher::Terminal,
-    websocket,
 };
 
 #[derive(Debug, Args)]
@@ -91,7 +90,8 @@ pub(super) struct Shared {
     /// Load a service at this public address, which a plan's `websocket.services` name. Only hosts that are yours.
     #[arg(long, value_name = "HOST")]
     pub(super) i_may_load_this_host: Vec<String>,
-    /// Skip the two seconds before the first trial in which ladder looks at what else uses the CPUs.
+    /// Skip the two seconds before the first trial in which ladder looks at what else uses the CPUs, and the fixed work
+    /// that it times around each trial.
     #[arg(long)]
     pub(super) no_rest: bool,
     /// Don't make a report.
@@ -138,7 +138,7 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<u8> {
     let mut registry = Registry::load(&arguments.shared.registry)?;
     let check = if arguments.no_conformance { CoreCheck::Skipped } else { CoreCheck::BeforeAndAfter };
     if let Some(id) = &arguments.resume {
-        let registry = with_sides_and_described(registry, arguments, id)?;
+        let registry = with_sides_and_described(registry, &arguments.plan, &arguments.shared, id)?;
         return execute(&arguments.shared, &registry, check, |allowed| {
             open_run(&arguments.shared, id, &registry, allowed)
         });
@@ -154,59 +154,6 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<u8> {
     let requested =
         RequestedRun { wire, path, services, reproduce_command, searches, outside, comparison, pilot_window };
     begin_and_execute(&arguments.shared, &registry, check, requested)
-}
-
-/// The registry, with the sides of the run if it is a comparison, and with the services that its plan describes.
-fn with_sides_and_described(mut registry: Registry, arguments: &Run, id: &Name) -> anyhow::Result<Registry> {
-    let shared = &arguments.shared;
-    // What is wrong with the file is said where it is opened.
-    let Ok(file) = store::read_run(&shared.results.join(id.as_str())) else { return Ok(registry) };
-    if let Some(comparison) = &file.comparison {
-        sides::add(comparison, &shared.results, &mut registry).with_context(|| id.to_string())?;
-    }
-    if let Some(section) = &file.plan.websocket {
-        let starts = section.services.values().any(|service| {
-            !service.command.is_empty() || !service.version_command.is_empty() && service.version.is_none()
-        });
-        if starts {
-            check_commands(section, arguments, &registry).with_context(|| id.to_string())?;
-        }
-        add_described(&file.plan, shared, &mut registry)?;
-    }
-    Ok(registry)
-}
-
-/// Checks that the commands of a bundle are those of a plan that the command line names: a bundle may come from another
-/// person, and what it says isn't run.
-fn check_commands(section: &WireWebsocket, arguments: &Run, registry: &Registry) -> anyhow::Result<()> {
-    let path = ChosenPlan::of(&arguments.plan, &[], registry, |_| None)?.path;
-    // The bundle has no secrets.
-    let of_plan = secrets::masked_plan(&plan::read::read(&path)?).websocket.unwrap_or_default();
-    let programs = |section: &WireWebsocket| -> Vec<_> {
-        let program = |(name, service): (&String, &WebsocketService)| {
-            let WebsocketService { command, folder, env, version_command, .. } = service.clone();
-            (name.clone(), command, folder, env, version_command)
-        };
-        section.services.iter().map(program).collect()
-    };
-    if programs(section) != programs(&of_plan) {
-        bail!(
-            "its plan starts programs, which are not those of {}; name the plan that the run began with: ladder run PLAN \
-             --resume {}",
-            path.display(),
-            arguments.resume.as_ref().map_or("RUN_ID", Name::as_str)
-        );
-    }
-    Ok(())
-}
-
-/// Adds the services that only the plan describes to the registry, once it is clear that they may be loaded.
-pub(super) fn add_described(wire: &WirePlan, shared: &Shared, registry: &mut Registry) -> anyhow::Result<()> {
-    if let Some(section) = &wire.websocket {
-        websocket::check_hosts(section, &shared.i_may_load_this_host)?;
-        websocket::add(section, registry);
-    }
-    Ok(())
 }
 
 /// Starts a run, climbs it to its end and returns the exit code.
@@ -283,6 +230,7 @@ fn print_outcome(shared: &Shared, bundle: &Path, file: &RunFile) -> anyhow::Resu
 
 fn climb(shared: &Shared, prepared: Prepared, registry: &Registry) -> anyhow::Result<(PathBuf, RunFile, ClimbEnd)> {
     let local = Local::new(registry.root.clone(), prepared.roles.clone(), prepared.plan.cpu.clone());
+    let local = if shared.no_rest { local.without_fixed_work() } else { local };
     match prepared.file.outside.clone() {
         Some(outside) => climb_with(OutsideService::new(outside, local), shared, prepared, registry),
         None => climb_with(local, shared, prepared, registry),

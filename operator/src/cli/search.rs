@@ -7,7 +7,8 @@ use clap::Args;
 use super::{
     chosen_plan::ChosenPlan,
     core_check::CoreCheck,
-    run::{RequestedRun, Shared, add_described, begin_and_execute},
+    described::add_described,
+    run::{RequestedRun, Shared, begin_and_execute},
 };
 use crate::{
     plan::read,

@@ -103,13 +103,19 @@ impl Checkout {
 
     /// The command `ladder` with these arguments, in this checkout.
     pub fn ladder(&self, arguments: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
-        let path = format!("{}:{}", self.path("bin").display(), env::var("PATH").unwrap_or_default());
-        command.args(arguments.split_whitespace()).current_dir(self.folder.path()).env("PATH", path);
+        let mut command = self.with_rest(arguments);
         // What else runs on this machine is no part of these tests.
         if arguments.starts_with("run ") || arguments.starts_with("search ") || arguments.contains("--plan ") {
             command.arg("--no-rest");
         }
+        command
+    }
+
+    /// The same command, which also looks at the machine before the first trial and around each.
+    pub fn with_rest(&self, arguments: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ladder"));
+        let path = format!("{}:{}", self.path("bin").display(), env::var("PATH").unwrap_or_default());
+        command.args(arguments.split_whitespace()).current_dir(self.folder.path()).env("PATH", path);
         command
     }
 
