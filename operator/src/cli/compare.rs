@@ -145,7 +145,7 @@ fn measure(arguments: &Compare, plan: &str) -> anyhow::Result<u8> {
     let of_service = |service: &Service| registry.protocol_of(service).plan.clone();
     let chosen = ChosenPlan::of(plan, &[], &registry, of_service)?;
     let mut wire = read::read(&chosen.path)?;
-    add_described(&wire, &shared(arguments), &mut registry)?;
+    add_described(&wire, &[], &mut registry)?;
     let tier = tier::choose(&wire, &chosen.path, options.only.as_deref())?;
     for figure in &options.figures {
         if let Some(reason) = figures::refusal(*figure, &wire.ladders[tier.ladder].load) {

@@ -1,6 +1,8 @@
 //! Services that a plan or a bundle brings along: those that only its `websocket` section describes, and the sides of a
 //! comparison.
 
+use std::path::Path;
+
 use anyhow::{Context, bail};
 use bench_format::{
     Name,
@@ -8,20 +10,20 @@ use bench_format::{
     websocket::{WebsocketService, WireWebsocket},
 };
 
-use super::{chosen_plan::ChosenPlan, run::Shared, sides};
+use super::{chosen_plan::ChosenPlan, sides};
 use crate::{plan, registry::Registry, secrets, store, websocket};
 
 /// The registry, with the sides of the run if it is a comparison, and with the services that its plan describes.
 pub(super) fn with_sides_and_described(
     mut registry: Registry,
     plan: &str,
-    shared: &Shared,
+    (results, hosts): (&Path, &[String]),
     id: &Name,
 ) -> anyhow::Result<Registry> {
     // What is wrong with the file is said where it is opened.
-    let Ok(file) = store::read_run(&shared.results.join(id.as_str())) else { return Ok(registry) };
+    let Ok(file) = store::read_run(&results.join(id.as_str())) else { return Ok(registry) };
     if let Some(comparison) = &file.comparison {
-        sides::add(comparison, &shared.results, &mut registry).with_context(|| id.to_string())?;
+        sides::add(comparison, results, &mut registry).with_context(|| id.to_string())?;
     }
     if let Some(section) = &file.plan.websocket {
         let starts = section.services.values().any(|service| {
@@ -30,7 +32,7 @@ pub(super) fn with_sides_and_described(
         if starts {
             check_commands(section, plan, &registry).with_context(|| id.to_string())?;
         }
-        add_described(&file.plan, shared, &mut registry)?;
+        add_described(&file.plan, hosts, &mut registry)?;
     }
     Ok(registry)
 }
@@ -58,10 +60,11 @@ fn check_commands(section: &WireWebsocket, plan: &str, registry: &Registry) -> a
     Ok(())
 }
 
-/// Adds the services that only the plan describes to the registry, once it is clear that they may be loaded.
-pub(super) fn add_described(wire: &WirePlan, shared: &Shared, registry: &mut Registry) -> anyhow::Result<()> {
+/// Adds the services that only the plan describes to the registry, once it is clear that they may be loaded: `hosts` are
+/// the public ones that the command line allows.
+pub(super) fn add_described(wire: &WirePlan, hosts: &[String], registry: &mut Registry) -> anyhow::Result<()> {
     if let Some(section) = &wire.websocket {
-        websocket::check_hosts(section, &shared.i_may_load_this_host)?;
+        websocket::check_hosts(section, hosts)?;
         websocket::add(section, registry);
     }
     Ok(())

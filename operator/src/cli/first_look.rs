@@ -95,7 +95,7 @@ fn climb(arguments: &Try) -> anyhow::Result<u8> {
     let shared = &arguments.shared;
     let mut registry = Registry::load(&shared.registry)?;
     let wire = plan::read::read(&arguments.plan)?;
-    add_described(&wire, shared, &mut registry)?;
+    add_described(&wire, &shared.i_may_load_this_host, &mut registry)?;
     let requested = RequestedRun {
         wire,
         path: arguments.plan.clone(),

@@ -48,7 +48,7 @@ pub(super) fn pilot(arguments: &mut Pilot) -> anyhow::Result<u8> {
     let ChosenPlan { plan_argument, path, services } =
         ChosenPlan::of(&arguments.plan, &shared.services, &registry, of_service)?;
     let wire = read::read(&path)?;
-    add_described(&wire, shared, &mut registry)?;
+    add_described(&wire, &shared.i_may_load_this_host, &mut registry)?;
     for ladder in wire.ladders.iter().filter(|ladder| ladder.tiers.is_empty()) {
         eprintln!("{}: {}/{} has no tiers, so no pilot", path.display(), ladder.workload, ladder.variant);
     }

@@ -138,7 +138,12 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<u8> {
     let mut registry = Registry::load(&arguments.shared.registry)?;
     let check = if arguments.no_conformance { CoreCheck::Skipped } else { CoreCheck::BeforeAndAfter };
     if let Some(id) = &arguments.resume {
-        let registry = with_sides_and_described(registry, &arguments.plan, &arguments.shared, id)?;
+        let registry = with_sides_and_described(
+            registry,
+            &arguments.plan,
+            (&arguments.shared.results, &arguments.shared.i_may_load_this_host),
+            id,
+        )?;
         return execute(&arguments.shared, &registry, check, |allowed| {
             open_run(&arguments.shared, id, &registry, allowed)
         });
@@ -147,7 +152,7 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<u8> {
     let ChosenPlan { plan_argument, path, services } =
         ChosenPlan::of(&arguments.plan, &arguments.shared.services, &registry, of_service)?;
     let wire = plan::read::read(&path)?;
-    add_described(&wire, &arguments.shared, &mut registry)?;
+    add_described(&wire, &arguments.shared.i_may_load_this_host, &mut registry)?;
     let reproduce_command = format!("ladder run {plan_argument}");
     let outside = arguments.outside.addresses();
     let (searches, comparison, pilot_window) = (false, None, None);

@@ -39,7 +39,7 @@ pub(super) fn search(arguments: &Search) -> anyhow::Result<u8> {
     let ChosenPlan { plan_argument, path, services } =
         ChosenPlan::of(&arguments.target, &arguments.shared.services, &registry, of_service)?;
     let mut wire = read::read(&path)?;
-    add_described(&wire, &arguments.shared, &mut registry)?;
+    add_described(&wire, &arguments.shared.i_may_load_this_host, &mut registry)?;
     adapt(&mut wire, arguments);
     if wire.ladders.is_empty() {
         bail!("no ladder of {} has a search; plans/stt-search.yaml shows one", path.display());
