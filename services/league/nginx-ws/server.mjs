@@ -16,7 +16,7 @@ server.on("connection", (socket) => {
 });
 
 http.listen(join(folder, "socket"), () => {
-  // Started by root, nginx' workers become the user nobody.
+  // Started by root, nginx' workers give up their rights.
   chmodSync(folder, 0o755);
   chmodSync(join(folder, "socket"), 0o777);
   const text = readFileSync(join(import.meta.dirname, "nginx.conf"), "utf8");
