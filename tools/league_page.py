@@ -1,0 +1,236 @@
+"""Writes docs/LEAGUE.md from bundles of plans/league*.yaml: a table for each preset and workload, between markers.
+
+Servers have a rank only where their intervals don't overlap. All means and intervals are computed by the analysis.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import league_build
+import league_servers
+from bench_format.schemas import Witness
+from league_servers import ROOT, Server
+from readme_highlights import replaced
+from readme_results import origin
+from ws_ladder_analysis import wording
+from ws_ladder_analysis.ladders import Ladder, Percentile, Tier, figure, ladders
+from ws_ladder_analysis.load import Bundle, read_bundle
+from ws_ladder_analysis.statistics import CONFIDENCE, unpaired_ratio
+
+PAGE = ROOT / "docs/LEAGUE.md"
+SECONDS_PER_HOUR = 3600
+NONE = "—"
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """The figure by which servers are ranked in a table."""
+
+    title: str
+    figure: str
+    higher_is_better: bool
+    shown: Callable[[float], str]
+
+
+def microseconds(value: float) -> str:
+    """CPU seconds per million messages, which is the same number of microseconds for each."""
+    return f"{wording.digits(value)} µs"
+
+
+CPU = Ranked("CPU per message", "service_cpu_seconds_per_million", False, microseconds)
+RANKED = {
+    ("request-reply", "open"): CPU,
+    ("request-reply", "closed"): Ranked("messages per second of one CPU", "delivered_per_second", True, wording.rate),
+    ("fanout", "standard"): CPU,
+    ("idle", "standard"): Ranked("memory per connection", "service_bytes_per_connection", False, wording.memory),
+    ("connection-storm", "standard"): Ranked(
+        "handshakes per second of one CPU", "accepted_per_second", True, wording.rate
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One server in a table, before it has a rank."""
+
+    name: str
+    tier: Tier
+    mean: float | None
+    # The interval of the mean; `None` with too few processes. It has no upper end where the generator was the limit.
+    interval: tuple[float, float] | None
+
+
+def row(ladder: Ladder, ranked: Ranked) -> Row:
+    """The server of a ladder, which has one tier."""
+    (tier,) = ladder.tiers
+    processes = tier.by_process(figure(ranked.figure))
+    each = [sum(repeats) / len(repeats) for repeats in processes.values()]
+    found, interval = interval_of(each)
+    if interval and ranked.higher_is_better and tier.at_least:
+        interval = (interval[0], math.inf)
+    return Row(ladder.service, tier, found, interval)
+
+
+def interval_of(processes: Sequence[float]) -> tuple[float | None, tuple[float, float] | None]:
+    """The geometric mean over processes, and Student's interval of it; `None` where there is none."""
+    # The ratio to 1, whose processes have no variance.
+    found = unpaired_ratio(processes, [1.0] * len(processes))
+    return (None, None) if found is None else (found.ratio, found.interval())
+
+
+def ranks(rows: Sequence[Row], *, higher_is_better: bool) -> list[int | None]:
+    """For each row one more than the number of rows that are better with certainty: their whole interval is better."""
+    if not higher_is_better:
+        flipped = [None if one.interval is None else (-one.interval[1], -one.interval[0]) for one in rows]
+    else:
+        flipped = [one.interval for one in rows]
+    known = [each for each in flipped if each is not None]
+    return [None if own is None else 1 + sum(other[0] > own[1] for other in known) for own in flipped]
+
+
+def table(group: Sequence[Ladder], servers: dict[str, Server], versions: dict[str, str], price: float) -> str:
+    """The table of one workload, best first; servers without a figure are last, with the reason."""
+    ranked = RANKED[group[0].workload, group[0].variant]
+    rows = [row(ladder, ranked) for ladder in group]
+    sign = -1 if ranked.higher_is_better else 1
+    placed = zip(rows, ranks(rows, higher_is_better=ranked.higher_is_better), strict=True)
+    ordered = sorted(placed, key=lambda one: (one[0].mean is None, sign * (one[0].mean or 0)))
+    replies = group[0].workload in ("request-reply", "fanout")
+    titles = ["rank", "server", "language", "version", "licence", f"{ranked.title} (95 %)"]
+    titles += ["CPU per message", "per million messages", "p50", "p99"] if replies else []
+    titles += [] if ranked.figure == "service_bytes_per_connection" else ["memory per connection"]
+    lines = [f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}"]
+    for one, rank in ordered:
+        lines.append(f"| {' | '.join(cells(one, rank, ranked, servers[one.name], versions, price, replies=replies))} |")
+    return "\n".join(lines) + "\n" + failures(rows)
+
+
+def cells(
+    one: Row, rank: int | None, ranked: Ranked, server: Server, versions: dict[str, str], price: float, *, replies: bool
+) -> list[str]:
+    """The cells of a row."""
+    shown = [
+        f"{rank}" if rank is not None else NONE,
+        f"[{one.name}](../services/league/{one.name}/README.md)",
+        server.language,
+        versions.get(one.name, NONE),
+        server.licence,
+        estimate(one, ranked),
+    ]
+    if replies:
+        cost = mean(one.tier, CPU.figure)
+        shown += [NONE if cost is None else microseconds(cost), dollars(cost, price)]
+        shown += [latency(one.tier, at) for at in (50, 99)]
+    if ranked.figure != "service_bytes_per_connection":
+        shown.append(wording.memory(mean(one.tier, "service_bytes_per_connection")))
+    return [wording.plain(cell) for cell in shown]
+
+
+def estimate(one: Row, ranked: Ranked) -> str:
+    """The mean with its interval, or why there is none."""
+    if one.mean is None:
+        invalid = [trial.result.validity for trial in one.tier.trials if trial.result is not None and not trial.valid]
+        return "no valid trial" if invalid or not one.tier.valid else "no figure"
+    at_least = "&ge; " if one.interval and math.isinf(one.interval[1]) else ""
+    shown = f"{at_least}{ranked.shown(one.mean)}"
+    if one.interval is None:
+        return f"{shown} (too few processes for an interval)"
+    low, high = one.interval
+    return shown if math.isinf(high) else f"{shown} [{ranked.shown(low)}, {ranked.shown(high)}]"
+
+
+def mean(tier: Tier, name: str) -> float | None:
+    """The mean of a figure over processes; `None` where a trial lacks it."""
+    found = tier.spread(figure(name))
+    return None if found is None else found.mean
+
+
+def dollars(cpu_seconds_per_million: float | None, price: float) -> str:
+    """What the CPU time of a million messages costs; `price` is per vCPU-hour."""
+    if cpu_seconds_per_million is None:
+        return NONE
+    return f"${wording.digits(cpu_seconds_per_million / SECONDS_PER_HOUR * price)}"
+
+
+def latency(tier: Tier, at: float) -> str:
+    """A percentile of all replies or deliveries together."""
+    name = next((name for name in ("response", "delivery") if name in tier.histograms), "")
+    found = tier.spread(Percentile(name, at)) if name else None
+    return NONE if found is None else wording.duration(found.mean)
+
+
+def failures(rows: Sequence[Row]) -> str:
+    """Sentences about trials that are no part of the figures, and about messages that failed; empty without any."""
+    sentences = []
+    for one in rows:
+        invalid = len(one.tier.trials) - len(one.tier.valid)
+        if invalid:
+            sentences.append(f"{one.name}: {invalid} of {len(one.tier.trials)} trials were invalid.")
+        worst = max((result.figures.failed_share or 0 for result in one.tier.results), default=0)
+        if worst:
+            sentences.append(f"{one.name}: up to {wording.plain(wording.share(worst))} failed in a trial.")
+    return "".join(f"\n- {sentence}" for sentence in sentences) + ("\n" if sentences else "")
+
+
+def section(bundle: Bundle, servers: dict[str, Server], price: float) -> str:
+    """All tables of a bundle, which has one preset."""
+    plan = bundle.run.plan
+    preset = next(servers[name].preset for name in plan.services if name in servers)
+    versions = dict(bundle.run.versions)
+    groups: dict[tuple[str, str], list[Ladder]] = {}
+    for ladder in ladders(bundle):
+        groups.setdefault((ladder.workload, ladder.variant), []).append(ladder)
+    parts = [f"## {preset}\n\n{origin(bundle.folder)}{witness(bundle)}"]
+    for (workload, variant), group in groups.items():
+        loads = f"{wording.plain(group[0].load_of(group[0].tiers[0]))}"
+        title = workload if variant == "standard" else f"{workload}, {variant}"
+        sample = group[0].sample
+        load = f"; {wording.plain(wording.load(sample.load))}" if sample else ""
+        parts.append(f"### {preset}: {title}\n\n{loads}{load}.\n\n{table(group, servers, versions, price)}")
+    return "\n".join(parts)
+
+
+def witness(bundle: Bundle) -> str:
+    """Who confirms the messages of a bundle."""
+    found = {trial.result.witness for trial in bundle.trials if trial.result is not None}
+    confirmed = "Each message counts when its own reply came. " if Witness.REPLY in found else ""
+    return confirmed + "What a reply proves: [PRESETS.md](PRESETS.md).\n"
+
+
+def lacking(bundles: Iterable[Bundle], servers: dict[str, Server]) -> str:
+    """The servers that have no figures, each with the reason."""
+    measured = {name for bundle in bundles for name in bundle.run.plan.services}
+    gone = league_build.left_out()
+    reasons = {name: gone.get(name, "it was not in this run") for name in servers if name not in measured}
+    reasons |= league_servers.unavailable()
+    return "## Not measured\n\n" + "".join(f"- {name}: {reason}\n" for name, reason in reasons.items())
+
+
+def remarks(bundles: Iterable[Bundle], servers: dict[str, Server]) -> str:
+    """What a reader must know about each server that was measured."""
+    measured = {name for bundle in bundles for name in bundle.run.plan.services}
+    lines = []
+    for name in sorted(measured & servers.keys()):
+        lines.append(f"- {name}: {' '.join(servers[name].notes)} CPUs: {servers[name].threads}.\n")
+    return "## What differs between them\n\n" + "".join(lines)
+
+
+def text(bundles: Sequence[Bundle], servers: dict[str, Server], price: float) -> str:
+    """The generated part of the page."""
+    head = (
+        f"Geometric means over fresh processes that take turns, with {CONFIDENCE:.0%} intervals. A rank is one more"
+        " than the number of servers whose interval is wholly better; equal ranks can't be told apart by this run."
+        f" Costs are those of CPU time alone, at ${price:g} per vCPU-hour. Percentiles are of all replies together.\n"
+    )
+    sections = [section(bundle, servers, price) for bundle in bundles]
+    return "\n".join([head, *sections, remarks(bundles, servers), lacking(bundles, servers)])
+
+
+def write(folders: Sequence[Path], servers: dict[str, Server], price: float) -> None:
+    """Writes the page's generated part."""
+    bundles = [read_bundle(folder) for folder in folders]
+    PAGE.write_text(replaced(PAGE.read_text(), "league", text(bundles, servers, price)))

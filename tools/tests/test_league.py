@@ -1,0 +1,182 @@
+"""The league's files and what is made of them: entries, plans, ranks, and servers that can't be had."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import league_build
+import league_check
+import league_page
+import league_plans
+import league_servers
+import pytest
+from league_servers import LeagueError, Server
+from scipy import stats
+from ws_ladder_analysis.ladders import Tier
+
+SERVERS = league_servers.load()
+ONE = Server(
+    name="one",
+    language="C",
+    licence="MIT",
+    source="https://example.org",
+    toolchain="debian",
+    command=("one", "{port}"),
+    preset="echo",
+    path="/",
+    workloads=("request-reply",),
+    threads="one",
+    version="1.0",
+)
+# The lock file of a server, relative to its folder.
+LOCKS = {
+    "node": "package-lock.json",
+    "python": "requirements.txt",
+    "go": "go.sum",
+    "rust": "../rust/Cargo.lock",
+    "jdk": "pom.xml",
+}
+
+
+def pinned(server: Server) -> str:
+    """What stands in the server's lock file for its version."""
+    return {
+        "node": f'"version": "{server.version}"',
+        "python": f"=={server.version} ",
+        "go": f" v{server.version} h1:",
+        "rust": f'version = "{server.version}"',
+        "jdk": f"<version>{server.version}</version>",
+    }[server.toolchain]
+
+
+@pytest.mark.parametrize("server", SERVERS.values(), ids=SERVERS.keys())
+def test_the_version_of_a_server_is_that_of_its_lock_file(server: Server) -> None:
+    if server.version:
+        assert pinned(server) in (server.folder / LOCKS[server.toolchain]).read_text()
+    else:
+        assert server.toolchain in ("debian", "elixir", "extension") or server.packages
+
+
+@pytest.mark.parametrize("server", SERVERS.values(), ids=SERVERS.keys())
+def test_a_server_is_small_and_its_readme_says_where_its_set_up_is_documented(server: Server) -> None:
+    readme = (server.folder / "README.md").read_text()
+    assert len(readme.splitlines()) <= 25
+    assert server.source.removeprefix("services/") in readme
+    assert server.licence in readme
+    assert all(note in readme for note in server.notes)
+    source = {".mjs", ".ts", ".py", ".go", ".rs", ".java", ".erl"}
+    sources = [file for pattern in ("*", "src/**/*") for file in server.folder.glob(pattern) if file.suffix in source]
+    assert sum(len(file.read_text().splitlines()) for file in sources) < 60
+    assert server.preset in {file.stem for file in (league_servers.ROOT / "presets").glob("*.yaml")}
+
+
+def test_the_plans_are_those_of_the_entries() -> None:
+    for file, text in league_plans.plans(SERVERS.values()).items():
+        assert file.read_text() == text, f"{file.name} is outdated: python3 tools/league.py plan"
+
+
+def test_every_server_is_in_one_plan_and_each_plan_has_one_preset() -> None:
+    names = [
+        name
+        for file in league_plans.plans(SERVERS.values())
+        if not file.stem.startswith("league-ci")
+        for name in league_plans.services_of(file)
+    ]
+    assert sorted(names) == sorted(SERVERS)
+    assert len(names) >= 25
+
+
+def test_a_ladder_names_its_services_only_where_some_do_not_climb_it() -> None:
+    both = replace(ONE, name="two", workloads=("request-reply", "fanout"))
+    text = league_plans.plan("x", "echo", [ONE, both], league_plans.FULL)
+    fanout = text.split("workload: fanout", 1)[1].split("- workload", 1)[0]
+    assert "services: [two]" in fanout
+    assert "services:" not in text.split("workload: request-reply", 1)[1].split("- workload", 1)[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('licenses = "MIT"', "unknown key licenses"),
+        ('version_command = ["one", "--version"]', "exactly one of version and version_command"),
+        ('toolchain = "make"', "toolchain 'make' is none of"),
+        ('command = ["one"]', "neither command nor env has {port}"),
+        ('name = "two"', "must be that of its folder"),
+    ],
+)
+def test_a_wrong_entry_is_refused_with_its_file(line: str, message: str, tmp_path: Path) -> None:
+    right = {key: f"{key} = {json.dumps(value)}" for key, value in vars(ONE).items() if value not in ("", (), {}, 0.0)}
+    file = tmp_path / "one/league.toml"
+    file.parent.mkdir()
+    file.write_text("\n".join((right | {line.split(" ")[0]: line}).values()))
+    with pytest.raises(LeagueError, match=r"one/league.toml: ") as raised:
+        league_servers.load(tmp_path)
+    assert message in str(raised.value)
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(LeagueError, match="no server is called nothing; there are one"):
+        league_servers.choose({"one": ONE}, ["nothing"])
+
+
+@pytest.fixture
+def builds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str, str], dict[str, str]]:
+    """Builds a server of this name by a shell line."""
+    monkeypatch.setattr(league_build, "LEFT_OUT", tmp_path / "left-out.json")
+    monkeypatch.setattr(league_servers, "LEAGUE", tmp_path)
+    return lambda name, line: league_build.build([replace(ONE, name=name, build=line)])
+
+
+def test_a_server_that_cannot_be_built_is_left_out_with_its_last_line(
+    builds: Callable[[str, str], dict[str, str]], tmp_path: Path
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    assert builds("one", "echo working; echo 'no compiler is here' >&2; exit 1") == {"one": "no compiler is here"}
+    assert builds("two", "exit 3") == {"two": "its build failed with exit code 3"}
+    assert league_build.left_out() == {"one": "no compiler is here", "two": "its build failed with exit code 3"}
+    assert builds("one", "true") == {}
+    assert list(league_build.left_out()) == ["two"]
+
+
+def rows(*intervals: tuple[float, float] | None) -> list[league_page.Row]:
+    return [league_page.Row("one", Tier(1, ()), 1.0, interval) for interval in intervals]
+
+
+def test_servers_whose_intervals_overlap_have_the_same_rank() -> None:
+    three = rows((10, 12), (11, 13), (1, 2))
+    assert league_page.ranks(three, higher_is_better=True) == [1, 1, 3]
+    assert league_page.ranks(three, higher_is_better=False) == [2, 2, 1]
+
+
+def test_a_server_without_an_interval_has_no_rank_and_moves_no_other() -> None:
+    assert league_page.ranks(rows(None, (1, 2), (3, 4)), higher_is_better=True) == [None, 2, 1]
+
+
+def test_a_lower_bound_is_beaten_by_no_server() -> None:
+    assert league_page.ranks(rows((10, math.inf), (20, 21)), higher_is_better=True) == [1, 1]
+
+
+def test_the_interval_is_students_of_the_geometric_mean() -> None:
+    values = [1.0, 1.1, 1.2, 1.05, 1.15]
+    interval = league_page.interval_of(values)[1]
+    assert interval is not None
+    logs = [math.log(value) for value in values]
+    half = float(stats.t.ppf(0.975, 4)) * statistics.stdev(logs) / math.sqrt(5)
+    assert interval == pytest.approx((math.exp(statistics.mean(logs) - half), math.exp(statistics.mean(logs) + half)))
+
+
+def test_the_price_of_a_million_messages_is_that_of_their_cpu_time() -> None:
+    assert league_page.dollars(3600, 0.04) == "$0.0400"
+    assert league_page.dollars(None, 0.04) == league_page.NONE
+
+
+def test_a_server_that_does_not_start_is_an_error_that_says_how_to_build_it() -> None:
+    broken = replace(ONE, command=("false", "{port}"))
+    with pytest.raises(LeagueError, match=r"league.py build one"), league_check.started(broken):
+        pass
