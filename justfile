@@ -86,9 +86,21 @@ typescript-test: _bench-build _node-env
 self-test: _bench-build _node-env
     LADDER_BIN="$PWD/target/release" cargo test --locked {{checked}} --test self_test_harness -- --test-threads 1
 
-# check presets against servers of other projects, and docs/YOUR-SERVICE.md as a reader would follow it
+# check presets against servers of other projects, docs/YOUR-SERVICE.md as a reader would follow it, and some servers of the league
 presets: _bench-build _preset-servers
-    {{python}} -m pytest -q presets/tests
+    {{python}} -m pytest -q presets/tests services/league/tests
+
+# measure servers of other projects in turns, and write docs/LEAGUE.md; OPTIONS go to each `ladder run`
+league *OPTIONS: _bench-build (league-build)
+    @tools/league-run "$@"
+
+# build servers of the league (services/league): all, or those named
+league-build *NAMES: _python-env
+    @{{python}} tools/league.py build "$@"
+
+# start servers of the league and check that each answers every message: all that are built, or those named
+league-check *NAMES: _bench-build
+    @{{python}} tools/league.py check "$@"
 
 # attack services, the simulator and the coordinator; kill processes, fill disks and move clocks while a run goes on
 hostile *OPTIONS: _bench-build
