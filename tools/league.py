@@ -48,8 +48,16 @@ def plan(servers: list[Server]) -> int:
     if not LADDER.is_file():
         print(f"{len(files)} plans; their length is not known, because {LADDER} is not built")
         return 0
-    print("".join(league_plans.checked(LADDER, files)), end="")
+    found = league_plans.checked(LADDER, files)
+    print("\n".join(line for line, _ in found))
+    minutes = sum(seconds for file, (_, seconds) in zip(files, found, strict=True) if is_measured(file)) / 60
+    print(f"the league is at most {minutes:.0f} minutes under load, and starts servers between trials")
     return 0
+
+
+def is_measured(file: Path) -> bool:
+    """Whether a plan is one of the league's own, and not one of CI."""
+    return not file.stem.startswith("league-ci")
 
 
 def services(name: str, servers: dict[str, Server]) -> int:
@@ -85,7 +93,7 @@ def main() -> int:
         case ["plan"]:
             return plan(list(servers.values()))
         case ["plans"]:
-            print("\n".join(file.stem for file in league_plans.plans(servers.values()) if "-ci" not in file.stem))
+            print("\n".join(file.stem for file in league_plans.plans(servers.values()) if is_measured(file)))
             return 0
         case ["services", name]:
             return services(name, servers)

@@ -124,6 +124,6 @@ def wrong_with(file: Path) -> list[str]:
     bad = {key: counts[key] for key in ("wrong", "lost", "duplicates", "dropped") if counts[key]}
     if bad:
         mistakes.append(f"{name}: {bad}")
-    if name.startswith("request-reply") and not counts["delivered"]:
-        mistakes.append(f"{name}: nothing was answered")
+    if name.startswith(("request-reply", "fanout")) and not counts["delivered"]:
+        mistakes.append(f"{name}: nothing was answered or received")
     return mistakes

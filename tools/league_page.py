@@ -24,6 +24,8 @@ from ws_ladder_analysis.statistics import CONFIDENCE, unpaired_ratio
 PAGE = ROOT / "docs/LEAGUE.md"
 SECONDS_PER_HOUR = 3600
 NONE = "—"
+# From the moment a message was due to its reply, or to its arrival at a subscriber.
+LATENCY = "response_ns"
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,12 @@ def microseconds(value: float) -> str:
 
 
 CPU = Ranked("CPU per message", "service_cpu_seconds_per_million", False, microseconds)
+IDLE = Ranked("memory per connection", "service_bytes_per_connection", False, wording.memory)
 RANKED = {
     ("request-reply", "open"): CPU,
     ("request-reply", "closed"): Ranked("messages per second of one CPU", "delivered_per_second", True, wording.rate),
     ("fanout", "standard"): CPU,
-    ("idle", "standard"): Ranked("memory per connection", "service_bytes_per_connection", False, wording.memory),
+    ("idle", "standard"): IDLE,
     ("connection-storm", "standard"): Ranked(
         "handshakes per second of one CPU", "accepted_per_second", True, wording.rate
     ),
@@ -92,42 +95,62 @@ def ranks(rows: Sequence[Row], *, higher_is_better: bool) -> list[int | None]:
     return [None if own is None else 1 + sum(other[0] > own[1] for other in known) for own in flipped]
 
 
-def table(group: Sequence[Ladder], servers: dict[str, Server], versions: dict[str, str], price: float) -> str:
+@dataclass(frozen=True)
+class Sheet:
+    """What the tables of a bundle share."""
+
+    servers: dict[str, Server]
+    versions: dict[str, str]
+    # US dollars per vCPU-hour.
+    price: float
+    # Bytes of a silent connection, by server. Under load, memory is mostly that of the load.
+    idle: dict[str, float | None]
+
+
+def table(group: Sequence[Ladder], sheet: Sheet) -> str:
     """The table of one workload, best first; servers without a figure are last, with the reason."""
     ranked = RANKED[group[0].workload, group[0].variant]
     rows = [row(ladder, ranked) for ladder in group]
     sign = -1 if ranked.higher_is_better else 1
     placed = zip(rows, ranks(rows, higher_is_better=ranked.higher_is_better), strict=True)
     ordered = sorted(placed, key=lambda one: (one[0].mean is None, sign * (one[0].mean or 0)))
-    replies = group[0].workload in ("request-reply", "fanout")
-    titles = ["rank", "server", "language", "version", "licence", f"{ranked.title} (95 %)"]
-    titles += ["CPU per message", "per million messages", "p50", "p99"] if replies else []
-    titles += [] if ranked.figure == "service_bytes_per_connection" else ["memory per connection"]
-    lines = [f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}"]
+    columns = columns_of(group[0].workload, ranked)
+    lines = [f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
     for one, rank in ordered:
-        lines.append(f"| {' | '.join(cells(one, rank, ranked, servers[one.name], versions, price, replies=replies))} |")
+        cells = [wording.plain(read(one, rank, sheet)) for read in columns.values()]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n" + failures(rows)
 
 
-def cells(
-    one: Row, rank: int | None, ranked: Ranked, server: Server, versions: dict[str, str], price: float, *, replies: bool
-) -> list[str]:
-    """The cells of a row."""
-    shown = [
-        f"{rank}" if rank is not None else NONE,
-        f"[{one.name}](../services/league/{one.name}/README.md)",
-        server.language,
-        versions.get(one.name, NONE),
-        server.licence,
-        estimate(one, ranked),
-    ]
-    if replies:
-        cost = mean(one.tier, CPU.figure)
-        shown += [NONE if cost is None else microseconds(cost), dollars(cost, price)]
-        shown += [latency(one.tier, at) for at in (50, 99)]
-    if ranked.figure != "service_bytes_per_connection":
-        shown.append(wording.memory(mean(one.tier, "service_bytes_per_connection")))
-    return [wording.plain(cell) for cell in shown]
+Read = Callable[[Row, int | None, Sheet], str]
+
+
+def columns_of(workload: str, ranked: Ranked) -> dict[str, Read]:
+    """The columns of a table, each with what is read into its cells."""
+    columns: dict[str, Read] = {
+        "rank": lambda _, rank, __: NONE if rank is None else f"{rank}",
+        "server": lambda one, _, __: f"[{one.name}](../services/league/{one.name}/README.md)",
+        "language": lambda one, _, sheet: sheet.servers[one.name].language,
+        "version": lambda one, _, sheet: sheet.versions.get(one.name, NONE),
+        "licence": lambda one, _, sheet: sheet.servers[one.name].licence,
+        f"{ranked.title} (95 %)": lambda one, _, __: estimate(one, ranked),
+    }
+    if workload in ("request-reply", "fanout"):
+        if ranked is not CPU:
+            columns[CPU.title] = lambda one, _, __: shown(mean(one.tier, CPU.figure), microseconds)
+        columns["per million messages"] = lambda one, _, sheet: dollars(mean(one.tier, CPU.figure), sheet.price)
+        columns["p50"] = lambda one, _, __: latency(one.tier, 50)
+        columns["p99"] = lambda one, _, __: latency(one.tier, 99)
+    if ranked.higher_is_better:
+        columns["bound by"] = lambda one, _, __: ", ".join(one.tier.bounds) or NONE
+    if workload != "idle":
+        columns["memory per silent connection"] = lambda one, _, sheet: shown(sheet.idle.get(one.name), wording.memory)
+    return columns
+
+
+def shown(value: float | None, formatted: Callable[[float], str]) -> str:
+    """A figure as text, or a dash where there is none."""
+    return NONE if value is None else formatted(value)
 
 
 def estimate(one: Row, ranked: Ranked) -> str:
@@ -136,11 +159,11 @@ def estimate(one: Row, ranked: Ranked) -> str:
         invalid = [trial.result.validity for trial in one.tier.trials if trial.result is not None and not trial.valid]
         return "no valid trial" if invalid or not one.tier.valid else "no figure"
     at_least = "&ge; " if one.interval and math.isinf(one.interval[1]) else ""
-    shown = f"{at_least}{ranked.shown(one.mean)}"
+    text = f"{at_least}{ranked.shown(one.mean)}"
     if one.interval is None:
-        return f"{shown} (too few processes for an interval)"
+        return f"{text} (no interval)"
     low, high = one.interval
-    return shown if math.isinf(high) else f"{shown} [{ranked.shown(low)}, {ranked.shown(high)}]"
+    return text if math.isinf(high) else f"{text} [{ranked.shown(low)}, {ranked.shown(high)}]"
 
 
 def mean(tier: Tier, name: str) -> float | None:
@@ -151,15 +174,12 @@ def mean(tier: Tier, name: str) -> float | None:
 
 def dollars(cpu_seconds_per_million: float | None, price: float) -> str:
     """What the CPU time of a million messages costs; `price` is per vCPU-hour."""
-    if cpu_seconds_per_million is None:
-        return NONE
-    return f"${wording.digits(cpu_seconds_per_million / SECONDS_PER_HOUR * price)}"
+    return shown(cpu_seconds_per_million, lambda value: f"${wording.digits(value / SECONDS_PER_HOUR * price)}")
 
 
 def latency(tier: Tier, at: float) -> str:
     """A percentile of all replies or deliveries together."""
-    name = next((name for name in ("response", "delivery") if name in tier.histograms), "")
-    found = tier.spread(Percentile(name, at)) if name else None
+    found = tier.spread(Percentile(LATENCY, at))
     return NONE if found is None else wording.duration(found.mean)
 
 
@@ -180,17 +200,18 @@ def section(bundle: Bundle, servers: dict[str, Server], price: float) -> str:
     """All tables of a bundle, which has one preset."""
     plan = bundle.run.plan
     preset = next(servers[name].preset for name in plan.services if name in servers)
-    versions = dict(bundle.run.versions)
     groups: dict[tuple[str, str], list[Ladder]] = {}
     for ladder in ladders(bundle):
         groups.setdefault((ladder.workload, ladder.variant), []).append(ladder)
+    silent = {ladder.service: row(ladder, IDLE).mean for ladder in groups.get(("idle", "standard"), [])}
+    sheet = Sheet(servers, dict(bundle.run.versions), price, silent)
     parts = [f"## {preset}\n\n{origin(bundle.folder)}{witness(bundle)}"]
     for (workload, variant), group in groups.items():
         loads = f"{wording.plain(group[0].load_of(group[0].tiers[0]))}"
         title = workload if variant == "standard" else f"{workload}, {variant}"
         sample = group[0].sample
         load = f"; {wording.plain(wording.load(sample.load))}" if sample else ""
-        parts.append(f"### {preset}: {title}\n\n{loads}{load}.\n\n{table(group, servers, versions, price)}")
+        parts.append(f"### {preset}: {title}\n\n{loads}{load}.\n\n{table(group, sheet)}")
     return "\n".join(parts)
 
 
@@ -198,6 +219,8 @@ def witness(bundle: Bundle) -> str:
     """Who confirms the messages of a bundle."""
     found = {trial.result.witness for trial in bundle.trials if trial.result is not None}
     confirmed = "Each message counts when its own reply came. " if Witness.REPLY in found else ""
+    if Witness.RECEIVER in found:
+        confirmed += "A publication counts once for each subscriber that received it. "
     return confirmed + "What a reply proves: [PRESETS.md](PRESETS.md).\n"
 
 

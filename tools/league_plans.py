@@ -7,12 +7,13 @@ protocols are not comparable in any case.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from league_servers import ROOT, Server
+from league_servers import ROOT, LeagueError, Server
 
 ECHO = "echo"
 # Quick to build, of different toolchains and runtimes: what CI measures.
@@ -52,8 +53,8 @@ CLIMBS = (
         "fanout",
         "standard",
         1000,
-        "{ model: open, rate_per_second: 5 }",
-        "5 publications per second to 1,000 subscribers: what a delivery costs.",
+        "{ model: open, rate_per_second: 10 }",
+        "10 publications per second to 1,000 subscribers: what a delivery costs.",
     ),
     Climb("idle", "standard", 1000, "{ model: closed }", "What a silent connection costs in memory."),
     Climb(
@@ -193,14 +194,17 @@ def write(servers: Iterable[Server]) -> list[Path]:
     return list(texts)
 
 
-def checked(ladder_program: Path, files: Iterable[Path]) -> list[str]:
-    """What `ladder plan check` says about each plan; raises `CalledProcessError` for a plan that is wrong."""
-    return [
-        subprocess.run(
-            [ladder_program, "plan", "check", file], cwd=ROOT, capture_output=True, text=True, check=True
-        ).stdout
-        for file in files
-    ]
+def checked(program: Path, files: Iterable[Path]) -> list[tuple[str, int]]:
+    """What `ladder plan check` says about each plan, with its most seconds under load. Raises `LeagueError` for a plan
+    that is wrong."""
+    found = []
+    for file in files:
+        done = subprocess.run([program, "plan", "check", file], cwd=ROOT, capture_output=True, text=True)
+        seconds = re.search(r"at most (\d+) s under load", done.stdout)
+        if done.returncode or not seconds:
+            raise LeagueError(f"{file.name}: {(done.stderr or done.stdout).strip()}")
+        found.append((done.stdout.strip(), int(seconds[1])))
+    return found
 
 
 def services_of(file: Path) -> list[str]:
