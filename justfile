@@ -87,7 +87,7 @@ self-test: _bench-build _node-env
     LADDER_BIN="$PWD/target/release" cargo test --locked {{checked}} --test self_test_harness -- --test-threads 1
 
 # check presets against servers of other projects, docs/YOUR-SERVICE.md as a reader would follow it, and some servers of the league
-presets: _bench-build _preset-servers
+presets: _bench-build _preset-servers _league-ci
     {{python}} -m pytest -q presets/tests services/league/tests
 
 # measure servers of other projects in turns, and write docs/LEAGUE.md; OPTIONS go to each `ladder run`
@@ -308,7 +308,7 @@ _rust-lint: _python-env
 # Builds and fetches in parallel what CI's tests need, before any test runs: most of these steps leave a CPU idle at times,
 # and timing-sensitive tests then have a quiet machine.
 [parallel]
-_ahead: _ahead-rust _ahead-debian _ahead-fuzz _cargo-deny _node-env _preset-servers _reference-env history-env
+_ahead: _ahead-rust _ahead-debian _ahead-fuzz _cargo-deny _node-env _preset-servers _league-ci _reference-env history-env
 
 _ahead-rust: _rust-lint _bench-build
     cargo test --locked --quiet {{checked}} --no-run
@@ -345,6 +345,9 @@ _node-env:
 
 _preset-servers:
     @tools/node-env presets/servers
+
+_league-ci: _python-env
+    @{{python}} tools/league.py build --ci
 
 _redis-env:
     @tools/redis-env

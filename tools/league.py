@@ -1,6 +1,7 @@
 """The league: servers of other projects (services/league), measured beside each other.
 
 Usage: league.py build [NAME…]        builds servers; one that can't be had is left out with the reason
+       league.py build --ci           builds those that CI measures
        league.py check [NAME…]        starts each built server and climbs it for a second: all must be answered
        league.py plan                 writes plans/league*.yaml from all league.toml
        league.py plans                prints the plans that `run` measures
@@ -85,6 +86,8 @@ def page(arguments: list[str], servers: dict[str, Server]) -> int:
 def main() -> int:
     servers = load()
     match sys.argv[1:]:
+        case ["build", "--ci"]:
+            return build(choose(servers, list(league_plans.CI)), named=True)
         case ["build", *names]:
             return build(choose(servers, names), named=bool(names))
         case ["check", *names]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import league_build
@@ -44,11 +44,12 @@ def microseconds(value: float) -> str:
 
 
 CPU = Ranked("CPU per message", "service_cpu_seconds_per_million", False, microseconds)
+DELIVERY = replace(CPU, title="CPU per delivery")
 IDLE = Ranked("memory per connection", "service_bytes_per_connection", False, wording.memory)
 RANKED = {
     ("request-reply", "open"): CPU,
     ("request-reply", "closed"): Ranked("messages per second of one CPU", "delivered_per_second", True, wording.rate),
-    ("fanout", "standard"): CPU,
+    ("fanout", "standard"): DELIVERY,
     ("idle", "standard"): IDLE,
     ("connection-storm", "standard"): Ranked(
         "handshakes per second of one CPU", "accepted_per_second", True, wording.rate
@@ -86,7 +87,10 @@ def interval_of(processes: Sequence[float]) -> tuple[float | None, tuple[float, 
 
 
 def ranks(rows: Sequence[Row], *, higher_is_better: bool) -> list[int | None]:
-    """For each row one more than the number of rows that are better with certainty: their whole interval is better."""
+    """For each row one more than the number of rows that are better with certainty: their whole interval is better. A
+    row that is alone has no rank."""
+    if len(rows) < 2:
+        return [None] * len(rows)
     if not higher_is_better:
         flipped = [None if one.interval is None else (-one.interval[1], -one.interval[0]) for one in rows]
     else:
@@ -136,9 +140,9 @@ def columns_of(workload: str, ranked: Ranked) -> dict[str, Read]:
         f"{ranked.title} (95 %)": lambda one, _, __: estimate(one, ranked),
     }
     if workload in ("request-reply", "fanout"):
-        if ranked is not CPU:
+        if ranked.figure != CPU.figure:
             columns[CPU.title] = lambda one, _, __: shown(mean(one.tier, CPU.figure), microseconds)
-        columns["per million messages"] = lambda one, _, sheet: dollars(mean(one.tier, CPU.figure), sheet.price)
+        columns["per million"] = lambda one, _, sheet: dollars(mean(one.tier, CPU.figure), sheet.price)
         columns["p50"] = lambda one, _, __: latency(one.tier, 50)
         columns["p99"] = lambda one, _, __: latency(one.tier, 99)
     if ranked.higher_is_better:

@@ -158,6 +158,10 @@ def test_a_server_without_an_interval_has_no_rank_and_moves_no_other() -> None:
     assert league_page.ranks(rows(None, (1, 2), (3, 4)), higher_is_better=True) == [None, 2, 1]
 
 
+def test_a_server_that_is_alone_in_its_table_has_no_rank() -> None:
+    assert league_page.ranks(rows((1, 2)), higher_is_better=True) == [None]
+
+
 def test_a_lower_bound_is_beaten_by_no_server() -> None:
     assert league_page.ranks(rows((10, math.inf), (20, 21)), higher_is_better=True) == [1, 1]
 
