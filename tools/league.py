@@ -5,7 +5,7 @@ Usage: league.py build [NAME…]        builds servers; one that can't be had is
        league.py check [NAME…]        starts each built server and climbs it for a second: all must be answered
        league.py plan                 writes plans/league*.yaml from all league.toml
        league.py plans                prints the plans that `run` measures
-       league.py services PLAN        prints --service options for the built servers of a plan
+       league.py services PLAN        prints --service options for the built servers of a plan; 3: none is built
        league.py page [--price P] BUNDLE…
                                       writes docs/LEAGUE.md; P: US dollars per vCPU-hour, 0.04 without it
 LADDER names the ladder program; without it, target/release/ladder.
@@ -20,6 +20,7 @@ from pathlib import Path
 import league_build
 import league_check
 import league_plans
+import service_tasks
 from league_servers import ROOT, LeagueError, Server, choose, load
 
 LADDER = Path(os.environ.get("LADDER") or ROOT / "target/release/ladder")
@@ -61,12 +62,16 @@ def is_measured(file: Path) -> bool:
     return not file.stem.startswith("league-ci")
 
 
-def services(name: str, servers: dict[str, Server]) -> int:
-    """Prints options that leave out the servers that were not built; nothing where all were."""
+def services(name: str) -> int:
+    """Prints options that leave out the servers that were not built; nothing where all were. 3: none was built."""
     listed = league_plans.services_of(ROOT / f"plans/{name}.yaml")
     gone = league_build.left_out()
-    if any(each in gone for each in listed):
-        print(" ".join(f"--service {each}" for each in listed if each not in gone and each in servers))
+    ready = [each for each in listed if each not in gone]
+    if not ready:
+        print(f"left out: {name}: none of its servers is built", file=sys.stderr)
+        return service_tasks.NOT_HERE
+    if len(ready) < len(listed):
+        print(" ".join(f"--service {each}" for each in ready))
     return 0
 
 
@@ -99,7 +104,7 @@ def main() -> int:
             print("\n".join(file.stem for file in league_plans.plans(servers.values()) if is_measured(file)))
             return 0
         case ["services", name]:
-            return services(name, servers)
+            return services(name)
         case ["page", *arguments]:
             return page(arguments, servers)
     print(__doc__, file=sys.stderr)

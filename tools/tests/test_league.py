@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import league
 import league_build
 import league_check
 import league_page
@@ -142,6 +143,24 @@ def test_a_server_that_cannot_be_built_is_left_out_with_its_last_line(
     assert league_build.left_out() == {"one": "no compiler is here", "two": "its build failed with exit code 3"}
     assert builds("one", "true") == {}
     assert list(league_build.left_out()) == ["two"]
+
+
+@pytest.mark.parametrize(
+    ("gone", "printed", "code"),
+    [([], "", 0), (["mosquitto"], "--service mochi-mqtt\n", 0), (["mosquitto", "mochi-mqtt"], "", 3)],
+)
+def test_a_run_leaves_out_what_is_not_built(
+    gone: list[str],
+    printed: str,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(league_build, "LEFT_OUT", tmp_path / "left-out.json")
+    league_build.remember(dict.fromkeys(gone, "no compiler"), [])
+    assert league.services("league-mqtt-3.1.1") == code
+    assert capsys.readouterr().out == printed
 
 
 def rows(*intervals: tuple[float, float] | None) -> list[league_page.Row]:
