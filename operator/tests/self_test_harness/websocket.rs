@@ -8,7 +8,7 @@ use bench_format::{
 use crate::{
     freeze::freeze,
     known_delay::{MORE_THAN_TWICE_NS, changed, tolerance},
-    run::{Attempts, Checked, ensure, histogram, is_disturbed, start},
+    run::{Attempts, Check, Checked, ensure, histogram, is_disturbed, start},
 };
 
 use std::{cell::Cell, time::Duration};
@@ -49,7 +49,7 @@ fn flawed(result: &TrialResult, nth: usize) -> Checked {
 fn each_flaw_of_a_service_without_books_shows_in_its_own_count() {
     let mut attempts = Attempts::of("websocket");
     let services = ["honest", "delayed", "lost", "twice", "wrong", "reordered"];
-    let checks: [(&str, fn(&TrialResult) -> Checked); 5] = [
+    let checks: [(&str, Check); 5] = [
         ("honest", honest),
         ("lost", |result| flawed(result, 0)),
         ("twice", |result| flawed(result, 1)),
