@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bench_format.schemas import BoundBy, ReasonKind, Witness
+from bench_format.schemas import BoundBy, Message, ReasonKind, Witness
 
 from ws_ladder_analysis import wording
 
@@ -65,3 +65,9 @@ def test_every_reason_bound_and_witness_has_a_text() -> None:
     assert set(wording.REASONS) == set(ReasonKind)
     assert set(wording.BOUNDS) == set(BoundBy)
     assert set(wording.WITNESSES) == set(Witness)
+
+
+def test_messages_that_a_plan_describes_have_no_format_of_their_own() -> None:
+    described = Message(size_bytes=64)
+    assert wording.plain(wording.message(described)) == "json, 64 bytes"
+    assert wording.plain(wording.message(described, "socket.io")) == "as socket.io says, payloads of 64 bytes"

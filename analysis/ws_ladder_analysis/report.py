@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 
 from bench_format.meaning import holds
-from bench_format.schemas import Run, RunState
+from bench_format.schemas import Run, RunState, TrialResult, WireWebsocket
 
 from . import (
     __version__,
@@ -186,11 +186,19 @@ def _section_facts(bundle: Bundle, group: Sequence[Ladder]) -> tuple[tuple[str, 
     if samples:
         facts.append(("load", _each(wording.load(one.load) for one in samples)))
         facts.append(("witness", _each(f"{one.witness} ({wording.WITNESSES[one.witness]})" for one in samples)))
-        facts.append(("message", _each(wording.message(one.message) for one in samples)))
+        described = bundle.run.plan.websocket
+        facts.append(("message", _each(wording.message(one.message, described_in(one, described)) for one in samples)))
         facts.append(("window", _window(group)))
     judged = objectives(bundle.run.plan, first.workload, first.variant)
     facts.append(("objective", "; ".join(map(wording.objective, judged)) or "none, so no verdict"))
     return tuple(facts)
+
+
+def described_in(result: TrialResult, section: WireWebsocket | None) -> str | None:
+    """The preset whose messages a trial sent, or `the plan`; absent where the worker knows the protocol."""
+    if section is None or result.trial.service not in section.services:
+        return None
+    return section.extends or "the plan"
 
 
 def _window(group: Sequence[Ladder]) -> str:

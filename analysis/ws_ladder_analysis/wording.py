@@ -177,10 +177,14 @@ def plain(text: str) -> str:
     return text.replace(GAP, " ").replace(THIN, " ")
 
 
-def message(one: Message) -> str:
-    """Describes the messages of a trial: format, size, and how many go into one write."""
+def message(one: Message, described_in: str | None = None) -> str:
+    """Describes the messages of a trial: format, size, and how many go into one write. Messages that a preset or a plan
+    describes have no format of their own, and the size is that of their payload.
+    """
     together = f", {one.coalesce} in one write" if one.coalesce != 1 else ""
     together += f", {one.shapes} shapes" if one.shapes != 1 else ""
+    if described_in is not None:
+        return f"as {described_in} says, payloads of {count(one.size_bytes)} bytes{together}"
     return f"{one.format}, {count(one.size_bytes)} bytes{together}"
 
 
