@@ -26,6 +26,7 @@ TARGETS = [
     seeds_harness.judged_upload,
     seeds_harness.plan,
     seeds_harness.run_file,
+    seeds_harness.websocket_service,
     seeds_http.cookie,
     seeds_http.gateway_message,
     seeds_http.handshake,

@@ -74,3 +74,17 @@ def run_file() -> Seeds:
         "unchanged": b"",
         **{f"changes-{kind}": b"".join(change(29 * step, kind, 7**step) for step in range(9)) for kind in range(10)},
     }
+
+
+def websocket_service() -> Seeds:
+    """Uses by their first byte, changes of the section, and what the service sends, one message before each 0xFF."""
+    welcome = b'welcome t=abc {"a":[1],"id":7}\n'
+    opening = [welcome, b"subscribed\n"]
+    answers = [b'{"id":0}\n{"id":1,"error":1}\n', b"ping\n", b"p 3 12345678\n", b"half", b" a line\n"]
+    said = b"\xff".join([*opening, *answers])
+    found = {f"unchanged-{use}": bytes([use]) + two(b"", said) for use in range(5)}
+    found["denied"] = bytes([1]) + two(b"", b"denied\n")
+    for kind in range(10):
+        changes = b"".join(change(17 * step, kind, 7**step) for step in range(4))
+        found[f"changes-{kind}"] = bytes([kind]) + two(changes, said)
+    return found

@@ -160,10 +160,12 @@ def test_a_first_look_measures_the_chat_of_the_document(chat: Path, tmp_path: Pa
         url = f"ws://127.0.0.1:{port}/socket.io/?EIO=4&transport=websocket"
         done = run([LADDER, "try", url, "--plan", file, "--results", tmp_path / "results", "--no-rest"], ROOT)
     output = done.stdout + done.stderr
-    assert "  answers socket.io\n" in output, output
+    assert "  answers socket.io, and its connections subscribe\n" in output, output
     assert 'extends: "socket.io"' in file.read_text()
     found = results(tmp_path / "results")
     assert found["request-reply/open"]["messages"]["delivered"] > 1500, output
+    assert found["fanout/standard"]["messages"]["delivered"] > 49 * 300, output
+    assert found["fanout/standard"]["messages"]["lost"] == 0, output
     assert list((tmp_path / "results").rglob("report.html")), output
 
 

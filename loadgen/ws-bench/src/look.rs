@@ -31,6 +31,8 @@ use crate::{
 
 /// Longest wait for each answer.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Index of each connection: that of one that receives in a fan-out.
+const INDEX: u32 = 1;
 /// Size of a `{{payload}}` in the first message, in bytes.
 const PAYLOAD_BYTES: usize = 64;
 /// Messages of the service that are kept.
@@ -64,6 +66,8 @@ pub struct Look {
     pub closing: Option<Closing>,
     /// What came of each candidate, in the order in which they were given.
     pub spoken: Vec<Spoken>,
+    /// Whether a connection subscribes to the fan-out of a candidate, in the same order; false for one without a fan-out.
+    pub subscribes: Vec<bool>,
 }
 
 /// How a service answers a Close frame.
@@ -93,12 +97,15 @@ pub fn look(place: &Place, candidates: &[&WireWebsocket]) -> Look {
     thread::scope(|scope| {
         let plain = scope.spawn(|| greetings_and_closing(place));
         let extension = scope.spawn(|| extension(place));
-        let spoken: Vec<_> = candidates.iter().map(|section| scope.spawn(|| speak(place, section))).collect();
-        let failed = || Spoken::No("its check failed".into());
-        let spoken = spoken.into_iter().map(|thread| thread.join().unwrap_or_else(|_| failed())).collect();
+        let look_at = |section| scope.spawn(move || (speak(place, section), subscribes(place, section)));
+        let candidates: Vec<_> = candidates.iter().map(|section| look_at(*section)).collect();
+        let failed = || (Spoken::No("its check failed".into()), false);
+        let (spoken, subscribes) =
+            candidates.into_iter().map(|thread| thread.join().unwrap_or_else(|_| failed())).unzip();
         let (refusal, greetings, closing) =
             plain.join().unwrap_or_else(|_| (Some("its check failed".into()), vec![], None));
-        Look { refusal, greetings, closing, spoken, extension: extension.join().unwrap_or_default() }
+        let extension = extension.join().unwrap_or_default();
+        Look { refusal, extension, greetings, closing, spoken, subscribes }
     })
 }
 
@@ -186,18 +193,27 @@ fn extension(place: &Place) -> Option<String> {
 
 /// Opens a connection as the section says, and sends its first message.
 fn speak(place: &Place, section: &WireWebsocket) -> Spoken {
+    let in_parts = section.reply.as_ref().is_some_and(|reply| reply.end.is_some());
+    let purpose = match (section.messages.is_empty() || section.reply.is_none(), in_parts) {
+        (true, _) => Use::Open,
+        (false, true) => Use::Parts,
+        (false, false) => Use::Replies,
+    };
+    converse(place, section, purpose)
+}
+
+/// Opens a connection that receives what others publish.
+fn subscribes(place: &Place, section: &WireWebsocket) -> bool {
+    section.fanout.is_some() && converse(place, section, Use::Fanout) == Spoken::Opens
+}
+
+fn converse(place: &Place, section: &WireWebsocket, purpose: Use) -> Spoken {
     let trial = Trial {
         path: (&place.path, "path"),
         tls_name: place.tls_name.as_deref(),
         seed: 1,
         worker: 0,
         payload_bytes: PAYLOAD_BYTES,
-    };
-    let in_parts = section.reply.as_ref().is_some_and(|reply| reply.end.is_some());
-    let purpose = match (section.messages.is_empty() || section.reply.is_none(), in_parts) {
-        (true, _) => Use::Open,
-        (false, true) => Use::Parts,
-        (false, false) => Use::Replies,
     };
     let protocol = match Section::compile(section, &trial) {
         Ok(compiled) => Websocket::new(compiled, purpose),
@@ -206,7 +222,7 @@ fn speak(place: &Place, section: &WireWebsocket) -> Spoken {
             return Spoken::No(lines.join("; "));
         }
     };
-    let request = protocol.request(&place.host, 0);
+    let request = protocol.request(&place.host, INDEX);
     let shared = protocol.shared_request(&place.host);
     let mut random = unix_ns();
     let deadline = Instant::now() + PATIENCE;
@@ -229,7 +245,7 @@ struct Conversation {
 
 impl Conversation {
     fn run(mut self, deadline: Instant) -> Spoken {
-        let mut admission = self.protocol.begin(&mut self.state, 0, &mut self.outbox);
+        let mut admission = self.protocol.begin(&mut self.state, INDEX, &mut self.outbox);
         let mut assembly = Assembly::default();
         let mut is_sent = false;
         loop {

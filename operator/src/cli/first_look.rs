@@ -39,6 +39,12 @@ const PREFERRED: [&str; 13] = [
     "json-rpc",
     "echo",
 ];
+/// The ladder of a service whose connections can subscribe.
+const FANOUT: &str = "  # What one connection publishes, on all others: how long it takes, and what is missing.
+  - workload: fanout
+    tiers: [50]
+    load: { model: open, rate_per_second: 100 }
+";
 /// The first line of a plan that this command wrote, and may write again.
 const MARK: &str = "# Written by `ladder try`";
 
@@ -79,7 +85,8 @@ pub(super) fn run(arguments: &Try) -> anyhow::Result<u8> {
     let names: Vec<&str> = candidates.iter().map(|(name, _)| name.as_str()).collect();
     lines(&url, &seen, &names).iter().for_each(|line| eprintln!("{line}"));
     let chosen = choose(&seen, &names, arguments.preset.is_some())?;
-    let text = plan_text(&url, &candidates[chosen].0, &candidates[chosen].1, &seen.spoken[chosen]);
+    let (name, section) = &candidates[chosen];
+    let text = plan_text(&url, name, section, &seen.spoken[chosen], seen.subscribes[chosen]);
     fs::write(&arguments.plan, text).with_context(|| format!("failed to write {}", arguments.plan.display()))?;
     eprintln!(
         "{}: the plan of this first look; change it and run it again with: ladder run {0}",
@@ -158,8 +165,9 @@ fn lines(url: &Url, seen: &Look, names: &[&str]) -> Vec<String> {
         Closing::Ended => "  ends the stream at a Close frame without an answer".to_owned(),
         Closing::Silent => "  doesn't answer a Close frame within a second".to_owned(),
     }));
-    for (name, spoken) in names.iter().zip(&seen.spoken) {
+    for ((name, spoken), subscribes) in names.iter().zip(&seen.spoken).zip(&seen.subscribes) {
         match spoken {
+            Spoken::Answers if *subscribes => lines.push(format!("  answers {name}, and its connections subscribe")),
             Spoken::Answers => lines.push(format!("  answers {name}")),
             Spoken::Opens if names.len() == 1 => lines.push(format!("  opens {name}, but doesn't answer its message")),
             Spoken::No(reason) if names.len() == 1 => lines.push(format!("  doesn't speak {name}: {reason}")),
@@ -190,10 +198,11 @@ fn choose(seen: &Look, names: &[&str], is_named: bool) -> anyhow::Result<usize> 
 }
 
 /// The plan of a first look: at most some thirty seconds of load, with caps that any laptop carries.
-fn plan_text(url: &Url, preset: &str, section: &WireWebsocket, spoken: &Spoken) -> String {
+fn plan_text(url: &Url, preset: &str, section: &WireWebsocket, spoken: &Spoken, subscribes: bool) -> String {
     let url = serde_json::to_string(url.as_str()).unwrap_or_default();
     let preset = serde_json::to_string(preset).unwrap_or_default();
     let answered = answered_ladders(section, spoken);
+    let fanout = if subscribes { FANOUT } else { "" };
     format!(
         "{MARK}, for you to change. docs/YOUR-SERVICE.md explains each part.
 schema: {SCHEMA}
@@ -224,7 +233,7 @@ ladders:
   - workload: idle
     tiers: [100]
     load: {{ model: closed }}
-{answered}"
+{answered}{fanout}"
     )
 }
 
@@ -247,6 +256,8 @@ fn answered_ladders(section: &WireWebsocket, spoken: &Spoken) -> String {
     objectives:
       - figure: {{ percentile_ms: {{ histogram: response, percentile: 99 }} }}
         at_most: 100
+    # The rate up to which that holds, with an interval: ladder search try.yaml, some ten minutes.
+    search: {{ over: rate_per_second, connections: 50, from: 100, to: 50000, final_trial_seconds: 2, duration_sum_seconds: 6, rounds: {{ window_seconds: 4 }} }}
 "
         ),
         _ => "  # It answered no message; describe one in `websocket.messages` and `websocket.reply`, and add a ladder with the
@@ -261,7 +272,14 @@ mod tests {
     use super::*;
 
     fn seen(spoken: Vec<Spoken>) -> Look {
-        Look { refusal: None, extension: None, greetings: vec![], closing: None, spoken }
+        Look {
+            refusal: None,
+            extension: None,
+            greetings: vec![],
+            closing: None,
+            subscribes: vec![false; spoken.len()],
+            spoken,
+        }
     }
 
     #[test]
@@ -288,7 +306,7 @@ mod tests {
         for name in websocket::preset_names() {
             let section = websocket::preset(name, Path::new(".")).unwrap();
             for spoken in [Spoken::Answers, Spoken::Opens] {
-                let text = plan_text(&url, name, &section, &spoken);
+                let text = plan_text(&url, name, &section, &spoken, section.fanout.is_some());
                 let path = tempfile::NamedTempFile::new().unwrap();
                 fs::write(&path, &text).unwrap();
                 let wire = plan::read::read(path.path()).unwrap();
