@@ -81,7 +81,7 @@ fn a_mistake_in_requests_and_addresses_is_listed_with_its_place() {
         ("{ connect: { source_addresses: [localhost] } }", "connect.source_addresses[0]", "no IP address"),
         ("{ connect: { rows: /no.csv, headers: { A: '{{row.a}}' } } }", "connect.rows", "/no.csv"),
         ("{ connect: { rows: /does/not/exist.csv } }", "connect.rows", "/does/not/exist.csv"),
-        ("{ services: { a: { url: 'wss://host:1/' } } }", "services.a.url", "without TLS"),
+        ("{ services: { a: { url: 'http://host:1/' } } }", "services.a.url", "neither ws:// nor wss://"),
         ("{ services: { a: { url: 'ws://host/' } } }", "services.a.url", "no port"),
         ("{ services: { a: { url: 'ws://host:1?a' } } }", "services.a.url", "slash before the question mark"),
         ("{ services: { a: { url: 'ws://host:1/{{sequence}}' } } }", "services.a.url", "no value here"),

@@ -1,6 +1,6 @@
 //! `ladder pilot` must find when the steady state of a service with a known cold start begins.
 
-use std::collections::BTreeMap;
+use std::{cell::Cell, collections::BTreeMap};
 
 use bench_format::run::TrialState;
 use serde_json::Value;
@@ -50,8 +50,19 @@ fn begins_at(starts: &BTreeMap<String, Option<u64>>, service: &str, second: u64)
 
 #[test]
 fn a_cold_service_is_steady_once_it_is_warm_and_an_even_one_from_the_start() {
-    let mut attempts = Attempts::with(pilots);
-    let run = attempts.until(is_undisturbed);
+    // The rule calls 3 % of all steady pilots not steady, or steady later (docs/METHODOLOGY.md, "Warm-up"), and a busy machine
+    // more: one of three attempts must be right about both services.
+    let attempts = Cell::new(0_u32);
+    let is_right = |run: &Run| {
+        let starts = starts(&printed(run));
+        begins_at(&starts, "self-test-cold", COLD_SECONDS).is_ok() && begins_at(&starts, "self-test-even", 0).is_ok()
+    };
+    let mut runs = Attempts::with(pilots);
+    let run = runs.until(|run| {
+        let is_undisturbed = is_undisturbed(run);
+        attempts.set(attempts.get() + u32::from(is_undisturbed));
+        is_undisturbed && (is_right(run) || attempts.get() >= 3)
+    });
     let printed = printed(run);
     let starts = starts(&printed);
     assert_eq!(begins_at(&starts, "self-test-cold", COLD_SECONDS), Ok(()), "\n{}", run.output);
