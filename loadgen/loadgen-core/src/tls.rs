@@ -5,7 +5,7 @@
 //! accepted once all of it is gone.
 
 use std::{
-    io::{self, Read, Write},
+    io::{self, Cursor, Read, Write},
     os::fd::AsFd,
     sync::Arc,
 };
@@ -33,6 +33,8 @@ pub(crate) struct Tls {
     pending: Vec<u8>,
     /// Plain bytes of the write whose encrypted bytes are pending; 0 without one.
     encrypted: usize,
+    /// Encrypted bytes that were read from the socket and wait until the plain bytes before them are taken.
+    received: Cursor<Vec<u8>>,
 }
 
 impl Tls {
@@ -41,7 +43,7 @@ impl Tls {
         let mut connection = ClientConnection::new(Arc::clone(&client.config), client.server_name.clone())?;
         // The session bounds what it writes; a limit here would cut a write short without a word.
         connection.set_buffer_limit(None);
-        Ok(Self { connection, pending: Vec::new(), encrypted: 0 })
+        Ok(Self { connection, pending: Vec::new(), encrypted: 0, received: Cursor::default() })
     }
 
     /// Whether encrypted bytes wait for the socket.
@@ -105,29 +107,34 @@ impl Tls {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                 Err(_) => return Err(Errno::CONNABORTED),
             }
-            let mut encrypted = [0; READ_BYTES];
-            let length = rustix::io::read(&socket, &mut encrypted)?;
-            let mut bytes = &encrypted[..length];
-            if length == 0 {
-                // Tells the connection that the stream has ended.
-                self.connection.read_tls(&mut bytes).map_err(|_| Errno::CONNABORTED)?;
-                return match self.connection.process_new_packets() {
-                    Ok(_) => Ok(0),
-                    Err(_) => Err(Errno::PROTO),
-                };
-            }
-            while !bytes.is_empty() {
-                self.connection.read_tls(&mut bytes).map_err(|_| Errno::PROTO)?;
-                if self.connection.process_new_packets().is_err() {
-                    // The alert says why; a socket that doesn't take it changes nothing.
-                    let _ = self.flush(&socket);
-                    return Err(Errno::PROTO);
+            if self.received.get_ref().is_empty() {
+                let mut encrypted = [0; READ_BYTES];
+                let length = rustix::io::read(&socket, &mut encrypted)?;
+                if length == 0 {
+                    return self.end_of_stream();
                 }
+                self.received = Cursor::new(encrypted[..length].to_vec());
+            }
+            // The library decrypts no more than a few records until they are taken, so it isn't given everything at once.
+            self.connection.read_tls(&mut self.received).map_err(|_| Errno::PROTO)?;
+            if self.received.position() as usize == self.received.get_ref().len() {
+                self.received = Cursor::default();
+            }
+            if self.connection.process_new_packets().is_err() {
+                // The alert says why; a socket that doesn't take it changes nothing.
+                let _ = self.flush(&socket);
+                return Err(Errno::PROTO);
             }
             match self.flush(&socket) {
                 Ok(()) | Err(Errno::AGAIN) => {}
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Tells the connection that its stream has ended.
+    fn end_of_stream(&mut self) -> Result<usize, Errno> {
+        self.connection.read_tls(&mut io::empty()).map_err(|_| Errno::CONNABORTED)?;
+        self.connection.process_new_packets().map(|_| 0).map_err(|_| Errno::PROTO)
     }
 }
