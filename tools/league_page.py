@@ -162,7 +162,7 @@ def estimate(one: Row, ranked: Ranked) -> str:
     if one.mean is None:
         invalid = [trial.result.validity for trial in one.tier.trials if trial.result is not None and not trial.valid]
         return "no valid trial" if invalid or not one.tier.valid else "no figure"
-    at_least = "&ge; " if one.interval and math.isinf(one.interval[1]) else ""
+    at_least = "&ge; " if ranked.higher_is_better and one.tier.at_least else ""
     text = f"{at_least}{ranked.shown(one.mean)}"
     if one.interval is None:
         return f"{text} (no interval)"
