@@ -31,9 +31,12 @@ class Climb:
     connections: int
     load: str
     why: str
-    ends_by_itself: bool = False
+    # Replaces the plan's warm-up; 0 for a load that ends by itself, whose beginning would else be missing.
+    warmup_seconds: float | None = None
 
 
+# The same for all servers: some runtimes compile while they run.
+COMPILES_SECONDS = 5
 CLIMBS = (
     Climb(
         "request-reply",
@@ -41,6 +44,7 @@ CLIMBS = (
         100,
         "{ model: open, rate_per_second: 2000, arrivals: poisson }",
         "What a message costs at a rate that every server keeps up with.",
+        COMPILES_SECONDS,
     ),
     Climb(
         "request-reply",
@@ -48,6 +52,7 @@ CLIMBS = (
         100,
         "{ model: closed }",
         "The most messages per second that one CPU of the service answers.",
+        COMPILES_SECONDS,
     ),
     Climb(
         "fanout",
@@ -63,7 +68,7 @@ CLIMBS = (
         500,
         "{ model: closed, in_flight: 64 }",
         "The rate at which connections open. Ends when all are open.",
-        ends_by_itself=True,
+        warmup_seconds=0,
     ),
 )
 
@@ -134,11 +139,11 @@ drain_seconds: {length.drain_seconds:g}
 {strictness}websocket:
   extends: {preset}
   services:
-{"".join(service(server, length) for server in servers)}ladders:
+{"".join(service(server) for server in servers)}ladders:
 {"".join(ladder(climb, servers, length) for climb in climbed)}"""
 
 
-def service(server: Server, length: Length) -> str:
+def service(server: Server) -> str:
     """The server as an entry of the plan's `websocket.services`."""
     lines = [
         f"{server.name}:",
@@ -151,8 +156,6 @@ def service(server: Server, length: Length) -> str:
         lines.append(f"  version: {quoted(server.version)}")
     else:
         lines.append(f"  version_command: [{', '.join(map(quoted, server.version_command))}]")
-    if server.warmup_seconds and not length.lenient:
-        lines.append(f"  warmup_seconds: {server.warmup_seconds:g}")
     return "".join(f"    {line}\n" for line in lines)
 
 
@@ -166,8 +169,10 @@ def ladder(climb: Climb, servers: list[Server], length: Length) -> str:
         f"  tiers: [{climb.connections // length.smaller}]",
         f"  load: {load(climb, length)}",
     ]
-    if climb.ends_by_itself:
+    if climb.warmup_seconds == 0:
         lines += ["  warmup_seconds: 0", "  window_seconds: 10"]
+    elif climb.warmup_seconds and not length.lenient:
+        lines.append(f"  warmup_seconds: {climb.warmup_seconds:g}")
     if len(climbing) < len(servers):
         lines.append(f"  services: [{', '.join(climbing)}]")
     return "".join(f"  {line}\n" for line in lines)

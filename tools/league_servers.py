@@ -48,8 +48,6 @@ class Server:
     packages: tuple[str, ...] = ()
     """Debian packages that are extracted into .tools/league/NAME."""
     env: dict[str, str] = field(default_factory=dict)
-    warmup_seconds: float = 0.0
-    """Least load before each window, for a runtime that compiles while it runs."""
     notes: tuple[str, ...] = ()
     """What a reader of its figures must know."""
 

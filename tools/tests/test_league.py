@@ -100,6 +100,15 @@ def test_a_ladder_names_its_services_only_where_some_do_not_climb_it() -> None:
     assert "services:" not in text.split("workload: request-reply", 1)[1].split("- workload", 1)[0]
 
 
+def test_a_connection_storm_has_no_warm_up_and_requests_have_the_same_one_for_all_servers() -> None:
+    text = league_plans.plan(
+        "x", "echo", [replace(ONE, workloads=("request-reply", "connection-storm"))], league_plans.FULL
+    )
+    requests, storm = text.split("- workload: connection-storm")
+    assert "warmup_seconds: 0\n" in storm
+    assert requests.count(f"    warmup_seconds: {league_plans.COMPILES_SECONDS}\n") == 2
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -111,7 +120,7 @@ def test_a_ladder_names_its_services_only_where_some_do_not_climb_it() -> None:
     ],
 )
 def test_a_wrong_entry_is_refused_with_its_file(line: str, message: str, tmp_path: Path) -> None:
-    right = {key: f"{key} = {json.dumps(value)}" for key, value in vars(ONE).items() if value not in ("", (), {}, 0.0)}
+    right = {key: f"{key} = {json.dumps(value)}" for key, value in vars(ONE).items() if value not in ("", (), {})}
     file = tmp_path / "one/league.toml"
     file.parent.mkdir()
     file.write_text("\n".join((right | {line.split(" ")[0]: line}).values()))
