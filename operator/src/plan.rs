@@ -245,8 +245,10 @@ impl Ladder {
         let ramp = Duration::from_secs_f64(wire.load.ramp_seconds());
         let warmup = ramp + Duration::from_secs_f64(wire.warmup_seconds.unwrap_or(plan.warmup_seconds));
         let needs = |name: &Name| Some((name.clone(), ramp + registry.services.get(name)?.warmup()));
-        // A load that ends by itself has no warm-up: messages sent before the window would be missing in it.
-        let longer = services.iter().filter(|_| !wire.load.ends_by_itself()).filter_map(needs);
+        // A load that ends by itself has no warm-up: what it did before the window would be missing in it. A connection storm
+        // is one as well, and says so by its own warm-up of 0.
+        let ends_by_itself = wire.load.ends_by_itself() || wire.warmup_seconds == Some(0.0);
+        let longer = services.iter().filter(|_| !ends_by_itself).filter_map(needs);
         let longer_warmups = longer.filter(|(_, needed)| *needed > warmup).collect();
         Self {
             workload: name(&wire.workload),

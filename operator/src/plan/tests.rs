@@ -72,6 +72,8 @@ fn a_services_longer_warm_up_replaces_the_plans() {
         wire.ladders[0].load = Load::Closed { messages_per_connection: Some(10), in_flight: 1 };
     };
     assert_eq!(warmups(Some(10.0), counted), (0.0, 0.0, 2.0));
+    // As a connection storm has it.
+    assert_eq!(warmups(Some(10.0), |wire| wire.ladders[0].warmup_seconds = Some(0.0)), (0.0, 0.0, 2.0));
 }
 
 #[test]
