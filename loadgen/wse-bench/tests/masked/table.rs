@@ -78,7 +78,8 @@ fn row(line: &str, titles: &[String]) -> String {
 
 fn masked_cell(cell: &str, title: &str) -> String {
     let by_chance = CHANCE.contains(&title) || SAMPLED.iter().any(|sampled| title.starts_with(sampled));
-    if by_chance && cell != "schedule" {
+    // On a busy machine the machine binds a schedule.
+    if by_chance {
         return "?".into();
     }
     if COUNTED.contains(&title) || title == "survival" {
