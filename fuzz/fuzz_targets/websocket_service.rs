@@ -1,5 +1,5 @@
-//! A service that only a plan describes: a section in which values are changed has mistakes, or it is spoken by: whatever
-//! the service sends, what is kept of it and what is sent in response stay bounded.
+//! A service that only a plan describes: a section in which values are changed has mistakes, or it is spoken by: all bytes
+//! that the service sends are handled, and what is kept of it and what is sent in response stay bounded.
 #![no_main]
 
 use bench_format::websocket::WireWebsocket;
