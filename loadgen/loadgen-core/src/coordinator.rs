@@ -6,12 +6,14 @@
 mod work;
 
 use std::{
-    thread,
+    collections::BTreeMap,
+    process, thread,
     time::{Duration, Instant},
 };
 
 use bench_format::{
     result::WorkerResult,
+    terms::Terms,
     trial::{Assignment, Clock, DrainRelease, Next, Ready, Registration, Release, WindowOver},
 };
 use bytes::Bytes;
@@ -89,6 +91,18 @@ impl Coordinator {
     pub fn with_retry_timeout(mut self, retry_timeout: Duration) -> Self {
         self.retry_timeout = retry_timeout;
         self
+    }
+
+    /// What this process registers with, as a worker that starts now: its program and version, and the workloads that it
+    /// supports.
+    pub fn registration(&self, program: &str, workloads: BTreeMap<String, Terms>) -> Registration {
+        Registration {
+            worker: self.worker,
+            pid: process::id(),
+            started_at_unix_ns: unix_ns(),
+            program: program.into(),
+            workloads,
+        }
     }
 
     /// Registers this worker with the coordinator.

@@ -4,10 +4,9 @@ use std::io::Write;
 
 use bench_format::{
     result::{Failures, SAMPLES_LOST},
-    trial::{Assignment, Registration},
+    trial::Assignment,
 };
 use loadgen_core::{
-    clock::unix_ns,
     coordinator::{self, Coordinator},
     trial::Gate,
 };
@@ -23,13 +22,7 @@ use crate::{
 /// When the coordinator can't be reached or refuses, or an assignment can't be carried out.
 pub fn work(url: &str, worker: u32, token: Option<String>, settings: Settings) -> anyhow::Result<()> {
     let coordinator = Coordinator::new(url, worker)?.with_token(token);
-    let registration = Registration {
-        worker,
-        pid: std::process::id(),
-        started_at_unix_ns: unix_ns(),
-        program: PROGRAM.into(),
-        workloads: [(WORKLOAD.to_owned(), terms())].into(),
-    };
+    let registration = coordinator.registration(PROGRAM, [(WORKLOAD.to_owned(), terms())].into());
     let mut generator = Worker::new(settings);
     coordinator::work(&coordinator, &registration, |assignment, gate| {
         run_assignment(&mut generator, assignment, gate)

@@ -24,19 +24,7 @@ use crate::{
 };
 
 const OPENING: &[Kind] = &[Kind::Connection, Kind::Worker, Kind::Captured, Kind::Row, Kind::Random, Kind::Choice];
-const MESSAGE: &[Kind] = &[
-    Kind::Sequence,
-    Kind::PacketId,
-    Kind::Connection,
-    Kind::Worker,
-    Kind::DueUs,
-    Kind::Payload,
-    Kind::PayloadBytes,
-    Kind::Random,
-    Kind::Choice,
-    Kind::Captured,
-    Kind::Row,
-];
+const MESSAGE: &[Kind] = Kind::ALL;
 const REPLY: &[Kind] = &[Kind::Sequence, Kind::Connection, Kind::Worker, Kind::Captured, Kind::Row];
 const RESPONSE: &[Kind] = &[Kind::Connection, Kind::Worker, Kind::Captured, Kind::Row];
 /// Of what all connections of a worker send alike.

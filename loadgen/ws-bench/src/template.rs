@@ -59,6 +59,21 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Every kind, in the order in which mistakes list them.
+    pub const ALL: &[Self] = &[
+        Self::Sequence,
+        Self::PacketId,
+        Self::Connection,
+        Self::Worker,
+        Self::DueUs,
+        Self::Payload,
+        Self::PayloadBytes,
+        Self::Random,
+        Self::Choice,
+        Self::Captured,
+        Self::Row,
+    ];
+
     /// The placeholder as it is written.
     pub fn syntax(self) -> &'static str {
         match self {

@@ -1,10 +1,6 @@
 //! A worker of a coordinator: everything but the secret and the source addresses comes from its assignments.
 
-use bench_format::trial::Registration;
-use loadgen_core::{
-    clock::unix_ns,
-    coordinator::{self, Coordinator, WorkerOutput},
-};
+use loadgen_core::coordinator::{self, Coordinator, WorkerOutput};
 
 use crate::{
     protocol::Access,
@@ -17,13 +13,7 @@ use crate::{
 /// When the coordinator can't be reached or refuses, or an assignment can't be carried out.
 pub fn work(url: &str, worker: u32, token: Option<String>, access: &Access) -> anyhow::Result<()> {
     let coordinator = Coordinator::new(url, worker)?.with_token(token);
-    let registration = Registration {
-        worker,
-        pid: std::process::id(),
-        started_at_unix_ns: unix_ns(),
-        program: PROGRAM.into(),
-        workloads: Workload::all_terms(),
-    };
+    let registration = coordinator.registration(PROGRAM, Workload::all_terms());
     coordinator::work(&coordinator, &registration, |assignment, gate| {
         Workload::find(&assignment.trial.workload)?.run(assignment, access, gate).map(WorkerOutput::from)
     })?;

@@ -6,24 +6,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::mistakes::Mistakes;
 
-const ALL: &[Kind] = &[
-    Kind::Sequence,
-    Kind::PacketId,
-    Kind::Connection,
-    Kind::Worker,
-    Kind::DueUs,
-    Kind::Payload,
-    Kind::PayloadBytes,
-    Kind::Random,
-    Kind::Choice,
-    Kind::Captured,
-    Kind::Row,
-];
-
 fn scope_test<T>(test: impl FnOnce(&Scope<'_>) -> T) -> T {
     let payload = Payload::new(20, 7);
     let captured = ["sid".to_owned()];
-    test(&Scope { kinds: ALL, captured: &captured, columns: Some(&[("user".to_owned(), 3)]), payload: &payload })
+    test(&Scope { kinds: Kind::ALL, captured: &captured, columns: Some(&[("user".to_owned(), 3)]), payload: &payload })
 }
 
 fn text(template: &str) -> Template {
