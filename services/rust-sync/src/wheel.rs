@@ -24,14 +24,17 @@ impl Wheel {
         Self { origin, slots: (0..SLOTS).map(|_| Vec::new()).collect(), occupied: [0; WORDS], next: 0 }
     }
 
-    /// Inserts `key` for the time `due`. It is taken then or up to a millisecond later, never before. An entry beyond
-    /// the wheel's range is taken early, after one full turn.
-    pub fn insert(&mut self, key: u64, due: Instant) {
+    /// Inserts `key` for the time `due`. It is taken then or up to a millisecond later. An entry beyond the wheel's range
+    /// is taken earlier: the range begins where entries were last taken, which may be long ago. Returns when it is due,
+    /// `due` or earlier.
+    pub fn insert(&mut self, key: u64, due: Instant) -> Instant {
         let since = due.saturating_duration_since(self.origin);
         let millisecond = u64::try_from(since.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
-        let slot = (millisecond.clamp(self.next, self.next + SLOTS - 1) % SLOTS) as usize;
+        let last = self.next + SLOTS - 1;
+        let slot = (millisecond.clamp(self.next, last) % SLOTS) as usize;
         self.slots[slot].push(key);
         self.occupied[slot / 64] |= 1 << (slot % 64);
+        due.min(self.origin + Duration::from_millis(last))
     }
 
     /// Moves the entries that are due to the end of `taken`, in the order of their slots.
@@ -92,11 +95,15 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_beyond_the_wheel_is_due_after_the_next_turn() {
+    fn an_entry_beyond_the_wheel_is_due_earlier_and_its_time_is_returned() {
         let origin = Instant::now();
         let mut wheel = Wheel::new(origin);
-        wheel.insert(1, origin + Duration::from_secs(3600));
-        assert_eq!(wheel.next_due(), Some(origin + Duration::from_millis(SLOTS - 1)));
+        let end_of_range = origin + Duration::from_millis(SLOTS - 1);
+        assert_eq!(wheel.insert(1, origin + Duration::from_secs(3600)), end_of_range);
+        assert_eq!(wheel.next_due(), Some(end_of_range));
+        let within = origin + Duration::from_micros(2500);
+        assert_eq!(wheel.insert(2, within), within);
+        assert_eq!(wheel.insert(3, origin), origin);
     }
 
     proptest! {
@@ -109,7 +116,7 @@ mod tests {
             let (mut now, mut expected) = (origin, Vec::new());
             for (key, (ahead_us, wait_us)) in steps.into_iter().enumerate() {
                 let due = now + Duration::from_micros(ahead_us);
-                wheel.insert(key as u64, due);
+                prop_assert_eq!(wheel.insert(key as u64, due), due);
                 expected.push((due, key as u64));
                 now += Duration::from_micros(wait_us);
                 let fired = taken(&mut wheel, now);

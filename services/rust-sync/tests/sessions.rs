@@ -2,6 +2,8 @@
 
 mod service;
 
+use std::{thread, time::Duration};
+
 use service::{Frame, Gateway, Inference, Reply, audio, http, response};
 
 const FAST: (&str, &str) = ("FLUSH_INTERVAL_MS", "100");
@@ -67,4 +69,17 @@ fn an_unavailable_inference_is_an_error_and_the_session_goes_on() {
     client.audio(4..=4);
     assert_eq!(client.message()["oldest_frame_seq"], 4);
     assert_eq!(gateway.stats().messages.dropped["http_5xx"], 3);
+}
+
+/// The timer wheel's range begins where the thread last looked at it. A start message shortly before the end of a long rest
+/// is for a time beyond that range.
+#[test]
+fn a_session_that_starts_after_a_long_rest_is_served() {
+    let inference = Inference::correct();
+    let gateway = Gateway::start(&inference.url, &[]);
+    let mut client = gateway.connect();
+    thread::sleep(Duration::from_millis(1900));
+    client.text(r#"{"type":"start"}"#);
+    client.audio(1..=3);
+    assert_eq!(client.message()["newest_frame_seq"], 3);
 }

@@ -156,8 +156,8 @@ impl Shard {
             Phase::Open => latest,
             Phase::Removed => return,
         };
-        connection.visit_at = due.min(latest);
-        self.wheel.insert(connection.key, connection.visit_at);
+        // The wheel may take the entry earlier, and an entry before `visit_at` would be ignored as an older one.
+        connection.visit_at = self.wheel.insert(connection.key, due.min(latest));
     }
 
     /// Puts a connection back after it was handled, or removes it if it is `Removed`.
