@@ -17,8 +17,6 @@ use std::{
 use bytes::Bytes;
 
 use self::batch::Lease;
-#[cfg(test)]
-pub(crate) use self::segment::count;
 pub use self::{
     batch::Batch,
     segment::{Entry, Kind, Message, Segment},
@@ -28,6 +26,7 @@ use crate::{
     limits::InboundUsage,
     registry::Registry,
     returns::Returns,
+    runs::Runs,
     stats::{Counters, ShardReading},
 };
 
@@ -38,6 +37,8 @@ pub(crate) struct Queued {
     pub(crate) bytes: usize,
     /// The number of entries that are messages.
     pub(crate) messages: usize,
+    /// Whose messages they are.
+    pub(crate) runs: Runs,
     pub(crate) has_disconnects: bool,
 }
 
@@ -46,10 +47,13 @@ impl Queued {
     fn split_front(&mut self, count: usize) -> Self {
         let rest = self.segment.entries.split_off(count);
         let front = std::mem::replace(&mut self.segment.entries, rest);
-        let messages = front.iter().filter(|entry| entry.kind.is_message()).count();
+        let has_events = self.messages < count + self.segment.entries.len();
+        let is_message = |entry: &&Entry| entry.kind.is_message();
+        let messages = if has_events { front.iter().filter(is_message).count() } else { count };
         self.messages -= messages;
+        let runs = self.runs.split_front(messages);
         let segment = Segment { blob: self.segment.blob.clone(), entries: front };
-        Self { segment, bytes: 0, messages, has_disconnects: self.has_disconnects }
+        Self { segment, bytes: 0, messages, runs, has_disconnects: self.has_disconnects }
     }
 }
 
@@ -162,7 +166,8 @@ impl Inbound {
 
     fn take(self: &Arc<Self>, limit: usize) -> Batch {
         let mut batch = Batch::empty();
-        let mut lease = Lease { inbound: Arc::clone(self), messages: 0, bytes: 0, has_disconnects: false };
+        let mut lease =
+            Lease { inbound: Arc::clone(self), messages: 0, bytes: 0, runs: Runs::default(), has_disconnects: false };
         let shards = self.queues.len();
         let first = self.turn.fetch_add(1, Ordering::Relaxed);
         for turn in 0..shards {
@@ -188,38 +193,39 @@ impl Inbound {
     }
 
     /// Removes the oldest queued messages of a connection: at least `messages` of them, and as many as hold `bytes`, as
-    /// far as they are queued. Returns how many messages and bytes of data it removed.
+    /// far as they are queued. Returns how many messages it removed, and the bytes that its share was charged for them.
     ///
     /// A blob is released with its last entry; until then its bytes stay charged.
     pub(crate) fn evict(&self, connection: ConnectionKey, messages: usize, bytes: usize) -> (usize, usize) {
         let mut queue = self.queue(connection.shard());
         let ShardQueue { segments, queued, depth, .. } = &mut *queue;
-        let (mut disconnected, mut gone_bytes, mut freed_bytes) = (0, 0, 0);
+        let (mut evicted, mut evicted_bytes, mut charged_bytes, mut freed_bytes) = (0, 0, 0, 0);
         for segment in segments.iter_mut() {
-            if disconnected >= messages && gone_bytes >= bytes {
+            if evicted >= messages && evicted_bytes >= bytes {
                 break;
             }
-            let before = disconnected;
+            let before = evicted;
             segment.segment.entries.retain(|entry| {
                 let is_evicted = entry.connection == connection
                     && entry.kind.is_message()
-                    && (disconnected < messages || gone_bytes < bytes);
-                disconnected += usize::from(is_evicted);
-                gone_bytes += if is_evicted { (entry.end - entry.start) as usize } else { 0 };
+                    && (evicted < messages || evicted_bytes < bytes);
+                evicted += usize::from(is_evicted);
+                evicted_bytes += if is_evicted { (entry.end - entry.start) as usize } else { 0 };
                 !is_evicted
             });
-            segment.messages -= disconnected - before;
+            segment.messages -= evicted - before;
+            charged_bytes += segment.runs.remove(connection, evicted - before);
             if segment.segment.entries.is_empty() {
                 freed_bytes += std::mem::take(&mut segment.bytes);
                 segment.segment.blob = Bytes::new();
             }
         }
         segments.retain(|segment| !segment.segment.entries.is_empty());
-        *queued -= disconnected as u64;
-        *depth -= disconnected;
+        *queued -= evicted as u64;
+        *depth -= evicted;
         drop(queue);
-        self.usage.release(disconnected, freed_bytes);
-        (disconnected, gone_bytes)
+        self.usage.release(evicted, freed_bytes);
+        (evicted, charged_bytes)
     }
 
     /// How often the application has asked for messages.

@@ -12,6 +12,7 @@ use bytes::{Bytes, BytesMut};
 use crate::{
     inbound::{Entry, Kind, Queued, Segment},
     key::ConnectionKey,
+    runs::{Run, Runs},
 };
 
 /// The free space that a read needs, in bytes. Below 256 KiB a flood costs a fifth more, because each read returns
@@ -62,6 +63,11 @@ struct Piece {
     source: Source,
     entries: Vec<Entry>,
     messages: usize,
+    /// The bytes of the data of these messages.
+    data_bytes: usize,
+    runs: Runs,
+    /// Messages and bytes that are in a run.
+    assigned: (usize, usize),
     has_disconnects: bool,
 }
 
@@ -81,8 +87,8 @@ pub(crate) struct Intake {
     entries: usize,
     /// The bytes of this round in blobs other than the arena and the side buffer.
     own_bytes: usize,
-    /// The bytes of data of the entries of this round, without frame headers.
-    data_bytes: usize,
+    /// The index of the first piece that may have messages that are in no run yet.
+    unassigned: usize,
     /// Entries and bytes of this round at which no more messages of the current connection are accepted.
     limit: (usize, usize),
     /// Entries and bytes of this round at which the current connection isn't read further.
@@ -105,7 +111,7 @@ impl Intake {
             stored: 0,
             entries: 0,
             own_bytes: 0,
-            data_bytes: 0,
+            unassigned: 0,
             limit: (0, 0),
             stop: (0, 0),
             arenas: 1,
@@ -140,9 +146,26 @@ impl Intake {
         (self.entries, self.stored + self.side.len() + self.own_bytes)
     }
 
-    /// The entries of this round and the bytes of their data alone.
-    pub(crate) fn counted(&self) -> (usize, usize) {
-        (self.entries, self.data_bytes)
+    /// Notes that the messages kept since the last call are of `connection`. Returns their number and the bytes of their
+    /// data, without frame headers.
+    pub(crate) fn end_run(&mut self, connection: ConnectionKey) -> (usize, usize) {
+        let (mut messages, mut bytes) = (0, 0);
+        for piece in &mut self.pieces[self.unassigned..] {
+            let run = Run {
+                connection,
+                messages: piece.messages - piece.assigned.0,
+                bytes: piece.data_bytes - piece.assigned.1,
+            };
+            if run.messages > 0 {
+                piece.assigned = (piece.messages, piece.data_bytes);
+                piece.runs.push(run);
+                messages += run.messages;
+                bytes += run.bytes;
+            }
+        }
+        // The last piece may still grow.
+        self.unassigned = self.pieces.len().saturating_sub(1);
+        (messages, bytes)
     }
 
     /// Whether so much is collected that it should be handed over before the next read.
@@ -291,18 +314,26 @@ impl Intake {
     #[inline]
     fn push_entry(&mut self, source: Source, entry: Entry) {
         self.entries += 1;
-        self.data_bytes += (entry.end - entry.start) as usize;
         let is_message = usize::from(entry.kind.is_message());
+        let data_bytes = is_message * (entry.end - entry.start) as usize;
         let is_disconnect = entry.kind == Kind::Disconnect;
         match self.pieces.last_mut() {
             Some(piece) if piece.source.is_shared_with(&source) => {
                 piece.entries.push(entry);
                 piece.messages += is_message;
+                piece.data_bytes += data_bytes;
                 piece.has_disconnects |= is_disconnect;
             }
             _ => {
-                let entries = vec![entry];
-                self.pieces.push(Piece { source, entries, messages: is_message, has_disconnects: is_disconnect });
+                self.pieces.push(Piece {
+                    source,
+                    entries: vec![entry],
+                    messages: is_message,
+                    data_bytes,
+                    runs: Runs::default(),
+                    assigned: (0, 0),
+                    has_disconnects: is_disconnect,
+                });
             }
         }
     }
@@ -326,10 +357,10 @@ impl Intake {
                 }
             };
             let segment = Segment { blob, entries: piece.entries };
-            let has_disconnects = piece.has_disconnects;
-            self.arrived.push(Queued { segment, bytes, messages: piece.messages, has_disconnects });
+            let Piece { messages, runs, has_disconnects, .. } = piece;
+            self.arrived.push(Queued { segment, bytes, messages, runs, has_disconnects });
         }
-        (self.stored, self.entries, self.own_bytes, self.data_bytes) = (0, 0, 0, 0);
+        (self.stored, self.entries, self.own_bytes, self.unassigned) = (0, 0, 0, 0);
         &mut self.arrived
     }
 }

@@ -82,6 +82,7 @@ mod recovery;
 pub mod redis;
 mod registry;
 mod returns;
+mod runs;
 mod sending;
 mod server;
 mod shard;

@@ -9,22 +9,13 @@ use std::sync::{
 };
 
 use crate::{
-    key::ConnectionKey,
     limits::{Share, Waker},
+    runs::Run,
 };
-
-/// Messages of one connection that the application has released.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Returned {
-    pub(crate) connection: ConnectionKey,
-    pub(crate) messages: usize,
-    /// The bytes of their data, without frame headers.
-    pub(crate) bytes: usize,
-}
 
 #[derive(Default)]
 struct Waiting {
-    list: Vec<Returned>,
+    list: Vec<Run>,
     messages: usize,
     bytes: usize,
 }
@@ -45,7 +36,7 @@ impl Returns {
 
     /// Adds what was released. Wakes the shard once a quarter of a share waits: a parked
     /// connection has more than three quarters of its share in the queue, so what it waits for always gets that far.
-    fn put(&self, list: &[Returned]) {
+    fn put(&self, list: &[Run]) {
         let (messages, bytes) = list.iter().fold((0, 0), |sum, one| (sum.0 + one.messages, sum.1 + one.bytes));
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.list.extend_from_slice(list);
@@ -60,7 +51,7 @@ impl Returns {
     }
 
     /// Moves what waits into `list`, which must be empty.
-    pub(crate) fn take(&self, list: &mut Vec<Returned>) {
+    pub(crate) fn take(&self, list: &mut Vec<Run>) {
         if !self.any.swap(false, Ordering::SeqCst) {
             return;
         }
@@ -71,7 +62,7 @@ impl Returns {
 }
 
 /// Reports what was counted to the shards of the connections. The messages of one shard follow each other in a batch.
-pub(crate) fn give_back(list: &[Returned], shards: &[Returns]) {
+pub(crate) fn give_back(list: &[Run], shards: &[Returns]) {
     for runs in list.chunk_by(|one, next| one.connection.shard() == next.connection.shard()) {
         shards[runs[0].connection.shard()].put(runs);
     }
@@ -79,14 +70,11 @@ pub(crate) fn give_back(list: &[Returned], shards: &[Returns]) {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
-    use crate::inbound::{Entry, Kind, Segment, count};
+    use crate::key::ConnectionKey;
 
-    fn entry(shard: u8, slot: usize, kind: Kind, bytes: u32) -> Entry {
-        let connection = ConnectionKey::new(shard, 0, slot);
-        Entry { connection, start: 10, end: 10 + bytes, type_start: 0, type_len: 0, kind }
+    fn run(shard: u8, slot: usize, messages: usize, bytes: usize) -> Run {
+        Run { connection: ConnectionKey::new(shard, 0, slot), messages, bytes }
     }
 
     fn shards(count: usize, messages: usize) -> Vec<Returns> {
@@ -94,10 +82,10 @@ mod tests {
         (0..count).map(|_| Returns::new(share, Arc::new(Waker::new().unwrap()))).collect()
     }
 
-    fn taken(returns: &Returns) -> Vec<(usize, usize, usize)> {
+    fn taken(returns: &Returns) -> Vec<Run> {
         let mut list = Vec::new();
         returns.take(&mut list);
-        list.iter().map(|one| (one.connection.slot(), one.messages, one.bytes)).collect()
+        list
     }
 
     fn is_woken(returns: &Returns) -> bool {
@@ -105,28 +93,21 @@ mod tests {
     }
 
     #[test]
-    fn messages_return_to_their_shards_in_runs_and_events_do_not() {
-        let entries = |list: &[Entry]| Segment { blob: Bytes::new(), entries: list.to_vec() };
-        let of_first = [
-            entry(0, 1, Kind::AuthConnect, 9),
-            entry(0, 1, Kind::Json, 5),
-            entry(0, 1, Kind::Raw, 7),
-            entry(0, 2, Kind::Binary, 1),
-        ];
-        let of_second = [entry(1, 3, Kind::Json, 2), entry(1, 3, Kind::Disconnect, 0)];
+    fn runs_return_to_the_shards_of_their_connections() {
+        let of_first = [run(0, 1, 2, 12), run(0, 2, 1, 1)];
+        let of_second = [run(1, 3, 1, 2)];
         let shards = shards(2, 100);
-        give_back(&count(&[entries(&of_first), entries(&of_second)]), &shards);
-        assert_eq!((taken(&shards[0]), taken(&shards[1])), (vec![(1, 2, 12), (2, 1, 1)], vec![(3, 1, 2)]));
+        give_back(&[&of_first[..], &of_second].concat(), &shards);
+        assert_eq!((taken(&shards[0]), taken(&shards[1])), (of_first.to_vec(), of_second.to_vec()));
         assert_eq!(taken(&shards[0]), []);
     }
 
     #[test]
     fn a_shard_is_woken_when_a_quarter_of_a_share_came_back() {
         let shards = shards(1, 8);
-        let one = [Segment { blob: Bytes::new(), entries: vec![entry(0, 1, Kind::Json, 1)] }];
-        give_back(&count(&one), &shards);
+        give_back(&[run(0, 1, 1, 1)], &shards);
         assert!(!is_woken(&shards[0]));
-        give_back(&count(&one), &shards);
+        give_back(&[run(0, 1, 1, 1)], &shards);
         assert!(is_woken(&shards[0]));
     }
 }

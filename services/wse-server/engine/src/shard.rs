@@ -48,7 +48,7 @@ use crate::{
     hub::Hub,
     key::ConnectionKey,
     outbound::Command,
-    returns::Returned,
+    runs::Run,
     stats::CloseReason,
 };
 
@@ -86,7 +86,7 @@ pub(crate) struct Shard {
     parked: VecDeque<ConnectionKey>,
     visits: Visits,
     /// The buffer for what the application has released.
-    returned: Vec<Returned>,
+    returned: Vec<Run>,
     standstill: Standstill,
     reading: Reading,
     /// Whether clients may wait in the listener's queue.

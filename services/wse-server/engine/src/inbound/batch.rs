@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Inbound, Kind, Message, Queued, Segment, segment::count};
-use crate::returns;
+use super::{Inbound, Kind, Message, Queued, Segment};
+use crate::{returns, runs::Runs};
 
 /// Messages that were drained together. Dropping the batch releases their memory, after which a paused shard can read
 /// on.
@@ -20,6 +20,8 @@ pub(super) struct Lease {
     pub(super) inbound: Arc<Inbound>,
     pub(super) messages: usize,
     pub(super) bytes: usize,
+    /// Whose messages they are.
+    pub(super) runs: Runs,
     pub(super) has_disconnects: bool,
 }
 
@@ -69,6 +71,7 @@ impl Batch {
     pub(super) fn push(&mut self, queued: Queued, lease: &mut Lease) {
         lease.messages += queued.segment.entries.len();
         lease.bytes += queued.bytes;
+        lease.runs.extend(&queued.runs);
         lease.has_disconnects |= queued.has_disconnects;
         self.starts.push(self.len);
         self.len += queued.segment.entries.len();
@@ -86,10 +89,9 @@ impl Drop for Batch {
                 .registry
                 .forget(disconnected.filter(|entry| entry.kind == Kind::Disconnect).map(|e| e.connection));
         }
-        let returned = count(&self.segments);
         // The blobs go first, because a woken shard needs its arenas.
         self.segments.clear();
         lease.inbound.usage.release(lease.messages, lease.bytes);
-        returns::give_back(&returned, &lease.inbound.returns);
+        returns::give_back(lease.runs.as_slice(), &lease.inbound.returns);
     }
 }

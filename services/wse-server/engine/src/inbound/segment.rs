@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::{key::ConnectionKey, returns::Returned};
+use crate::key::ConnectionKey;
 
 /// The kind of an entry in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -96,22 +96,4 @@ pub struct Message<'a> {
     /// The top-level `t` (or `type`) of a JSON object or a MessagePack map, if it is a string without escapes; for a
     /// connection event, the connection's id.
     pub message_type: Option<&'a str>,
-}
-
-/// Counts the messages of `segments`, run by run.
-pub(crate) fn count(segments: &[Segment]) -> Vec<Returned> {
-    let mut list: Vec<Returned> = Vec::new();
-    for segment in segments {
-        for entry in segment.entries.iter().filter(|entry| entry.kind.is_message()) {
-            let bytes = (entry.end - entry.start) as usize;
-            match list.last_mut() {
-                Some(last) if last.connection == entry.connection => {
-                    last.messages += 1;
-                    last.bytes += bytes;
-                }
-                _ => list.push(Returned { connection: entry.connection, messages: 1, bytes }),
-            }
-        }
-    }
-    list
 }

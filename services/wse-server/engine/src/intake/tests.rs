@@ -93,3 +93,22 @@ fn a_read_appends_to_the_partial_frame() {
     assert_eq!(intake.read(&far, READ_BYTES).unwrap(), (9, READ_BYTES));
     assert_eq!(intake.bytes(), b"first and more");
 }
+
+#[test]
+fn each_read_is_a_run_of_its_connection_in_every_piece_that_it_reached() {
+    let mut intake = intake(4);
+    let (first, second) = (ConnectionKey::from_u64(1), ConnectionKey::from_u64(2));
+    store_message(&mut intake, b"one");
+    store_message(&mut intake, b"three");
+    assert_eq!(intake.end_run(first), (2, 8));
+    assert_eq!(intake.end_run(first), (0, 0));
+    store_message(&mut intake, b"in");
+    intake.push(Kind::Raw, second, PayloadLocation::Own(b"beside".to_vec(), 0..6), 0..6, None);
+    intake.push_event(Kind::Connect, first, "id", b"no message");
+    assert_eq!(intake.end_run(second), (2, 8));
+    let runs: Vec<Vec<Run>> = intake.arrived().iter().map(|queued| queued.runs.as_slice().to_vec()).collect();
+    let run = |connection, messages, bytes| Run { connection, messages, bytes };
+    assert_eq!(runs, [vec![run(first, 2, 8), run(second, 1, 2)], vec![run(second, 1, 6)]]);
+    store_message(&mut intake, b"next round");
+    assert_eq!(intake.end_run(second), (1, 10));
+}

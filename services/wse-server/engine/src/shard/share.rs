@@ -21,8 +21,6 @@ pub(super) struct Allowance {
     pub(super) may_read: bool,
     /// The room for its messages, and for their bytes.
     room: (usize, usize),
-    /// Messages of this round, and the bytes of their data, before the read.
-    before: (usize, usize),
 }
 
 impl Core {
@@ -36,13 +34,12 @@ impl Core {
         let makes_way = self.overflow == Overflow::DropOldest && messages > 0 && bytes > 0;
         let limit = if makes_way { (usize::MAX, usize::MAX) } else { room };
         self.intake.allow(limit, stop);
-        Allowance { may_read: stop.0 > 0 && stop.1 > 0, room, before: self.intake.counted() }
+        Allowance { may_read: stop.0 > 0 && stop.1 > 0, room }
     }
 
     /// Counts what a read of a connection has added to the queue.
     pub(super) fn charge(&mut self, connection: &mut Connection, allowance: Allowance) {
-        let (messages, bytes) = self.intake.counted();
-        let (messages, bytes) = (messages - allowance.before.0, bytes - allowance.before.1);
+        let (messages, bytes) = self.intake.end_run(connection.key);
         if messages == 0 {
             return;
         }
