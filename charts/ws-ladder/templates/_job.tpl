@@ -38,6 +38,13 @@ template:
       ws-ladder.dev/service: {{ .climb.service | quote }}
       ws-ladder.dev/ladder: {{ include "ws-ladder.ladder" .climb | quote }}
       ws-ladder.dev/tier: {{ .tier | quote }}
+      {{- with include "ws-ladder.podLabels" (dict "root" .root "role" "worker") }}
+      {{- . | nindent 6 }}
+      {{- end }}
+    {{- with include "ws-ladder.podAnnotations" (dict "root" .root "role" "worker") }}
+    annotations:
+      {{- . | nindent 6 }}
+    {{- end }}
   spec:
     {{- include "ws-ladder.pod" (dict "root" .root "role" "worker") | nindent 4 }}
     automountServiceAccountToken: false

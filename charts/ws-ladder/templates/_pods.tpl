@@ -65,6 +65,19 @@ capabilities:
 readOnlyRootFilesystem: true
 {{- end -}}
 
+{{/*
+Labels of a role's pods beside the chart's own; values.schema.json refuses those that would replace one of the chart's.
+They are not in selectors, which can't be changed.
+*/}}
+{{- define "ws-ladder.podLabels" -}}
+{{- with index .root.Values.scheduling .role "labels" }}{{ toYaml . }}{{ end -}}
+{{- end -}}
+
+{{/* Annotations of a role's pods. */}}
+{{- define "ws-ladder.podAnnotations" -}}
+{{- with index .root.Values.scheduling .role "annotations" }}{{ toYaml . }}{{ end -}}
+{{- end -}}
+
 {{/* Settings of a pod from its role's `scheduling` and the images' secrets; `role` is a key of `scheduling`. */}}
 {{- define "ws-ladder.pod" -}}
 enableServiceLinks: false
@@ -76,6 +89,10 @@ securityContext:
   fsGroupChangePolicy: OnRootMismatch
   seccompProfile:
     type: RuntimeDefault
+  {{- with index .root.Values.scheduling .role "sysctls" }}
+  sysctls:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}

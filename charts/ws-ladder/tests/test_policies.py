@@ -8,21 +8,13 @@ a cluster" of docs/SECURITY-MODEL.md. Run by `just chart-check`, with helm on th
 from __future__ import annotations
 
 import re
-import subprocess
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from rendering import CHART, FANOUT, GATEWAY, render
 
-CHART = Path(__file__).resolve().parents[1]
 MODEL = CHART.parents[1] / "docs" / "SECURITY-MODEL.md"
-FANOUT = ["-f", str(CHART / "values-fanout-example.yaml")]
-SESSIONS = (
-    '[{"workload": "sessions", "tiers": [5], "load": {"model": "sessions", "ramp_seconds": 1, "spread_ms": 100}}]'
-)
-GATEWAY = ["--set", "plan.services={rust-sync}", "--set-json", f"plan.ladders={SESSIONS}"]
 MONITORED = ["--set", "monitoring.podMonitor.enabled=true"]
 
 
@@ -51,13 +43,6 @@ FOREIGN_PODS = [
         "elsewhere",
     ),
 ]
-
-
-def render(*values: str) -> list[dict[str, Any]]:
-    """The objects of a release in the namespace `lab`."""
-    command = ["helm", "template", "bench", str(CHART), "--namespace", "lab", *values]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return [document for document in yaml.safe_load_all(text) if document]
 
 
 def pods(objects: list[dict[str, Any]]) -> list[Pod]:
