@@ -171,6 +171,10 @@ readme-comparison BUNDLE:
 readme-sessions BUNDLE:
     {{python}} tools/readme_results.py sessions "$1"
 
+# write the cost of a second CPU for each gateway into docs/RESULTS.md, from a bundle of plans/two-cpus.yaml
+readme-two-cpus BUNDLE:
+    {{python}} tools/readme_results.py two-cpus "$1"
+
 # write the capacities of searches into docs/RESULTS.md, from bundles of plans/stt-capacity.yaml
 readme-capacity *BUNDLES:
     {{python}} tools/readme_results.py capacity "$@"

@@ -3,6 +3,7 @@
 Usage: readme_results.py results BUNDLE CHART     the overview of the report, and one chart of its folder
        readme_results.py comparison BUNDLE        the ratios of delivered messages of two services
        readme_results.py sessions BUNDLE          CPU per frame, memory and lines of code of each gateway
+       readme_results.py two-cpus BUNDLE          CPU per frame of each gateway on one CPU and on two
        readme_results.py capacity BUNDLE…         the capacities that searches found, each with its CPU limit
        readme_results.py bench FOLDER…            ours beside the reference and the floor: a folder of target/bench,
                                                   then folders of parts that were repeated because a trial was invalid
@@ -31,14 +32,15 @@ IMAGE = Path("images/results.png")
 GATEWAYS = Path("images/gateways.png")
 
 
-def origin(*bundles: Path, command: str = "") -> str:
-    """A sentence with machine, commit and command of bundles; the command defaults to the first bundle's."""
+def origin(*bundles: Path, command: str = "", sides: str = "service on one CPU, generator on the other") -> str:
+    """A sentence with machine, commit and command of bundles; the command defaults to the first bundle's. `sides` says
+    which CPUs service and generator had."""
     runs = [json.loads((bundle / "run.json").read_text()) for bundle in bundles]
     machine = runs[0]["machines"][0]
     where = f"{machine['cpus']} CPUs of {machine['cpu_model']} (virtual), Linux {machine['kernel']}"
     commits = ", ".join(dict.fromkeys(f"`{commit(run)}`" for run in runs))
     command_line = command or runs[0]["command"]
-    return f"`{command_line}` at commit\n{commits}; {where}; service on one CPU, generator on the other.\n\n"
+    return f"`{command_line}` at commit\n{commits}; {where}; {sides}.\n\n"
 
 
 def commit(run: dict[str, Any]) -> str:
@@ -99,6 +101,23 @@ def sessions(bundle: Path) -> str:
     shutil.copyfile(bundle / "report/gateways.png", RESULTS.parent / GATEWAYS)
     picture = f"![CPU per frame against lines of code, with the memory of a session]({GATEWAYS})"
     return f"Means over processes that take turns. {origin(bundle)}{rows.strip()}\n\n{picture}\n"
+
+
+def two_cpus(bundle: Path) -> str:
+    """The report's table of gateways by variant."""
+    report = (bundle / "report/report.md").read_text()
+    caption, rows = "", []
+    for line in report.split("## Gateways side by side", 1)[1].split("\n## ", 1)[0].splitlines():
+        if line.startswith("**"):
+            caption = line
+        elif line.startswith("|") and "by variant" in caption:
+            rows.append(line.rstrip())
+    if not rows:
+        sys.exit(f"{bundle} has no table of variants: it is not a bundle of plans/two-cpus.yaml")
+    roles = json.loads((bundle / "run.json").read_text())["cpu_roles"]
+    sides = "service and generator share both" if "shared(" in roles["worker"] else "the generator has CPUs of its own"
+    head = f"{caption.strip('*')}; means over processes that take turns. "
+    return head + origin(bundle, sides=sides) + "\n".join(rows) + "\n"
 
 
 def capacity(bundles: list[Path]) -> str:
@@ -220,6 +239,8 @@ def main() -> int:
             splice("comparison", comparison(Path(bundle)))
         case ["sessions", bundle]:
             splice("sessions", sessions(Path(bundle)))
+        case ["two-cpus", bundle]:
+            splice("two-cpus", two_cpus(Path(bundle)))
         case ["capacity", *bundles] if bundles:
             splice("capacity", capacity([Path(bundle) for bundle in bundles]))
         case ["bench", *folders] if folders:

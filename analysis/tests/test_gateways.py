@@ -88,7 +88,14 @@ def test_the_same_load_in_two_variants_is_two_comparisons_and_one_table_of_both(
     tables = gateways.side_by_side(of(tmp_path, *specs), LINES, {})
     captions = ["100 sessions, one-thread", "100 sessions, two-threads", "100 sessions, by variant"]
     assert [one.caption for one in tables] == captions
-    assert [cell.detail for cell in tables[2].rows[0][1:]] == ["", "2.00 of one-thread"]
+    assert [cell.detail for cell in tables[2].rows[0][1:3]] == ["", "2.00 of one-thread"]
+    assert [row[3].text for row in tables[2].rows] == ["1.42", "1.60"]
+
+
+def test_variants_that_do_not_use_two_cpus_are_not_set_beside_what_was_published_of_two(tmp_path: Path) -> None:
+    specs = [replace(gateway(YARDSTICK, share), variant=name) for name, share in (("near", 0.1), ("far", 0.2))]
+    table = gateways.side_by_side(of(tmp_path, *specs), LINES, {})[-1]
+    assert len(table.columns) == len(table.rows[0]) == 3
 
 
 def test_an_order_unlike_the_published_one_is_reported(tmp_path: Path) -> None:

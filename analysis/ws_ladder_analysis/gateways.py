@@ -36,6 +36,9 @@ _COLUMNS = (
     Column("published lines"),
 )
 
+# Variants of plans/two-cpus.yaml that use two CPUs.
+TWO_CPUS = {"two-threads", "two-replicas"}
+
 At = tuple[Ladder, Tier]
 Load = tuple[int, str]
 """Number of sessions, and the variant: the same load on another number of threads is another comparison."""
@@ -118,9 +121,14 @@ def _by_variant(ladders: Sequence[Ladder]) -> list[Table]:
         variants = list(dict.fromkeys(variant for tiers in services.values() for variant in tiers))
         several = {name: tiers for name, tiers in services.items() if len(tiers) > 1}
         if several:
-            columns = (Column("gateway", number=False), *(Column(f"CPU per frame, {name}") for name in variants))
-            rows = tuple((Cell(name), *_variants(tiers, variants)) for name, tiers in several.items())
-            tables.append(Table(f"{wording.count(sessions)} sessions, by variant", columns, rows))
+            columns = [Column("gateway", number=False), *(Column(f"CPU per frame, {name}") for name in variants)]
+            rows = [[Cell(name), *_variants(tiers, variants)] for name, tiers in several.items()]
+            if set(variants) & TWO_CPUS:
+                columns.append(Column("published sessions on two CPUs, times those on one"))
+                for row in rows:
+                    row.append(_published_gain(row[0].text))
+            caption = f"{wording.count(sessions)} sessions, by variant"
+            tables.append(Table(caption, tuple(columns), tuple(map(tuple, rows))))
     return tables
 
 
@@ -135,6 +143,11 @@ def _variants(tiers: Mapping[str, Tier], variants: Sequence[str]) -> list[Cell]:
         detail = f"{wording.digits(compared_with.ratio)} of {first}" if compared_with else cell.detail
         cells.append(Cell(cell.text, detail))
     return cells
+
+
+def _published_gain(gateway: str) -> Cell:
+    gain = seeds_gateways.second_cpu(gateway)
+    return Cell(f"{gain:.2f}") if gain else NONE
 
 
 def _mean(tier: Tier) -> float:

@@ -1,8 +1,8 @@
 //! Assigns CPUs to the roles of a trial. Pure.
 //!
 //! The service under test comes first and gets its own CPUs while there are enough. The inference service gets its own
-//! if that leaves some for the workers; otherwise it shares the service's. Workers take the rest. `ladder`, which
-//! sleeps during a window, shares the last worker's CPU. Shared CPUs are reported.
+//! if that leaves some for the workers; otherwise it shares the service's. Workers take the rest; if there is none, they
+//! share the service's. `ladder`, which sleeps during a window, shares the last worker's CPU. Shared CPUs are reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,8 +35,10 @@ impl Roles {
                 (inference_cpus, rest) = (own.to_vec(), left);
             }
         }
-        // No CPU is left: the load shares the service's last CPU, and the trial reports it.
-        let rest = if rest.is_empty() { &allowed[allowed.len() - 1..] } else { rest };
+        // No CPU is left: the load shares the service's last CPU, or all of them if the plan allows it, and the trial
+        // reports it. On all of them the scheduler balances both sides.
+        let last = if shapes.may_share { allowed } else { &allowed[allowed.len() - 1..] };
+        let rest = if rest.is_empty() { last } else { rest };
         let each = whole_cpus(shapes.worker.cpus).min(rest.len());
         let worker = |index: usize| {
             let cpus: BTreeSet<usize> = (0..each).map(|k| rest[(index * each + k) % rest.len()]).collect();
@@ -121,11 +123,7 @@ mod tests {
     use super::*;
 
     fn shapes(service: f64, worker: f64) -> CpuShapes {
-        CpuShapes {
-            service: CpuShape { cpus: service },
-            worker: CpuShape { cpus: worker },
-            inference: CpuShape::default(),
-        }
+        CpuShapes { service: CpuShape { cpus: service }, worker: CpuShape { cpus: worker }, ..CpuShapes::default() }
     }
 
     fn without_inference(allowed: &[usize], shapes: &CpuShapes, workers: u32) -> Roles {
@@ -197,6 +195,19 @@ mod tests {
     fn a_service_on_all_cpus_shares_the_last() {
         let roles = without_inference(&[0, 1], &shapes(2.0, 0.5), 1);
         assert_eq!(roles.service_shares().unwrap(), "service and workers share CPU 1");
+    }
+
+    #[test]
+    fn workers_that_may_share_run_on_all_cpus_of_the_service() {
+        let shapes = CpuShapes { may_share: true, ..shapes(2.0, 2.0) };
+        let roles = without_inference(&[0, 1], &shapes, 2);
+        assert_eq!(roles.workers, [vec![0, 1], vec![0, 1]]);
+        assert_eq!(
+            (roles.service_shares().unwrap().as_str(), roles.worker_cpus()),
+            ("service and workers share CPU 0-1", 2)
+        );
+        let with_a_third = without_inference(&[0, 1, 2], &shapes, 2);
+        assert_eq!((with_a_third.service_shares(), &with_a_third.workers[0]), (None, &vec![2]));
     }
 
     #[test]

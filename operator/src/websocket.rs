@@ -33,7 +33,7 @@ pub fn address(service: &WebsocketService, port: u16) -> Result<Url, String> {
 /// # Errors
 /// Why it is none.
 pub fn parse(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|error| format!("\"{text}\" is no address ({error}); give {EXAMPLE}"))?;
+    let url = Url::parse(text).map_err(|error| format!("\"{text}\" is not an address ({error}); give {EXAMPLE}"))?;
     match url.scheme() {
         "ws" | "wss" => {}
         other => return Err(format!("\"{other}\" is not WebSocket's scheme; give {EXAMPLE}")),
@@ -91,7 +91,7 @@ mod tests {
         for (url, why) in [
             ("http://a:1/", "\"http\" is not WebSocket's scheme; give ws://HOST:PORT/PATH"),
             ("localhost:1", "\"localhost\" is not WebSocket's scheme"),
-            ("127.0.0.1:1", "is no address"),
+            ("127.0.0.1:1", "is not an address"),
             ("ws://me:word@a:1", "give credentials as headers"),
         ] {
             let message = parse(url).unwrap_err();

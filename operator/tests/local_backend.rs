@@ -8,11 +8,13 @@ use std::{
 };
 
 use bench_format::plan::{CpuShape, CpuShapes};
+use driver::stage::Stage;
 use fakes::is_alive;
 use operator::{
     backend::{
         Error,
         local::{
+            Local,
             cgroup::{Cgroup, Hierarchy},
             process::{self, Launch, RunningProcess, Stdout},
         },
@@ -147,10 +149,23 @@ fn cgroups_of_ended_ladders_are_removed() {
 
 #[test]
 fn roles_follow_the_shapes() {
-    let shapes =
-        CpuShapes { service: CpuShape { cpus: 1.0 }, worker: CpuShape { cpus: 0.05 }, inference: CpuShape::default() };
+    let shapes = CpuShapes { service: CpuShape { cpus: 1.0 }, worker: CpuShape { cpus: 0.05 }, ..CpuShapes::default() };
     let roles = Roles::assign(&[0, 1], &shapes, None, 1);
     assert_eq!((roles.service, roles.workers), (vec![0], vec![vec![1]]));
+}
+
+/// The judge makes a trial with an `isolation` invalid, and charges shared CPUs to both sides.
+#[test]
+fn shared_cpus_are_a_reason_against_a_trial_unless_the_plan_allows_them() {
+    let shares = |may_share| {
+        let shapes = CpuShapes { service: CpuShape { cpus: 2.0 }, may_share, ..CpuShapes::default() };
+        Local::new(PathBuf::new(), Roles::assign(&[0, 1], &shapes, None, 1), shapes).shares()
+    };
+    let refused = shares(false);
+    assert_eq!(refused.isolation.as_deref(), Some("service and workers share CPU 1"));
+    assert!(!refused.shared_with_service);
+    let allowed = shares(true);
+    assert_eq!((allowed.isolation, allowed.shared_with_service), (None, true));
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-"""The table of capacities in docs/RESULTS.md: its rows, and the whole CPU that is fitted from two shares."""
+"""The tables of docs/RESULTS.md that this tool makes or takes from a report: capacities, and gateways on two CPUs."""
 
 import json
 from pathlib import Path
@@ -44,3 +44,31 @@ def test_one_share_has_no_table_of_whole_cpus(tmp_path: Path, estimated: bool) -
     text = readme_results.capacity([searched(tmp_path / "a", 0.1, 512, estimated=estimated)])
     assert "whole CPU" not in text
     assert text.count("| rust-axum |") == 1
+
+
+@pytest.mark.parametrize(
+    ("roles", "expected"),
+    [
+        ({"worker": "0-1 shared(service, inference, worker)"}, "service and generator share both."),
+        ({"worker": "2-3"}, "the generator has CPUs of its own."),
+    ],
+)
+def test_the_table_of_two_cpus_says_which_cpus_the_generator_had(
+    tmp_path: Path, roles: dict[str, str], expected: str
+) -> None:
+    run = {
+        "machines": [{"cpus": 2, "cpu_model": "a CPU", "kernel": "6.1"}],
+        "commit": "0" * 40,
+        "command": "ladder run two-cpus",
+        "cpu_roles": roles,
+    }
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report/report.md").write_text(
+        "# R\n\n## Gateways side by side\n\n**500 sessions, one-thread**\n\n| a |\n| - |\n| 1 |\n\n"
+        "**500 sessions, by variant**\n\n| b |\n| - |\n| 2 |\n\n## Other\n\n| c |\n"
+    )
+    text = readme_results.two_cpus(tmp_path)
+    assert text.startswith("500 sessions, by variant; means over")
+    assert expected in text
+    assert text.endswith("| b |\n| - |\n| 2 |\n")

@@ -228,6 +228,11 @@ pub struct CpuShapes {
     /// CPUs of the inference simulator behind a speech-to-text gateway.
     #[serde(default)]
     pub inference: CpuShape,
+    /// Workers may run on CPUs of the service if the machine has no others. CPU per message is comparable then, because
+    /// it is read from each process. Latencies include the time in which one side waits for the other. Without it, such
+    /// a trial is invalid.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_share: bool,
 }
 
 /// How much CPU one process of a role may use.

@@ -547,6 +547,12 @@ export interface CpuShape {
 export interface CpuShapes {
   /** CPUs of the inference simulator behind a speech-to-text gateway. */
   inference?: CpuShape;
+  /**
+   * Workers may run on CPUs of the service if the machine has no others. CPU per message is comparable then, because it
+   * is read from each process. Latencies include the time in which one side waits for the other. Without it, such a
+   * trial is invalid.
+   */
+  may_share?: boolean;
   /** CPUs of the service under test. */
   service?: CpuShape;
   /** CPUs of each worker. */

@@ -129,10 +129,10 @@ fn a_service_with_the_certificate_of_a_known_authority_is_loaded() {
 fn a_service_that_nothing_vouches_for_is_not_loaded() {
     let certificates = Certificates::issue();
     let service = Echo::start(&certificates, false);
-    let stranger = Certificates::issue();
+    let other_authority = Certificates::issue();
     let known = |tls| run(&assignment(&service, "connection-storm", tls)).unwrap().connections;
     for tls in [
-        Tls { ca: stranger.path("ca.pem"), ..Tls::default() },
+        Tls { ca: other_authority.path("ca.pem"), ..Tls::default() },
         Tls { ca: certificates.path("ca.pem"), server_name: Some("example.org".into()), ..Tls::default() },
     ] {
         let connections = known(tls.clone());

@@ -414,11 +414,15 @@ impl Stage for Local {
     }
 
     fn shares(&self) -> Shares {
+        // The CPUs of a service that ladder did not start are not those of its role.
+        let sharing = self.roles.service_shares().filter(|_| self.found.is_none());
         Shares {
             worker_cpus: self.roles.worker_cpus() as f64,
-            shared_with_service: self.found.as_ref().is_some_and(Found::shares_cpus),
-            // The CPUs of a service that ladder did not start are not those of its role.
-            isolation: self.roles.service_shares().filter(|_| self.found.is_none()),
+            shared_with_service: self
+                .found
+                .as_ref()
+                .map_or(self.shapes.may_share && sharing.is_some(), Found::shares_cpus),
+            isolation: sharing.filter(|_| !self.shapes.may_share),
             shared_with_inference: self.roles.inference_shares().map(|cpus| cpus as f64),
         }
     }

@@ -9,7 +9,7 @@ defmodule ElixirCowboy.ProtocolTest do
     end
   end
 
-  test "text that is not UTF-8 is no start message" do
+  test "text that is not UTF-8 is not a start message" do
     refute Protocol.start?("{\"type\":\"\xFFstart\"}")
   end
 

@@ -119,7 +119,7 @@ export function isStart(bytes) {
  */
 export function parseRecognition(body, frames, cpuPasses) {
   const members = flatObject(body);
-  if (members?.size !== 6) throw new ResponseError("the inference's answer is no object of six members");
+  if (members?.size !== 6) throw new ResponseError("the inference's answer is not an object of six members");
   const rms = member(members, 'rms');
   if (rms.startsWith('"') || !Number.isFinite(Number(rms))) {
     throw new ResponseError(`the inference's rms is ${rms}, and no number`);
@@ -147,7 +147,7 @@ function member(members, key) {
 /** @type {(members: Map<string, string>, key: string) => string} */
 function natural(members, key) {
   const value = member(members, key);
-  if (!NATURAL.test(value)) throw new ResponseError(`the inference's ${key} is ${value}, and no whole number`);
+  if (!NATURAL.test(value)) throw new ResponseError(`the inference's ${key} is ${value}, which is not a whole number`);
   return value;
 }
 

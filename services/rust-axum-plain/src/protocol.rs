@@ -259,7 +259,7 @@ mod tests {
     }
 
     fn number(value: &Value) -> u64 {
-        value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+        value.as_u64().unwrap_or_else(|| panic!("{value} is not a number"))
     }
 
     fn duration(value: &Value) -> Duration {

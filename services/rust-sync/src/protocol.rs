@@ -248,7 +248,7 @@ fn close_code(payload: &[u8]) -> Result<Option<u16>, Refusal> {
         return Err(violation("close code must not be sent"));
     }
     if std::str::from_utf8(reason).is_err() {
-        return Err(Refusal { code: 1007, reason: "close reason is no UTF-8" });
+        return Err(Refusal { code: 1007, reason: "close reason is not UTF-8" });
     }
     Ok(Some(code))
 }

@@ -74,13 +74,13 @@ export function flatObject(text: string): Record<string, string> | undefined {
 
 const Text = v.pipe(
   v.string(),
-  v.startsWith('"', 'no text'),
+  v.startsWith('"', 'not text'),
   v.transform((raw): string => JSON.parse(raw)),
 );
-const Natural = v.pipe(v.string(), v.regex(/^(?:0|[1-9]\d{0,15})$/, 'no whole number'));
+const Natural = v.pipe(v.string(), v.regex(/^(?:0|[1-9]\d{0,15})$/, 'not a whole number'));
 const Float = v.pipe(
   v.string(),
-  v.check((raw) => !raw.startsWith('"') && Number.isFinite(Number(raw)), 'no number'),
+  v.check((raw) => !raw.startsWith('"') && Number.isFinite(Number(raw)), 'not a number'),
 );
 
 const Start = v.strictObject({ type: v.pipe(Text, v.literal('start')) });
@@ -105,7 +105,7 @@ const Recognition = v.strictObject({
 
 export type Recognition = v.InferOutput<typeof Recognition>;
 
-/** Parses the response to a batch of `frames` frames. Throws an {@link ResponseError} if it is invalid. */
+/** Parses the response to a batch of `frames` frames. Throws a {@link ResponseError} if it is invalid. */
 export function parseRecognition(body: Uint8Array, frames: number, cpuPasses: number): Recognition {
   const parsed = v.safeParse(Recognition, flatObject(decode(body)), { abortEarly: true });
   if (!parsed.success) {
@@ -126,7 +126,7 @@ function decode(body: Uint8Array): string {
   try {
     return utf8.decode(body);
   } catch {
-    throw new ResponseError("the inference's answer is no UTF-8");
+    throw new ResponseError("the inference's answer is not UTF-8");
   }
 }
 

@@ -78,7 +78,7 @@ export class Server {
     const refusalReason = this.#isFull();
     if (refusalReason) return this.#reject(refusalReason, refusalReason, { status: 503 });
     if (server.upgrade(request, { data: new Session(this.#gateway) })) return undefined;
-    return this.#reject('handshake', 'this is no handshake', { status: 400 });
+    return this.#reject('handshake', 'this is not a handshake', { status: 400 });
   }
 
   #isFull(): 'draining' | 'full' | undefined {

@@ -842,6 +842,10 @@ class CpuShapes:
     _: KW_ONLY
     # CPUs of the inference simulator behind a speech-to-text gateway.
     inference: CpuShape = field(default_factory=lambda: CpuShape(cpus=1.0))
+    # Workers may run on CPUs of the service if the machine has no others. CPU per message is comparable then, because
+    # it is read from each process. Latencies include the time in which one side waits for the other. Without it, such a
+    # trial is invalid.
+    may_share: bool = False
     # CPUs of the service under test.
     service: CpuShape = field(default_factory=lambda: CpuShape(cpus=1.0))
     # CPUs of each worker.

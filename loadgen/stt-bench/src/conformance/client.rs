@@ -345,7 +345,7 @@ fn complete(frame: frames::Incoming, message: &mut Option<(u8, Vec<u8>)>) -> Opt
     Some(match opcode {
         opcode::TEXT => match String::from_utf8(payload) {
             Ok(text) => Event::Text(text),
-            Err(_) => Event::Violation("text that is no UTF-8".into()),
+            Err(_) => Event::Violation("text that is not UTF-8".into()),
         },
         _ => Event::Binary(payload.len()),
     })

@@ -78,11 +78,11 @@ class Recognition:
 def _check(value: dict[str, Any], frames: int, cpu_passes: int) -> None:
     rms, transcript = value["rms"], value["transcript"]
     if type(rms) not in (float, int) or not math.isfinite(rms):
-        raise InvalidResponseError("the inference's answer has an rms that is no finite number")
+        raise InvalidResponseError("the inference's answer has an rms that is not a finite number")
     for key, bits in (("zero_crossings", 64), ("checksum", 32), ("samples", 64), ("audio_bytes", 64)):
         number = value[key]
         if type(number) is not int or not 0 <= number < 1 << bits:
-            raise InvalidResponseError(f"the inference's answer has a {key} that is no integer of {bits} bits")
+            raise InvalidResponseError(f"the inference's answer has a {key} that is not an integer of {bits} bits")
     if type(transcript) is not str or not transcript:
         raise InvalidResponseError("the inference's answer has no transcript")
     for key, expected in (("samples", cpu_passes * FRAME_SAMPLES * frames), ("audio_bytes", FRAME_BYTES * frames)):

@@ -205,7 +205,7 @@ class Session:
         return is_empty
 
     def _read_one_by_one(self, messages: list[PendingMessage], now: float) -> None:
-        """The general path: up to the first message that is no frame."""
+        """The general path: up to the first message that is not a frame."""
         frames: list[bytes] = []
         end: End | None = None
         for pending in messages:

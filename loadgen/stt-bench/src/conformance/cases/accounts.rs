@@ -79,11 +79,11 @@ pub(super) async fn books(scene: Scene) -> Verdict {
     let mut refused = scene.session(vec![Reply::now(BatchResponse::Status(503))]).await?;
     refused.burst(20).await?;
     refused.covered(scene.patience()).await?;
-    let mut stranger = scene.connect().await?;
-    stranger.text("not-json").await?;
+    let mut unopened = scene.connect().await?;
+    unopened.text("not-json").await?;
     // Another case checks the Close code. This one only needs the connection to end.
-    let _ = stranger.next(PROMPT).await;
-    drop(stranger);
+    let _ = unopened.next(PROMPT).await;
+    drop(unopened);
     let (sent, partials, errors) = {
         let of = |session: &Session| session.messages.len() as u64;
         (of(&answered) + of(&refused), of(&answered), of(&refused))

@@ -78,9 +78,9 @@ object Config:
       val value = text(name)
       value.toIntOption
         .filter(allowed.contains)
-        .toRight(s"$name: \"$value\" is no whole number from ${allowed.start} to ${allowed.end}")
+        .toRight(s"$name: \"$value\" is not a whole number from ${allowed.start} to ${allowed.end}")
     for
-      host <- Either.cond(text("HOST").nonEmpty, text("HOST"), "HOST: \"\" is no address")
+      host <- Either.cond(text("HOST").nonEmpty, text("HOST"), "HOST: \"\" is not an address")
       port <- number("PORT")
       metricsPort <- number("METRICS_PORT")
       inference <- address(text("INFERENCE_URL"))

@@ -23,7 +23,7 @@ object Protocol:
     def decodeValue(in: JsonReader, default: RawNumber): RawNumber =
       // The raw value may have white space around it.
       val text = String(in.readRawValAsBytes(), java.nio.charset.StandardCharsets.US_ASCII).trim
-      if !isFiniteNumber(text) then in.decodeError("no finite number")
+      if !isFiniteNumber(text) then in.decodeError("not a finite number")
       RawNumber(text)
     def encodeValue(written: RawNumber, out: JsonWriter): Unit = out.writeRawVal(written.text.getBytes)
     def nullValue: RawNumber = RawNumber("null")

@@ -14,7 +14,7 @@ class ConfigSuite extends munit.FunSuite:
     assertEquals(parse()("PORT" -> "2").map(_.port), Right(2))
 
   test("the message for an invalid value names the setting, the value and the valid range"):
-    assertEquals(parse()("PORT" -> "x"), Left("PORT: \"x\" is no whole number from 0 to 65535"))
+    assertEquals(parse()("PORT" -> "x"), Left("PORT: \"x\" is not a whole number from 0 to 65535"))
     assertEquals(parse()("FLUSH_INTERVAL_MS" -> "0").left.map(_.take(22)), Left("FLUSH_INTERVAL_MS: \"0\""))
     assertEquals(parse("--ports", "1")(), Left("unknown flag --ports; --help lists them"))
     assertEquals(parse("--port")(), Left("--port needs a value"))

@@ -73,14 +73,14 @@ record Recognition(
 
   private static String number(JsonParser parser) throws IOException {
     if (!parser.currentToken().isNumeric() || !Double.isFinite(parser.getDoubleValue())) {
-      throw new IOException(parser.currentName() + " is no finite number");
+      throw new IOException(parser.currentName() + " is not a finite number");
     }
     return parser.getText();
   }
 
   private static long integer(JsonParser parser, long max) throws IOException {
     if (parser.currentToken() != JsonToken.VALUE_NUMBER_INT) {
-      throw new IOException(parser.currentName() + " is no integer");
+      throw new IOException(parser.currentName() + " is not an integer");
     }
     long value = parser.getLongValue();
     if (value < 0 || value > max) {
@@ -91,7 +91,7 @@ record Recognition(
 
   private static String text(JsonParser parser) throws IOException {
     if (parser.currentToken() != JsonToken.VALUE_STRING) {
-      throw new IOException(parser.currentName() + " is no text");
+      throw new IOException(parser.currentName() + " is not text");
     }
     return parser.getText();
   }
