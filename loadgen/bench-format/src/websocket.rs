@@ -8,10 +8,12 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use counters::{Counter, Counters, ReportedCounters};
 pub use message::{
     BinaryField, BinaryLength, BinaryNumber, BytesAt, Extract, Frame, MessageTemplate, NumberFormat, When,
 };
 
+mod counters;
 mod message;
 
 /// The `websocket` section of a plan: services that only the plan describes, and how they are spoken to.
@@ -79,6 +81,9 @@ pub struct WebsocketService {
     /// Least load time before each window, in seconds, for a runtime that needs longer to reach full speed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warmup_seconds: Option<f64>,
+    /// The service's own counters, and which of the harness's each of them is; absent if it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counters: Option<Counters>,
 }
 
 /// How a connection is requested.

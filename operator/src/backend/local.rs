@@ -255,8 +255,8 @@ impl Backend for Local {
     async fn start_service(&mut self, spec: &ServiceSpec) -> Result<StartedService, Error> {
         let versions = self.versions_of(spec)?;
         if let Some(described) = &spec.service.described {
-            let started = self.start_described(spec, described).await?;
-            return Ok(StartedService { started, versions });
+            let (started, counters) = self.start_described(spec, described).await?;
+            return Ok(StartedService { started, versions, counters });
         }
         let mut env = spec.env.clone();
         if let Some(inference_spec) = &spec.inference {
@@ -280,7 +280,7 @@ impl Backend for Local {
         match self.start(launch, self.shapes.service).await {
             Ok((ready_process, started)) => {
                 self.service = Some(ready_process);
-                Ok(StartedService { started, versions })
+                Ok(StartedService { started, versions, counters: None })
             }
             Err(error) => {
                 self.stop_inference().await;

@@ -11,6 +11,7 @@ mod books;
 mod bound;
 mod busy_machine;
 mod ceiling;
+mod counters;
 mod every_driver;
 mod freeze;
 mod known_delay;

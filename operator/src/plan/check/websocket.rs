@@ -8,7 +8,7 @@ use bench_format::{
 use ws_bench::workloads::Workload;
 
 use super::Check;
-use crate::websocket::{self, PORT};
+use crate::websocket::{self, METRICS_PORT, PORT};
 
 impl Check<'_> {
     pub(super) fn websocket(&mut self, plan: &WirePlan) {
@@ -61,9 +61,43 @@ impl Check<'_> {
             format!("{place}.version"),
             "a service without a version is not measured; give `version` or `version_command`",
         );
+        self.counters(&place, service);
         if let Some(seconds) = service.warmup_seconds {
             self.seconds(format!("{place}.warmup_seconds"), seconds, 0.0);
         }
+    }
+
+    /// Checks where a service's own counters are, and what they are mapped to.
+    fn counters(&mut self, service_place: &str, service: &WebsocketService) {
+        let Some(counters) = &service.counters else { return };
+        let place = format!("{service_place}.counters");
+        if let Err((field, message)) = websocket::mapped_counters(service, [1; 2]) {
+            self.wrong(format!("{place}.{field}"), message);
+        }
+        let started = !service.command.is_empty();
+        let has_port = counters.url.contains(PORT) || counters.url.contains(METRICS_PORT);
+        self.unless(
+            started || !has_port,
+            format!("{place}.url"),
+            "{port} and {metrics_port} are for a service with a `command`; give the port",
+        );
+        let uses_port = service.command.iter().chain(service.env.values()).any(|text| text.contains(METRICS_PORT));
+        self.unless(
+            uses_port || !started || !counters.url.contains(METRICS_PORT),
+            format!("{place}.url"),
+            "neither `command` nor `env` tells the program about {metrics_port}; put it there",
+        );
+        let counted = counters.reported().counted;
+        self.unless(
+            !counted.is_empty(),
+            &place,
+            "it maps no counter; give at least one of received, delivered, connections_accepted, connections_open",
+        );
+        self.unless(
+            counters.dropped.is_none() || counters.delivered.is_some(),
+            format!("{place}.dropped"),
+            "drops explain messages that were not delivered; give `delivered`, too",
+        );
     }
 
     /// Checks what a ladder's workload needs of the section.
@@ -121,6 +155,28 @@ ladders:
     #[test]
     fn a_service_of_twelve_lines_has_no_mistakes() {
         assert_eq!(found("chat", "chat"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn mistakes_in_counters_are_named_with_the_way_out() {
+        let one = |counters: &str| {
+            let found = found("version: \"1\"", &format!("version: \"1\", counters: {{ {counters} }}"));
+            assert_eq!(found.len(), 1, "{counters}: {found:?}");
+            found[0].strip_prefix("websocket.services.chat.counters").expect("the place").to_owned()
+        };
+        let page = "url: \"http://127.0.0.1:{port}/metrics\"";
+        assert_eq!(
+            found("version: \"1\"", &format!("version: \"1\", counters: {{ {page}, received: a_total }}")),
+            [""; 0]
+        );
+        assert!(one(page).starts_with(": it maps no counter; give at least one of received"));
+        assert!(one(&format!("{page}, received: \"a{{\"")).contains("give a name of samples, with labels"));
+        assert!(
+            one(&format!("{page}, received: a_total, delivered: /b")).starts_with(".delivered: some counters are JSON")
+        );
+        assert!(one(&format!("{page}, received: a_total, dropped: b")).starts_with(".dropped: drops explain messages"));
+        assert!(one("url: \"https://a/m\", received: a").starts_with(".url: counters are read by http, not by https"));
+        assert!(one("url: \"http://a:{metrics_port}/\", received: a").starts_with(".url: neither `command` nor `env`"));
     }
 
     #[test]
