@@ -135,6 +135,8 @@ pub struct StartedService {
     pub versions: BTreeMap<String, String>,
     /// The service's own counters, if its plan maps them.
     pub counters: Option<MappedCounters>,
+    /// Whose CPU time and memory are read, as a sentence; absent for the processes that were started.
+    pub usage: Option<String>,
 }
 
 /// A set of workers to start.

@@ -2,6 +2,8 @@
 //! `entries` makes them services of the registry, `environment` fills in what ladder's environment has, and `hosts`
 //! refuses load on public hosts that the command line doesn't allow.
 
+use std::path::{Path, PathBuf};
+
 use bench_format::websocket::{Counter, WebsocketService, WebsocketTask, WireWebsocket};
 use driver::counters::{MappedCounters, MappingError};
 use reqwest::Url;
@@ -48,6 +50,11 @@ pub fn parse(text: &str) -> Result<Url, String> {
         return Err("user, password and fragment are no part of it; give credentials as headers in `connect`".into());
     }
     Ok(url)
+}
+
+/// The folder in which a service's command runs; `root` is that of the checkout.
+pub fn folder(root: &Path, service: &WebsocketService) -> PathBuf {
+    service.folder.as_ref().map_or_else(|| root.to_path_buf(), |folder| root.join(folder))
 }
 
 /// Where the counters of a service are that run at these ports; `None` if its plan maps none.
@@ -103,6 +110,7 @@ mod tests {
             version_command: vec![],
             warmup_seconds: None,
             counters: None,
+            usage: None,
         }
     }
 

@@ -72,7 +72,7 @@ impl FromStr for Selector {
 }
 
 impl Selector {
-    /// Selects the samples of a name, whatever their labels.
+    /// Selects the samples of a name, with any labels.
     pub fn of_name(name: &str) -> Self {
         Self { name: name.into(), labels: Vec::new() }
     }
@@ -333,7 +333,7 @@ foo_count 17 # {} 9.8
     }
 
     proptest! {
-        /// What the harness's own services write is read back, whatever the label.
+        /// What the harness's own services write is read back, with any label.
         #[test]
         fn what_our_services_write_is_read_back(label in "\\PC{0,12}", counts in prop::collection::vec(any::<u32>(), 1..5)) {
             let mut text = bench_format::service::Exposition::default();

@@ -352,11 +352,10 @@ impl<S: Stage> Trial<'_, S> {
         while Instant::now() < deadline {
             let Ok(mut stats) = self.client.stats().await else { return };
             let delta = ServiceDelta::between(before.unwrap_or(&ServiceStats::default()), &stats);
-            let settled = match &self.plan.counters {
-                Some(reported) => delta.shows(reported, numbered, unnumbered),
-                None => delta.settled(sent),
-            };
-            if settled && self.client.links_are_idle().await.unwrap_or(true) {
+            let counters = self.plan.counters.as_ref();
+            let shown = |counters| delta.shows(counters, numbered, unnumbered);
+            if counters.map_or_else(|| delta.settled(sent), shown) && self.client.links_are_idle().await.unwrap_or(true)
+            {
                 return;
             }
             stats.uptime_seconds = 0.0;
@@ -382,7 +381,6 @@ fn aborted(ended: Ended) -> Error {
     }
 }
 
-/// Messages that a worker sent, with or without a number.
 fn sent_by(upload: &Upload) -> u64 {
     upload.result.messages.sent + unnumbered_by(upload)
 }
@@ -393,8 +391,7 @@ fn unnumbered_by(upload: &Upload) -> u64 {
 
 /// Messages of the load that a worker sent. Those of a connection that publishes are in its book only.
 fn numbered_by(upload: &Upload) -> u64 {
-    let by_connections = upload.result.books.iter().map(|book| book.sent).sum();
-    upload.result.messages.sent.max(by_connections)
+    upload.result.messages.sent.max(upload.result.books.iter().map(|book| book.sent).sum())
 }
 
 /// Returns what was read. A failed reading is recorded as a problem of the service.

@@ -1502,6 +1502,11 @@ export interface Run {
   rest?: MachineUse | null;
   /** The searches of the run in order; empty if it climbs tiers. */
   searches?: Search[];
+  /**
+   * Whose CPU time and memory the figures have, as a sentence, by service: those of services that ladder didn't start,
+   * and of those whose plan says what to read.
+   */
+  usage?: Record<string, string>;
 }
 
 /** One search: one service on one ladder. */
@@ -1916,6 +1921,29 @@ export interface TrialStateFailed {
   state: "failed";
 }
 
+/**
+ * What is read as the service's CPU time and memory; exactly one of the fields is set. All of them are on the machine
+ * of ladder.
+ */
+export interface UsageSource {
+  /**
+   * A cgroup, of version 1 or 2: its path as `/proc/PID/cgroup` has it (`/system.slice/chat.service`), or that of its
+   * folder below `/sys/fs/cgroup`.
+   */
+  cgroup?: string | null;
+  /**
+   * All processes whose command line matches this regular expression, with their descendants. Arguments are separated
+   * by one space.
+   */
+  command?: string | null;
+  /** A container of podman or docker, by its name or id. */
+  container?: string | null;
+  /** A process with all its descendants, by its id. */
+  pid?: number | null;
+  /** The same, by a file that has the id; relative to the service's `folder`, or to the root of the checkout. */
+  pid_file?: string | null;
+}
+
 /** The result may be used. */
 export interface ValidityValid {
   state: "valid";
@@ -1954,6 +1982,11 @@ export interface WebsocketService {
   env?: Record<string, string>;
   /** The folder in which the command runs, relative to the root of the checkout. */
   folder?: string | null;
+  /**
+   * What is read as the service's CPU time and memory; absent for the processes that ladder started, or for those that
+   * listen at the address on this machine.
+   */
+  usage?: UsageSource | null;
   /** Version of the service, for the results. A service without a version is not measured. */
   version?: string | null;
   /** The command that prints the version, instead of `version`. */

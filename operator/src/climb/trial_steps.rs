@@ -144,6 +144,12 @@ impl<B: Backend> Climb<'_, B> {
         running.service = Some((ProcessKey::of(&self.run.trials[index]), serving.started));
         running.failed_starts.remove(name.as_str());
         self.run.versions.extend(serving.versions);
+        if let Some(usage) = serving.usage
+            && self.run.usage.get(name.as_str()) != Some(&usage)
+        {
+            self.watcher.usage(name, &usage);
+            self.run.usage.insert(name.to_string(), usage);
+        }
         self.note_placement();
         Ok(())
     }

@@ -80,6 +80,7 @@ mod tests {
             version_command: vec![],
             warmup_seconds: None,
             counters: None,
+            usage: None,
         };
         WireWebsocket { services: [("chat".to_owned(), service)].into(), ..WireWebsocket::default() }
     }

@@ -30,4 +30,5 @@ mod stt_known_delay;
 mod stt_omission;
 mod stt_replicas;
 mod stt_starved;
+mod usage;
 mod websocket;

@@ -1881,6 +1881,9 @@ class Run:
     rest: MachineUse | None = None
     # The searches of the run in order; empty if it climbs tiers.
     searches: list[Search] = field(default_factory=list)
+    # Whose CPU time and memory the figures have, as a sentence, by service: those of services that ladder didn't start,
+    # and of those whose plan says what to read.
+    usage: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -2336,6 +2339,27 @@ class TrialStateFailed:
 
 
 @dataclass(frozen=True)
+class UsageSource:
+    """What is read as the service's CPU time and memory; exactly one of the fields is set. All of them are on the
+    machine of ladder.
+    """
+
+    _: KW_ONLY
+    # A cgroup, of version 1 or 2: its path as `/proc/PID/cgroup` has it (`/system.slice/chat.service`), or that of its
+    # folder below `/sys/fs/cgroup`.
+    cgroup: str | None = None
+    # All processes whose command line matches this regular expression, with their descendants. Arguments are separated
+    # by one space.
+    command: str | None = None
+    # A container of podman or docker, by its name or id.
+    container: str | None = None
+    # A process with all its descendants, by its id.
+    pid: int | None = None
+    # The same, by a file that has the id; relative to the service's `folder`, or to the root of the checkout.
+    pid_file: str | None = None
+
+
+@dataclass(frozen=True)
 class ValidityValid:
     """The result may be used."""
 
@@ -2380,6 +2404,9 @@ class WebsocketService:
     env: dict[str, str] = field(default_factory=dict)
     # The folder in which the command runs, relative to the root of the checkout.
     folder: str | None = None
+    # What is read as the service's CPU time and memory; absent for the processes that ladder started, or for those that
+    # listen at the address on this machine.
+    usage: UsageSource | None = None
     # Version of the service, for the results. A service without a version is not measured.
     version: str | None = None
     # The command that prints the version, instead of `version`.

@@ -23,12 +23,12 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{Local, POLL, ReadyProcess, STOP_TIMEOUT, process::RunningProcess};
+use super::{Local, POLL, ReadyProcess, STOP_TIMEOUT, process::RunningProcess, usage::Watched};
 use crate::{
     backend::{Error, ServiceSpec, local::process::Launch, local::process::Stdout, ready_deadline},
     evidence,
     outside::authority,
-    websocket::{self, METRICS_PORT, PORT},
+    websocket::{self, METRICS_PORT, PORT, folder},
 };
 
 /// Longest wait for one connection while the service starts.
@@ -90,6 +90,7 @@ impl Local {
         if described.command.is_empty() {
             let started = self.find(spec, &url).await?;
             has_counters(counters.as_ref(), Instant::now()).await.map_err(not_ready)?;
+            self.watch(&described).await.map_err(not_ready)?;
             return Ok((started, counters));
         }
         let with_ports =
@@ -119,7 +120,31 @@ impl Local {
         let pid = running.pid().unwrap_or_default();
         let outer_quota = CpuCgroup::of(&pid.to_string()).filter(|_| running.cgroup().is_none());
         self.service = Some(ReadyProcess { running, pid, outer_quota, metrics_address: String::new() });
+        self.watch(&described).await.map_err(not_ready)?;
         Ok((started(&url, pid), counters))
+    }
+
+    /// Finds what the plan names as the service's CPU time and memory. What can't be found is the error.
+    async fn watch(&mut self, described: &WebsocketService) -> Result<(), String> {
+        let Some(source) = &described.usage else { return Ok(()) };
+        let workers: Vec<u32> = self.workers.iter().filter_map(RunningProcess::pid).collect();
+        self.watched = Some(Watched::find(source, &folder(&self.root, described), &workers).await?);
+        Ok(())
+    }
+
+    /// Whose CPU time and memory are read for the described service at this address; `None` for the processes that ladder
+    /// started.
+    pub(super) fn usage_sentence(&self, address: &str) -> Option<String> {
+        if let Some(watched) = &self.watched {
+            return Some(watched.description().to_owned());
+        }
+        Some(match self.found.as_ref()?.process() {
+            Some(process) => format!("CPU and memory are those of {}, which listens there", process.description()),
+            None => format!(
+                "CPU and memory are not read: no process of this machine that ladder may inspect listens at {address}; \
+                 name what runs there with `usage` in the plan"
+            ),
+        })
     }
 
     /// Finds a service that runs already.
@@ -145,10 +170,6 @@ fn filled(described: &WebsocketService) -> Result<WebsocketService, String> {
     let section = bench_format::websocket::WireWebsocket { services, ..Default::default() };
     let mut filled = websocket::filled(&section, |name| std::env::var(name).ok()).map_err(|error| error.to_string())?;
     Ok(filled.services.remove("service").unwrap_or_else(|| described.clone()))
-}
-
-fn folder(root: &Path, described: &WebsocketService) -> std::path::PathBuf {
-    described.folder.as_ref().map_or_else(|| root.to_path_buf(), |folder| root.join(folder))
 }
 
 /// Two ports that nothing listens on, for the service and for its counters. Another program may take them before the

@@ -5,6 +5,8 @@ use bench_format::{
     websocket::{WebsocketService, WireWebsocket},
 };
 
+use process_usage::group::Group;
+use regex::Regex;
 use ws_bench::workloads::Workload;
 
 use super::Check;
@@ -62,6 +64,7 @@ impl Check<'_> {
             "a service without a version is not measured; give `version` or `version_command`",
         );
         self.counters(&place, service);
+        self.usage(&place, service);
         if let Some(seconds) = service.warmup_seconds {
             self.seconds(format!("{place}.warmup_seconds"), seconds, 0.0);
         }
@@ -100,6 +103,38 @@ impl Check<'_> {
         );
     }
 
+    /// Checks what is named as the service's CPU time and memory. What a service that ladder starts has is found then.
+    fn usage(&mut self, service_place: &str, service: &WebsocketService) {
+        let Some(usage) = &service.usage else { return };
+        let place = format!("{service_place}.usage");
+        match usage.given()[..] {
+            [] => self.wrong(&place, "it names nothing; give one of pid, pid_file, command, cgroup, container"),
+            [_] => {}
+            [one, other, ..] => self.wrong(&place, format!("{one} and {other} are both given; give one of them")),
+        }
+        let is_started = !service.command.is_empty();
+        self.unless(
+            usage.pid.is_none() || !is_started,
+            format!("{place}.pid"),
+            "the process id of a service that ladder starts isn't known beforehand; give pid_file or command",
+        );
+        if let Some(Err(error)) = usage.command.as_ref().map(|pattern| Regex::new(pattern)) {
+            self.wrong(format!("{place}.command"), format!("it is not a regular expression: {error}"));
+        }
+        if let Some(name) = usage.container.as_ref().filter(|name| !is_container_name(name)) {
+            self.wrong(format!("{place}.container"), format!("{name:?} is not the name or id of a container"));
+        }
+        let file = usage.pid_file.as_ref().map(|file| websocket::folder(&self.registry.root, service).join(file));
+        if let Some(file) = file.filter(|file| !is_started && !file.is_file()) {
+            let message = format!("no file {}; is the service started?", file.display());
+            self.wrong(format!("{place}.pid_file"), message);
+        }
+        if let Some(path) = usage.cgroup.as_ref().filter(|path| !is_started && Group::at(path).is_none()) {
+            let message = format!("no cgroup {path}; give a path as in /proc/PID/cgroup, or that of its folder");
+            self.wrong(format!("{place}.cgroup"), message);
+        }
+    }
+
     /// Checks what a ladder's workload needs of the section.
     fn needs(&mut self, place: &str, ladder: &WireLadder, section: &WireWebsocket) {
         // An unknown workload is reported with the ladder.
@@ -114,6 +149,12 @@ impl Check<'_> {
             "a fan-out publishes at a rate; give an open load",
         );
     }
+}
+
+/// Whether podman and docker could have given a container this name; it is an argument of theirs.
+fn is_container_name(name: &str) -> bool {
+    let is_part = |character: char| character.is_ascii_alphanumeric() || "_.-".contains(character);
+    name.starts_with(|first: char| first.is_ascii_alphanumeric()) && name.chars().all(is_part)
 }
 
 #[cfg(test)]
@@ -177,6 +218,26 @@ ladders:
         assert!(one(&format!("{page}, received: a_total, dropped: b")).starts_with(".dropped: drops explain messages"));
         assert!(one("url: \"https://a/m\", received: a").starts_with(".url: counters are read by http, not by https"));
         assert!(one("url: \"http://a:{metrics_port}/\", received: a").starts_with(".url: neither `command` nor `env`"));
+    }
+
+    #[test]
+    fn mistakes_in_what_is_read_as_the_usage_are_named_with_the_way_out() {
+        const STARTED: &str = "version: \"1\"";
+        const URL: &str = "url: \"ws://127.0.0.1:{port}/\", command: [node, chat.js, \"{port}\"]";
+        let one = |from: &str, to: &str, usage: &str| {
+            let found = found(from, &format!("{to}, usage: {{ {usage} }}"));
+            assert_eq!(found.len(), 1, "{usage}: {found:?}");
+            found[0].strip_prefix("websocket.services.chat.usage").expect("the place").to_owned()
+        };
+        let started = |usage: &str| one(STARTED, STARTED, usage);
+        let running = |usage: &str| one(URL, "url: \"ws://127.0.0.1:1/\"", usage);
+        assert!(started("").starts_with(": it names nothing; give one of pid, pid_file, command"));
+        assert!(started("pid_file: a, container: b").starts_with(": pid_file and container are both given"));
+        assert!(started("pid: 12").starts_with(".pid: the process id of a service that ladder starts"));
+        assert!(started("command: \"a(\"").starts_with(".command: it is not a regular expression: "));
+        assert!(started("container: --all").starts_with(".container: \"--all\" is not the name"));
+        assert!(running("pid_file: none.pid").starts_with(".pid_file: no file "));
+        assert!(running("cgroup: /none.slice").starts_with(".cgroup: no cgroup /none.slice; give a path as in"));
     }
 
     #[test]
