@@ -34,6 +34,9 @@ pub enum ExpositionError {
     },
 }
 
+/// A label's name and value.
+type Label = (String, String);
+
 /// One sample of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample<'a> {
@@ -49,7 +52,7 @@ pub struct Sample<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
     name: String,
-    labels: Vec<(String, String)>,
+    labels: Vec<Label>,
 }
 
 /// Why a text does not name samples.
@@ -204,7 +207,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes a name and the labels that may follow it. A name in quotes stands among the labels.
-    fn series(&mut self) -> Result<(String, Vec<(String, String)>), &'static str> {
+    fn series(&mut self) -> Result<(String, Vec<Label>), &'static str> {
         let mut name = self.name().to_owned();
         let mut labels = Vec::new();
         self.skip_blanks();
@@ -214,7 +217,7 @@ impl<'a> Cursor<'a> {
         if name.is_empty() { Err("it begins with no name") } else { Ok((name, labels)) }
     }
 
-    fn labels(&mut self, name: &mut String, labels: &mut Vec<(String, String)>) -> Result<(), &'static str> {
+    fn labels(&mut self, name: &mut String, labels: &mut Vec<Label>) -> Result<(), &'static str> {
         loop {
             self.skip_blanks();
             if self.take('}') {
