@@ -28,6 +28,7 @@ TARGETS = [
     seeds_harness.run_file,
     seeds_harness.websocket_service,
     seeds_http.cookie,
+    seeds_http.exposition,
     seeds_http.gateway_message,
     seeds_http.handshake,
     seeds_http.inference_response,

@@ -55,6 +55,19 @@ def cookie() -> Seeds:
     }
 
 
+def exposition() -> Seeds:
+    """A selector and a page; of two texts the last byte is the length of the first."""
+    pages = {
+        "labels": ('a_total{way="in"}', 'a_total{way="in",shard="0"} 7\na_total{way="out"} 9 1395066363000\n'),
+        "open-metrics": ("a_total", '# TYPE a counter\na_total 17 1520879607.789 # {trace_id="x"} 0.67\n# EOF\n'),
+        "quoted-name": ('{"my.metric"}', '{"my.metric", "a b"="c"} 1e3\n'),
+        "escapes": ('a{b="\\"\\\\\\n"}', 'a{b="\\"\\\\\\n"} 1\n'),
+        "no-count": ("a", "a NaN\na -1\na 0.5\n"),
+        "another-page": ("a", "<html>Not Found</html>"),
+    }
+    return {name: (text + page).encode() + bytes([len(text.encode())]) for name, (text, page) in pages.items()}
+
+
 def gateway_message() -> Seeds:
     short = {key: value for key, value in ERROR.items() if key not in ("inference_elapsed_ms", "inference_status")}
     return {

@@ -265,7 +265,9 @@ def _books_held(bundle: Bundle) -> str:
     held = sum(holds(one) for one in equations)
     if not equations:
         return "No trial left books."
-    return f"{wording.count(held)} of {wording.count(len(equations))} equations hold."
+    remarks = sum(one.is_remark and not holds(one) for one in equations)
+    others = f" {wording.count(remarks)} of the others are remarks on the services' own counters." if remarks else ""
+    return f"{wording.count(held)} of {wording.count(len(equations))} equations hold.{others}"
 
 
 def _anchor(title: str) -> str:

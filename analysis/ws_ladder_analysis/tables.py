@@ -12,6 +12,7 @@ from bench_format import histogram
 from bench_format.meaning import holds, reasons
 from bench_format.schemas import (
     BoundBy,
+    Equation,
     LoadSessions,
     Shown,
     TrialStateFailed,
@@ -280,6 +281,14 @@ def failures(ladder: Ladder) -> Table | None:
     return Table(f"{ladder.service}: failures, all trials together", columns, tuple(rows))
 
 
+def _tick(equation: Equation) -> Cell:
+    if holds(equation):
+        return Cell("✓ holds", tone=Tone.GOOD)
+    if equation.is_remark:
+        return Cell("differs, a remark", "the service's own counters, which the plan doesn't call exact", Tone.WARN)
+    return Cell("✗ differs", tone=Tone.BAD)
+
+
 def books(ladder: Ladder) -> Table:
     """All equations of all trials with both sides."""
     rows = []
@@ -289,9 +298,8 @@ def books(ladder: Ladder) -> Table:
         head = Cell(f"{wording.count(trial.id.tier)} · process {trial.id.process} · repeat {trial.id.repeat}")
         for equation in trial.result.books.equations:
             terms = " + ".join(f"{name} {wording.count(count)}" for name, count in equation.terms)
-            tick = Cell("✓ holds", tone=Tone.GOOD) if holds(equation) else Cell("✗ differs", tone=Tone.BAD)
             sides = (Cell(wording.count(equation.left)), Cell(wording.count(equation.right)))
-            rows.append((head, Cell(equation.name), *sides, Cell(terms), tick))
+            rows.append((head, Cell(equation.name), *sides, Cell(terms), _tick(equation)))
         check = trial.result.books.connections
         if check is not None:
             good = check.mismatched == 0

@@ -9,6 +9,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 use bench_format::{environment::Environment, service::Started, trial::TrialId};
 use driver::{
     coordinator::Token,
+    counters::MappedCounters,
     stage::{self, Stage},
 };
 
@@ -132,6 +133,10 @@ pub struct StartedService {
     pub started: Started,
     /// Versions of the programs that run, by program.
     pub versions: BTreeMap<String, String>,
+    /// The service's own counters, if its plan maps them.
+    pub counters: Option<MappedCounters>,
+    /// Whose CPU time and memory are read, as a sentence; absent for the processes that were started.
+    pub usage: Option<String>,
 }
 
 /// A set of workers to start.

@@ -4,8 +4,8 @@ use bench_format::{
     histogram::milliseconds,
     plan::Load,
     result::{
-        BUSY_SHARE, BoundBy, BoundMeasure, BoundSide, FIXED_WORK_REMARK, Reason, ReasonKind, SAMPLES_LOST, STEAL_SHARE,
-        Shown, TrialResult, Validity, Witness,
+        BUSY_SHARE, BoundBy, BoundMeasure, BoundSide, Equation, FIXED_WORK_REMARK, Reason, ReasonKind, SAMPLES_LOST,
+        STEAL_SHARE, Shown, TrialResult, Validity, Witness,
     },
     run::{Run, TrialState},
     timeline::Overhead,
@@ -39,7 +39,16 @@ pub fn description(result: &TrialResult) -> String {
         }
     }
     let busy = busy(result).map(|busy| format!(" (machine busy: {busy})")).unwrap_or_default();
-    joined([description, figure(result)]) + &busy
+    joined([description, figure(result)]) + &busy + &reported(result)
+}
+
+/// What the service's own counters say otherwise, where that leaves the trial valid; empty if they agree.
+fn reported(result: &TrialResult) -> String {
+    let remarks = result.books.equations.iter().filter(|equation| equation.is_remark).filter_map(Equation::difference);
+    let missing = result.service.after.iter().flat_map(|after| &after.missing);
+    let missing = missing.map(|(name, text)| format!("no {name}: its page has no {text}"));
+    let all: Vec<String> = remarks.chain(missing).collect();
+    if all.is_empty() { all.concat() } else { format!(" (the service's counters: {})", all.join("; ")) }
 }
 
 /// The key figure of a trial, and what was missed.
@@ -267,7 +276,8 @@ fn count(value: f64) -> String {
 mod tests {
     use super::*;
     use bench_format::result::{BoundCheck, CpuGroup, FixedWork, FixedWorkTime, ForeignProcess, MachineUse};
-    use judge::fixture::flood;
+    use bench_format::websocket::Counter;
+    use judge::fixture::{flood, with_counters};
 
     #[test]
     fn a_line_has_standing_bound_and_figure() {
@@ -277,6 +287,20 @@ mod tests {
         assert_eq!(line(&result), format!("ours/throughput/standard/20-p1-r1: {neither}"));
         (result.bound_by, result.bound_checks) = (Some(BoundBy::Generator), None);
         assert!(line(&result).ends_with("bound by generator, >= 900 delivered/s"), "an older bundle");
+    }
+
+    #[test]
+    fn what_the_services_counters_say_otherwise_is_a_remark() {
+        let mut files = with_counters(flood(), Witness::Reply, &[Counter::Received, Counter::Delivered]);
+        files.uploads[0].messages.delivered = 2500;
+        let after = files.service.readings.after.as_mut().unwrap();
+        after.stats.messages.received -= 3;
+        after.missing.insert("delivered".into(), "handled_total".into());
+        let line = line(&files.judge().unwrap().result);
+        assert!(line.contains(": valid, "), "{line}");
+        let remark = "(the service's counters: received (service) = sent + unnumbered (workers): 2507 against 2510 (sent \
+                      2500, unnumbered 10); no delivered: its page has no handled_total)";
+        assert!(line.ends_with(remark), "{line}");
     }
 
     #[test]

@@ -11,7 +11,11 @@ use std::{
 };
 
 pub use bench_format::trial_file::BookKeeping;
-use bench_format::{Name, plan::Load, websocket::WebsocketService};
+use bench_format::{
+    Name,
+    plan::Load,
+    websocket::{Counters, ReportedCounters, WebsocketService},
+};
 use serde::Deserialize;
 
 pub use build::{Build, Image};
@@ -167,6 +171,11 @@ impl Service {
     /// The folder in which the commands run; `registry` is the root of the registry's checkout.
     pub fn root<'a>(&'a self, registry: &'a Path) -> &'a Path {
         self.root.as_deref().unwrap_or(registry)
+    }
+
+    /// Which counters the service has by its plan; `None` if the plan maps none.
+    pub fn reported_counters(&self) -> Option<ReportedCounters> {
+        self.described.as_ref()?.counters.as_ref().map(Counters::reported)
     }
 
     /// Least load time before each window; zero when the entry sets none.

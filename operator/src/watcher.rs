@@ -16,6 +16,8 @@ pub trait Watcher {
     fn step(&self, _step: TimelineStep, _trial: Option<&TrialId>) {}
     /// `run.json` was written.
     fn run(&self, _run: &Run) {}
+    /// It is known whose CPU time and memory are read as those of a service, or that they can't be.
+    fn usage(&self, _service: &str, _description: &str) {}
     /// A trial has a result.
     fn result(&self, _result: &TrialResult) {}
     /// A trial could not be measured.
@@ -33,6 +35,10 @@ pub trait Watcher {
 pub struct Terminal;
 
 impl Watcher for Terminal {
+    fn usage(&self, service: &str, description: &str) {
+        eprintln!("{service}: {description}");
+    }
+
     fn result(&self, result: &TrialResult) {
         eprintln!("{}", print::line(result));
     }

@@ -2,7 +2,10 @@
 //! `entries` makes them services of the registry, `environment` fills in what ladder's environment has, and `hosts`
 //! refuses load on public hosts that the command line doesn't allow.
 
-use bench_format::websocket::{WebsocketService, WebsocketTask, WireWebsocket};
+use std::path::{Path, PathBuf};
+
+use bench_format::websocket::{Counter, WebsocketService, WebsocketTask, WireWebsocket};
+use driver::counters::{MappedCounters, MappingError};
 use reqwest::Url;
 
 pub use entries::{PROTOCOL, add};
@@ -17,6 +20,8 @@ mod presets;
 
 /// The placeholder for the port of a service that ladder starts.
 pub const PORT: &str = "{port}";
+/// The placeholder for a second port of such a service, for its counters.
+pub const METRICS_PORT: &str = "{metrics_port}";
 /// What an address looks like, for messages.
 const EXAMPLE: &str = "ws://HOST:PORT/PATH";
 
@@ -47,6 +52,37 @@ pub fn parse(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
+/// The folder in which a service's command runs; `root` is that of the checkout.
+pub fn folder(root: &Path, service: &WebsocketService) -> PathBuf {
+    service.folder.as_ref().map_or_else(|| root.to_path_buf(), |folder| root.join(folder))
+}
+
+/// Where the counters of a service are that run at these ports; `None` if its plan maps none.
+///
+/// # Errors
+/// The field of `counters` that can't be used, and why.
+pub fn mapped_counters(
+    service: &WebsocketService,
+    [port, metrics_port]: [u16; 2],
+) -> Result<Option<MappedCounters>, (String, String)> {
+    let Some(counters) = &service.counters else { return Ok(None) };
+    let url = counters.url.replace(PORT, &port.to_string()).replace(METRICS_PORT, &metrics_port.to_string());
+    check_page(&url).map_err(|message| ("url".to_owned(), message))?;
+    let refused = |(counter, error): (Counter, MappingError)| (counter.to_string(), error.to_string());
+    MappedCounters::new(&url, counters).map(Some).map_err(refused)
+}
+
+/// Checks the address of a page of counters.
+fn check_page(text: &str) -> Result<(), String> {
+    let example = "give http://HOST:PORT/metrics";
+    let url = Url::parse(text).map_err(|error| format!("\"{text}\" is not an address ({error}); {example}"))?;
+    match url.scheme() {
+        "http" if url.host_str().is_some_and(|host| !host.is_empty()) => Ok(()),
+        "http" => Err(format!("\"{text}\" has no host; {example}")),
+        other => Err(format!("counters are read by http, not by {other}; {example}")),
+    }
+}
+
 /// What an assignment says about a service of the section; `None` if the section doesn't have it. The section's variables
 /// must be [`filled`].
 pub fn task(section: &WireWebsocket, service: &str) -> Option<WebsocketTask> {
@@ -60,6 +96,8 @@ pub fn task(section: &WireWebsocket, service: &str) -> Option<WebsocketTask> {
 
 #[cfg(test)]
 mod tests {
+    use bench_format::websocket::Counters;
+
     use super::*;
 
     fn service(url: &str) -> WebsocketService {
@@ -71,6 +109,8 @@ mod tests {
             version: Some("1".into()),
             version_command: vec![],
             warmup_seconds: None,
+            counters: None,
+            usage: None,
         }
     }
 
@@ -84,6 +124,27 @@ mod tests {
         assert_eq!(task.path, "/socket.io/?EIO=4");
         assert_eq!(task.section, WireWebsocket::default(), "a worker needs no services");
         assert_eq!(super::task(&section, "other"), None);
+    }
+
+    #[test]
+    fn counters_are_found_at_the_ports_of_the_service() {
+        let mapped = |url: &str, ports| {
+            let counters = Counters { url: url.into(), received: Some("m_total".into()), ..Counters::default() };
+            let service = WebsocketService { counters: Some(counters), ..service("ws://127.0.0.1:{port}/") };
+            mapped_counters(&service, ports).map(|mapped| mapped.unwrap().url().to_owned())
+        };
+        assert_eq!(mapped("http://127.0.0.1:{port}/m", [1, 2]).unwrap(), "http://127.0.0.1:1/m");
+        assert_eq!(mapped("http://127.0.0.1:{metrics_port}/m", [1, 2]).unwrap(), "http://127.0.0.1:2/m");
+        for (url, why) in [
+            ("https://a/m", "counters are read by http, not by https; give http://HOST:PORT/metrics"),
+            (
+                "a/metrics",
+                "\"a/metrics\" is not an address (relative URL without a base); give http://HOST:PORT/metrics",
+            ),
+        ] {
+            assert_eq!(mapped(url, [1, 2]).unwrap_err(), ("url".to_owned(), why.to_owned()));
+        }
+        assert!(mapped_counters(&service("ws://a:1/"), [1, 2]).unwrap().is_none());
     }
 
     #[test]

@@ -119,6 +119,7 @@ impl Setting {
             lines: Default::default(),
             machines: vec![],
             cpu_roles: Default::default(),
+            usage: Default::default(),
             rest: None,
             outside: None,
             trials: self.plan.trials().into_iter().map(TrialEntry::pending).collect(),

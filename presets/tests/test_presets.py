@@ -192,6 +192,33 @@ def test_the_plan_of_the_document_climbs_and_searches(chat: Path, tmp_path: Path
     assert result["messages"]["delivered"] + result["messages"]["late"] > 1000, done.stdout + done.stderr
 
 
+@pytest.fixture
+def sensors() -> Iterator[Path]:
+    """The service of the document that counts for Prometheus, beside the packages that it imports."""
+    file = SERVERS / f"sensors-{os.getpid()}.mjs"
+    file.write_text(document("// sensors.mjs"))
+    yield file
+    file.unlink()
+
+
+def test_the_counters_of_the_document_witness_an_uplink(sensors: Path, tmp_path: Path) -> None:
+    text = (
+        document("name: sensors")
+        .replace("sensors.mjs", sensors.name)
+        .replace("    sensors:\n", "    sensors:\n      folder: presets/servers\n")
+        .replace("window_seconds: 5", "window_seconds: 1")
+    )
+    file = tmp_path / "sensors.yaml"
+    file.write_text(f"{text}validity: {LENIENT}\n")
+    done = run([LADDER, "run", file, "--no-rest", "--no-report", "--results", tmp_path / "results"], ROOT)
+    (result,) = results(tmp_path / "results").values()
+    output = done.stdout + done.stderr
+    assert result["validity"]["state"] == "valid", output
+    assert (result["witness"], result["messages"]["lost"]) == ("application", 0), output
+    assert result["messages"]["delivered"] == result["messages"]["sent"] > 3000, output
+    assert result["figures"]["delivered_per_second"] > 1000, output
+
+
 def test_a_public_host_needs_its_name(tmp_path: Path) -> None:
     done = run([LADDER, "try", "ws://192.0.2.1:80/", "--plan", tmp_path / "try.yaml"], ROOT)
     assert done.returncode == 2

@@ -45,6 +45,10 @@ pub struct Run {
     pub machines: Vec<Environment>,
     /// The CPUs of each role, as the kernel lists them: `service: 0`, `worker: 1`.
     pub cpu_roles: BTreeMap<String, String>,
+    /// Whose CPU time and memory the figures have, as a sentence, by service: those of services that ladder didn't start, and
+    /// of those whose plan says what to read.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub usage: BTreeMap<String, String>,
     /// What others used of the trials' CPUs in two seconds of rest before the first trial; absent where it can't be read
     /// and in older bundles.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -12,6 +12,7 @@ use crate::{
     result::{MachineUse, Reason},
     terms::Terms,
     trial::TrialId,
+    websocket::ReportedCounters,
 };
 
 /// Version of the rules by which the judge says what bound a load. Version 2 looks at quotas, threads, waits for a CPU and
@@ -47,6 +48,9 @@ pub struct TrialFile {
     pub terms: Terms,
     /// How detailed the service's books are.
     pub keeping: BookKeeping,
+    /// Which counters the service has by its plan; absent if it keeps the harness's books or none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counters: Option<ReportedCounters>,
     /// Number of workers that were assigned to the trial.
     pub workers: u32,
     /// Duration of the load before the window, in nanoseconds: the ramp until all of it is offered, and the warm-up.

@@ -8,11 +8,15 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use counters::{Counter, Counters, ReportedCounters};
 pub use message::{
     BinaryField, BinaryLength, BinaryNumber, BytesAt, Extract, Frame, MessageTemplate, NumberFormat, When,
 };
+pub use usage::UsageSource;
 
+mod counters;
 mod message;
+mod usage;
 
 /// The `websocket` section of a plan: services that only the plan describes, and how they are spoken to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -79,6 +83,13 @@ pub struct WebsocketService {
     /// Least load time before each window, in seconds, for a runtime that needs longer to reach full speed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warmup_seconds: Option<f64>,
+    /// The service's own counters, and which of the harness's each of them is; absent if it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counters: Option<Counters>,
+    /// What is read as the service's CPU time and memory; absent for the processes that ladder started, or for those that
+    /// listen at the address on this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<UsageSource>,
 }
 
 /// How a connection is requested.

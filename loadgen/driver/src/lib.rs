@@ -2,8 +2,8 @@
 //!
 //! In the order in which a trial passes through: [`trial_plan`] (what to measure) → [`coordinator`] (the workers' HTTP
 //! service) → [`measure`] (the sequence of a trial; `measure/assignments.rs` computes each worker's part) →
-//! [`readings`] of the service, taken through [`service_client`] (its metrics port) and [`stage`] (the CPU, memory and
-//! end of its processes). [`evidence_client`] reads processes in other containers. Both use the client of [`http`], which
+//! [`readings`] of the service, taken through [`service_client`] (its metrics port, or the page of its own [`counters`],
+//! which [`exposition`] parses) and [`stage`] (the CPU, memory and end of its processes). [`evidence_client`] reads processes in other containers. Both use the client of [`http`], which
 //! bounds what they read; [`http_server`] bounds what peers can take. [`clock`] formats wall-clock times.
 //!
 //! [`by_hand`] does all of this for a program that is run by hand: against a running service (a [`service_process`] if
@@ -12,7 +12,9 @@
 pub mod by_hand;
 pub mod clock;
 pub mod coordinator;
+pub mod counters;
 pub mod evidence_client;
+pub mod exposition;
 pub mod fixed_work;
 pub mod http;
 pub mod http_server;

@@ -244,6 +244,7 @@ impl<S: Stage> Trial<'_, S> {
             thresholds: plan.thresholds,
             terms,
             keeping: plan.keeping,
+            counters: plan.counters,
             workers: plan.workers,
             warmup_ns: Some(plan.warmup.as_nanos() as u64),
             window_ns: plan.window.as_nanos() as u64,
@@ -345,12 +346,16 @@ impl<S: Stage> Trial<'_, S> {
     /// stop changing.
     async fn settle(&self, uploads: &[Upload], before: Option<&ServiceStats>) {
         let sent: u64 = uploads.iter().map(sent_by).sum();
+        let (numbered, unnumbered) = (uploads.iter().map(numbered_by).sum(), uploads.iter().map(unnumbered_by).sum());
         let deadline = Instant::now() + self.plan.drain;
         let mut unchanged = (Instant::now(), None);
         while Instant::now() < deadline {
             let Ok(mut stats) = self.client.stats().await else { return };
             let delta = ServiceDelta::between(before.unwrap_or(&ServiceStats::default()), &stats);
-            if delta.settled(sent) && self.client.links_are_idle().await.unwrap_or(true) {
+            let counters = self.plan.counters.as_ref();
+            let shown = |counters| delta.shows(counters, numbered, unnumbered);
+            if counters.map_or_else(|| delta.settled(sent), shown) && self.client.links_are_idle().await.unwrap_or(true)
+            {
                 return;
             }
             stats.uptime_seconds = 0.0;
@@ -377,8 +382,16 @@ fn aborted(ended: Ended) -> Error {
 }
 
 fn sent_by(upload: &Upload) -> u64 {
-    let unnumbered: u64 = upload.result.books.iter().map(|book| book.unnumbered).sum();
-    upload.result.messages.sent + unnumbered
+    upload.result.messages.sent + unnumbered_by(upload)
+}
+
+fn unnumbered_by(upload: &Upload) -> u64 {
+    upload.result.books.iter().map(|book| book.unnumbered).sum()
+}
+
+/// Messages of the load that a worker sent. Those of a connection that publishes are in its book only.
+fn numbered_by(upload: &Upload) -> u64 {
+    upload.result.messages.sent.max(upload.result.books.iter().map(|book| book.sent).sum())
 }
 
 /// Returns what was read. A failed reading is recorded as a problem of the service.

@@ -30,8 +30,8 @@ pub enum Error {
 pub async fn read<S: Stage>(client: &ServiceClient, stage: &S) -> Result<Reading, Error> {
     let (requested_at, before) = (unix_ns(), stage.service_usage().await?);
     // Concurrent requests: one after the other would be that much later on a busy service.
-    let (stats, publisher, links, processes) =
-        tokio::try_join!(client.stats(), client.publisher(), client.links(), client.processes())?;
+    let (reported, publisher, links, processes) =
+        tokio::try_join!(client.reported(), client.publisher(), client.links(), client.processes())?;
     let (received_at, after) = (unix_ns(), stage.service_usage().await?);
     let inference = stage.inference_usage().await?;
     let companions = stage.companions_usage().await?;
@@ -46,7 +46,8 @@ pub async fn read<S: Stage>(client: &ServiceClient, stage: &S) -> Result<Reading
         periods: after.and_then(|usage| usage.periods),
         throttled_ns: after.and_then(|usage| usage.throttled_ns),
         threads: None,
-        stats,
+        stats: reported.stats,
+        missing: reported.missing,
         publisher,
         links,
         processes,

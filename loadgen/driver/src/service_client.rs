@@ -12,7 +12,11 @@ use bench_format::{
 use reqwest::StatusCode;
 use serde::de::DeserializeOwned;
 
-use crate::http::{HttpClient, HttpError};
+use crate::{
+    clock::unix_ns,
+    counters::{MappedCounters, PageError, ReportedStats},
+    http::{HttpClient, HttpError},
+};
 
 /// Longest wait for a response; a service at its limit responds late.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -44,6 +48,14 @@ pub enum Error {
         /// How the page differs from the contract.
         reason: String,
     },
+    /// The page of a described service's counters can't be read.
+    #[error("failed to read the counters at {url}: {reason}")]
+    Counters {
+        /// The page.
+        url: String,
+        /// Why it can't be read.
+        reason: String,
+    },
     /// No service responds at the URL of the publishing instance.
     #[error("no publishing instance responds at {url}")]
     NoPublisher {
@@ -64,6 +76,8 @@ pub struct ServiceClient {
     http: HttpClient,
     /// URL of the service; absent if it has no metrics port.
     base: Option<String>,
+    /// Counters of its own that a plan maps; absent if it keeps the harness's books or none.
+    mapped: Option<MappedCounters>,
     /// URL of a second instance, which publishes.
     other: Option<String>,
     /// The optional pages that were found, each with the URLs of the instances that serve it. They are read with the
@@ -91,8 +105,21 @@ impl ServiceClient {
         Self::at(None)
     }
 
+    /// Creates a client for a service whose own counters a plan maps.
+    pub fn of_counters(mapped: MappedCounters) -> Self {
+        Self { mapped: Some(mapped), ..Self::at(None) }
+    }
+
     fn at(base: Option<String>) -> Self {
-        Self { http: HttpClient::new(PATIENCE), base, other: None, pages: BTreeMap::new(), cursor: None, at_rest: None }
+        Self {
+            http: HttpClient::new(PATIENCE),
+            base,
+            mapped: None,
+            other: None,
+            pages: BTreeMap::new(),
+            cursor: None,
+            at_rest: None,
+        }
     }
 
     /// Adds a second instance at `http://host:port`, which publishes. It isn't asked if the first instance reports for
@@ -119,7 +146,20 @@ impl ServiceClient {
     /// # Errors
     /// [`Error`] if the service doesn't respond as the contract says.
     pub async fn stats(&self) -> Result<ServiceStats, Error> {
-        if self.base.is_none() { Ok(ServiceStats::default()) } else { self.get("/stats").await }
+        Ok(self.reported().await?.stats)
+    }
+
+    /// The same, with the counters that a plan maps and the service's page doesn't have.
+    ///
+    /// # Errors
+    /// [`Error`] if the service doesn't respond as the contract says, or its page of counters can't be read.
+    pub async fn reported(&self) -> Result<ReportedStats, Error> {
+        if let Some(mapped) = &self.mapped {
+            let failed = |error: PageError| Error::Counters { url: mapped.url().into(), reason: error.to_string() };
+            return mapped.get(&self.http, Duration::from_nanos(unix_ns())).await.map_err(failed);
+        }
+        let stats = if self.base.is_none() { ServiceStats::default() } else { self.get("/stats").await? };
+        Ok(ReportedStats { stats, ..ReportedStats::default() })
     }
 
     /// The books of the open connections, and of those that have closed since this client's last reading. One that

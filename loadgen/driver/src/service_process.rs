@@ -55,6 +55,11 @@ impl ServiceProcess {
         (!pids.is_empty()).then_some(Self { pids })
     }
 
+    /// These processes; `None` without any.
+    pub fn of(pids: Vec<u32>) -> Option<Self> {
+        (!pids.is_empty()).then_some(Self { pids })
+    }
+
     /// Description for a person: the name of the first process and all process ids.
     pub fn description(&self) -> String {
         let name = fs::read_to_string(format!("/proc/{}/comm", self.pids[0])).unwrap_or_default();

@@ -6,7 +6,7 @@ use bench_format::{
     plan::{Load, Message, Objective, Thresholds},
     trial::TrialId,
     trial_file::BookKeeping,
-    websocket::WebsocketTask,
+    websocket::{ReportedCounters, WebsocketTask},
 };
 
 /// What happens to a trial in which a worker opened no connection.
@@ -31,6 +31,8 @@ pub struct TrialPlan {
     pub address: String,
     /// How detailed the service's books are.
     pub keeping: BookKeeping,
+    /// Which counters the service has by its plan; absent if it keeps the harness's books or none.
+    pub counters: Option<ReportedCounters>,
     /// Number of connections over all workers.
     pub connections: u32,
     /// Number of workers that share the connections.
@@ -86,6 +88,7 @@ pub(crate) mod fixture {
             address: "127.0.0.1:1".into(),
             attempt: 1,
             keeping: BookKeeping::None,
+            counters: None,
             connections: trial.tier,
             workers: 2,
             worker_cpus: 1.0,

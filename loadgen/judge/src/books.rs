@@ -3,7 +3,7 @@
 //! Which equations apply depends on what both sides count, not on the workload's name: an equation is included if both
 //! of its sides exist. A counted drop is an outcome; a difference that no counter explains makes the trial invalid.
 //!
-//! `replies` has the equations of replies and error frames.
+//! `replies` has the equations of replies and error frames, `reported` those of counters that a plan maps.
 
 use bench_format::{
     result::{Books, Equation, MessageCounts, Witness},
@@ -16,6 +16,7 @@ use replies::reply_equations;
 #[cfg(test)]
 mod fixture;
 mod replies;
+mod reported;
 
 /// Name of the term for connections and messages of the protocol check.
 const PROTOCOL_CHECK: &str = "of the protocol check";
@@ -23,22 +24,32 @@ const PROTOCOL_CHECK: &str = "of the protocol check";
 /// All equations that the trial's counters allow.
 pub(crate) fn books(case: &Case<'_>, messages: &MessageCounts) -> Books {
     let Case { merged, delta, reported, .. } = case;
-    let (keeping, terms) = (case.trial.keeping, &case.trial.terms);
+    let terms = &case.trial.terms;
+    // Counters that a plan maps are no books of the harness's kind: each has an equation of its own.
+    let is_own = case.trial.counters.is_none();
+    let keeping = if is_own { case.trial.keeping } else { BookKeeping::None };
     let mut equations = connection_equations(merged, delta, keeping);
     if terms.witness == Witness::Receiver {
         let receivers: Vec<_> = merged.receivers().collect();
         let never_read = !merged.connections.failed.is_empty() || !merged.connections.closed_early.is_empty();
         equations.extend(published::equations(messages, &receivers, reported, never_read));
-        equations.extend(service_equations(merged, delta, keeping));
+        if is_own {
+            equations.extend(service_equations(merged, delta, keeping));
+        }
     } else if merged.messages.due > 0 || merged.messages.sent > 0 {
         equations.extend(worker_equations(merged, terms.witness));
-        equations.extend(service_equations(merged, delta, keeping));
-        if terms.witness == Witness::Application {
+        if is_own {
+            equations.extend(service_equations(merged, delta, keeping));
+        }
+        if is_own && terms.witness == Witness::Application {
             equations.extend(application_equations(merged, delta, keeping));
         }
         if terms.counts_answers && keeping != BookKeeping::None {
             equations.extend(reply_equations(merged, delta, terms));
         }
+    }
+    if let Some(counters) = &case.trial.counters {
+        equations.extend(reported::equations(case, counters));
     }
     let connections = case.service.connections.as_deref().filter(|_| keeping == BookKeeping::Connections);
     Books { equations, connections: connections.map(|service| compare(&merged.books, service, &case.trial.others)) }
@@ -49,11 +60,14 @@ fn connection_equations(merged: &Merged, delta: &ServiceDelta, keeping: BookKeep
     let failed: u64 = counts.failed.values().sum();
     let attempted = terms([("open", counts.open), ("failed", failed)]);
     let attempted = Equation::new("attempted = open + failed", counts.attempted, attempted);
-    if keeping == BookKeeping::None {
-        return vec![attempted];
-    }
-    // An attempt can fail after the service accepted it, but no more accepted connections than failed attempts are
-    // explained so.
+    if keeping == BookKeeping::None { vec![attempted] } else { vec![attempted, accepted_equation(merged, delta)] }
+}
+
+/// Compares the connections that the service accepted with those that the workers opened. An attempt can fail after the
+/// service accepted it, but no more accepted connections than failed attempts are explained so.
+fn accepted_equation(merged: &Merged, delta: &ServiceDelta) -> Equation {
+    let counts = &merged.connections;
+    let failed: u64 = counts.failed.values().sum();
     let checked = merged.checked.opened;
     let late = delta.accepted.saturating_sub(counts.open + checked).min(failed);
     let mut accepted = vec![("open", counts.open)];
@@ -63,7 +77,7 @@ fn connection_equations(merged: &Merged, delta: &ServiceDelta, keeping: BookKeep
     if late > 0 {
         accepted.push(("failed after it was accepted", late));
     }
-    vec![attempted, Equation::new("accepted (service) = open (workers)", delta.accepted, terms(accepted))]
+    Equation::new("accepted (service) = open (workers)", delta.accepted, terms(accepted))
 }
 
 fn worker_equations(merged: &Merged, witness: Witness) -> Vec<Equation> {

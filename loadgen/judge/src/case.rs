@@ -5,6 +5,7 @@ use bench_format::{
     result::{Reading, ServiceFile, Witness, WorkerResult},
     service::{LinksStats, PublisherStats},
     trial_file::{BookKeeping, TrialFile},
+    websocket::Counter,
 };
 
 use crate::{delta::ServiceDelta, merge::Merged, published::ReportedSends};
@@ -54,6 +55,22 @@ impl<'a> Case<'a> {
             Witness::Application if uncounted => Witness::None,
             witness => witness,
         }
+    }
+
+    /// Whether the service has this counter: every one if it keeps the harness's books, or those that the plan maps and
+    /// that its page has after the load.
+    pub(crate) fn counts(&self, counter: Counter) -> bool {
+        match &self.trial.counters {
+            None => self.trial.keeping != BookKeeping::None,
+            Some(reported) => {
+                reported.counted.contains(&counter) && self.missing().all(|(name, _)| *name != counter.to_string())
+            }
+        }
+    }
+
+    /// Counters that the plan maps and that the service's page didn't have after the load, with the text of the plan.
+    pub(crate) fn missing(&self) -> impl Iterator<Item = (&'a String, &'a String)> + use<'a> {
+        self.service.readings.after.iter().flat_map(|after| &after.missing)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use bench_format::{
     result::{MessageCounts, Witness},
-    trial_file::BookKeeping,
+    websocket::Counter,
 };
 
 use crate::{case::Case, published};
@@ -12,7 +12,7 @@ use crate::{case::Case, published};
 /// A worker whose witness is the application doesn't know what arrived: the application counts the arrivals, the
 /// service counts its drops, and the remaining messages are lost.
 ///
-/// If the service has no counters, neither arrivals nor losses are claimed.
+/// If the service doesn't count arrivals, neither arrivals nor losses are claimed.
 ///
 /// A worker that receives publications knows how many are missing; the service's drops explain some or all of them.
 pub(crate) fn complete(case: &Case<'_>) -> MessageCounts {
@@ -20,7 +20,7 @@ pub(crate) fn complete(case: &Case<'_>) -> MessageCounts {
     let mut messages = merged.messages.clone();
     match case.witness() {
         Witness::Reply => {}
-        Witness::Application | Witness::None if case.trial.keeping == BookKeeping::None => {}
+        Witness::Application | Witness::None if !case.counts(Counter::Delivered) => {}
         Witness::Receiver => {
             published::complete(&mut messages, &merged.receivers().collect::<Vec<_>>(), &case.reported);
         }

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use bench_format::service::{ApplicationStats, ServiceStats};
+use bench_format::{
+    service::{ApplicationStats, ServiceStats},
+    websocket::{Counter, ReportedCounters},
+};
 
 /// What a service counted between two readings.
 #[derive(Clone, Debug, Default)]
@@ -72,6 +75,16 @@ impl ServiceDelta {
             self.application.is_none_or(|application| application.delivered >= self.delivered);
         self.received >= sent && self.queued == 0 && accounted >= self.received && reached_the_application
     }
+
+    /// Whether the counters that a service has by its plan show every message that the workers sent: `numbered` messages of
+    /// the load, and `unnumbered` others.
+    pub fn shows(&self, reported: &ReportedCounters, numbered: u64, unnumbered: u64) -> bool {
+        let counts = |counter| reported.counted.contains(&counter);
+        let delivered = self.application.map_or(0, |application| application.delivered);
+        let handled = delivered.saturating_add(self.dropped_total());
+        (!counts(Counter::Received) || self.received >= numbered + unnumbered)
+            && (!counts(Counter::Delivered) || handled >= numbered)
+    }
 }
 
 #[cfg(test)]
@@ -88,5 +101,16 @@ mod tests {
         assert!(delta.settled(11));
         assert!(!delta.settled(12), "one message has not been received yet");
         assert!(!ServiceDelta { queued: 1, ..delta }.settled(11));
+    }
+
+    #[test]
+    fn a_described_service_has_settled_when_the_counters_it_has_show_every_message() {
+        let application = Some(ApplicationStats { delivered: 9, ..ApplicationStats::default() });
+        let dropped = [("reported".to_owned(), 1)].into();
+        let delta = ServiceDelta { received: 12, dropped, application, ..Default::default() };
+        let with = |counted: &[Counter]| ReportedCounters { counted: counted.iter().copied().collect(), exact: false };
+        assert!(delta.shows(&with(&[Counter::Received, Counter::Delivered]), 10, 2));
+        assert!(!delta.shows(&with(&[Counter::Received]), 10, 3) && !delta.shows(&with(&[Counter::Delivered]), 11, 0));
+        assert!(delta.shows(&with(&[Counter::ConnectionsOpen]), 99, 99), "nothing shows messages");
     }
 }

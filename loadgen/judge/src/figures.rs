@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use bench_format::{
     histogram::{PERCENTILES, Recorder, percentile_ns},
     result::{ConnectionCounts, Figures, MessageCounts, Reading, Witness},
-    trial_file::BookKeeping,
+    websocket::Counter,
 };
 
 use crate::{
@@ -142,7 +142,7 @@ fn service_side(figures: &mut Figures, case: &Case<'_>) {
         (Witness::Reply, _) => case.merged.window.answered,
         _ => delta.received,
     };
-    if witness != Witness::Reply && case.trial.keeping != BookKeeping::None {
+    if witness != Witness::Reply && case.counts(Counter::Dropped) {
         figures.dropped_per_second = per_second(delta.dropped_total(), duration);
     }
     // A service without deliveries has still received messages.

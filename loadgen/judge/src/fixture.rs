@@ -16,6 +16,7 @@ use bench_format::{
     terms::Terms,
     trial::TrialId,
     trial_file::{BOUND_RULES, BookKeeping, Cpus, TrialFile},
+    websocket::{Counter, ReportedCounters},
 };
 
 use crate::{Judged, judge};
@@ -98,6 +99,7 @@ fn reading(second: u64, delivered: u64, cpu_seconds: u64) -> Reading {
         throttled_ns: None,
         threads: None,
         stats,
+        missing: BTreeMap::new(),
         publisher: None,
         links: None,
         processes: Default::default(),
@@ -134,6 +136,7 @@ fn flood_conditions() -> TrialFile {
         thresholds: Thresholds::default(),
         terms: Terms { witness: Witness::Application, ..Terms::default() },
         keeping: BookKeeping::Connections,
+        counters: None,
         workers: 1,
         warmup_ns: None,
         window_ns: 2 * SECOND,
@@ -294,6 +297,15 @@ pub fn sessions() -> Files {
     let readings = &mut files.service.readings;
     let all = [&mut readings.before, &mut readings.window_start, &mut readings.window_end, &mut readings.after];
     all.into_iter().flatten().for_each(|reading| reading.stats.application = None);
+    files.service.connections = None;
+    files
+}
+
+/// The same trial of a service whose own counters a plan maps, some of them, on these terms.
+pub fn with_counters(mut files: Files, witness: Witness, counted: &[Counter]) -> Files {
+    files.trial.terms.witness = witness;
+    files.trial.keeping = BookKeeping::Totals;
+    files.trial.counters = Some(ReportedCounters { counted: counted.iter().copied().collect(), exact: false });
     files.service.connections = None;
     files
 }

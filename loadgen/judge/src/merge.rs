@@ -109,6 +109,11 @@ impl Merged {
         self.books.iter().map(|book| book.unnumbered).sum()
     }
 
+    /// Number of messages of the load. Those of a connection that publishes are in its book only.
+    pub fn numbered(&self) -> u64 {
+        self.messages.sent.max(self.books.iter().map(|book| book.sent).sum())
+    }
+
     /// The generator's own delay, and the name of that histogram without its unit.
     ///
     /// It is the delay until the attempt to send if the workers record that. Time that a full socket adds is the

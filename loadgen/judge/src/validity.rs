@@ -1,8 +1,10 @@
 //! Decides whether a trial may be used: the rules of `docs/METHODOLOGY.md`, "Validity", in order. Pure.
 //!
-//! The rules for the generator are in `validity/generator.rs`, the rule for the inference simulator in
+//! The rules for counters of a described service are in `validity/counters.rs`, those for the generator in
+//! `validity/generator.rs`, the rule for the inference simulator in
 //! `validity/inference.rs`, the rule for the machine in `validity/machine.rs`. Each reason states the observed and the allowed value.
 
+mod counters;
 #[cfg(test)]
 mod fixture;
 mod generator;
@@ -12,11 +14,12 @@ mod machine;
 use bench_format::{
     histogram::{Recorder, percentile_ns, samples_needed},
     plan::Figure,
-    result::{Books, Reading, Reason, ReasonKind, Validity, WorkerResult},
+    result::{Books, Equation, Reading, Reason, ReasonKind, Validity, WorkerResult},
     trial_file::BookKeeping,
 };
 
 use self::{
+    counters::{counter_fell, counters_missing},
     generator::{generator_cpu, generator_late, published_mode, published_rate, published_share, send_rate},
     inference::inference_cpu,
     machine::machine_busy,
@@ -44,11 +47,12 @@ pub(crate) fn validity(case: &Case<'_>, books: &Books) -> Validity {
     }
     reasons.extend(published_rate(case).or_else(|| published_share(case)));
     reasons.extend(published_mode(case));
-    reasons.extend(service_restarted(case));
+    reasons.extend(service_restarted(case).or_else(|| counter_fell(case)));
     reasons.extend(clock_step(case));
     reasons.extend(reading_late(case));
     reasons.extend(window_short(case));
     reasons.extend(conformance(case));
+    reasons.extend(counters_missing(case));
     reasons.extend(case.trial.cpus.isolation.clone().map(|description| reason(ReasonKind::Isolation, description)));
     reasons.extend(machine_busy(case));
     if reasons.is_empty() { Validity::Valid } else { Validity::Invalid { reasons } }
@@ -60,13 +64,8 @@ pub fn reason(kind: ReasonKind, detail: impl Into<String>) -> Reason {
 }
 
 fn unaccounted(books: &Books) -> Option<Reason> {
-    let broken = books.equations.iter().filter(|equation| !equation.holds());
-    let mut description: Vec<String> = broken
-        .map(|equation| {
-            let terms: Vec<String> = equation.terms.iter().map(|(name, count)| format!("{name} {count}")).collect();
-            format!("{}: {} against {} ({})", equation.name, equation.left, equation.right, terms.join(", "))
-        })
-        .collect();
+    let binding = books.equations.iter().filter(|equation| !equation.is_remark);
+    let mut description: Vec<String> = binding.filter_map(Equation::difference).collect();
     if let Some(check) = books.connections.as_ref().filter(|check| check.mismatched > 0) {
         let example = check.examples.first().map(|example| format!(", for example {example}")).unwrap_or_default();
         description.push(format!("{} of {} connections differ{example}", check.mismatched, check.compared));
@@ -187,7 +186,7 @@ mod tests {
     use bench_format::{
         histogram::Recorder,
         plan::Objective,
-        result::{ConnectionCheck, Equation, ProcessReading},
+        result::{ConnectionCheck, ProcessReading},
     };
 
     use super::fixture::{reasons, result};

@@ -66,7 +66,7 @@ impl CpuCgroup {
 }
 
 /// The path of a controller in `/proc/<pid>/cgroup`. cgroup v2 has an empty controller name.
-fn cgroup_path(membership: &str, controller: &str) -> Option<String> {
+pub(crate) fn cgroup_path(membership: &str, controller: &str) -> Option<String> {
     membership.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
         let controllers = parts.next()?;

@@ -4,6 +4,7 @@
 //! is the kernel's exact clock, not sampled ticks.
 
 pub mod cgroup;
+pub mod group;
 mod kernel_memory;
 pub mod machine;
 mod threads;

@@ -152,6 +152,7 @@ fn trial_plan(cli: &Cli, address: &str, sessions: u32) -> TrialPlan {
         address: address.to_owned(),
         // The gateway's counters are only shown in the summary, so no equation needs them.
         keeping: BookKeeping::None,
+        counters: None,
         connections: sessions,
         workers: cli.workers,
         worker_cpus: f64::MAX,

@@ -44,6 +44,9 @@ export type ComparisonVerdict = "differs" | "same" | "not-shown" | "undecided" |
 /** Outcome of a conformance check. */
 export type ContractOutcome = "passed" | "failed" | "not-checked";
 
+/** A counter of the harness that a service's own counter can stand for. */
+export type Counter = "received" | "delivered" | "dropped" | "connections_accepted" | "connections_open";
+
 /** Kind of the failure of a load. */
 export type Edge = "latency" | "errors";
 
@@ -523,6 +526,34 @@ export interface ContractFile {
   left_out?: string | null;
 }
 
+/**
+ * Where a service serves its own counters, and what they count. A counter is the sum of all samples of a page in the
+ * Prometheus text format or OpenMetrics that have its name and labels, such as `app_messages_total{direction="in"}`, or
+ * the number at a JSON pointer of a JSON page, such as `/messages/in`.
+ */
+export interface Counters {
+  /**
+   * The page: `http://HOST:PORT/PATH`. With a command, `{port}` stands for the port of the service's URL and
+   * `{metrics_port}` for a second free port. `{{env.NAME}}` is a variable of ladder's environment.
+   */
+  url: string;
+  /** Connections that the service accepted. */
+  connections_accepted?: string | null;
+  /** Connections that are open now. */
+  connections_open?: string | null;
+  /** Messages of the load that reached the service's application. */
+  delivered?: string | null;
+  /** Messages of the load that the service dropped instead. */
+  dropped?: string | null;
+  /**
+   * The counters count nothing but this load, and all of it. An equation that doesn't hold then makes the trial
+   * invalid; otherwise it is a remark.
+   */
+  exact?: boolean;
+  /** All messages of clients that the service read, those of openings, responses and keepalives included. */
+  received?: string | null;
+}
+
 /** Some CPUs of a trial. */
 export interface CpuGroup {
   /** Their numbers, as the kernel counts them. */
@@ -621,6 +652,11 @@ export interface Equation {
   right: Wide;
   /** Name and value of each term of the right side. */
   terms: [string, Wide][];
+  /**
+   * A difference is a remark and doesn't make the trial invalid, because the service's counters may count other things,
+   * too.
+   */
+  is_remark?: boolean;
 }
 
 /** What counted errors show about a bound on their share, at 95 % confidence (Clopper & Pearson, 1934). */
@@ -1325,6 +1361,11 @@ export interface Reading {
   kernel_bytes?: number | null;
   /** Counters of the links between the service's instances; absent if it has only one. */
   links?: LinksStats | null;
+  /**
+   * Counters that the plan maps and that the service's page didn't have, by name, with the text of the plan. `stats`
+   * has 0 in their place.
+   */
+  missing?: Record<string, string>;
   /** All CPU periods so far; absent without a CPU quota. */
   periods?: number | null;
   /**
@@ -1408,6 +1449,14 @@ export interface Reply {
   when?: When;
 }
 
+/** Which counters a service has by its plan; in `trial.json`. */
+export interface ReportedCounters {
+  /** The counters that the plan maps. */
+  counted: Counter[];
+  /** They count nothing but the trial's load, so a difference makes the trial invalid. */
+  exact?: boolean;
+}
+
 /** A message that is sent at once in response to one of the service's. */
 export interface Response {
   /** Which of the service's messages it responds to. */
@@ -1459,6 +1508,11 @@ export interface Run {
   rest?: MachineUse | null;
   /** The searches of the run in order; empty if it climbs tiers. */
   searches?: Search[];
+  /**
+   * Whose CPU time and memory the figures have, as a sentence, by service: those of services that ladder didn't start,
+   * and of those whose plan says what to read.
+   */
+  usage?: Record<string, string>;
 }
 
 /** One search: one service on one ladder. */
@@ -1749,6 +1803,8 @@ export interface TrialFile {
    * bundles, which are judged by CPU shares alone, so that their results stay as they were.
    */
   bound_rules?: number | null;
+  /** Which counters the service has by its plan; absent if it keeps the harness's books or none. */
+  counters?: ReportedCounters | null;
   /** What others used of the machine's CPUs during the window; absent where it can't be read and in older bundles. */
   machine?: MachineUse | null;
   /**
@@ -1871,6 +1927,29 @@ export interface TrialStateFailed {
   state: "failed";
 }
 
+/**
+ * What is read as the service's CPU time and memory; exactly one of the fields is set. All of them are on the machine
+ * of ladder.
+ */
+export interface UsageSource {
+  /**
+   * A cgroup, of version 1 or 2: its path as `/proc/PID/cgroup` has it (`/system.slice/chat.service`), or that of its
+   * folder below `/sys/fs/cgroup`.
+   */
+  cgroup?: string | null;
+  /**
+   * All processes whose command line matches this regular expression, with their descendants. Arguments are separated
+   * by one space.
+   */
+  command?: string | null;
+  /** A container of podman or docker, by its name or id. */
+  container?: string | null;
+  /** A process with all its descendants, by its id. */
+  pid?: number | null;
+  /** The same, by a file that has the id; relative to the service's `folder`, or to the root of the checkout. */
+  pid_file?: string | null;
+}
+
 /** The result may be used. */
 export interface ValidityValid {
   state: "valid";
@@ -1903,10 +1982,17 @@ export interface WebsocketService {
    * for the folder of ladder's own program. Without it, the service runs already.
    */
   command?: string[];
+  /** The service's own counters, and which of the harness's each of them is; absent if it has none. */
+  counters?: Counters | null;
   /** Environment variables of the command, in addition to ladder's; `{port}` stands for the port of the URL. */
   env?: Record<string, string>;
   /** The folder in which the command runs, relative to the root of the checkout. */
   folder?: string | null;
+  /**
+   * What is read as the service's CPU time and memory; absent for the processes that ladder started, or for those that
+   * listen at the address on this machine.
+   */
+  usage?: UsageSource | null;
   /** Version of the service, for the results. A service without a version is not measured. */
   version?: string | null;
   /** The command that prints the version, instead of `version`. */

@@ -81,7 +81,9 @@ impl Workload {
                 let response = Some("response".to_owned());
                 Terms { late_by: response.clone(), ages: response, ..by(Witness::Reply) }
             }
-            Self::Idle | Self::Uplink => by(Witness::None),
+            Self::Idle => by(Witness::None),
+            // If the service counts what it delivers; otherwise nothing confirms it.
+            Self::Uplink => by(Witness::Application),
             Self::Fanout => Terms { one_publisher: true, ..by(Witness::Receiver) },
         }
     }
@@ -251,7 +253,7 @@ mod tests {
         for name in ["request-reply", "stream"] {
             assert_eq!((terms[name].witness, &terms[name].late_by), (Witness::Reply, &response), "{name}");
         }
-        assert_eq!(terms["uplink"].witness, Witness::None);
+        assert_eq!(terms["uplink"].witness, Witness::Application);
         assert!(terms["connection-storm"].opens_in_window);
     }
 }

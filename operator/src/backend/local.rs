@@ -35,10 +35,12 @@ use crate::{evidence, registry::worker_program, roles::Roles};
 use cgroup::{Cgroup, Hierarchy};
 use described::Found;
 use process::{Launch, RunningProcess, Stdout};
+use usage::Watched;
 
 pub mod cgroup;
 mod described;
 pub mod process;
+pub mod usage;
 
 /// Time between SIGTERM and SIGKILL. The contract gives services five seconds to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(6);
@@ -58,6 +60,8 @@ pub struct Local {
     service: Option<ReadyProcess>,
     /// A service that ladder did not start, described by the plan.
     found: Option<Found>,
+    /// What the plan of a described service names as its CPU time and memory.
+    watched: Option<Watched>,
     /// Whether fixed work is timed around trials.
     times_work: bool,
     inference: Option<ReadyProcess>,
@@ -95,6 +99,7 @@ impl Local {
             hierarchy,
             service: None,
             found: None,
+            watched: None,
             times_work: true,
             inference: None,
             workers: Vec::new(),
@@ -255,8 +260,9 @@ impl Backend for Local {
     async fn start_service(&mut self, spec: &ServiceSpec) -> Result<StartedService, Error> {
         let versions = self.versions_of(spec)?;
         if let Some(described) = &spec.service.described {
-            let started = self.start_described(spec, described).await?;
-            return Ok(StartedService { started, versions });
+            let (started, counters) = self.start_described(spec, described).await?;
+            let usage = self.usage_sentence(&started.address);
+            return Ok(StartedService { started, versions, counters, usage });
         }
         let mut env = spec.env.clone();
         if let Some(inference_spec) = &spec.inference {
@@ -280,7 +286,7 @@ impl Backend for Local {
         match self.start(launch, self.shapes.service).await {
             Ok((ready_process, started)) => {
                 self.service = Some(ready_process);
-                Ok(StartedService { started, versions })
+                Ok(StartedService { started, versions, counters: None, usage: None })
             }
             Err(error) => {
                 self.stop_inference().await;
@@ -290,7 +296,7 @@ impl Backend for Local {
     }
 
     async fn stop_service(&mut self) {
-        self.found = None;
+        (self.found, self.watched) = (None, None);
         if let Some(mut service) = self.service.take() {
             service.running.stop(STOP_TIMEOUT).await;
         }
@@ -337,6 +343,9 @@ impl Backend for Local {
 
 impl Stage for Local {
     async fn service_usage(&self) -> Result<Option<Usage>, stage::Error> {
+        if let Some(watched) = &self.watched {
+            return Ok(watched.usage());
+        }
         if let Some(found) = &self.found {
             return Ok(found.usage());
         }
@@ -355,9 +364,10 @@ impl Stage for Local {
             None => None,
         };
         Details {
-            service: match &self.found {
-                Some(found) => found.process().and_then(ServiceProcess::threads),
-                None => self.service.as_ref().and_then(ReadyProcess::threads),
+            service: match (&self.watched, &self.found) {
+                (Some(watched), _) => watched.threads(),
+                (None, Some(found)) => found.process().and_then(ServiceProcess::threads),
+                (None, None) => self.service.as_ref().and_then(ReadyProcess::threads),
             },
             inference: self.inference.as_ref().and_then(ReadyProcess::threads),
             inference_counts,
@@ -414,14 +424,16 @@ impl Stage for Local {
     }
 
     fn shares(&self) -> Shares {
-        // The CPUs of a service that ladder did not start are not those of its role.
-        let sharing = self.roles.service_shares().filter(|_| self.found.is_none());
+        // The CPUs of a service that ladder did not start, or that the plan names elsewhere, are not those of its role.
+        let has_role = self.found.is_none() && self.watched.is_none();
+        let sharing = self.roles.service_shares().filter(|_| has_role);
         Shares {
             worker_cpus: self.roles.worker_cpus() as f64,
-            shared_with_service: self
-                .found
-                .as_ref()
-                .map_or(self.shapes.may_share && sharing.is_some(), Found::shares_cpus),
+            shared_with_service: match (&self.watched, &self.found) {
+                (Some(watched), _) => watched.shares_cpus(),
+                (None, Some(found)) => found.shares_cpus(),
+                (None, None) => self.shapes.may_share && sharing.is_some(),
+            },
             isolation: sharing.filter(|_| !self.shapes.may_share),
             shared_with_inference: self.roles.inference_shares().map(|cpus| cpus as f64),
         }

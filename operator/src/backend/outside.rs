@@ -56,7 +56,8 @@ impl Backend for OutsideService {
             // The process id is unknown and unused for such a service.
             pid: 0,
         };
-        Ok(StartedService { started, versions: [(spec.name.clone(), version)].into() })
+        let versions = [(spec.name.clone(), version)].into();
+        Ok(StartedService { started, versions, counters: None, usage: None })
     }
 
     /// Does nothing, since ladder did not start the service.

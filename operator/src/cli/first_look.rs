@@ -145,6 +145,8 @@ fn section_of(url: &Url) -> WireWebsocket {
         version: None,
         version_command: vec![],
         warmup_seconds: None,
+        counters: None,
+        usage: None,
     };
     WireWebsocket { services: [("service".to_owned(), service)].into(), ..WireWebsocket::default() }
 }

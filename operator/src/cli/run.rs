@@ -337,6 +337,7 @@ fn begin(
         lines: lines_of_code(&plan.wire.services, registry),
         machines: vec![Environment::read()],
         cpu_roles,
+        usage: BTreeMap::new(),
         rest: None,
         outside,
         trials: pilot::entries(trials, pilot_window),

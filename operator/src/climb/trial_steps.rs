@@ -136,11 +136,20 @@ impl<B: Backend> Climb<'_, B> {
         }
         let serving = serving?;
         let has_books = spec.service.books != BookKeeping::None;
-        let client = || ServiceClient::new(&serving.started.metrics_address);
-        running.client = Some(if has_books { client() } else { ServiceClient::none() });
+        running.client = Some(match serving.counters {
+            Some(counters) => ServiceClient::of_counters(counters),
+            None if has_books => ServiceClient::new(&serving.started.metrics_address),
+            None => ServiceClient::none(),
+        });
         running.service = Some((ProcessKey::of(&self.run.trials[index]), serving.started));
         running.failed_starts.remove(name.as_str());
         self.run.versions.extend(serving.versions);
+        if let Some(usage) = serving.usage
+            && self.run.usage.get(name.as_str()) != Some(&usage)
+        {
+            self.watcher.usage(name, &usage);
+            self.run.usage.insert(name.to_string(), usage);
+        }
         self.note_placement();
         Ok(())
     }
@@ -261,6 +270,7 @@ impl<B: Backend> Climb<'_, B> {
             attempt,
             address: started.address.clone(),
             keeping: service.books,
+            counters: service.reported_counters(),
             connections: ladder.connections.unwrap_or(entry.trial.tier),
             workers: self.plan.workers,
             worker_cpus: self.plan.cpu.worker.cpus,

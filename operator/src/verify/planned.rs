@@ -6,6 +6,7 @@ use bench_format::{
     plan::WireLadder,
     run::{Run, TrialEntry},
     trial_file::TrialFile,
+    websocket::Counters,
 };
 
 use serde::Serialize;
@@ -46,13 +47,16 @@ pub(super) fn ladder(run: &Run, entry: &TrialEntry) -> Result<Ladder, String> {
 /// The first field of `trial.json` that the plan gives otherwise.
 pub(super) fn differs(run: &Run, entry: &TrialEntry, ladder: &Ladder, trial: &TrialFile) -> Option<String> {
     let window_ns = ladder.window.as_nanos() as u64;
-    let fields: [Field; 8] = [
+    let described = run.plan.websocket.as_ref().and_then(|section| section.services.get(entry.trial.service.as_str()));
+    let counters = described.and_then(|service| service.counters.as_ref()).map(Counters::reported);
+    let fields: [Field; 9] = [
         ("run", value(&trial.run), value(&run.id)),
         ("trial", value(&trial.trial), value(&entry.trial)),
         ("workers", value(&trial.workers), value(&run.plan.workers)),
         ("load", value(&trial.load), value(&ladder.load)),
         ("message", value(&trial.message), value(&ladder.message)),
         ("objectives", value(&trial.objectives), value(&ladder.objectives)),
+        ("counters", value(&trial.counters), value(&counters)),
         ("thresholds", value(&trial.thresholds), value(&run.plan.validity)),
         // Programs that compute with floats may cut off a nanosecond.
         ("window_ns", value(&trial.window_ns), value(&closest(window_ns, trial.window_ns))),

@@ -56,7 +56,7 @@ fn service(described: &WebsocketService) -> Service {
         command: described.command.clone(),
         version: described.version_command.clone(),
         env: described.env.clone(),
-        books: BookKeeping::None,
+        books: if described.counters.is_some() { BookKeeping::Totals } else { BookKeeping::None },
         protocol_check: ProtocolCheck::None,
         like: None,
         warmup_seconds: described.warmup_seconds,

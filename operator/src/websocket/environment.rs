@@ -30,6 +30,9 @@ pub fn filled(
     }
     for (name, service) in &mut section.services {
         service.url = fill(&service.url, format!("services.{name}.url"), &environment)?;
+        if let Some(counters) = &mut service.counters {
+            counters.url = fill(&counters.url, format!("services.{name}.counters.url"), &environment)?;
+        }
     }
     Ok(section)
 }

@@ -5,7 +5,9 @@ use std::net::{IpAddr, ToSocketAddrs};
 
 use bench_format::websocket::WireWebsocket;
 
-use super::address;
+use reqwest::Url;
+
+use super::{METRICS_PORT, PORT, address};
 
 /// A service at a public address whose host the command line doesn't allow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,19 +28,27 @@ pub struct ForeignHost {
 /// error here: the workers report it.
 pub fn check_hosts(section: &WireWebsocket, allowed: &[String]) -> Result<(), ForeignHost> {
     for (service, described) in &section.services {
-        let Ok(url) = address(described, 1) else { continue };
-        let Some(host) = url.host_str() else { continue };
-        if allowed.iter().any(|name| name == host) {
-            continue;
-        }
-        let bare = host.trim_start_matches('[').trim_end_matches(']');
-        let port = url.port_or_known_default().unwrap_or(80);
-        let addresses = (bare, port).to_socket_addrs().into_iter().flatten();
-        if let Some(address) = addresses.into_iter().find(|address| is_public(address.ip())) {
-            return Err(ForeignHost { service: service.clone(), host: host.into(), ip: address.ip() });
+        // A page of counters may get a secret of the environment, so it is no other party's, either.
+        let counters = described
+            .counters
+            .as_ref()
+            .and_then(|counters| Url::parse(&counters.url.replace(PORT, "1").replace(METRICS_PORT, "1")).ok());
+        for url in address(described, 1).ok().into_iter().chain(counters) {
+            check(service, &url, allowed)?;
         }
     }
     Ok(())
+}
+
+fn check(service: &str, url: &Url, allowed: &[String]) -> Result<(), ForeignHost> {
+    let Some(host) = url.host_str().filter(|host| !allowed.iter().any(|name| name == host)) else { return Ok(()) };
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let port = url.port_or_known_default().unwrap_or(80);
+    let addresses = (bare, port).to_socket_addrs().into_iter().flatten();
+    match addresses.into_iter().find(|address| is_public(address.ip())) {
+        Some(address) => Err(ForeignHost { service: service.into(), host: host.into(), ip: address.ip() }),
+        None => Ok(()),
+    }
 }
 
 /// Whether an address belongs to neither this machine nor a private network (RFC 1918, 3927, 4193, 4291, 6598).
@@ -56,7 +66,7 @@ fn is_public(ip: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use bench_format::websocket::WebsocketService;
+    use bench_format::websocket::{Counters, WebsocketService};
 
     use super::*;
 
@@ -69,6 +79,8 @@ mod tests {
             version: None,
             version_command: vec![],
             warmup_seconds: None,
+            counters: None,
+            usage: None,
         };
         WireWebsocket { services: [("chat".to_owned(), service)].into(), ..WireWebsocket::default() }
     }
@@ -80,6 +92,15 @@ mod tests {
         {
             assert_eq!(check_hosts(&section(url), &[]), Ok(()), "{url}");
         }
+    }
+
+    #[test]
+    fn counters_on_a_public_host_need_its_name_too() {
+        let mut section = section("ws://127.0.0.1:{port}/");
+        let url = "http://192.0.2.1:{metrics_port}/{{env.TOKEN}}".into();
+        section.services.get_mut("chat").unwrap().counters = Some(Counters { url, ..Counters::default() });
+        assert!(check_hosts(&section, &[]).is_err());
+        assert_eq!(check_hosts(&section, &["192.0.2.1".into()]), Ok(()));
     }
 
     #[test]

@@ -80,6 +80,10 @@ pub enum Flaw {
     ReplyWrong,
     /// One ping in k is answered 50 ms later, after others.
     ReplyReordered,
+    /// None, but `/metrics` lacks one message in k.
+    Miscounts,
+    /// None, but `/metrics` counts from 0 again after every k messages, as after a restart.
+    Restarts,
     /// None, but one of its threads is busy regardless of the load.
     Busy,
     /// Frames are counted and discarded, at the lowest possible cost.
@@ -109,6 +113,8 @@ impl Flaw {
             Flaw::ReplyTwice => "reply-twice",
             Flaw::ReplyWrong => "reply-wrong",
             Flaw::ReplyReordered => "reply-reordered",
+            Flaw::Miscounts => "miscounts",
+            Flaw::Restarts => "restarts",
             Flaw::Busy => "busy",
             Flaw::Null => "null",
             Flaw::Publisher => "publisher",

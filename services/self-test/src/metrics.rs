@@ -18,10 +18,10 @@ use axum::{
     response::IntoResponse,
     routing::get,
 };
-use service_contract::{Exposition, Labels};
+use service_contract::{Exposition, Labels, ServiceStats};
 use tokio::{runtime, sync::oneshot};
 
-use crate::{publisher::Publisher, shared::Shared};
+use crate::{config::Flaw, publisher::Publisher, shared::Shared};
 
 /// The thread of the metrics port.
 pub(crate) struct Server {
@@ -80,6 +80,44 @@ async fn ready(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
 
 async fn metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
     let mut text = Exposition::default();
-    text.service(&shared.ledger.stats(), &Labels::default());
+    let every = shared.config.every.get();
+    text.service(&shown(shared.ledger.stats(), shared.config.flaw, every), &Labels::default());
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text.into_text())
+}
+
+/// The counters as `/metrics` shows them. `every` is the k of the flaw.
+fn shown(mut stats: ServiceStats, flaw: Flaw, every: u64) -> ServiceStats {
+    let shown = |count: u64| match flaw {
+        Flaw::Miscounts => count - count / every,
+        Flaw::Restarts => count % every,
+        _ => count,
+    };
+    stats.messages.received = shown(stats.messages.received);
+    if let Some(application) = &mut stats.application {
+        application.delivered = shown(application.delivered);
+    }
+    stats
+}
+
+#[cfg(test)]
+mod tests {
+    use service_contract::{ApplicationStats, MessageStats};
+
+    use super::*;
+
+    #[test]
+    fn counters_lack_one_message_in_k_or_begin_again_after_k() {
+        let stats = ServiceStats {
+            messages: MessageStats { received: 205, ..MessageStats::default() },
+            application: Some(ApplicationStats { delivered: 100, ..ApplicationStats::default() }),
+            ..ServiceStats::default()
+        };
+        let counts = |flaw| {
+            let stats = shown(stats.clone(), flaw, 100);
+            (stats.messages.received, stats.application.unwrap().delivered)
+        };
+        assert_eq!(counts(Flaw::None), (205, 100));
+        assert_eq!(counts(Flaw::Miscounts), (203, 99));
+        assert_eq!(counts(Flaw::Restarts), (5, 0));
+    }
 }

@@ -29,9 +29,9 @@ def holds(equation: Equation) -> bool:
 
 
 def balance(books: Books) -> bool:
-    """Whether every equation holds, for the trial and for each connection."""
+    """Whether every equation that is not a remark holds, for the trial and for each connection."""
     per_connection = books.connections is None or books.connections.mismatched == 0
-    return per_connection and all(holds(equation) for equation in books.equations)
+    return per_connection and all(equation.is_remark or holds(equation) for equation in books.equations)
 
 
 def reasons(validity: Validity) -> list[Reason]:

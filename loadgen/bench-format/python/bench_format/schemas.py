@@ -139,6 +139,21 @@ class ContractOutcome(StrEnum):
     NOT_CHECKED = "not-checked"
 
 
+class Counter(StrEnum):
+    """A counter of the harness that a service's own counter can stand for."""
+
+    # Messages that the service read from sockets.
+    RECEIVED = "received"
+    # Messages that reached the service's application.
+    DELIVERED = "delivered"
+    # Messages that the service dropped.
+    DROPPED = "dropped"
+    # Connections that the service accepted.
+    CONNECTIONS_ACCEPTED = "connections_accepted"
+    # Connections that are open.
+    CONNECTIONS_OPEN = "connections_open"
+
+
 class Edge(StrEnum):
     """Kind of the failure of a load."""
 
@@ -812,6 +827,32 @@ class ContractFile:
 
 
 @dataclass(frozen=True)
+class Counters:
+    """Where a service serves its own counters, and what they count. A counter is the sum of all samples of a page in
+    the Prometheus text format or OpenMetrics that have its name and labels, such as
+    `app_messages_total{direction="in"}`, or the number at a JSON pointer of a JSON page, such as `/messages/in`.
+    """
+
+    # The page: `http://HOST:PORT/PATH`. With a command, `{port}` stands for the port of the service's URL and
+    # `{metrics_port}` for a second free port. `{{env.NAME}}` is a variable of ladder's environment.
+    url: str
+    _: KW_ONLY
+    # Connections that the service accepted.
+    connections_accepted: str | None = None
+    # Connections that are open now.
+    connections_open: str | None = None
+    # Messages of the load that reached the service's application.
+    delivered: str | None = None
+    # Messages of the load that the service dropped instead.
+    dropped: str | None = None
+    # The counters count nothing but this load, and all of it. An equation that doesn't hold then makes the trial
+    # invalid; otherwise it is a remark.
+    exact: bool = False
+    # All messages of clients that the service read, those of openings, responses and keepalives included.
+    received: str | None = None
+
+
+@dataclass(frozen=True)
 class CpuGroup:
     """Some CPUs of a trial."""
 
@@ -923,6 +964,10 @@ class Equation:
     right: int
     # Name and value of each term of the right side.
     terms: list[tuple[str, int]]
+    _: KW_ONLY
+    # A difference is a remark and doesn't make the trial invalid, because the service's counters may count other
+    # things, too.
+    is_remark: bool = False
 
 
 @dataclass(frozen=True)
@@ -1694,6 +1739,9 @@ class Reading:
     kernel_bytes: int | None = None
     # Counters of the links between the service's instances; absent if it has only one.
     links: LinksStats | None = None
+    # Counters that the plan maps and that the service's page didn't have, by name, with the text of the plan. `stats`
+    # has 0 in their place.
+    missing: dict[str, str] = field(default_factory=dict)
     # All CPU periods so far; absent without a CPU quota.
     periods: int | None = None
     # Process id of the service; a change means a restart. This field and the next three are absent if ladder didn't
@@ -1775,6 +1823,17 @@ class Reply:
 
 
 @dataclass(frozen=True)
+class ReportedCounters:
+    """Which counters a service has by its plan; in `trial.json`."""
+
+    # The counters that the plan maps.
+    counted: list[Counter]
+    _: KW_ONLY
+    # They count nothing but the trial's load, so a difference makes the trial invalid.
+    exact: bool = False
+
+
+@dataclass(frozen=True)
 class Response:
     """A message that is sent at once in response to one of the service's."""
 
@@ -1826,6 +1885,9 @@ class Run:
     rest: MachineUse | None = None
     # The searches of the run in order; empty if it climbs tiers.
     searches: list[Search] = field(default_factory=list)
+    # Whose CPU time and memory the figures have, as a sentence, by service: those of services that ladder didn't start,
+    # and of those whose plan says what to read.
+    usage: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -2147,6 +2209,8 @@ class TrialFile:
     # Version of the rules by which the trial's bound is judged, `BOUND_RULES` when it was measured. Absent in older
     # bundles, which are judged by CPU shares alone, so that their results stay as they were.
     bound_rules: int | None = None
+    # Which counters the service has by its plan; absent if it keeps the harness's books or none.
+    counters: ReportedCounters | None = None
     # What others used of the machine's CPUs during the window; absent where it can't be read and in older bundles.
     machine: MachineUse | None = None
     # Ids of the connections that the service had before the trial. Those that no worker knows belong to other clients.
@@ -2279,6 +2343,27 @@ class TrialStateFailed:
 
 
 @dataclass(frozen=True)
+class UsageSource:
+    """What is read as the service's CPU time and memory; exactly one of the fields is set. All of them are on the
+    machine of ladder.
+    """
+
+    _: KW_ONLY
+    # A cgroup, of version 1 or 2: its path as `/proc/PID/cgroup` has it (`/system.slice/chat.service`), or that of its
+    # folder below `/sys/fs/cgroup`.
+    cgroup: str | None = None
+    # All processes whose command line matches this regular expression, with their descendants. Arguments are separated
+    # by one space.
+    command: str | None = None
+    # A container of podman or docker, by its name or id.
+    container: str | None = None
+    # A process with all its descendants, by its id.
+    pid: int | None = None
+    # The same, by a file that has the id; relative to the service's `folder`, or to the root of the checkout.
+    pid_file: str | None = None
+
+
+@dataclass(frozen=True)
 class ValidityValid:
     """The result may be used."""
 
@@ -2317,10 +2402,15 @@ class WebsocketService:
     # The program and its arguments, if ladder starts the service; `{port}` stands for the port of the URL, and `{bin}`
     # for the folder of ladder's own program. Without it, the service runs already.
     command: list[str] = field(default_factory=list)
+    # The service's own counters, and which of the harness's each of them is; absent if it has none.
+    counters: Counters | None = None
     # Environment variables of the command, in addition to ladder's; `{port}` stands for the port of the URL.
     env: dict[str, str] = field(default_factory=dict)
     # The folder in which the command runs, relative to the root of the checkout.
     folder: str | None = None
+    # What is read as the service's CPU time and memory; absent for the processes that ladder started, or for those that
+    # listen at the address on this machine.
+    usage: UsageSource | None = None
     # Version of the service, for the results. A service without a version is not measured.
     version: str | None = None
     # The command that prints the version, instead of `version`.

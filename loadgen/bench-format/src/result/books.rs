@@ -14,9 +14,9 @@ pub struct Books {
 }
 
 impl Books {
-    /// Whether every equation holds, over the trial and for each connection.
+    /// Whether every equation that isn't a remark holds, over the trial and for each connection.
     pub fn balance(&self) -> bool {
-        self.equations.iter().all(Equation::holds)
+        self.equations.iter().all(|equation| equation.is_remark || equation.holds())
             && self.connections.as_ref().is_none_or(|check| check.mismatched == 0)
     }
 }
@@ -33,6 +33,14 @@ pub struct Equation {
     pub right: u64,
     /// Name and value of each term of the right side.
     pub terms: Vec<(String, u64)>,
+    /// A difference is a remark and doesn't make the trial invalid, because the service's counters may count other things,
+    /// too.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_remark: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl Equation {
@@ -40,12 +48,21 @@ impl Equation {
     pub fn new(name: &str, left: u64, terms: impl IntoIterator<Item = (String, u64)>) -> Self {
         let terms: Vec<_> = terms.into_iter().collect();
         let right = terms.iter().fold(0_u64, |sum, (_, term)| sum.wrapping_add(*term));
-        Self { name: name.into(), left, right, terms }
+        Self { name: name.into(), left, right, terms, is_remark: false }
     }
 
     /// Whether both sides are equal.
     pub fn holds(&self) -> bool {
         self.left == self.right
+    }
+
+    /// Both sides of an equation that doesn't hold, as text; `None` if it holds.
+    pub fn difference(&self) -> Option<String> {
+        if self.holds() {
+            return None;
+        }
+        let terms: Vec<String> = self.terms.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        Some(format!("{}: {} against {} ({})", self.name, self.left, self.right, terms.join(", ")))
     }
 }
 
@@ -64,6 +81,18 @@ pub struct ConnectionCheck {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_difference_that_is_a_remark_leaves_the_books_balanced() {
+        let mut books = Books {
+            equations: vec![Equation::new("sent = delivered", 3, [("delivered".into(), 2)])],
+            connections: None,
+        };
+        assert_eq!(books.equations[0].difference().as_deref(), Some("sent = delivered: 3 against 2 (delivered 2)"));
+        assert!(!books.balance());
+        books.equations[0].is_remark = true;
+        assert!(books.balance());
+    }
 
     #[test]
     fn an_equation_holds_only_when_both_sides_agree() {

@@ -74,6 +74,10 @@ pub struct Reading {
     pub threads: Option<Vec<ThreadReading>>,
     /// The counters that the service reports.
     pub stats: ServiceStats,
+    /// Counters that the plan maps and that the service's page didn't have, by name, with the text of the plan. `stats`
+    /// has 0 in their place.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub missing: BTreeMap<String, String>,
     /// The publisher's counters; absent if the service doesn't publish by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub publisher: Option<PublisherStats>,

@@ -98,6 +98,7 @@ impl<'a> Bench<'a> {
             attempt: 1,
             address: cli.address(),
             keeping: *keeping,
+            counters: None,
             connections: step.tier,
             workers,
             // A connection keeps at most one thread busy.

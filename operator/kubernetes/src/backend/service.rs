@@ -134,7 +134,7 @@ impl Kubernetes {
         }
         let (started, of_service) = self.start_service_alone(target, spec).await?;
         versions.extend(of_service);
-        Ok(StartedService { started, versions })
+        Ok(StartedService { started, versions, counters: None, usage: None })
     }
 
     /// Starts an inference service or a companion, and returns its versions by program. `image` is the configured image

@@ -199,6 +199,7 @@ impl Operator<'_> {
             lines: Default::default(),
             machines: placement.machines,
             cpu_roles: placement.cpu_roles,
+            usage: Default::default(),
             rest: None,
             outside: None,
             trials: plan.trials().into_iter().map(TrialEntry::pending).collect(),

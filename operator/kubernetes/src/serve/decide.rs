@@ -75,6 +75,7 @@ mod tests {
             lines: Default::default(),
             machines: vec![],
             cpu_roles: Default::default(),
+            usage: Default::default(),
             rest: None,
             outside: None,
             trials: vec![],

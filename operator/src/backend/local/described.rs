@@ -11,6 +11,8 @@ use std::{
 
 use bench_format::{service::Started, websocket::WebsocketService};
 use driver::{
+    counters::MappedCounters,
+    http::HttpClient,
     service_process::{AllowedCpus, ServiceProcess},
     stage::Usage,
 };
@@ -21,16 +23,18 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{Local, POLL, ReadyProcess, STOP_TIMEOUT, process::RunningProcess};
+use super::{Local, POLL, ReadyProcess, STOP_TIMEOUT, process::RunningProcess, usage::Watched};
 use crate::{
     backend::{Error, ServiceSpec, local::process::Launch, local::process::Stdout, ready_deadline},
     evidence,
     outside::authority,
-    websocket::{self, PORT},
+    websocket::{self, METRICS_PORT, PORT, folder},
 };
 
 /// Longest wait for one connection while the service starts.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Longest wait for the page of the service's counters while it starts.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A service that ladder did not start. Its process is known only on this machine.
 #[derive(Debug)]
@@ -75,21 +79,27 @@ impl Local {
         &mut self,
         spec: &ServiceSpec,
         described: &WebsocketService,
-    ) -> Result<Started, Error> {
+    ) -> Result<(Started, Option<MappedCounters>), Error> {
         let not_ready = |reason: String| Error::NotReady { name: spec.name.clone(), reason, log: String::new() };
         let described = filled(described).map_err(not_ready)?;
+        let ports = if described.command.is_empty() { Ok([0; 2]) } else { free_ports() };
+        let ports = ports.map_err(|error| not_ready(format!("no port is free: {error}")))?;
+        let url = websocket::address(&described, ports[0]).map_err(not_ready)?;
+        let counters = websocket::mapped_counters(&described, ports)
+            .map_err(|(field, reason)| not_ready(format!("counters.{field}: {reason}")))?;
         if described.command.is_empty() {
-            let url = websocket::address(&described, 0).map_err(not_ready)?;
-            return self.find(spec, &url).await;
+            let started = self.find(spec, &url).await?;
+            has_counters(counters.as_ref(), Instant::now()).await.map_err(not_ready)?;
+            self.watch(&described).await.map_err(not_ready)?;
+            return Ok((started, counters));
         }
-        let port = free_port(&described.url).map_err(|error| not_ready(format!("no port is free: {error}")))?;
-        let url = websocket::address(&described, port).map_err(not_ready)?;
-        let with_port = |text: &String| text.replace(PORT, &port.to_string());
+        let with_ports =
+            |text: &String| text.replace(PORT, &ports[0].to_string()).replace(METRICS_PORT, &ports[1].to_string());
         let launch = Launch {
             name: spec.name.clone(),
-            program: with_port(&described.command[0]),
-            arguments: described.command[1..].iter().map(with_port).collect(),
-            env: spec.env.iter().map(|(name, value)| (name.clone(), with_port(value))).collect(),
+            program: with_ports(&described.command[0]),
+            arguments: described.command[1..].iter().map(with_ports).collect(),
+            env: spec.env.iter().map(|(name, value)| (name.clone(), with_ports(value))).collect(),
             folder: folder(&self.root, &described),
             cpus: self.roles.service.clone(),
             cgroup: self.cgroup("service", self.shapes.service)?,
@@ -97,7 +107,12 @@ impl Local {
             stdout: Stdout::Discarded,
         };
         let mut running = RunningProcess::start(launch)?;
-        if let Err(reason) = accepts(&url, &mut running, ready_deadline(self.shapes.service.cpus)).await {
+        let deadline = Instant::now() + ready_deadline(self.shapes.service.cpus);
+        let ready = async {
+            accepts(&url, &mut running, deadline).await?;
+            has_counters(counters.as_ref(), deadline).await
+        };
+        if let Err(reason) = ready.await {
             let log = running.last_output();
             running.stop(STOP_TIMEOUT).await;
             return Err(Error::NotReady { name: spec.name.clone(), reason, log });
@@ -105,7 +120,31 @@ impl Local {
         let pid = running.pid().unwrap_or_default();
         let outer_quota = CpuCgroup::of(&pid.to_string()).filter(|_| running.cgroup().is_none());
         self.service = Some(ReadyProcess { running, pid, outer_quota, metrics_address: String::new() });
-        Ok(started(&url, pid))
+        self.watch(&described).await.map_err(not_ready)?;
+        Ok((started(&url, pid), counters))
+    }
+
+    /// Finds what the plan names as the service's CPU time and memory. What can't be found is the error.
+    async fn watch(&mut self, described: &WebsocketService) -> Result<(), String> {
+        let Some(source) = &described.usage else { return Ok(()) };
+        let workers: Vec<u32> = self.workers.iter().filter_map(RunningProcess::pid).collect();
+        self.watched = Some(Watched::find(source, &folder(&self.root, described), &workers).await?);
+        Ok(())
+    }
+
+    /// Whose CPU time and memory are read for the described service at this address; `None` for the processes that ladder
+    /// started.
+    pub(super) fn usage_sentence(&self, address: &str) -> Option<String> {
+        if let Some(watched) = &self.watched {
+            return Some(watched.description().to_owned());
+        }
+        Some(match self.found.as_ref()?.process() {
+            Some(process) => format!("CPU and memory are those of {}, which listens there", process.description()),
+            None => format!(
+                "CPU and memory are not read: no process of this machine that ladder may inspect listens at {address}; \
+                 name what runs there with `usage` in the plan"
+            ),
+        })
     }
 
     /// Finds a service that runs already.
@@ -133,17 +172,25 @@ fn filled(described: &WebsocketService) -> Result<WebsocketService, String> {
     Ok(filled.services.remove("service").unwrap_or_else(|| described.clone()))
 }
 
-fn folder(root: &Path, described: &WebsocketService) -> std::path::PathBuf {
-    described.folder.as_ref().map_or_else(|| root.to_path_buf(), |folder| root.join(folder))
+/// Two ports that nothing listens on, for the service and for its counters. Another program may take them before the
+/// service does, which then doesn't start.
+fn free_ports() -> io::Result<[u16; 2]> {
+    let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let listeners = [listen()?, listen()?];
+    Ok([listeners[0].local_addr()?.port(), listeners[1].local_addr()?.port()])
 }
 
-/// A port that nothing listens on; 0 if the address needs none. Another program may take it before the service does,
-/// which then doesn't start.
-fn free_port(url: &str) -> io::Result<u16> {
-    if !url.contains(PORT) {
-        return Ok(0);
+/// Waits until the page of the service's counters can be read; the error says why it can't.
+async fn has_counters(counters: Option<&MappedCounters>, deadline: Instant) -> Result<(), String> {
+    let Some(counters) = counters else { return Ok(()) };
+    let http = HttpClient::new(PAGE_TIMEOUT);
+    loop {
+        let Err(error) = counters.get(&http, Duration::ZERO).await else { return Ok(()) };
+        if Instant::now() >= deadline {
+            return Err(format!("failed to read its counters at {}: {error}; check counters.url", counters.url()));
+        }
+        sleep(POLL).await;
     }
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
 fn socket_address(url: &Url) -> Option<SocketAddr> {
@@ -158,15 +205,15 @@ async fn connect(url: &Url) -> Result<(), String> {
 }
 
 /// Waits until the service accepts a connection; the error says what happened instead.
-async fn accepts(url: &Url, running: &mut RunningProcess, longest: Duration) -> Result<(), String> {
-    let deadline = Instant::now() + longest;
+async fn accepts(url: &Url, running: &mut RunningProcess, deadline: Instant) -> Result<(), String> {
+    let begun = Instant::now();
     loop {
         let Err(error) = connect(url).await else { return Ok(()) };
         if running.ended().is_some() {
             return Err(format!("it ended before it accepted a connection ({})", running.exit_description().await));
         }
         if Instant::now() >= deadline {
-            return Err(format!("{}: {error}, for {} s", authority(url), longest.as_secs()));
+            return Err(format!("{}: {error}, for {} s", authority(url), begun.elapsed().as_secs()));
         }
         sleep(POLL).await;
     }

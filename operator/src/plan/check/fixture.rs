@@ -76,6 +76,7 @@ pub(crate) fn run(id: &'static str, plan: WirePlan) -> Run {
         lines: Default::default(),
         machines: vec![],
         cpu_roles: Default::default(),
+        usage: Default::default(),
         rest: None,
         outside: None,
         trials: vec![],

@@ -5,10 +5,12 @@ use bench_format::{
     websocket::{WebsocketService, WireWebsocket},
 };
 
+use process_usage::group::Group;
+use regex::Regex;
 use ws_bench::workloads::Workload;
 
 use super::Check;
-use crate::websocket::{self, PORT};
+use crate::websocket::{self, METRICS_PORT, PORT};
 
 impl Check<'_> {
     pub(super) fn websocket(&mut self, plan: &WirePlan) {
@@ -61,8 +63,75 @@ impl Check<'_> {
             format!("{place}.version"),
             "a service without a version is not measured; give `version` or `version_command`",
         );
+        self.counters(&place, service);
+        self.usage(&place, service);
         if let Some(seconds) = service.warmup_seconds {
             self.seconds(format!("{place}.warmup_seconds"), seconds, 0.0);
+        }
+    }
+
+    /// Checks where a service's own counters are, and what they are mapped to.
+    fn counters(&mut self, service_place: &str, service: &WebsocketService) {
+        let Some(counters) = &service.counters else { return };
+        let place = format!("{service_place}.counters");
+        if let Err((field, message)) = websocket::mapped_counters(service, [1; 2]) {
+            self.wrong(format!("{place}.{field}"), message);
+        }
+        let started = !service.command.is_empty();
+        let has_port = counters.url.contains(PORT) || counters.url.contains(METRICS_PORT);
+        self.unless(
+            started || !has_port,
+            format!("{place}.url"),
+            "{port} and {metrics_port} are for a service with a `command`; give the port",
+        );
+        let uses_port = service.command.iter().chain(service.env.values()).any(|text| text.contains(METRICS_PORT));
+        self.unless(
+            uses_port || !started || !counters.url.contains(METRICS_PORT),
+            format!("{place}.url"),
+            "neither `command` nor `env` tells the program about {metrics_port}; put it there",
+        );
+        let counted = counters.reported().counted;
+        self.unless(
+            !counted.is_empty(),
+            &place,
+            "it maps no counter; give at least one of received, delivered, connections_accepted, connections_open",
+        );
+        self.unless(
+            counters.dropped.is_none() || counters.delivered.is_some(),
+            format!("{place}.dropped"),
+            "drops explain messages that were not delivered; give `delivered`, too",
+        );
+    }
+
+    /// Checks what is named as the service's CPU time and memory. What a service that ladder starts has is found then.
+    fn usage(&mut self, service_place: &str, service: &WebsocketService) {
+        let Some(usage) = &service.usage else { return };
+        let place = format!("{service_place}.usage");
+        match usage.given()[..] {
+            [] => self.wrong(&place, "it names nothing; give one of pid, pid_file, command, cgroup, container"),
+            [_] => {}
+            [one, other, ..] => self.wrong(&place, format!("{one} and {other} are both given; give one of them")),
+        }
+        let is_started = !service.command.is_empty();
+        self.unless(
+            usage.pid.is_none() || !is_started,
+            format!("{place}.pid"),
+            "the process id of a service that ladder starts isn't known beforehand; give pid_file or command",
+        );
+        if let Some(Err(error)) = usage.command.as_ref().map(|pattern| Regex::new(pattern)) {
+            self.wrong(format!("{place}.command"), format!("it is not a regular expression: {error}"));
+        }
+        if let Some(name) = usage.container.as_ref().filter(|name| !is_container_name(name)) {
+            self.wrong(format!("{place}.container"), format!("{name:?} is not the name or id of a container"));
+        }
+        let file = usage.pid_file.as_ref().map(|file| websocket::folder(&self.registry.root, service).join(file));
+        if let Some(file) = file.filter(|file| !is_started && !file.is_file()) {
+            let message = format!("no file {}; is the service started?", file.display());
+            self.wrong(format!("{place}.pid_file"), message);
+        }
+        if let Some(path) = usage.cgroup.as_ref().filter(|path| !is_started && Group::at(path).is_none()) {
+            let message = format!("no cgroup {path}; give a path as in /proc/PID/cgroup, or that of its folder");
+            self.wrong(format!("{place}.cgroup"), message);
         }
     }
 
@@ -80,6 +149,12 @@ impl Check<'_> {
             "a fan-out publishes at a rate; give an open load",
         );
     }
+}
+
+/// Whether podman and docker could have given a container this name; it is an argument of theirs.
+fn is_container_name(name: &str) -> bool {
+    let is_part = |character: char| character.is_ascii_alphanumeric() || "_.-".contains(character);
+    name.starts_with(|first: char| first.is_ascii_alphanumeric()) && name.chars().all(is_part)
 }
 
 #[cfg(test)]
@@ -121,6 +196,48 @@ ladders:
     #[test]
     fn a_service_of_twelve_lines_has_no_mistakes() {
         assert_eq!(found("chat", "chat"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn mistakes_in_counters_are_named_with_the_way_out() {
+        let one = |counters: &str| {
+            let found = found("version: \"1\"", &format!("version: \"1\", counters: {{ {counters} }}"));
+            assert_eq!(found.len(), 1, "{counters}: {found:?}");
+            found[0].strip_prefix("websocket.services.chat.counters").expect("the place").to_owned()
+        };
+        let page = "url: \"http://127.0.0.1:{port}/metrics\"";
+        assert_eq!(
+            found("version: \"1\"", &format!("version: \"1\", counters: {{ {page}, received: a_total }}")),
+            [""; 0]
+        );
+        assert!(one(page).starts_with(": it maps no counter; give at least one of received"));
+        assert!(one(&format!("{page}, received: \"a{{\"")).contains("give a name of samples, with labels"));
+        assert!(
+            one(&format!("{page}, received: a_total, delivered: /b")).starts_with(".delivered: some counters are JSON")
+        );
+        assert!(one(&format!("{page}, received: a_total, dropped: b")).starts_with(".dropped: drops explain messages"));
+        assert!(one("url: \"https://a/m\", received: a").starts_with(".url: counters are read by http, not by https"));
+        assert!(one("url: \"http://a:{metrics_port}/\", received: a").starts_with(".url: neither `command` nor `env`"));
+    }
+
+    #[test]
+    fn mistakes_in_what_is_read_as_the_usage_are_named_with_the_way_out() {
+        const STARTED: &str = "version: \"1\"";
+        const URL: &str = "url: \"ws://127.0.0.1:{port}/\", command: [node, chat.js, \"{port}\"]";
+        let one = |from: &str, to: &str, usage: &str| {
+            let found = found(from, &format!("{to}, usage: {{ {usage} }}"));
+            assert_eq!(found.len(), 1, "{usage}: {found:?}");
+            found[0].strip_prefix("websocket.services.chat.usage").expect("the place").to_owned()
+        };
+        let started = |usage: &str| one(STARTED, STARTED, usage);
+        let running = |usage: &str| one(URL, "url: \"ws://127.0.0.1:1/\"", usage);
+        assert!(started("").starts_with(": it names nothing; give one of pid, pid_file, command"));
+        assert!(started("pid_file: a, container: b").starts_with(": pid_file and container are both given"));
+        assert!(started("pid: 12").starts_with(".pid: the process id of a service that ladder starts"));
+        assert!(started("command: \"a(\"").starts_with(".command: it is not a regular expression: "));
+        assert!(started("container: --all").starts_with(".container: \"--all\" is not the name"));
+        assert!(running("pid_file: none.pid").starts_with(".pid_file: no file "));
+        assert!(running("cgroup: /none.slice").starts_with(".cgroup: no cgroup /none.slice; give a path as in"));
     }
 
     #[test]
