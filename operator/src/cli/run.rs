@@ -4,7 +4,6 @@ use std::{
     collections::BTreeMap,
     env, fs,
     path::{Path, PathBuf},
-    process::Stdio,
     time::Duration,
 };
 
@@ -206,10 +205,9 @@ fn execute(
         return Ok(signal.exit_code());
     }
     if !shared.no_report {
-        let stdout = if shared.json { Stdio::null() } else { Stdio::inherit() };
-        match report::make(&shared.report_command, &registry.root, &bundle, stdout) {
-            Ok(path) if shared.json => eprintln!("{}", path.display()),
-            Ok(path) => println!("\n{}", path.display()),
+        match report::make(&shared.report_command, &registry.root, &bundle) {
+            Ok(report) if shared.json => eprintln!("{}", report.path.display()),
+            Ok(report) => println!("{}\n{}", report.printed, report.path.display()),
             // The measurement is valid without a report.
             Err(error) => eprintln!("ladder: failed to make the report: {error:#}"),
         }
