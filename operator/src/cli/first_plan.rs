@@ -27,7 +27,7 @@ pub(super) struct FirstLadder {
     pub(super) p99_ms: Option<f64>,
 }
 
-/// A first plan.
+/// What distinguishes one first plan from another.
 pub(super) struct FirstPlan<'a> {
     /// The first line, a comment.
     pub(super) mark: &'a str,
