@@ -36,7 +36,9 @@ use crate::{
     },
     climb::{Climb, ClimbEnd},
     compare::course::attempts_at_most,
-    evidence, pilot,
+    evidence,
+    live::{self, LiveTerminal},
+    pilot,
     plan::{self, Plan, TrialFilter},
     print,
     registry::{Registry, Service},
@@ -45,7 +47,7 @@ use crate::{
     secrets,
     signals::Stop,
     store::{self, Store},
-    watcher::Terminal,
+    watcher::{Terminal, Watcher},
 };
 
 #[derive(Debug, Args)]
@@ -93,6 +95,9 @@ pub(super) struct Shared {
     /// that it times around each trial.
     #[arg(long)]
     pub(super) no_rest: bool,
+    /// Print one line for each trial and nothing while it runs, also in a terminal. So do `NO_COLOR` and `TERM=dumb`.
+    #[arg(long)]
+    pub(super) quiet: bool,
     /// Don't make a report.
     #[arg(long)]
     pub(super) no_report: bool,
@@ -261,6 +266,8 @@ fn climb_with<B: Backend>(
             (None, searches) => format!("{searches} searches"),
         };
         eprintln!("{}: {count}, bundle {}", file.id, bundle.display());
+        let live = live::is_wanted(shared.quiet).then(|| LiveTerminal::start(coordinator.show(), &plan, &file));
+        let watcher: &dyn Watcher = live.as_ref().map_or(&Terminal, |live| live);
         let pilots = piloted::judge(&shared.report_command, &registry.root, &file);
         let mut climb = Climb {
             plan: &plan,
@@ -270,7 +277,7 @@ fn climb_with<B: Backend>(
             store,
             run: file,
             reproduce_command,
-            watcher: &Terminal,
+            watcher,
             requested_at_unix_ns,
             pilots,
             unsaved: None,
