@@ -42,7 +42,7 @@ bench-components *OPTIONS: _extension
 
 # search the load up to which trials meet the objectives: bench-search stt-capacity (a plan, or a service)
 bench-search NAME="stt-search" *OPTIONS: _bench-build
-    target/release/ladder search "$@"
+    @target/release/ladder search "$@"
 
 # run all checks that need no cluster, those that find mistakes soonest first
 test: lint generated deny unit python-test typescript-test self-test presets hostile gateways docs-test fuzz
@@ -286,22 +286,22 @@ clean: e2e-down
 
 # build what a ladder needs: release binaries, the Python environment, the engine's extension module
 _bench-build: _python-env _programs
-    tools/build-extension
+    @tools/build-extension
 
 # One set of packages for all Rust builds, because another set would compile the dependencies with other features.
 _programs:
-    cargo build --locked --release --quiet {{machine_programs}}
+    @cargo build --locked --release --quiet {{machine_programs}}
 
 # build the engine's extension module, for ladders on this machine
 _extension: _python-env
-    tools/build-extension
+    @tools/build-extension
 
 # build what commands on a cluster need: ladder with its part for clusters, Helm, the Python environment
 _kubernetes-build: _python-env _chart-tools _cluster-programs
 
 # build the programs that run in a cluster or control one
 _cluster-programs:
-    cargo build --locked --release --quiet {{cluster_programs}}
+    @cargo build --locked --release --quiet {{cluster_programs}}
 
 _rust-lint: _python-env
     cargo fmt --all --check

@@ -28,11 +28,13 @@ mod conformance;
 mod core_check;
 mod described;
 mod first_look;
+mod first_plan;
 mod judge;
 mod machine;
 mod outside;
 mod pilot;
 mod piloted;
+mod plan_new;
 mod run;
 mod search;
 mod sides;
@@ -84,7 +86,7 @@ enum Command {
     /// with `ladder run --resume`.
     #[command(after_help = pilot::EXAMPLES)]
     Pilot(pilot::Pilot),
-    /// Inspect plans without climbing them.
+    /// Make and inspect plans without climbing them.
     #[command(subcommand)]
     Plan(PlanCommand),
     /// Check services against the contract of their protocol, case by case.
@@ -164,6 +166,18 @@ struct ForwardedArguments {
 
 #[derive(Debug, Subcommand)]
 enum PlanCommand {
+    /// Write a plan for your WebSocket service: asks what it has to say, each question with a default.
+    ///
+    /// Asks how the service is started or where it runs, how it is spoken to, what is measured, at which rate and with how
+    /// many connections, and what a trial must reach. Checks each answer where it is given. Then writes a commented plan, as
+    /// `ladder try` does, which looks at a running service instead of asking.
+    ///
+    /// Each answer is also a flag, and only the others are asked for. Without a terminal nothing is asked: a missing answer
+    /// is an error that names its flag.
+    ///
+    /// Exit code 0: the plan is written; 2: it isn't, with the reason.
+    #[command(after_help = plan_new::EXAMPLES)]
+    New(plan_new::PlanNew),
     /// List every mistake in plan files, each with its place and how to fix it.
     Check(Check),
 }
@@ -198,6 +212,7 @@ pub fn main() -> ExitCode {
         Command::Search(arguments) => search::search(&arguments),
         Command::Try(arguments) => first_look::run(&arguments),
         Command::Pilot(mut arguments) => pilot::pilot(&mut arguments),
+        Command::Plan(PlanCommand::New(arguments)) => plan_new::run(&arguments),
         Command::Plan(PlanCommand::Check(arguments)) => check(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
         Command::Judge(arguments) => Ok(judge::run(&arguments)),

@@ -9,7 +9,7 @@
 //! - [`driver`]: conducts one trial and serves its workers
 //! - [`judge`]: computes validity and verdict of a trial (pure)
 //! - [`store`]: writes the bundle
-//! - [`mod@print`], [`watcher`], [`report`] and [`mod@assert`]: output and exit codes
+//! - [`mod@print`], [`watcher`], [`live`], [`report`] and [`mod@assert`]: output and exit codes
 //!
 //! [`secrets`] keeps secrets out of the bundle, and [`resume`] checks a bundle that is resumed.
 //! [`rejudge`] judges a stored trial again, [`verify`] checks a whole bundle, and [`mod@sign`] signs one with the keys of
@@ -27,6 +27,7 @@ pub mod compare;
 pub mod contract;
 pub mod evidence;
 pub mod fixed_work;
+pub mod live;
 pub mod outside;
 pub mod pilot;
 pub mod plan;

@@ -12,17 +12,33 @@ use anyhow::{Context, bail};
 /// Exit code of a command of the analysis that was killed.
 const KILLED: u8 = 2;
 
-/// Makes the report and returns its path. `command` is split at white space, and the bundle is appended as its last
-/// argument. Its standard output goes to `stdout`.
+/// A report that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Path of its first page.
+    pub path: PathBuf,
+    /// What the command printed on standard output, without the line that has just this path.
+    pub printed: String,
+}
+
+/// Makes the report. `command` is split at white space, and the bundle is appended as its last argument.
 ///
 /// # Errors
-/// When the command is empty, can't be executed or fails.
-pub fn make(command: &str, root: &Path, bundle: &Path, stdout: Stdio) -> anyhow::Result<PathBuf> {
-    let status = execute(analysis(command, root)?.arg(bundle).current_dir(root).stdout(stdout))?;
-    if !status.success() {
-        bail!("`{command} {}` ended with {status}", bundle.display());
+/// When the command is empty, can't be executed or fails; what it printed on standard output is then part of the error.
+pub fn make(command: &str, root: &Path, bundle: &Path) -> anyhow::Result<Report> {
+    let mut analysis = analysis(command, root)?;
+    let output = analysis.arg(bundle).current_dir(root).stderr(Stdio::inherit()).output();
+    let output = output.with_context(|| not_executed(&analysis))?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        let printed = printed.trim_end();
+        let separator = if printed.is_empty() { "" } else { ":\n" };
+        bail!("`{command} {}` ended with {}{separator}{printed}", bundle.display(), output.status);
     }
-    Ok(bundle.join("report").join("report.html"))
+    let path = bundle.join("report").join("report.html");
+    let printed =
+        printed.lines().filter(|line| Path::new(line) != path).fold(String::new(), |text, line| text + line + "\n");
+    Ok(Report { path, printed })
 }
 
 /// Runs a command of the analysis in the current directory and returns its exit code. `command` is split at white
@@ -80,7 +96,7 @@ fn python_path(root: &Path) -> OsString {
 mod tests {
     use std::path::Path;
 
-    use super::{KILLED, analyse};
+    use super::{KILLED, analyse, make};
 
     fn exit_code(script: &str) -> u8 {
         analyse("/bin/sh -c", Path::new("/"), &[script.into()]).unwrap()
@@ -89,6 +105,20 @@ mod tests {
     #[test]
     fn the_exit_code_of_the_analysis_is_returned_and_a_killed_one_is_no_answer() {
         assert_eq!([exit_code("exit 0"), exit_code("exit 1"), exit_code("kill -9 $$")], [0, 1, KILLED]);
+    }
+
+    #[test]
+    fn the_path_of_the_report_is_returned_and_not_printed_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("report");
+        std::fs::write(&script, "echo one line\necho $1/report/report.html\nexit ${CODE:-0}\n").unwrap();
+        let command = format!("/bin/sh {}", script.display());
+        let report = make(&command, folder.path(), folder.path()).unwrap();
+        assert_eq!(report.path, folder.path().join("report/report.html"));
+        assert_eq!(report.printed, "one line\n");
+        let failing = format!("/usr/bin/env CODE=3 {command}");
+        let error = make(&failing, folder.path(), folder.path()).unwrap_err().to_string();
+        assert!(error.contains("ended with exit status: 3:\none line\n"), "{error}");
     }
 
     #[test]

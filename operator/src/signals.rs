@@ -7,6 +7,8 @@ use tokio::{
     sync::watch,
 };
 
+use crate::live;
+
 /// The signal that asked ladder to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopSignal {
@@ -45,6 +47,7 @@ impl Stop {
                     _ = terminate.recv() => StopSignal::Terminate,
                 };
                 if sender.send_replace(Some(observed)).is_some() {
+                    live::remove();
                     std::process::exit(observed.exit_code().into());
                 }
             }

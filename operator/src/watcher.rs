@@ -34,28 +34,55 @@ pub trait Watcher {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Terminal;
 
+impl Terminal {
+    /// The line of a finished trial.
+    pub fn result_line(result: &TrialResult) -> String {
+        print::line(result)
+    }
+
+    /// The line of a trial that could not be measured.
+    pub fn failed_line(trial: &TrialId, reason: &str) -> String {
+        format!("{trial}: failed: {reason}")
+    }
+
+    /// The line of a search that has ended.
+    pub fn found_line(search: &Search) -> String {
+        print::search::line(search)
+    }
+
+    /// What a pair adds to a comparison.
+    pub fn pair_line(comparison: &Comparison) -> String {
+        print::compare::progress(comparison)
+    }
+
+    /// The line of a trial that will be repeated.
+    pub fn interrupted_line(trial: &TrialId, reason: &str) -> String {
+        format!("{trial}: interrupted, to be repeated: {reason}")
+    }
+}
+
 impl Watcher for Terminal {
     fn usage(&self, service: &str, description: &str) {
         eprintln!("{service}: {description}");
     }
 
     fn result(&self, result: &TrialResult) {
-        eprintln!("{}", print::line(result));
+        eprintln!("{}", Self::result_line(result));
     }
 
     fn failed(&self, trial: &TrialId, reason: &str) {
-        eprintln!("{trial}: failed: {reason}");
+        eprintln!("{}", Self::failed_line(trial, reason));
     }
 
     fn found(&self, search: &Search) {
-        eprintln!("{}", print::search::line(search));
+        eprintln!("{}", Self::found_line(search));
     }
 
     fn pair(&self, comparison: &Comparison) {
-        eprintln!("{}", print::compare::progress(comparison));
+        eprintln!("{}", Self::pair_line(comparison));
     }
 
     fn interrupted(&self, trial: &TrialId, reason: &str) {
-        eprintln!("{trial}: interrupted, to be repeated: {reason}");
+        eprintln!("{}", Self::interrupted_line(trial, reason));
     }
 }

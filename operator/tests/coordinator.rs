@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use bench_format::{
     plan::{Load, Message},
-    trial::{Assignment, Clock, Next, Release, TrialId},
+    trial::{Assignment, Clock, Next, Progress, Release, TrialId},
 };
 use driver::{
     clock::unix_ns,
     coordinator::{Coordinator, Token, barrier::Barrier},
 };
-use fakes::worker::{Worker, client, client_with, empty_result, ready};
+use fakes::worker::{Worker, client, client_with, empty_result, progress, ready};
 use reqwest::{Client, StatusCode};
 use serde_json::Value;
 
@@ -221,12 +221,49 @@ async fn the_coordinator_of_a_local_run_refuses_requests_without_its_token() {
         client().get(url("workers/0/next?wait_ms=0")),
         client().get(url("clock")),
         client().post(url("workers")).json(&serde_json::json!({})),
+        client().post(url("workers/0/progress")).json(&progress(&assignment(0, 1))),
         client().put(url("workers/0/result")).json(&empty_result(&assignment(0, 1), 1)),
     ];
     for request in unauthenticated {
         assert_eq!(request.send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
     }
     assert!(matches!(workers[0].next(&http, 0).await, Next::Trial(_)));
+}
+
+#[tokio::test]
+async fn progress_is_taken_only_where_it_is_shown_and_only_under_load() {
+    let (coordinator, workers, http) = offered(2).await;
+    let reported = progress(&assignment(0, 2));
+    let text = error_message(workers[0].progress(&http, &reported).await, StatusCode::NOT_FOUND).await;
+    assert_eq!(text, "there is no display; report no more in this trial");
+    let live = coordinator.show();
+    let text = error_message(workers[0].progress(&http, &reported).await, StatusCode::CONFLICT).await;
+    assert!(text.ends_with("has not started; report ready first"), "{text}");
+    coordinator.release(1);
+    assert_eq!(workers[0].progress(&http, &reported).await.status(), StatusCode::NO_CONTENT);
+    assert!(live.trial().is_none(), "no trial is measured");
+    let third = worker(&coordinator, 2);
+    let text = error_message(third.progress(&http, &reported).await, StatusCode::CONFLICT).await;
+    assert!(text.contains("has no worker 2; it has 2 workers"), "{text}");
+    let other = Progress { run: "other".into(), ..reported.clone() };
+    let text = error_message(workers[0].progress(&http, &other).await, StatusCode::CONFLICT).await;
+    assert!(text.contains("run \"other\" is not served here"), "{text}");
+}
+
+#[tokio::test]
+async fn progress_is_bounded() {
+    let (coordinator, workers, http) = offered(1).await;
+    let _live = coordinator.show();
+    coordinator.release(1);
+    let with = |latencies: Vec<(u32, u64)>| Progress { latencies, ..progress(&assignment(0, 1)) };
+    let most = (0..bench_format::buckets::BUCKETS as u32).map(|bucket| (bucket, u64::MAX)).collect();
+    assert_eq!(workers[0].progress(&http, &with(most)).await.status(), StatusCode::NO_CONTENT);
+    for latencies in [vec![(4000, 1)], vec![(2, 1), (1, 1)], vec![(1, 1), (1, 1)]] {
+        let text = error_message(workers[0].progress(&http, &with(latencies)).await, StatusCode::BAD_REQUEST).await;
+        assert!(text.starts_with("the latencies are not those of at most"), "{text}");
+    }
+    let large = with((0..20_000).map(|bucket| (bucket, 1)).collect());
+    assert_eq!(workers[0].progress(&http, &large).await.status(), StatusCode::PAYLOAD_TOO_LARGE);
 }
 
 #[tokio::test]

@@ -47,3 +47,19 @@ def test_a_parameter_is_one_argument_with_any_content(value: str, tmp_path: Path
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["-m", "ws_ladder_analysis", value]
     assert not list(tmp_path.rglob("marker"))
+
+
+@pytest.mark.parametrize(("code", "printed"), [(0, ""), (7, "compiling\nerror: no\n")])
+def test_the_build_of_the_extension_prints_only_what_a_failure_printed(code: int, printed: str, tmp_path: Path) -> None:
+    script = tmp_path / "tools" / "build-extension"
+    script.parent.mkdir()
+    script.write_text((ROOT / "tools" / "build-extension").read_text())
+    (tmp_path / "services" / "wse-server").mkdir(parents=True)
+    programs = tmp_path / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "activate").write_text(f'PATH="{programs}:$PATH"\n')
+    maturin = programs / "maturin"
+    maturin.write_text(f"#!/bin/sh\necho compiling\necho error: no >&2\nexit {code}\n")
+    maturin.chmod(0o755)
+    done = subprocess.run(["bash", str(script)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", printed)

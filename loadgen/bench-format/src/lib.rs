@@ -20,11 +20,12 @@
 //! | [`timeline`] | the climb | `ladder status`, the analysis |
 //! | [`run`] | the store (`run.json`) | the operator when it resumes, the analysis |
 //!
-//! [`inflate`] bounds what files and other processes have deflated, and [`name`] checks what becomes a path.
+//! [`buckets`] are for the display of a trial that runs, [`inflate`] bounds what files and other processes have deflated, and [`name`] checks what becomes a path.
 //!
 //! Every file carries a `schema` number. A field that the type doesn't know is an error, and a number above [`SCHEMA`]
 //! is refused with a message that says so, so that an old program never misreads a new file.
 
+pub mod buckets;
 pub mod comparison;
 pub mod contract;
 pub mod environment;

@@ -220,6 +220,37 @@ pub enum DrainRelease {
     Drain,
 }
 
+/// `POST /v1/workers/{worker}/progress`: what the worker has done so far in a trial, for the display of a terminal. No figure
+/// of a result depends on it, and it isn't stored.
+///
+/// The counts are those since the start of the trial, warm-up included, up to a moment ago.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Progress {
+    /// Id of the run.
+    pub run: String,
+    /// Id of the trial.
+    pub trial: TrialId,
+    /// Number of the attempt, from the assignment.
+    pub attempt: u32,
+    /// Number of open connections.
+    pub open: u64,
+    /// Messages that were due; in a closed loop, those that were composed.
+    pub due: u64,
+    /// Messages that the sockets took.
+    pub sent: u64,
+    /// Replies, or publications that were received.
+    pub answered: u64,
+    /// Attempts that failed, connections that ended early, and messages that were answered wrong or could not be sent.
+    pub errors: u64,
+    /// The window's latencies: the index of a [bucket](crate::buckets) and its count, for those that are not empty.
+    pub latencies: Vec<(u32, u64)>,
+    /// CPU time of the worker since it started, in nanoseconds.
+    pub cpu_ns: u64,
+    /// Number of CPUs that the worker may use.
+    pub cpu_limit: f64,
+}
+
 /// `GET /v1/clock`: the coordinator's clock, from which the worker estimates its own offset.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

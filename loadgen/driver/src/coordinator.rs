@@ -5,7 +5,7 @@
 
 use std::{
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use bench_format::trial::Assignment;
@@ -14,6 +14,8 @@ use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use barrier::Barrier;
 pub use token::{EmptyToken, Token};
 pub use upload::Upload;
+
+use crate::live::Live;
 
 pub mod barrier;
 pub mod server;
@@ -26,13 +28,15 @@ pub struct Shared {
     barrier: Arc<Mutex<Barrier>>,
     changed: watch::Sender<()>,
     token: Token,
+    /// What a display shows; absent without one.
+    live: Arc<OnceLock<Live>>,
 }
 
 impl Shared {
     /// Creates the state of a coordinator for one run; workers must present `token`.
     pub fn new(run: &str, token: Token) -> Self {
         let barrier = Arc::new(Mutex::new(Barrier::new(run)));
-        Self { barrier, changed: watch::Sender::new(()), token }
+        Self { barrier, changed: watch::Sender::new(()), token, live: Arc::default() }
     }
 
     /// Calls `inspect` with the current state.
@@ -77,6 +81,18 @@ impl Coordinator {
         let shared = Shared::new(run, token);
         let server = tokio::spawn(server::run(listener, shared.clone()));
         Self { shared, url: url.into(), server }
+    }
+
+    /// What a display shows of the trial that runs. From the first call on, workers' reports are taken.
+    pub fn show(&self) -> Live {
+        self.shared.live.get_or_init(Live::default).clone()
+    }
+
+    /// Calls `note` with what a display shows, if there is a display.
+    pub(crate) fn shown(&self, note: impl FnOnce(&Live)) {
+        if let Some(live) = self.shared.live.get() {
+            note(live);
+        }
     }
 
     /// The URL that workers use.

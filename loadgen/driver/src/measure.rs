@@ -22,6 +22,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::{
     clock::unix_ns,
     coordinator::{Coordinator, Upload, barrier::Barrier},
+    live::{Live, LivePhase},
     readings,
     service_client::ServiceClient,
     stage::{Cause, Ended, Stage},
@@ -104,6 +105,7 @@ pub async fn measure<S: Stage>(
     client: &mut ServiceClient,
     plan: &TrialPlan,
 ) -> Result<Measured, Error> {
+    coordinator.shown(|live| live.begin(plan));
     client.find_pages().await;
     let work_before = stage.fixed_work().await;
     let trial = Trial {
@@ -129,6 +131,7 @@ pub async fn measure<S: Stage>(
     if let Err(error) = &measured {
         coordinator.abandon(&error.to_string());
     }
+    coordinator.shown(Live::end);
     measured
 }
 
@@ -171,7 +174,9 @@ impl<S: Stage> Trial<'_, S> {
 
         let window_start = start + self.plan.warmup;
         let window_end = window_start + self.plan.window;
+        self.coordinator.shown(|live| live.phase(LivePhase::WarmUp, start, Some(window_start)));
         sleep_until(window_start).await;
+        self.coordinator.shown(|live| live.phase(LivePhase::Window, window_start, Some(window_end)));
         readings.window_start = record_problem(&mut problems, readings::read_edge(self.client, self.stage).await);
         let machine = self.stage.machine();
         // The load of a closed loop may end before the window. Its workers keep their connections until the service has
@@ -180,6 +185,7 @@ impl<S: Stage> Trial<'_, S> {
         readings.window_end = record_problem(&mut problems, readings::read_edge(self.client, self.stage).await);
         let machine = machine.zip(self.stage.machine()).map(|(from, to)| from.until(&to));
         self.coordinator.end_window();
+        self.coordinator.shown(|live| live.phase(LivePhase::Drain, Instant::now(), None));
         let grace = self.plan.drain + self.plan.close_grace + UPLOAD_GRACE;
         self.wait_by(window_end + grace, Barrier::all_delivered).await?;
         let uploads = self.coordinator.take_uploads();
@@ -337,6 +343,7 @@ impl<S: Stage> Trial<'_, S> {
             }
             if let Ok(Some(usage)) = self.stage.service_usage().await {
                 self.rss_peak_bytes = self.rss_peak_bytes.max(usage.rss_bytes);
+                self.coordinator.shown(|live| live.service(&usage));
             }
         }
     }

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc};
 use crate::{
     connect::{UpgradeRequest, unread_each},
     frame::{Batch, Masks},
+    live::{Counters, LiveCounts},
     outbox::Outbox,
     pattern::Pattern,
     phases::Phases,
@@ -101,6 +102,8 @@ pub(crate) struct Context<W: Workload> {
     pub(crate) last_of_window: Option<u64>,
     /// Connections of a ping-pong that haven't finished their messages.
     pub(crate) in_ping_pong: u32,
+    /// Where the thread writes what it has done so far.
+    pub(crate) live: Arc<LiveCounts>,
 }
 
 /// State that exists from the start of the load.
@@ -138,7 +141,23 @@ impl<W: Workload> Context<W> {
             flooding: false,
             last_of_window: None,
             in_ping_pong: 0,
+            live: Arc::clone(&plan.live),
         }
+    }
+
+    /// Stores the counters for a display.
+    #[cold]
+    pub(crate) fn publish_counters(&self) {
+        let (tally, connections) = (&self.tally, &self.connections);
+        let closed_early: u64 = connections.closed_early.values().sum();
+        let failed: u64 = connections.failed.values().sum();
+        self.live.publish(&Counters {
+            open: connections.opened - closed_early,
+            due: tally.due,
+            sent: tally.sent,
+            answered: tally.replies + tally.deliveries,
+            errors: failed + closed_early + tally.wrong + tally.unsent,
+        });
     }
 
     /// Records how late the messages of one write, due at `due_ns`, are handled at `now_ns`.

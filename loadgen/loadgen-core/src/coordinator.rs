@@ -7,6 +7,7 @@ mod work;
 
 use std::{
     collections::BTreeMap,
+    ops::ControlFlow,
     process, thread,
     time::{Duration, Instant},
 };
@@ -14,7 +15,7 @@ use std::{
 use bench_format::{
     result::WorkerResult,
     terms::Terms,
-    trial::{Assignment, Clock, DrainRelease, Next, Ready, Registration, Release, WindowOver},
+    trial::{Assignment, Clock, DrainRelease, Next, Progress, Ready, Registration, Release, WindowOver},
 };
 use bytes::Bytes;
 use reqwest::{Method, StatusCode, Url};
@@ -24,11 +25,14 @@ pub use self::work::{WorkerOutput, work};
 use crate::{
     clock::{monotonic_ns, unix_ns},
     error::Error,
+    live::{Counters, LiveReport},
     trial::{Gate, StartAt},
 };
 
 /// Time-out of a request. It is longer than the 20 s for which the coordinator may hold a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time-out of a progress report, because the main thread has to read at the edges of the window.
+const PROGRESS_TIMEOUT: Duration = Duration::from_millis(200);
 /// How long the coordinator may be unreachable. It is long enough to restart it on another node.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(300);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -160,6 +164,17 @@ impl Coordinator {
         Ok(())
     }
 
+    /// Reports what the worker has done so far, for a display. A lost report isn't sent again; `Break` means that the
+    /// coordinator takes none: it is an old one, there is no display, or the trial is over.
+    pub fn progress(&self, progress: &Progress) -> ControlFlow<()> {
+        let url = format!("{}/v1/workers/{}/progress", self.url, self.worker);
+        let body = Body::json(progress);
+        match self.send_once("report progress", Method::POST, &url, &body, Some(PROGRESS_TIMEOUT)) {
+            Ok(_) | Err(Error::Coordinator { .. }) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        }
+    }
+
     /// Uploads raw rows, compressed with zstd. They must come before the result, which ends the trial for this worker.
     ///
     /// # Errors
@@ -227,7 +242,7 @@ impl Coordinator {
         let deadline = Instant::now() + self.retry_timeout;
         let mut pause = FIRST_PAUSE;
         loop {
-            let error = match self.send_once(action, method.clone(), &url, &body) {
+            let error = match self.send_once(action, method.clone(), &url, &body, None) {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) if !is_transient(&error) || Instant::now() + pause > deadline => return Err(error),
                 Err(error) => error,
@@ -238,7 +253,15 @@ impl Coordinator {
         }
     }
 
-    fn send_once(&self, action: &'static str, method: Method, url: &str, body: &Body) -> Result<Vec<u8>, Error> {
+    /// Sends a request once, with another time-out than the usual one if `timeout` is given.
+    fn send_once(
+        &self,
+        action: &'static str,
+        method: Method,
+        url: &str,
+        body: &Body,
+        timeout: Option<Duration>,
+    ) -> Result<Vec<u8>, Error> {
         let failed = |source| Error::Coordinator { action, url: url.to_owned(), source };
         let request = self.client.request(method, url);
         let mut request = match body {
@@ -248,6 +271,9 @@ impl Coordinator {
         };
         if let Some(token) = &self.token {
             request = request.bearer_auth(token);
+        }
+        if let Some(timeout) = timeout {
+            request = request.timeout(timeout);
         }
         self.runtime.block_on(async {
             let response = request.send().await.map_err(failed)?;
@@ -307,6 +333,24 @@ impl Gate for CoordinatorGate<'_> {
         // The coordinator decides whether a worker without open connections goes on: in a probe, that is a result.
         let unix_ns = self.coordinator.ready(&ready)?;
         Ok(StartAt { unix_ns, clock_offset_ns: clock.offset_ns, clock_uncertainty_ns: clock.uncertainty_ns })
+    }
+
+    fn progress(&mut self, report: &LiveReport) -> ControlFlow<()> {
+        let Assignment { run, trial, attempt, .. } = self.assignment;
+        let Counters { open, due, sent, answered, errors } = report.counters;
+        self.coordinator.progress(&Progress {
+            run: run.clone(),
+            trial: trial.clone(),
+            attempt: *attempt,
+            open,
+            due,
+            sent,
+            answered,
+            errors,
+            latencies: report.latencies.clone(),
+            cpu_ns: report.cpu_ns,
+            cpu_limit: report.cpu_limit,
+        })
     }
 
     fn window_over(&mut self) {

@@ -21,6 +21,7 @@
 //! | [`recorder`] | histograms |
 //! | [`peer`] | one blocking connection, for protocol checks |
 //! | [`evidence`] | CPU, memory and clock of the generator itself |
+//! | [`live`] | what the load threads have done so far, for a display |
 //! | [`progress`] | a progress line on the terminal |
 
 pub mod assembly;
@@ -31,6 +32,7 @@ pub mod coordinator;
 mod error;
 pub mod evidence;
 pub mod frame;
+pub mod live;
 mod load_thread;
 pub mod outbox;
 mod pattern;

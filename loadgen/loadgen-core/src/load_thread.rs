@@ -113,6 +113,8 @@ struct LoadThread<W: Workload> {
     oldest_attempt: usize,
     next_check_ns: u64,
     next_sweep_ns: u64,
+    /// When the counters are stored for a display again.
+    next_publish_ns: u64,
     window_from: Option<Tally>,
     window_to: Option<Tally>,
     skew_ns: i64,
@@ -151,6 +153,7 @@ impl<W: Workload> LoadThread<W> {
             oldest_attempt: 0,
             next_check_ns: 0,
             next_sweep_ns: monotonic_ns() + SWEEP_NS,
+            next_publish_ns: 0,
             window_from: None,
             window_to: None,
             skew_ns: 0,
@@ -206,7 +209,7 @@ impl<W: Workload> LoadThread<W> {
     }
 
     fn start(&mut self, phases: Phases, clock_offset_ns: i64) -> Result<(), Error> {
-        let recorder = Recorder::new(phases.window_start_ns, phases.window_end_ns);
+        let recorder = Recorder::new(phases.window_start_ns, phases.window_end_ns).with_live(&self.cx.live);
         let publisher_offset_ns = self.cx.wall_offset_ns - clock_offset_ns;
         self.cx.load = Some(LoadState { phases, recorder, publisher_offset_ns });
         loop {

@@ -6,11 +6,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     marker::PhantomData,
+    sync::Arc,
 };
 
 use bench_format::{Name, histogram::Recorder as Values, result::Interval};
 
 use self::sent::SentIntervals;
+use crate::live::LiveCounts;
 
 mod sent;
 
@@ -24,6 +26,9 @@ pub trait Metrics: Copy + 'static {
 
     /// Position of this metric in [`Self::NAMES`].
     fn index(self) -> usize;
+
+    /// Whether a display shows this metric while the trial runs.
+    fn is_shown(self) -> bool;
 }
 
 /// The metrics of workloads in which each message has its own reply.
@@ -56,6 +61,12 @@ impl Metrics for Metric {
     fn index(self) -> usize {
         self as usize
     }
+
+    /// A load has one of the two: connections of a storm send no messages, and no others open under load.
+    #[inline]
+    fn is_shown(self) -> bool {
+        matches!(self, Self::Response | Self::Handshake)
+    }
 }
 
 /// One entry for each metric, in the order of [`Metrics::NAMES`].
@@ -76,6 +87,7 @@ pub struct Recorder<M = Metric> {
     /// Failures by the start of their interval.
     failed: BTreeMap<u64, u64>,
     sent: SentIntervals,
+    live: Arc<LiveCounts>,
 }
 
 impl<M: Metrics> Recorder<M> {
@@ -91,7 +103,14 @@ impl<M: Metrics> Recorder<M> {
             interval_start_ns: window_start_ns,
             failed: BTreeMap::new(),
             sent: SentIntervals::new(window_start_ns, window_end_ns),
+            live: Arc::default(),
         }
+    }
+
+    /// Adds the metric that a display shows to these counts as well.
+    pub fn with_live(mut self, live: &Arc<LiveCounts>) -> Self {
+        self.live = Arc::clone(live);
+        self
     }
 
     /// Divides the messages sent among the intervals. `count` is the number sent until `now_ns`, at any time before,
@@ -115,6 +134,9 @@ impl<M: Metrics> Recorder<M> {
         }
         // The whole is the sum of its intervals, so recording into the current one is enough.
         self.current[metric.index()].record_n(value_ns, count);
+        if metric.is_shown() {
+            self.live.record(value_ns, count);
+        }
     }
 
     /// Records a failure that occurred at `now_ns`; one outside the window is not recorded.

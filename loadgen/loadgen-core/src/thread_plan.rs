@@ -1,8 +1,8 @@
 //! The input of a load thread: its share of an assignment.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
-use crate::{pattern::Pattern, schedule::Share};
+use crate::{live::LiveCounts, pattern::Pattern, schedule::Share};
 
 /// The parameters of one load thread.
 pub(crate) struct ThreadPlan {
@@ -21,4 +21,6 @@ pub(crate) struct ThreadPlan {
     pub(crate) wall_offset_ns: i64,
     /// Reply time in nanoseconds above which a reply is late.
     pub(crate) late_after_ns: u64,
+    /// Where the thread writes what it has done so far.
+    pub(crate) live: Arc<LiveCounts>,
 }

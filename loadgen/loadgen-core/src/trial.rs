@@ -4,6 +4,7 @@
 //! nothing.
 
 mod gate;
+mod live_reports;
 mod threads;
 
 use std::{collections::BTreeMap, thread, time::Duration};
@@ -16,8 +17,11 @@ use bench_format::{
     trial::Assignment,
 };
 
-pub use self::gate::{Edge, Gate, ImmediateGate};
 use self::threads::Threads;
+pub use self::{
+    gate::{Edge, Gate, ImmediateGate},
+    live_reports::LiveReports,
+};
 pub use crate::phases::StartAt;
 use crate::{
     clock::monotonic_ns,
@@ -53,10 +57,11 @@ pub fn run<W: Workload>(
     let phases = baseline.phases(assignment, start);
     threads.command(|| Command::Start(phases, start.clock_offset_ns));
 
-    sleep_until(phases.window_start_ns);
+    let mut live = threads.live_reports(baseline.cpu_limit);
+    live.sleep_until(phases.window_start_ns, gate);
     let usage_at_start = baseline.usage();
     gate.window_edge(Edge::Start);
-    let finished_early = threads.window_ended()?;
+    let finished_early = threads.window_ended(&mut live, phases.window_end_ns, gate)?;
     let usage_at_end = baseline.usage();
     gate.window_edge(Edge::End);
     if pattern.may_end_early() {

@@ -15,7 +15,7 @@ use axum::{
 };
 use bench_format::{
     result::{Witness, WorkerResult},
-    trial::{Clock, DrainRelease, Next, Ready, Registration, Release, WindowOver},
+    trial::{Clock, DrainRelease, Next, Progress, Ready, Registration, Release, WindowOver},
 };
 use loadgen_core::{
     Error, Pattern,
@@ -43,8 +43,21 @@ struct Observed {
     results: Vec<WorkerResult>,
     /// Number of clients that have sent a Close frame by now.
     close_count: Option<Box<dyn Fn() -> usize + Send>>,
+    progress: Vec<Progress>,
+    /// How reports of progress are answered.
+    progress_answer: ProgressAnswer,
     /// That number each time a worker reported the end of its load.
     closes_at_window_over: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Default)]
+enum ProgressAnswer {
+    #[default]
+    Taken,
+    /// As by a coordinator that doesn't know the request.
+    NotFound,
+    /// No answer comes.
+    Silence,
 }
 
 type Shared = Arc<Mutex<Observed>>;
@@ -105,6 +118,19 @@ async fn window_over(State(observed): State<Shared>, Json(over): Json<WindowOver
     Json(if is_first { DrainRelease::Wait } else { DrainRelease::Drain })
 }
 
+async fn progress(State(observed): State<Shared>, Json(progress): Json<Progress>) -> StatusCode {
+    let answer = {
+        let mut observed = observed.lock().unwrap();
+        observed.progress.push(progress);
+        observed.progress_answer
+    };
+    match answer {
+        ProgressAnswer::Taken => StatusCode::NO_CONTENT,
+        ProgressAnswer::NotFound => StatusCode::NOT_FOUND,
+        ProgressAnswer::Silence => std::future::pending().await,
+    }
+}
+
 async fn result(State(observed): State<Shared>, Json(result): Json<WorkerResult>) -> StatusCode {
     observed.lock().unwrap().results.push(result);
     StatusCode::NO_CONTENT
@@ -122,6 +148,7 @@ fn start(observed: Observed) -> (String, Shared, Runtime) {
         .route("/v1/workers/{worker}/next", get(next))
         .route("/v1/workers/{worker}/ready", post(ready))
         .route("/v1/workers/{worker}/window-over", post(window_over))
+        .route("/v1/workers/{worker}/progress", post(progress))
         .route("/v1/workers/{worker}/result", put(result))
         .route("/v1/clock", get(clock))
         .with_state(Arc::clone(&observed));
@@ -182,6 +209,48 @@ fn a_load_that_ends_early_keeps_its_connections_until_the_service_was_read() {
         assert_eq!(observed.lock().unwrap().closes_at_window_over, [before; 2], "the request is repeated after a wait");
         assert_eq!(service.close_count()(), before + 2);
     }
+}
+
+/// The result of a closed loop of two seconds, and what was reported meanwhile.
+fn reported(progress_answer: ProgressAnswer) -> (WorkerResult, Vec<Progress>) {
+    let service = Service::start(Behaviour::Correct);
+    let (url, observed, _runtime) = start(Observed { progress_answer, ..Observed::default() });
+    let coordinator = Coordinator::new(&url, 3).unwrap();
+    let mut assignment = assignment(&service.address, 2);
+    (assignment.warmup_ns, assignment.window_ns) = (0, 2_000_000_000);
+    let mut gate = CoordinatorGate::new(&coordinator, &assignment);
+    let pattern = Pattern::PingPong { per_connection: None };
+    let result = run(Client { replies: true }, &assignment, pattern, Witness::Reply, "test", &mut gate).unwrap();
+    let progress = std::mem::take(&mut observed.lock().unwrap().progress);
+    (result, progress)
+}
+
+#[test]
+fn a_worker_reports_its_progress_under_load() {
+    let (result, progress) = reported(ProgressAnswer::Taken);
+    assert!((2..=4).contains(&progress.len()), "{}", progress.len());
+    for pair in progress.windows(2) {
+        assert!(pair[0].answered < pair[1].answered && pair[0].cpu_ns < pair[1].cpu_ns, "{pair:?}");
+    }
+    let last = progress.last().unwrap();
+    assert_eq!((last.run.as_str(), last.attempt, last.open, last.errors), ("test", 1, 2, 0));
+    let timed: u64 = last.latencies.iter().map(|(_, count)| count).sum();
+    assert!(0 < timed && timed <= result.histograms["response_ns"].count, "{timed}");
+    assert!(last.sent <= result.messages.sent && last.answered <= last.sent, "{last:?}");
+}
+
+#[test]
+fn a_coordinator_that_takes_no_progress_is_asked_once_for_each_trial() {
+    let (result, progress) = reported(ProgressAnswer::NotFound);
+    assert_eq!(progress.len(), 1);
+    assert!(result.messages.delivered > 0);
+}
+
+#[test]
+fn a_coordinator_that_does_not_answer_progress_is_asked_again_and_the_trial_has_its_result() {
+    let (result, progress) = reported(ProgressAnswer::Silence);
+    assert!((2..=4).contains(&progress.len()), "{}", progress.len());
+    assert!(result.messages.delivered > 0 && result.messages.lost == 0, "{:?}", result.messages);
 }
 
 #[test]

@@ -2,12 +2,17 @@
 
 mod partials;
 
-use std::{collections::HashMap, os::fd::OwnedFd, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    os::fd::OwnedFd,
+    sync::Arc,
+};
 
 use bench_format::{histogram::Recorder as Values, result::Failures};
 use loadgen_core::{
     connect::UpgradeRequest,
     frame::{Batch, Masks},
+    live::{Counters, LiveCounts},
     phases::Phases,
     recorder::{Recorded, Recorder},
 };
@@ -51,6 +56,8 @@ pub(crate) struct Context {
     pub(crate) alive: u32,
     /// Set while a trial offers load.
     pub(crate) load: Option<LoadState>,
+    /// Where the thread writes what it has done so far in a trial.
+    pub(crate) live: Arc<LiveCounts>,
 }
 
 /// The part of the state that exists once a trial's start is known.
@@ -89,7 +96,24 @@ impl Context {
             late_after_ns: u64::MAX,
             alive: 0,
             load: None,
+            live: Arc::default(),
         }
+    }
+
+    /// Stores the counters for a display.
+    #[cold]
+    pub(crate) fn publish_counters(&self) {
+        let (tally, attempts) = (&self.tally, &self.attempts);
+        let sum = |reasons: &BTreeMap<String, u64>| reasons.values().sum::<u64>();
+        let failures = sum(&self.failures.window) + sum(&self.failures.outside);
+        self.live.publish(&Counters {
+            open: u64::from(self.alive),
+            due: tally.due,
+            sent: tally.moving.sent,
+            answered: tally.moving.answered,
+            // What a session did wrong, and how it ended, is among the failures.
+            errors: failures + sum(&attempts.failed) + tally.unsent,
+        });
     }
 
     /// Counts what moved on the wire: for the trial, and for the window when `now_ns` is inside it.

@@ -9,7 +9,9 @@ mod ring;
 use std::{mem::MaybeUninit, num::NonZeroU64, os::fd::OwnedFd};
 
 use bench_format::result::WorkerBook;
-use loadgen_core::{Error, clock::monotonic_ns, connect::Sources, phases::Phases, recorder::Recorded};
+use loadgen_core::{
+    Error, clock::monotonic_ns, connect::Sources, live::PUBLISH_INTERVAL_NS, phases::Phases, recorder::Recorded,
+};
 use ring::{Cursor, Spot};
 use rustix::{event::epoll, time::Timespec};
 
@@ -75,6 +77,8 @@ pub(crate) struct LoadThread {
     random: u64,
     ring: Vec<Spot>,
     skew_ns: i64,
+    /// When the counters are stored for a display again.
+    next_publish_ns: u64,
 }
 
 fn kernel(action: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
@@ -88,7 +92,16 @@ pub(crate) fn epoll_set() -> Result<OwnedFd, Error> {
 
 impl LoadThread {
     pub(crate) fn new(cx: Context, sources: Sources, timeouts: SessionTimeouts, seed: u64) -> Self {
-        Self { cx, sessions: Vec::new(), sources, timeouts, random: seed, ring: Vec::new(), skew_ns: 0 }
+        Self {
+            cx,
+            sessions: Vec::new(),
+            sources,
+            timeouts,
+            random: seed,
+            ring: Vec::new(),
+            skew_ns: 0,
+            next_publish_ns: 0,
+        }
     }
 
     /// Opens `wanted` sessions: keeps those that are at rest, closes surplus ones, and attempts the missing ones, at
@@ -300,6 +313,10 @@ impl LoadThread {
 
     /// Waits for events, at most until a moment, and handles them.
     fn handle_events(&mut self, now_ns: u64, until_ns: u64) -> Result<(), Error> {
+        if now_ns >= self.next_publish_ns {
+            self.next_publish_ns = now_ns + PUBLISH_INTERVAL_NS;
+            self.cx.publish_counters();
+        }
         let wait_ns = until_ns.saturating_sub(now_ns);
         let timeout = Timespec { tv_sec: (wait_ns / 1_000_000_000) as i64, tv_nsec: (wait_ns % 1_000_000_000) as i64 };
         let mut room = [MaybeUninit::<epoll::Event>::uninit(); EVENTS];

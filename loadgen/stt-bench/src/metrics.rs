@@ -1,6 +1,9 @@
 //! The histograms that a trial of sessions records.
 
+use std::sync::Arc;
+
 use loadgen_core::{
+    live::LiveCounts,
     phases::Phases,
     recorder::{Metrics, Recorder},
 };
@@ -43,9 +46,14 @@ impl Metrics for Metric {
     fn index(self) -> usize {
         self as usize
     }
+
+    #[inline]
+    fn is_shown(self) -> bool {
+        self == Self::Newest
+    }
 }
 
-/// A recorder for a trial's window.
-pub(crate) fn recorder(phases: &Phases) -> Recorder<Metric> {
-    Recorder::new(phases.window_start_ns, phases.window_end_ns)
+/// A recorder for a trial's window. What a display shows is added to `live` as well.
+pub(crate) fn recorder(phases: &Phases, live: &Arc<LiveCounts>) -> Recorder<Metric> {
+    Recorder::new(phases.window_start_ns, phases.window_end_ns).with_live(live)
 }

@@ -23,7 +23,7 @@ use loadgen_core::{
     evidence::Baseline,
     phases::Phases,
     schedule::splitmix64,
-    trial::{Edge, Gate},
+    trial::{Edge, Gate, LiveReports},
 };
 
 use crate::{
@@ -318,6 +318,9 @@ impl ThreadPool {
         // A worker's sessions are a part of the trial's; the tier is the number of all of them.
         let of = u64::from(assignment.trial.tier.max(assignment.first_connection + assignment.connections));
         let (over, ended) = mpsc::channel();
+        self.threads.iter().for_each(|thread| thread.cx.live.reset());
+        let of_threads = self.threads.iter().map(|thread| Arc::clone(&thread.cx.live)).collect();
+        let mut live = LiveReports::new(of_threads, before.cpu_limit);
         thread::scope(|scope| {
             let running: Vec<_> = self
                 .threads
@@ -326,7 +329,12 @@ impl ThreadPool {
                 .map(|(index, thread)| {
                     let first = assignment.first_connection + part(assignment.connections, index as u32, count);
                     let start = Start { first: u64::from(first), of, ramp_ns, seed: assignment.seed };
-                    let load = LoadState { phases, recorder: recorder(&phases), recorded_deferred: None, rows: feed() };
+                    let load = LoadState {
+                        phases,
+                        recorder: recorder(&phases, &thread.cx.live),
+                        recorded_deferred: None,
+                        rows: feed(),
+                    };
                     let over = over.clone();
                     scope.spawn(move || {
                         thread.work(load, start, || {
@@ -338,10 +346,10 @@ impl ThreadPool {
                 .collect();
             drop(over);
             let mut left = count;
-            wait(phases.window_start_ns, &ended, &mut left);
+            wait(phases.window_start_ns, &ended, &mut left, (&mut live, &mut *gate));
             let from = before.usage();
             gate.window_edge(Edge::Start);
-            wait(phases.window_end_ns, &ended, &mut left);
+            wait(phases.window_end_ns, &ended, &mut left, (&mut live, &mut *gate));
             let to = before.usage();
             let ended_ns = monotonic_ns().min(phases.window_end_ns);
             gate.window_edge(Edge::End);
@@ -372,15 +380,18 @@ impl ThreadPool {
     }
 }
 
-/// Waits until a moment, or until every thread has ended its load.
-fn wait(moment_ns: u64, ended: &mpsc::Receiver<()>, left: &mut u32) {
+/// Waits until an edge of the window, or until every thread has ended its load, and reports meanwhile what the threads have
+/// done.
+fn wait(edge_ns: u64, ended: &mpsc::Receiver<()>, left: &mut u32, (live, gate): (&mut LiveReports, &mut dyn Gate)) {
     while *left > 0 {
         let now = monotonic_ns();
-        if now >= moment_ns {
+        if now >= edge_ns {
             return;
         }
-        match ended.recv_timeout(Duration::from_nanos(moment_ns - now)) {
+        let wake_ns = live.wake_ns(edge_ns);
+        match ended.recv_timeout(Duration::from_nanos(wake_ns.saturating_sub(now))) {
             Ok(()) => *left -= 1,
+            Err(mpsc::RecvTimeoutError::Timeout) if wake_ns < edge_ns => live.report(edge_ns, gate),
             Err(mpsc::RecvTimeoutError::Timeout) => return,
             Err(mpsc::RecvTimeoutError::Disconnected) => *left = 0,
         }

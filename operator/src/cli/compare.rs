@@ -90,6 +90,9 @@ struct Measured {
     /// Skip the two seconds before the first trial in which ladder looks at what else uses the CPUs.
     #[arg(long, requires = "plan")]
     no_rest: bool,
+    /// Print one line for each pair and nothing while it is measured, also in a terminal. So do `NO_COLOR` and `TERM=dumb`.
+    #[arg(long, requires = "plan")]
+    quiet: bool,
     /// Don't make a report.
     #[arg(long, requires = "plan")]
     no_report: bool,
@@ -180,7 +183,7 @@ fn measure(arguments: &Compare, plan: &str) -> anyhow::Result<u8> {
 }
 
 fn shared(arguments: &Compare) -> Shared {
-    let Measured { results, registry, run_id, no_rest, no_report, report_command, .. } = &arguments.measured;
+    let Measured { results, registry, run_id, no_rest, quiet, no_report, report_command, .. } = &arguments.measured;
     Shared {
         results: results.clone(),
         registry: registry.clone(),
@@ -188,6 +191,7 @@ fn shared(arguments: &Compare) -> Shared {
         only: vec![],
         run_id: run_id.clone(),
         no_rest: *no_rest,
+        quiet: *quiet,
         no_report: *no_report,
         report_command: report_command.clone(),
         json: arguments.json,

@@ -7,17 +7,18 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use bench_format::{
-    SCHEMA,
-    websocket::{WebsocketService, WireWebsocket},
-};
+use bench_format::websocket::{WebsocketService, WireWebsocket};
 use clap::Args;
 use reqwest::Url;
-use ws_bench::look::{Closing, Look, Place, Spoken, look};
+use ws_bench::{
+    look::{Closing, Look, Place, Spoken, look},
+    workloads::Workload,
+};
 
 use super::{
     core_check::CoreCheck,
     described::add_described,
+    first_plan::{FirstLadder, FirstLoad, FirstPlan},
     run::{RequestedRun, Shared, begin_and_execute},
 };
 use crate::{outside::authority, plan, registry::Registry, websocket};
@@ -39,11 +40,10 @@ const PREFERRED: [&str; 13] = [
     "json-rpc",
     "echo",
 ];
-/// The ladder of a service whose connections can subscribe.
-const FANOUT: &str = "  # What one connection publishes, on all others: how long it takes, and what is missing.
-  - workload: fanout
-    tiers: [50]
-    load: { model: open, rate_per_second: 100 }
+/// What a plan says where nothing was answered.
+const UNANSWERED: &str =
+    "  # It answered no message; describe one in `websocket.messages` and `websocket.reply`, and add a ladder with the
+  # workload request-reply.
 ";
 /// The first line of a plan that this command wrote, and may write again.
 const MARK: &str = "# Written by `ladder try`";
@@ -86,7 +86,8 @@ pub(super) fn run(arguments: &Try) -> anyhow::Result<u8> {
     lines(&url, &seen, &names).iter().for_each(|line| eprintln!("{line}"));
     let chosen = choose(&seen, &names, arguments.preset.is_some())?;
     let (name, section) = &candidates[chosen];
-    let text = plan_text(&url, name, section, &seen.spoken[chosen], seen.subscribes[chosen]);
+    let spoken = &seen.spoken[chosen];
+    let text = plan_text((&url, &arguments.plan), name, section, spoken, seen.subscribes[chosen]);
     fs::write(&arguments.plan, text).with_context(|| format!("failed to write {}", arguments.plan.display()))?;
     eprintln!(
         "{}: the plan of this first look; change it and run it again with: ladder run {0}",
@@ -200,73 +201,52 @@ fn choose(seen: &Look, names: &[&str], is_named: bool) -> anyhow::Result<usize> 
 }
 
 /// The plan of a first look: at most some thirty seconds of load, with caps that any laptop carries.
-fn plan_text(url: &Url, preset: &str, section: &WireWebsocket, spoken: &Spoken, subscribes: bool) -> String {
-    let url = serde_json::to_string(url.as_str()).unwrap_or_default();
-    let preset = serde_json::to_string(preset).unwrap_or_default();
-    let answered = answered_ladders(section, spoken);
-    let fanout = if subscribes { FANOUT } else { "" };
-    format!(
-        "{MARK}, for you to change. docs/YOUR-SERVICE.md explains each part.
-schema: {SCHEMA}
-name: try
-why: a first look at a service
-seed: 1
-services: [service]
-warmup_seconds: 1
-window_seconds: 4
-drain_seconds: 5
-websocket:
-  # How it is spoken to; what you set here comes before the preset.
-  extends: {preset}
-  services:
-    service:
-      url: {url}
-      # With a command, ladder starts the service itself, gives it CPUs of its own, and a fresh process where you ask:
-      # command: [node, server.js, \"{{port}}\"]
-      # url: ws://127.0.0.1:{{port}}/
-      version: unknown
-ladders:
-  # How fast connections open.
-  - workload: connection-storm
-    tiers: [100]
-    load: {{ model: closed }}
-    warmup_seconds: 0
-  # What an open connection costs.
-  - workload: idle
-    tiers: [100]
-    load: {{ model: closed }}
-{answered}{fanout}"
-    )
+fn plan_text(
+    (url, file): (&Url, &Path),
+    preset: &str,
+    section: &WireWebsocket,
+    spoken: &Spoken,
+    subscribes: bool,
+) -> String {
+    let answers = *spoken == Spoken::Answers;
+    FirstPlan {
+        mark: MARK,
+        name: "try",
+        why: "a first look at a service",
+        file: &file.display().to_string(),
+        url: url.as_str(),
+        command: &[],
+        preset,
+        ladders: &ladders(section, answers, subscribes),
+        note: if answers { "" } else { UNANSWERED },
+    }
+    .text()
 }
 
-/// The ladders that need replies; without an answer to the first look, a comment that says how to add them.
-fn answered_ladders(section: &WireWebsocket, spoken: &Spoken) -> String {
-    let in_parts = section.reply.as_ref().is_some_and(|reply| reply.end.is_some());
-    let workload = if in_parts { "stream" } else { "request-reply" };
-    match spoken {
-        Spoken::Answers => format!(
-            "  # One message at a time on each connection: what the service answers at its own pace.
-  - workload: {workload}
-    variant: closed
-    tiers: [1, 10, 100]
-    load: {{ model: closed }}
-  # Messages at a rate: latency counts from the time at which each is due, so a service that stalls can't hide it.
-  - workload: {workload}
-    variant: open
-    tiers: [50]
-    load: {{ model: open, rate_per_second: 500 }}
-    objectives:
-      - figure: {{ percentile_ms: {{ histogram: response, percentile: 99 }} }}
-        at_most: 100
-    # The rate up to which that holds, with an interval: ladder search try.yaml, some ten minutes.
-    search: {{ over: rate_per_second, connections: 50, from: 100, to: 50000, final_trial_seconds: 2, duration_sum_seconds: 6, rounds: {{ window_seconds: 4 }} }}
-"
-        ),
-        _ => "  # It answered no message; describe one in `websocket.messages` and `websocket.reply`, and add a ladder with the
-  # workload request-reply.
-"
-        .to_owned(),
+fn ladders(section: &WireWebsocket, answers: bool, subscribes: bool) -> Vec<FirstLadder> {
+    let ladder = |workload, tiers: &[u32], load| FirstLadder {
+        workload,
+        variant: None,
+        tiers: tiers.to_vec(),
+        load,
+        p99_ms: None,
+    };
+    let mut ladders = vec![
+        ladder(Workload::ConnectionStorm, &[100], FirstLoad::Closed),
+        ladder(Workload::Idle, &[100], FirstLoad::Closed),
+    ];
+    if answers {
+        let in_parts = section.reply.as_ref().is_some_and(|reply| reply.end.is_some());
+        let workload = if in_parts { Workload::Stream } else { Workload::RequestReply };
+        let closed = ladder(workload, &[1, 10, 100], FirstLoad::Closed);
+        let open = ladder(workload, &[50], FirstLoad::PerSecond(500));
+        ladders.push(FirstLadder { variant: Some("closed"), ..closed });
+        ladders.push(FirstLadder { variant: Some("open"), p99_ms: Some(100.0), ..open });
     }
+    if subscribes {
+        ladders.push(ladder(Workload::Fanout, &[50], FirstLoad::PerSecond(100)));
+    }
+    ladders
 }
 
 #[cfg(test)]
@@ -308,8 +288,8 @@ mod tests {
         for name in websocket::preset_names() {
             let section = websocket::preset(name, Path::new(".")).unwrap();
             for spoken in [Spoken::Answers, Spoken::Opens] {
-                let text = plan_text(&url, name, &section, &spoken, section.fanout.is_some());
                 let path = tempfile::NamedTempFile::new().unwrap();
+                let text = plan_text((&url, path.path()), name, &section, &spoken, section.fanout.is_some());
                 fs::write(&path, &text).unwrap();
                 let wire = plan::read::read(path.path()).unwrap();
                 let mut registry = crate::plan::check::fixture::registry();

@@ -4,7 +4,6 @@ use std::{
     collections::BTreeMap,
     env, fs,
     path::{Path, PathBuf},
-    process::Stdio,
     time::Duration,
 };
 
@@ -37,7 +36,9 @@ use crate::{
     },
     climb::{Climb, ClimbEnd},
     compare::course::attempts_at_most,
-    evidence, pilot,
+    evidence,
+    live::{self, LiveTerminal},
+    pilot,
     plan::{self, Plan, TrialFilter},
     print,
     registry::{Registry, Service},
@@ -46,7 +47,7 @@ use crate::{
     secrets,
     signals::Stop,
     store::{self, Store},
-    watcher::Terminal,
+    watcher::{Terminal, Watcher},
 };
 
 #[derive(Debug, Args)]
@@ -94,6 +95,9 @@ pub(super) struct Shared {
     /// that it times around each trial.
     #[arg(long)]
     pub(super) no_rest: bool,
+    /// Print one line for each trial and nothing while it runs, also in a terminal. So do `NO_COLOR` and `TERM=dumb`.
+    #[arg(long)]
+    pub(super) quiet: bool,
     /// Don't make a report.
     #[arg(long)]
     pub(super) no_report: bool,
@@ -206,10 +210,9 @@ fn execute(
         return Ok(signal.exit_code());
     }
     if !shared.no_report {
-        let stdout = if shared.json { Stdio::null() } else { Stdio::inherit() };
-        match report::make(&shared.report_command, &registry.root, &bundle, stdout) {
-            Ok(path) if shared.json => eprintln!("{}", path.display()),
-            Ok(path) => println!("\n{}", path.display()),
+        match report::make(&shared.report_command, &registry.root, &bundle) {
+            Ok(report) if shared.json => eprintln!("{}", report.path.display()),
+            Ok(report) => println!("{}\n{}", report.printed, report.path.display()),
             // The measurement is valid without a report.
             Err(error) => eprintln!("ladder: failed to make the report: {error:#}"),
         }
@@ -263,6 +266,8 @@ fn climb_with<B: Backend>(
             (None, searches) => format!("{searches} searches"),
         };
         eprintln!("{}: {count}, bundle {}", file.id, bundle.display());
+        let live = live::is_wanted(shared.quiet).then(|| LiveTerminal::start(coordinator.show(), &plan, &file));
+        let watcher: &dyn Watcher = live.as_ref().map_or(&Terminal, |live| live);
         let pilots = piloted::judge(&shared.report_command, &registry.root, &file);
         let mut climb = Climb {
             plan: &plan,
@@ -272,7 +277,7 @@ fn climb_with<B: Backend>(
             store,
             run: file,
             reproduce_command,
-            watcher: &Terminal,
+            watcher,
             requested_at_unix_ns,
             pilots,
             unsaved: None,

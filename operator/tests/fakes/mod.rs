@@ -19,6 +19,7 @@ use tempfile::TempDir;
 
 pub mod bundle;
 pub mod service;
+pub mod terminal;
 pub mod worker;
 
 /// Runs as the service when the script starts this binary.

@@ -1,6 +1,6 @@
 //! The fake worker: posts a fixed number of messages per connection and uploads its books to the coordinator.
 
-use std::{env, time::Duration};
+use std::{convert::Infallible, env, time::Duration};
 
 use bench_format::{
     SCHEMA,
@@ -8,7 +8,7 @@ use bench_format::{
     histogram::Recorder,
     result::{Interval, Witness, WorkerBook, WorkerResult},
     terms::Terms,
-    trial::{Assignment, Next, Ready, Registration, Release},
+    trial::{Assignment, Next, Progress, Ready, Registration, Release},
 };
 use reqwest::Client;
 
@@ -54,7 +54,11 @@ impl Worker {
                         eprintln!("worker {} dies as configured", self.index);
                         std::process::exit(5);
                     }
-                    let result = load(&http, &assignment, start_at_unix_ns).await;
+                    let load = load(&http, &assignment, start_at_unix_ns);
+                    let result = tokio::select! {
+                        result = load => result,
+                        never = self.report_progress(&http, &assignment, flaw) => match never {},
+                    };
                     self.deliver(&http, &result).await;
                 }
             }
@@ -91,6 +95,25 @@ impl Worker {
         }
     }
 
+    /// Reports progress ten times a second: 1000 messages per second; with the flaw "old", never.
+    async fn report_progress(&self, http: &Client, assignment: &Assignment, flaw: &str) -> Infallible {
+        for round in 1_u64.. {
+            if flaw == "old" {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let sent = round * 100;
+            let progress = Progress { sent, answered: sent, latencies: vec![(40, sent)], ..progress(assignment) };
+            self.progress(http, &progress).await;
+        }
+        std::future::pending().await
+    }
+
+    pub async fn progress(&self, http: &Client, progress: &Progress) -> reqwest::Response {
+        let url = format!("{}/v1/workers/{}/progress", self.coordinator, self.index);
+        http.post(url).json(progress).send().await.unwrap()
+    }
+
     pub async fn deliver(&self, http: &Client, result: &WorkerResult) -> reqwest::Response {
         let url = format!("{}/v1/workers/{}/result", self.coordinator, self.index);
         http.put(url).json(result).send().await.unwrap()
@@ -118,6 +141,23 @@ pub fn ready(assignment: &Assignment) -> Ready {
         attempt: assignment.attempt,
         open: assignment.connections,
         problem: None,
+    }
+}
+
+/// The report of a worker that has opened its connections and sent nothing.
+pub fn progress(assignment: &Assignment) -> Progress {
+    Progress {
+        run: assignment.run.clone(),
+        trial: assignment.trial.clone(),
+        attempt: assignment.attempt,
+        open: assignment.connections.into(),
+        due: 0,
+        sent: 0,
+        answered: 0,
+        errors: 0,
+        latencies: vec![],
+        cpu_ns: 0,
+        cpu_limit: 1.0,
     }
 }
 

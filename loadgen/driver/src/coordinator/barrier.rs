@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use bench_format::{
     terms::Terms,
-    trial::{Assignment, DrainRelease, Next, Ready, Registration, Release, TrialId, WindowOver},
+    trial::{Assignment, DrainRelease, Next, Progress, Ready, Registration, Release, TrialId, WindowOver},
 };
 
 use super::upload::Upload;
@@ -156,6 +156,12 @@ impl Barrier {
         self.check_run(&over.run)?;
         self.participant(worker, &over.trial, over.attempt)?.is_over = true;
         Ok(self.drain_release(over))
+    }
+
+    /// Whether a worker may report its progress: its trial is under way.
+    pub fn takes_progress(&mut self, worker: u32, progress: &Progress) -> Result<(), Conflict> {
+        self.check_run(&progress.run)?;
+        self.participant(worker, &progress.trial, progress.attempt).map(drop)
     }
 
     /// The response to a worker that has finished its load. It is "drain" if the trial is no longer under way.

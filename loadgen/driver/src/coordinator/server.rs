@@ -11,7 +11,10 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post, put},
 };
-use bench_format::trial::{Clock, DrainRelease, Next, NoTrialId, Ready, Registration, Release, WindowOver};
+use bench_format::{
+    buckets::BUCKETS,
+    trial::{Clock, DrainRelease, Next, NoTrialId, Progress, Ready, Registration, Release, WindowOver},
+};
 use serde::Deserialize;
 use tokio::{
     net::TcpListener,
@@ -45,6 +48,7 @@ pub fn app(shared: Shared) -> Router {
         .route("/v1/workers/{worker}/next", get(next))
         .route("/v1/workers/{worker}/ready", post(ready))
         .route("/v1/workers/{worker}/window-over", post(window_over))
+        .route("/v1/workers/{worker}/progress", post(progress))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .merge(
             Router::new()
@@ -126,6 +130,33 @@ async fn window_over(
         )
         .await,
     ))
+}
+
+/// Why a report of a worker's progress is refused.
+#[derive(Debug, thiserror::Error)]
+enum NoProgress {
+    #[error("there is no display; report no more in this trial")]
+    NoDisplay,
+    #[error("the latencies are not those of at most {BUCKETS} buckets, each once and in order")]
+    Latencies,
+}
+
+async fn progress(
+    State(shared): State<Shared>,
+    Path(worker): Path<u32>,
+    Json(progress): Json<Progress>,
+) -> Result<StatusCode, Response> {
+    let Some(live) = shared.live.get() else {
+        return Err(error_response(StatusCode::NOT_FOUND, &NoProgress::NoDisplay));
+    };
+    let is_known = |(bucket, _): &(u32, u64)| (*bucket as usize) < BUCKETS;
+    if !progress.latencies.is_sorted_by(|(a, _), (b, _)| a < b) || !progress.latencies.iter().all(is_known) {
+        return Err(error_response(StatusCode::BAD_REQUEST, &NoProgress::Latencies));
+    }
+    // No one waits for it, so it wakes no one.
+    shared.lock().takes_progress(worker, &progress).map_err(IntoResponse::into_response)?;
+    live.worker(worker, progress);
+    Ok(StatusCode::NO_CONTENT)
 }
 
 async fn result(State(shared): State<Shared>, Path(worker): Path<u32>, body: Body) -> Result<StatusCode, Response> {

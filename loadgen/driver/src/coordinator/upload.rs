@@ -64,7 +64,7 @@ pub mod fixture {
     use bench_format::{
         plan::{Load, Message},
         result::WorkerResult,
-        trial::{Assignment, Ready, Registration},
+        trial::{Assignment, Progress, Ready, Registration},
     };
     pub use judge::fixture::trial;
 
@@ -99,6 +99,23 @@ pub mod fixture {
     /// The message of a worker that is ready.
     pub fn ready(attempt: u32) -> Ready {
         Ready { run: "run".into(), trial: trial(), attempt, open: 10, problem: None }
+    }
+
+    /// The report of a worker that has done nothing yet.
+    pub fn progress(attempt: u32) -> Progress {
+        Progress {
+            run: "run".into(),
+            trial: trial(),
+            attempt,
+            open: 0,
+            due: 0,
+            sent: 0,
+            answered: 0,
+            errors: 0,
+            latencies: vec![],
+            cpu_ns: 0,
+            cpu_limit: 1.0,
+        }
     }
 
     /// The registration of a worker.

@@ -1,6 +1,6 @@
 //! The main loop of a worker: register, run assignments and upload results until the run is over.
 
-use std::fmt::Display;
+use std::{fmt::Display, ops::ControlFlow};
 
 use bench_format::{
     result::WorkerResult,
@@ -11,6 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{Coordinator, CoordinatorGate};
 use crate::{
     error::Error,
+    live::LiveReport,
     trial::{Edge, Gate, StartAt},
 };
 
@@ -93,6 +94,10 @@ impl Gate for OnceGate<'_> {
 
     fn window_edge(&mut self, edge: Edge) {
         self.inner.window_edge(edge);
+    }
+
+    fn progress(&mut self, report: &LiveReport) -> ControlFlow<()> {
+        self.inner.progress(report)
     }
 
     fn window_over(&mut self) {

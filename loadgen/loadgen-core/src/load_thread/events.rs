@@ -3,7 +3,7 @@
 use rustix::{buffer::spare_capacity, event::epoll, time::Timespec};
 
 use super::{LoadThread, SWEEP_NS, WAKE, kernel};
-use crate::{clock::monotonic_ns, error::Error, workload::Workload};
+use crate::{clock::monotonic_ns, error::Error, live::PUBLISH_INTERVAL_NS, workload::Workload};
 
 /// In a flood the clock is read after this many batches. With one message per batch that is about every 0.2 ms.
 const BATCHES_PER_CLOCK: usize = 32;
@@ -22,6 +22,10 @@ impl<W: Workload> LoadThread<W> {
         let now = monotonic_ns();
         if now >= self.next_sweep_ns {
             self.sweep(now);
+        }
+        if now >= self.next_publish_ns {
+            self.next_publish_ns = now + PUBLISH_INTERVAL_NS;
+            self.cx.publish_counters();
         }
         let wait_ns = until_ns.min(self.next_sweep_ns).saturating_sub(now);
         let timeout = Timespec { tv_sec: (wait_ns / 1_000_000_000) as i64, tv_nsec: (wait_ns % 1_000_000_000) as i64 };

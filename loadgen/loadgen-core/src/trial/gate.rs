@@ -1,6 +1,8 @@
 //! The barrier between "ready" and "start", as a worker sees it.
 
-use crate::{error::Error, phases::StartAt};
+use std::ops::ControlFlow;
+
+use crate::{error::Error, live::LiveReport, phases::StartAt};
 
 /// Holds the barrier between "ready" and "start": a coordinator, a parent process, or [`ImmediateGate`].
 pub trait Gate {
@@ -13,6 +15,12 @@ pub trait Gate {
     /// Called when the window starts and ends, as close to the time as the kernel wakes the worker. For readings of the
     /// service.
     fn window_edge(&mut self, _edge: Edge) {}
+
+    /// Called twice a second under load, but not shortly before an edge of the window, with what the worker has done so
+    /// far. It must return within a fifth of a second. `Break` means that no more reports are wanted in this trial.
+    fn progress(&mut self, _report: &LiveReport) -> ControlFlow<()> {
+        ControlFlow::Break(())
+    }
 
     /// Called when a load that may end early has ended. The connections stay open until this returns, so that the
     /// reading at the end of the window doesn't contain the cost of closing them.

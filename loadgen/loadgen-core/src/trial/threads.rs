@@ -5,21 +5,25 @@ use std::{
     os::fd::OwnedFd,
     sync::{
         Arc,
-        mpsc::{Receiver, Sender, channel},
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     thread,
+    time::Duration,
 };
 
 use bench_format::{plan::Load, trial::Assignment};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::{
+    clock::monotonic_ns,
     connect::resolve,
     error::Error,
+    live::LiveCounts,
     load_thread::{self, Command, Report, ThreadResult},
     pattern::Pattern,
     schedule::Share,
     thread_plan::ThreadPlan,
+    trial::{Gate, LiveReports},
     workload::Workload,
 };
 
@@ -38,6 +42,8 @@ pub(super) struct Prepared {
 pub(super) struct Threads {
     commands: Vec<(Sender<Command>, Arc<OwnedFd>)>,
     reports: Receiver<Report>,
+    /// What each thread has done so far.
+    live: Vec<Arc<LiveCounts>>,
 }
 
 impl Threads {
@@ -53,9 +59,11 @@ impl Threads {
         let count = (cpu_limit.ceil() as u32).min(assignment.connections).max(1);
         let workload = Arc::new(workload);
         let (report, reports) = channel();
-        let mut threads = Self { commands: Vec::new(), reports };
+        let mut threads = Self { commands: Vec::new(), reports, live: Vec::new() };
         for index in 0..count {
             let from = part(assignment.connections, index, count);
+            let live = Arc::new(LiveCounts::default());
+            threads.live.push(Arc::clone(&live));
             let plan = ThreadPlan {
                 target,
                 host: assignment.address.clone(),
@@ -71,6 +79,7 @@ impl Threads {
                 seed: assignment.seed,
                 wall_offset_ns,
                 late_after_ns: assignment.late_after_ns.unwrap_or(u64::MAX),
+                live,
             };
             threads.spawn(Arc::clone(&workload), plan, report.clone())?;
         }
@@ -108,6 +117,27 @@ impl Threads {
         }
     }
 
+    /// The next report. While there is none, hands the counts to the gate, until shortly before `edge_ns`.
+    fn report_beside(&self, live: &mut LiveReports, edge_ns: u64, gate: &mut dyn Gate) -> Result<Report, Error> {
+        loop {
+            let wake_ns = live.wake_ns(edge_ns);
+            if wake_ns >= edge_ns {
+                return self.report();
+            }
+            match self.reports.recv_timeout(Duration::from_nanos(wake_ns.saturating_sub(monotonic_ns()))) {
+                Ok(Report::Failed(error)) => return Err(error),
+                Ok(report) => return Ok(report),
+                Err(RecvTimeoutError::Timeout) => live.report(edge_ns, gate),
+                Err(RecvTimeoutError::Disconnected) => return Err(Error::ThreadDied),
+            }
+        }
+    }
+
+    /// Reports of what the threads have done so far, for a worker that may use so many CPUs.
+    pub(super) fn live_reports(&self, cpu_limit: f64) -> LiveReports {
+        LiveReports::new(self.live.clone(), cpu_limit)
+    }
+
     pub(super) fn prepared(&self) -> Result<Prepared, Error> {
         let mut all = Prepared::default();
         for _ in &self.commands {
@@ -120,12 +150,18 @@ impl Threads {
         Ok(all)
     }
 
-    /// Waits until every thread has ended its window. A fast thread may finish before a slow one ends its window.
-    pub(super) fn window_ended(&self) -> Result<Vec<ThreadResult>, Error> {
+    /// Waits until every thread has ended its window, which ends at `end_ns` by plan, and hands the counts to the gate
+    /// meanwhile. A fast thread may finish before a slow one ends its window.
+    pub(super) fn window_ended(
+        &self,
+        live: &mut LiveReports,
+        end_ns: u64,
+        gate: &mut dyn Gate,
+    ) -> Result<Vec<ThreadResult>, Error> {
         let mut early = Vec::new();
         let mut missing = self.commands.len();
         while missing > 0 {
-            match self.report()? {
+            match self.report_beside(live, end_ns, gate)? {
                 Report::WindowEnded => missing -= 1,
                 Report::Finished(result) => early.push(*result),
                 Report::Ready { .. } | Report::Failed(_) => {}

@@ -34,7 +34,7 @@ impl Context {
         let Deferred { partials, .. } = std::mem::take(&mut self.deferred);
         let Some(load) = self.load.as_mut().filter(|_| !partials.is_empty()) else { return };
         // A recorder takes values in the order of time, and this one is already at the end of the window.
-        let first = std::mem::replace(&mut load.recorder, recorder(&load.phases));
+        let first = std::mem::replace(&mut load.recorder, recorder(&load.phases, &self.live));
         for (partial, answered) in &partials {
             self.judge(partial, answered);
         }

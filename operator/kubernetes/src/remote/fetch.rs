@@ -5,7 +5,6 @@ use std::{
     fs::{self, File},
     io::Write,
     path::{Component, Path, PathBuf},
-    process::Stdio,
 };
 
 use anyhow::{Context, bail, ensure};
@@ -79,8 +78,8 @@ fn make_report(arguments: &Fetch, bundle: &Path) {
         );
         return;
     };
-    match report::make(&arguments.report_command, root, bundle, Stdio::inherit()) {
-        Ok(path) => println!("{}", path.display()),
+    match report::make(&arguments.report_command, root, bundle) {
+        Ok(report) => println!("{}{}", report.printed, report.path.display()),
         // The bundle is complete without a report.
         Err(error) => eprintln!("ladder: failed to make the report: {error:#}"),
     }

@@ -24,7 +24,7 @@ pub fn mistakes(ladder: &WireLadder, plan: &WirePlan, path: &Path) -> Vec<Mistak
 }
 
 /// A registry without services.
-pub(in crate::plan) fn empty_registry() -> Registry {
+pub(crate) fn empty_registry() -> Registry {
     let services = BTreeMap::new();
     Registry { root: Default::default(), protocols: BTreeMap::new(), inference: BTreeMap::new(), services }
 }
