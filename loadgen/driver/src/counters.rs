@@ -48,7 +48,7 @@ pub enum PageError {
     NoCount {
         /// The pointer of the mapping.
         pointer: String,
-        /// What is there.
+        /// What the page has at the pointer.
         value: Value,
     },
     /// There is no page.
@@ -112,7 +112,7 @@ impl MappedCounters {
         &self.url
     }
 
-    /// Reads the page.
+    /// Requests the page and reads the mapped counters in it.
     ///
     /// # Errors
     /// [`PageError`] if there is no page, or it can't be read. A page without a counter is no error.

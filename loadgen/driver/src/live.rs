@@ -1,7 +1,8 @@
 //! What is known of the trial that runs, for a display. Nothing of it is stored or judged.
 //!
 //! `measure` says which phase the trial is in and what the service used, the coordinator adds what its workers report. A
-//! display takes a [`LiveTrial`] now and then. Without a display there is no [`Live`], and workers are told so.
+//! display takes a [`LiveTrial`] now and then. Without a display there is no [`Live`], and the coordinator answers
+//! workers that it needs no reports.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -24,11 +25,11 @@ const SERVICE_INTERVAL: Duration = Duration::from_millis(500);
 /// A phase of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LivePhase {
-    /// Connections are opened.
+    /// Connections are opened; no load is offered yet.
     Opening,
     /// Load is offered and not measured yet.
     WarmUp,
-    /// Load is measured.
+    /// The measured time, with load.
     Window,
     /// Messages in flight may arrive, connections close, and results are collected.
     Drain,
@@ -37,7 +38,7 @@ pub enum LivePhase {
 /// What a process had used at a moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuReading {
-    /// The moment.
+    /// When it was read.
     pub at: Instant,
     /// CPU time so far, in nanoseconds.
     pub cpu_ns: u64,
@@ -48,13 +49,13 @@ pub struct CpuReading {
 /// What is known of a trial while it runs.
 #[derive(Clone, Debug)]
 pub struct LiveTrial {
-    /// The trial.
+    /// Service, ladder, tier and repeat.
     pub trial: TrialId,
     /// Number of connections of all workers.
     pub connections: u32,
     /// The load of all workers.
     pub load: Load,
-    /// The phase.
+    /// Which of its phases the trial is in.
     pub phase: LivePhase,
     /// When the phase began.
     pub since: Instant,
@@ -90,7 +91,7 @@ impl Live {
         });
     }
 
-    /// Ends the trial.
+    /// Forgets the trial, because it has ended.
     pub fn end(&self) {
         *self.lock() = None;
     }

@@ -51,7 +51,7 @@ pub enum Error {
     /// The page of a described service's counters can't be read.
     #[error("failed to read the counters at {url}: {reason}")]
     Counters {
-        /// The page.
+        /// Address of the page, as the plan names it.
         url: String,
         /// Why it can't be read.
         reason: String,

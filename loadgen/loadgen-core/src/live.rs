@@ -72,7 +72,7 @@ impl LiveCounts {
         bucket.store(bucket.load(Relaxed).wrapping_add(count), Relaxed);
     }
 
-    /// Replaces the counters.
+    /// Replaces the counters by later ones.
     pub fn publish(&self, counters: &Counters) {
         let Counters { open, due, sent, answered, errors } = *counters;
         let of = [&self.open, &self.due, &self.sent, &self.answered, &self.errors];

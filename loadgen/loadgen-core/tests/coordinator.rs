@@ -56,7 +56,7 @@ enum ProgressAnswer {
     Taken,
     /// As by a coordinator that doesn't know the request.
     NotFound,
-    /// No answer comes.
+    /// The request is read and never answered.
     Silence,
 }
 

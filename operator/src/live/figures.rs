@@ -24,7 +24,7 @@ pub struct LiveFigures {
     pub answered_per_second: Option<f64>,
     /// Connections opened per second.
     pub opened_per_second: Option<f64>,
-    /// Errors so far.
+    /// Errors since the trial began.
     pub errors: u64,
     /// The window's latencies so far, by bucket.
     pub latencies: Vec<u64>,

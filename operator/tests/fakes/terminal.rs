@@ -55,7 +55,7 @@ impl Terminal {
         });
     }
 
-    /// Types a line.
+    /// Types a line and presses Enter.
     pub fn type_line(&mut self, line: &str) {
         writeln!(self.keyboard, "{line}").unwrap();
     }

@@ -31,7 +31,7 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// Takes all answers.
+    /// Takes all answers, from flags or by asking.
     ///
     /// # Errors
     /// When the value of a flag is wrong, when an answer is missing, or when standard input ends.

@@ -71,7 +71,7 @@ impl Ask {
         default.map(checked).transpose()
     }
 
-    /// Ends the questions.
+    /// Checks that nothing was left unanswered.
     ///
     /// # Errors
     /// When answers are missing; names their flags.

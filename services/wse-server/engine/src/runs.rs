@@ -119,7 +119,7 @@ mod tests {
     }
 
     proptest! {
-        /// What was noted comes back to each connection, however the queue is cut and whatever is removed from it.
+        /// What was noted comes back to each connection, however the queue is cut and what is removed from it.
         #[test]
         fn no_message_and_no_byte_is_lost_or_gained(
             noted in prop::collection::vec((0_usize..4, 1_usize..2000, 0_usize..1_000_000), 0..20),
