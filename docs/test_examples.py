@@ -145,3 +145,17 @@ def test_commands_name_what_exists(example: Example) -> None:
 def test_links_lead_somewhere(file: Path) -> None:
     broken = [link for link in LINK.findall(file.read_text()) if not (file.parent / link).exists()]
     assert not broken, f"{file.relative_to(ROOT)} links to {broken}"
+
+
+def test_each_failure_of_a_cluster_names_a_test_that_causes_it_or_says_that_none_does() -> None:
+    rows = re.findall(r"^\| .* \| ([^|]+) \|$", section("docs/KUBERNETES.md", "When something fails"), re.MULTILINE)
+    assert rows[:2] == ["caused by", "---"]
+    tests = "".join(file.read_text() for file in sorted((ROOT / "e2e/tests").glob("test_*.py")))
+    for named in rows[2:]:
+        if named != "not on a cluster":
+            assert f"def {named.strip('`')}(" in tests, named
+
+
+def section(document: str, title: str) -> str:
+    """The text below a heading of the second level."""
+    return (ROOT / document).read_text().split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]

@@ -1,4 +1,4 @@
-"""A plan with two services that can't be measured and one that can: failures have reasons, the third is measured."""
+"""A plan with four services that can't be measured and one that can: failures have reasons, the last is measured."""
 
 from pathlib import Path
 from typing import Any
@@ -26,14 +26,27 @@ WITHOUT_IMAGE = {
     "description": "Can't be pulled: no registry has its image",
     "image": {"repository": "no-such-image"},
 }
+CRASHING = {
+    **SERVICE,
+    "description": "Ends at once: it doesn't know its flag",
+    "image": {"repository": "wse-server"},
+    "args": ["--no-such-flag"],
+}
+HUGE = {
+    **SERVICE,
+    "description": "Fits on no node",
+    "image": {"repository": "wse-server"},
+    "resources": {"memory": "4Ti"},
+}
+BROKEN = {"ghost": WITHOUT_IMAGE, "deaf": UNREACHABLE, "crashing": CRASHING, "huge": HUGE}
 
 
 @pytest.fixture(scope="module")
 def ended(release: Release) -> Any:
-    """The status after a run of all three services."""
-    plan = {"services": ["ghost", "deaf", "wse-server"], "ladders": [LADDER]}
-    release.upgrade({"run": {"id": "broken"}, "plan": plan, "services": {"ghost": WITHOUT_IMAGE, "deaf": UNREACHABLE}})
-    status = release.until_run_ends("broken", 240)
+    """The status after a run of all services."""
+    plan = {"services": [*BROKEN, "wse-server"], "ladders": [LADDER]}
+    release.upgrade({"run": {"id": "broken"}, "plan": plan, "services": BROKEN})
+    status = release.until_run_ends("broken", 360)
     release.until_restored()
     return status
 
@@ -62,10 +75,24 @@ def test_a_service_that_never_becomes_ready_is_named(release: Release, tmp_path:
 
 
 @pytest.mark.usefixtures("ended")
+def test_a_service_that_ends_again_and_again_is_named_with_its_exit_code(release: Release, tmp_path: Path) -> None:
+    reason = failure(release, "crashing", tmp_path)
+    assert "container service ended with exit code 2" in reason
+    assert "CrashLoopBackOff" in reason
+
+
+@pytest.mark.usefixtures("ended")
+def test_a_service_that_fits_on_no_node_is_named_with_what_is_missing(release: Release, tmp_path: Path) -> None:
+    reason = failure(release, "huge", tmp_path)
+    assert "can't be scheduled" in reason
+    assert "Insufficient memory" in reason
+
+
+@pytest.mark.usefixtures("ended")
 def test_the_working_service_is_measured(release: Release, tmp_path: Path) -> None:
     trials = Bundle(release.fetch("broken", tmp_path)).run()["trials"]
     states = {entry["trial"]["service"]: entry["state"]["state"] for entry in trials}
-    assert states == {"ghost": "failed", "deaf": "failed", "wse-server": "finished"}
+    assert states == {**dict.fromkeys(BROKEN, "failed"), "wse-server": "finished"}
 
 
 def failure(release: Release, service: str, work: Path) -> str:
