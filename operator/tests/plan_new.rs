@@ -144,7 +144,7 @@ fn a_terminal_asks_with_defaults_and_asks_again_after_a_wrong_answer() {
     };
     answer("empty if the service runs already: ", "");
     answer("Address of the service, ws://HOST:PORT/PATH: ", "127.0.0.1:3000");
-    answer("is no address", "ws://127.0.0.1:3000/");
+    answer("is not an address", "ws://127.0.0.1:3000/");
     answer("request-reply, uplink, connection-storm, idle [request-reply]: ", "");
     answer("each next message after the reply [500]: ", "300");
     answer("one tier each [50]: ", "");
