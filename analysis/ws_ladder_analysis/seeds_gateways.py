@@ -56,4 +56,4 @@ def ratio(gateway: str) -> float | None:
 def second_cpu(gateway: str) -> float | None:
     """How many times as many sessions a gateway carried on two CPUs; `None` where that wasn't published."""
     found = GATEWAYS.get(gateway)
-    return found and found.second_cpu
+    return found.second_cpu if found else None
