@@ -50,6 +50,11 @@ pub enum Error {
     /// The bundle's trials are not those that its comparison would have measured.
     #[error(transparent)]
     OtherPairs(#[from] crate::compare::course::Diverged),
+    /// This process can't open any more files. That says nothing about a trial, which a resumed run measures again.
+    #[error(
+        "ladder has no file descriptors left, so the run can't go on: {0}; raise the limit (`ulimit -n`) and resume it"
+    )]
+    NoDescriptors(String),
     /// The analysis could not decide which pilots are steady; with its error.
     #[error("failed to look for the steady state of the pilots: {0}")]
     Pilots(String),

@@ -1,7 +1,7 @@
 //! The steps towards a trial's result: start the service, start the workers, measure. A step succeeds, sets the trial's
 //! state, or is interrupted, after which the trial is tried again.
 
-use std::{collections::BTreeMap, env, time::Duration};
+use std::{collections::BTreeMap, env, io, iter, time::Duration};
 
 use bench_format::{
     environment::Environment,
@@ -68,6 +68,13 @@ impl TrialError {
     }
 }
 
+/// Whether one of the causes is that this process, or the machine, can't open any more files.
+fn is_out_of_descriptors(error: &(dyn std::error::Error + 'static)) -> bool {
+    let causes = iter::successors(Some(error), |error| error.source());
+    let mut codes = causes.filter_map(|error| error.downcast_ref::<io::Error>()?.raw_os_error());
+    codes.any(|code| code == libc::EMFILE || code == libc::ENFILE)
+}
+
 impl<B: Backend> Climb<'_, B> {
     /// Executes one step towards a trial's result. Returns the trial's state once it is known.
     pub(super) async fn take(
@@ -91,6 +98,9 @@ impl<B: Backend> Climb<'_, B> {
             self.note(name, Some(index), began);
         }
         taken.or_else(|error| {
+            if is_out_of_descriptors(&error) {
+                return Err(Error::NoDescriptors(chain(&error)));
+            }
             running.tainted |= name != TimelineStep::StartService;
             if name == TimelineStep::Trial {
                 self.note(TimelineStep::Interrupted, Some(index), began);
@@ -343,5 +353,21 @@ fn reproduce(reproduce_command: &str, entry: &TrialEntry) -> String {
     match entry.search {
         Some(_) => format!("{reproduce_command} --service {service} --only {workload}/{variant}"),
         None => format!("{reproduce_command} --service {service} --only {workload}/{variant}/{tier}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_without_descriptors_is_no_fault_of_the_service() {
+        let spawn = |code| {
+            let source = io::Error::from_raw_os_error(code);
+            TrialError::from(backend::Error::Spawn { program: "service".into(), source })
+        };
+        assert!(is_out_of_descriptors(&spawn(libc::EMFILE)) && is_out_of_descriptors(&spawn(libc::ENFILE)));
+        assert!(!is_out_of_descriptors(&spawn(libc::ENOENT)));
+        assert!(!is_out_of_descriptors(&TrialError::GivenUp { service: "service".into() }));
     }
 }

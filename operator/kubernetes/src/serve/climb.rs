@@ -163,7 +163,7 @@ impl Operator<'_> {
                     return Ok(());
                 }
                 Err(Error::Store(error)) => live.problem(&describe_store_error(&error)),
-                Err(error @ Error::SearchTrial(_)) => live.problem(&chain(&error)),
+                Err(error @ (Error::SearchTrial(_) | Error::NoDescriptors(_))) => live.problem(&chain(&error)),
                 // A retry would fail in the same way.
                 Err(error @ (Error::Diverged(_) | Error::OtherPairs(_) | Error::Pilots(_))) => {
                     reject_with_mistakes(live, vec![chain(&error)]);
