@@ -46,7 +46,7 @@ def ended(release: Release) -> Any:
     """The status after a run of all services."""
     plan = {"services": [*BROKEN, "wse-server"], "ladders": [LADDER]}
     # Two of them use up the time that a pod may take to start.
-    operator = {"env": {"LADDER_START_DEADLINE_SECONDS": "20"}}
+    operator = {"env": {"LADDER_START_DEADLINE_SECONDS": "30"}}
     release.upgrade({"run": {"id": "broken"}, "plan": plan, "services": BROKEN, "operator": operator})
     status = release.until_run_ends("broken", 360)
     release.until_restored()

@@ -8,7 +8,7 @@ from kill import kill_container
 from release import Release
 
 # Long enough to kill a process in the middle of the window.
-WINDOW_SECONDS = 5
+WINDOW_SECONDS = 6
 TIERS = [10, 20]
 
 
