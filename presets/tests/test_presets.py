@@ -144,13 +144,26 @@ def document(start: str) -> str:
     return str(block)
 
 
-@pytest.fixture
-def chat() -> Iterator[Path]:
-    """The chat of the document, beside the packages that it imports."""
-    file = SERVERS / f"chat-{os.getpid()}.mjs"
-    file.write_text(document("// chat.mjs"))
+@contextmanager
+def program(name: str) -> Iterator[Path]:
+    """A program of the document, beside the packages that it imports."""
+    file = SERVERS / f"{name}-{os.getpid()}.mjs"
+    file.write_text(document(f"// {name}.mjs"))
     yield file
     file.unlink()
+
+
+@pytest.fixture
+def chat() -> Iterator[Path]:
+    """The chat of the document."""
+    with program("chat") as file:
+        yield file
+
+
+def plan_for(start: str, service: str, file: Path) -> str:
+    """The plan of the document that begins so, with the program of its service in `file`."""
+    plan = document(start).replace(f"{service}.mjs", file.name)
+    return plan.replace(f"    {service}:\n", f"    {service}:\n      folder: {SERVERS.relative_to(ROOT)}\n")
 
 
 def test_a_first_look_measures_the_chat_of_the_document(chat: Path, tmp_path: Path) -> None:
@@ -170,11 +183,7 @@ def test_a_first_look_measures_the_chat_of_the_document(chat: Path, tmp_path: Pa
 
 
 def test_the_plan_of_the_document_climbs_and_searches(chat: Path, tmp_path: Path) -> None:
-    text = (
-        document("schema:")
-        .replace("chat.mjs", chat.name)
-        .replace("    chat:\n", "    chat:\n      folder: presets/servers\n")
-    )
+    text = plan_for("schema:", "chat", chat)
     shorter = [
         ("repeats: 5", "repeats: 2"),
         ("warmup_seconds: 2", "warmup_seconds: 0.2"),
@@ -194,20 +203,13 @@ def test_the_plan_of_the_document_climbs_and_searches(chat: Path, tmp_path: Path
 
 @pytest.fixture
 def sensors() -> Iterator[Path]:
-    """The service of the document that counts for Prometheus, beside the packages that it imports."""
-    file = SERVERS / f"sensors-{os.getpid()}.mjs"
-    file.write_text(document("// sensors.mjs"))
-    yield file
-    file.unlink()
+    """The service of the document that counts for Prometheus."""
+    with program("sensors") as file:
+        yield file
 
 
 def test_the_counters_of_the_document_witness_an_uplink(sensors: Path, tmp_path: Path) -> None:
-    text = (
-        document("name: sensors")
-        .replace("sensors.mjs", sensors.name)
-        .replace("    sensors:\n", "    sensors:\n      folder: presets/servers\n")
-        .replace("window_seconds: 5", "window_seconds: 1")
-    )
+    text = plan_for("name: sensors", "sensors", sensors).replace("window_seconds: 5", "window_seconds: 1")
     file = tmp_path / "sensors.yaml"
     file.write_text(f"{text}validity: {LENIENT}\n")
     done = run([LADDER, "run", file, "--no-rest", "--no-report", "--results", tmp_path / "results"], ROOT)
