@@ -71,12 +71,12 @@ deny-advisories: _cargo-deny
 
 # test Rust: units, properties, in-process and real-process tests
 unit: _python-env _redis-env
-    LD_LIBRARY_PATH="$({{libpython}})" cargo test --locked {{checked}}
+    LD_LIBRARY_PATH="$({{libpython}})" python3 tools/rust_tests.py --locked {{checked}}
 
 # test Python: the wse_server package against real clients, the reference, the analysis
 python-test: _bench-build _reference-env _redis-env history-env
     cargo build --locked --quiet {{checked}} --example search_decisions --example search_posterior
-    {{python}} -m pytest
+    {{python}} -m pytest --numprocesses 2 --dist loadfile
 
 # check TypeScript: formatting, lint, types, and the Node.js client against real services
 typescript-test: _bench-build _node-env

@@ -27,7 +27,10 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TextIO
 
 import conformance_records as records
@@ -35,6 +38,8 @@ from service_registry import ROOT, Service, gateways, load, with_images
 
 NOT_HERE = 3
 NAMED = "SERVICES_NAMED"
+# Gateways that are checked at a time.
+AT_A_TIME = 3
 LADDER = ROOT / "target/release/ladder"
 # Toolchains of services that cargo and maturin build with the rest of the workspace.
 WORKSPACE = ("rust", "extension")
@@ -203,8 +208,10 @@ def run(service: Service, task: str, to: TextIO = sys.stdout) -> bool:
         return True
     print(f"{service.name}: {task}", file=to, flush=True)
     command = ["bash", "-euo", "pipefail", "-c", line]
-    done = subprocess.run(command, cwd=service.folder, env=environment(service.build.toolchain), stdout=to)
-    return done.returncode == 0
+    # What is printed elsewhere is printed as a whole, errors included.
+    errors = None if to is sys.stdout else to
+    environ = environment(service.build.toolchain)
+    return subprocess.run(command, cwd=service.folder, env=environ, stdout=to, stderr=errors).returncode == 0
 
 
 def built(services: list[Service], *, named: bool, to: TextIO = sys.stdout) -> tuple[list[Service], int]:
@@ -227,18 +234,19 @@ def conformance(services: list[Service], level: str, *, named: bool) -> int:
     return max(worst, ladder_conformance([each.name for each in ready], level))
 
 
-def ladder_conformance(names: list[str], level: str, *options: str) -> int:
+def ladder_conformance(names: list[str], level: str, *options: str, to: TextIO | None = None) -> int:
     if not names:
         return 0
-    return subprocess.run([LADDER, "conformance", "--level", level, *options, *names], cwd=ROOT).returncode
+    command: list[str | Path] = [LADDER, "conformance", "--level", level, *options, *names]
+    return subprocess.run(command, cwd=ROOT, stdout=to, stderr=to).returncode
 
 
-def twice_at_most(name: str, level: str) -> int:
+def twice_at_most(name: str, level: str, to: TextIO) -> int:
     """Checks a gateway, and again if it failed: a failure due to a busy machine passes, a fault fails again."""
-    code = ladder_conformance([name], level)
+    code = ladder_conformance([name], level, to=to)
     if code == 1:
-        print(f"{name}: failed, so it is checked again", flush=True)
-        code = ladder_conformance([name], level)
+        print(f"{name}: failed, so it is checked again", file=to, flush=True)
+        code = ladder_conformance([name], level, to=to)
     return code
 
 
@@ -258,18 +266,34 @@ def check_gateways(services: list[Service]) -> int:
     """Checks gateways as CI does: lint and unit tests of each, and its contract.
 
     A gateway is checked by all cases when its record is outdated or it is its turn, else at level `core`. Lint and unit
-    tests of the workspace are separate recipes.
+    tests of the workspace are separate recipes. Several are checked side by side, because most of the cases wait.
     """
     ready, worst = built(services, named=False)
-    foreign = [each for each in ready if not of_the_workspace(each)]
-    worst = max(worst, each_with_its_toolchain(foreign, ["lint", "test"], named=False))
     strict, core = records.divide(ready)
     for reason, each in strict:
-        print(f"{each.name}: all cases, because {reason}")
-    for level, group in (("strict", [each for _, each in strict]), ("core", core)):
-        worst = max(worst, *(twice_at_most(each.name, level) for each in group), 0)
+        print(f"{each.name}: all cases, because {reason}", flush=True)
+    checks = [(each, "strict") for _, each in strict] + [(each, "core") for each in core]
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        failed = [task for tasks in pool.map(lambda check: check_gateway(*check), checks) for task in tasks]
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+        worst = max(worst, 1)
     print(f"{len(ready)} gateways, {len(services) - len(ready)} of the registry left out or not built")
     return worst
+
+
+def check_gateway(service: Service, level: str) -> list[str]:
+    """Checks one gateway, prints the output as a whole, and returns what failed."""
+    failed = []
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
+        for task in () if of_the_workspace(service) else ("lint", "test"):
+            if not run(service, task, output):
+                failed.append(f"{task} of {service.name}")
+        if twice_at_most(service.name, level, output) != 0:
+            failed.append(f"contract of {service.name}")
+        output.seek(0)
+        print(output.read(), end="", flush=True)
+    return failed
 
 
 if __name__ == "__main__":
