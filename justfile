@@ -45,7 +45,7 @@ bench-search NAME="stt-search" *OPTIONS: _bench-build
     @target/release/ladder search "$@"
 
 # run all checks that need no cluster, those that find mistakes soonest first
-test: lint generated deny unit python-test typescript-test self-test presets hostile gateways docs-test fuzz
+test: lint generated deny unit python-test typescript-test gateways docs-test fuzz presets hostile self-test
     @echo "all checks passed"
 
 # run all checks of clusters and containers: ladder's part for clusters, the chart, all images, a Kubernetes on this machine (root, Debian)
@@ -84,11 +84,11 @@ typescript-test: _bench-build _node-env
 
 # test the harness against services with a known delay, fault or ceiling
 self-test: _bench-build _node-env
-    LADDER_BIN="$PWD/target/release" cargo test --locked {{checked}} --test self_test_harness -- --test-threads 1
+    LADDER_BIN="$PWD/target/release" tools/turn alone cargo test --locked {{checked}} --test self_test_harness -- --test-threads 1
 
 # check presets against servers of other projects, docs/YOUR-SERVICE.md as a reader would follow it, and some servers of the league
 presets: _bench-build _preset-servers _league-ci
-    {{python}} -m pytest -q presets/tests services/league/tests
+    tools/turn alone {{python}} -m pytest -q presets/tests services/league/tests
 
 # measure servers of other projects in turns, and write docs/LEAGUE.md; OPTIONS go to each `ladder run`
 league *OPTIONS: _bench-build (league-build)
@@ -104,7 +104,7 @@ league-check *NAMES: _bench-build
 
 # attack services, the simulator and the coordinator; kill processes, fill disks and move clocks while a run goes on
 hostile *OPTIONS: _bench-build
-    {{python}} -m pytest -q hostile "$@"
+    tools/turn alone {{python}} -m pytest -q hostile "$@"
 
 # run the engine's unit tests under ThreadSanitizer (weekly in the workflow; needs nightly with rust-src: an uninstrumented std is reported as racing)
 thread-sanitizer:
@@ -261,7 +261,7 @@ images *OPTIONS:
 # check each gateway's image at the level `core`, and all profiles of compose.yaml (root, Debian); OPTIONS go to pytest
 [group("kubernetes")]
 compose-test *OPTIONS: _bench-build _cluster-programs
-    @compose/test "$@"
+    @tools/turn shared compose/test "$@"
 
 # start a cluster for the end-to-end test on this machine, or use that of E2E_KUBECONFIG
 [group("kubernetes")]
@@ -273,7 +273,7 @@ e2e-up:
 e2e *OPTIONS: _cluster-programs _extension
     @tools/go-tool helm helm.sh/helm/v4/cmd/helm
     @tools/go-tool helm3 helm.sh/helm/v3/cmd/helm
-    @e2e/run "$@"
+    @tools/turn shared e2e/run "$@"
 
 # stop the cluster that e2e-up started
 [group("kubernetes")]

@@ -38,6 +38,8 @@ from service_registry import ROOT, Service, gateways, load, with_images
 
 NOT_HERE = 3
 NAMED = "SERVICES_NAMED"
+# Set once everything is built, so that nothing is built again while something else runs it.
+BUILT = "SERVICES_BUILT"
 # Gateways that are checked at a time.
 AT_A_TIME = 3
 LADDER = ROOT / "target/release/ladder"
@@ -205,6 +207,10 @@ def run(service: Service, task: str, to: TextIO = sys.stdout) -> bool:
         raise SystemExit(f"service_tasks: services.{service.name} has no table `build` in services/services.toml")
     line = getattr(service.build, task)
     if not line:
+        return True
+    if task == "build" and os.environ.get(BUILT):
+        # Where the toolchain isn't available, nothing was built.
+        environment(service.build.toolchain)
         return True
     print(f"{service.name}: {task}", file=to, flush=True)
     command = ["bash", "-euo", "pipefail", "-c", line]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -63,3 +65,55 @@ def test_the_build_of_the_extension_prints_only_what_a_failure_printed(code: int
     maturin.chmod(0o755)
     done = subprocess.run(["bash", str(script)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (code, "", printed)
+
+
+def test_the_extension_is_installed_again_only_when_something_it_is_made_of_is_newer(tmp_path: Path) -> None:
+    script = tmp_path / "tools" / "build-extension"
+    source = tmp_path / "services" / "wse-server" / "engine" / "lib.rs"
+    others = [
+        tmp_path / name for name in ("Cargo.toml", "Cargo.lock", "rust-toolchain.toml", "services/contract/lib.rs")
+    ]
+    programs = tmp_path / ".venv" / "bin"
+    for file in (script, source, *others, programs / "activate", programs / "maturin"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    script.write_text((ROOT / "tools" / "build-extension").read_text())
+    (programs / "activate").write_text(f'PATH="{programs}:$PATH"\n')
+    maturin = programs / "maturin"
+    maturin.write_text(f"#!/bin/sh\necho built >> {tmp_path}/builds\n")
+    maturin.chmod(0o755)
+
+    def builds() -> int:
+        subprocess.run(["bash", str(script)], check=True)
+        return len((tmp_path / "builds").read_text().splitlines())
+
+    long_ago = 1_000_000_000
+    for file in (script, source, *others):
+        os.utime(file, (long_ago, long_ago))
+    assert builds() == 1
+    assert builds() == 1
+    later = time.time() + 60
+    os.utime(source, (later, later))
+    assert builds() == 2
+
+
+def test_what_judges_time_waits_for_what_loads_the_machine(tmp_path: Path) -> None:
+    turn = [str(ROOT / "tools" / "turn")]
+    beside = "echo begins; read line; echo ends >> order"
+    pipe = subprocess.PIPE
+    shared = subprocess.Popen([*turn, "shared", "sh", "-c", beside], cwd=tmp_path, stdin=pipe, stdout=pipe, text=True)
+    assert shared.stdin is not None
+    assert shared.stdout is not None
+    assert shared.stdout.readline() == "begins\n"
+    again = subprocess.run([*turn, "shared", "echo", "again"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert (again.stdout, again.stderr) == ("again\n", "")
+    alone = subprocess.Popen(
+        [*turn, "alone", "sh", "-c", "echo measures >> order"], cwd=tmp_path, stderr=pipe, text=True
+    )
+    assert alone.stderr is not None
+    assert "waits until the other recipes of this checkout have ended" in alone.stderr.readline()
+    assert not (tmp_path / "order").exists()
+    shared.communicate("\n")
+    alone.communicate()
+    assert (shared.returncode, alone.returncode) == (0, 0)
+    assert (tmp_path / "order").read_text() == "ends\nmeasures\n"

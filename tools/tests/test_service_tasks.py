@@ -76,6 +76,16 @@ def test_failures_are_printed_at_the_end(absent: str, tmp_path: Path, capsys: py
     assert "failed: test of a" in capsys.readouterr().err
 
 
+def test_what_was_built_ahead_is_not_built_again_but_needs_its_toolchain(
+    absent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(service_tasks.BUILT, "yes")
+    assert service_tasks.built([gateway("a", absent)], named=False) == ([], 0)
+    (tmp_path / "tools/toolchains" / absent).write_text("#!/bin/sh\necho KEY=value\n")
+    ready, worst = service_tasks.built([gateway("a", absent)], named=False)
+    assert ([each.name for each in ready], worst) == (["a"], 0)
+
+
 def test_a_run_needs_the_services_of_its_options_else_of_its_plan_else_the_one_it_is_named_after() -> None:
     assert service_tasks.named_by("stt", ["--service", "rust-sync", "--repeat", "2"]) == ["rust-sync"]
     assert {"rust-axum", "rust-sync"} <= set(service_tasks.named_by("stt", []))
