@@ -33,6 +33,14 @@ fuzz_target!(|input: (u8, &[u8], &[u8])| {
     for message in input.2.split(|byte| *byte == 0xFF) {
         match admission {
             Admission::Waiting => admission = client.admit(&mut connection, Opcode::Text, message, &mut outbox),
+            // An empty message stands for the time that passes.
+            Admission::Timed { timer, .. } if message.is_empty() => {
+                admission = client.elapsed(&mut connection, timer, &mut outbox);
+            }
+            Admission::Timed { .. } => match client.admit(&mut connection, Opcode::Text, message, &mut outbox) {
+                Admission::Waiting => {}
+                next => admission = next,
+            },
             Admission::Refused(_) => break,
             Admission::Ready { .. } => {
                 client.receive(&mut connection, Opcode::Text, message, &mut outbox, &mut received);

@@ -138,7 +138,7 @@ pub struct Tls {
 }
 
 /// One step between the upgrade and the load; exactly one of the fields is set.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OpeningStep {
     /// Sends a message, at once.
@@ -147,10 +147,21 @@ pub struct OpeningStep {
     /// Waits for a message. Other messages meanwhile are ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expect: Option<Expect>,
+    /// Pauses. Messages meanwhile are ignored, but for those that `respond` responds to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<Pause>,
+}
+
+/// A pause of the opening.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Pause {
+    /// How long it is. All pauses of an opening together must be shorter than the 15 s after which an attempt fails.
+    pub seconds: f64,
 }
 
 /// A message that the opening waits for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Expect {
     /// The message. Without a condition, any message.
@@ -159,6 +170,10 @@ pub struct Expect {
     /// A message by which the service refuses the connection; the attempt has then failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<When>,
+    /// Seconds after which the attempt has failed if the message didn't come, with the step in the reason; at most the 15
+    /// s after which every attempt fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within_seconds: Option<f64>,
     /// Values that are kept for later messages of the connection: `{{captured.NAME}}`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub capture: BTreeMap<String, Extract>,
@@ -204,7 +219,7 @@ pub enum ReplyBy {
 }
 
 /// What one connection publishes, and how all others receive it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fanout {
     /// Further steps of the connections that receive, after `open`. The last one should wait until the subscription is in

@@ -11,6 +11,7 @@ use crate::{
     phases::Phases,
     recorder::{Metric, Recorder},
     thread_plan::ThreadPlan,
+    timers::Timers,
     workload::{Received, Workload},
 };
 
@@ -74,6 +75,8 @@ pub(crate) struct Context<W: Workload> {
     /// What the protocol wants to send, and what it read, while one message is handled.
     pub(crate) outbox: Outbox,
     pub(crate) received: Vec<Received>,
+    /// Timers of connections that aren't ready yet.
+    pub(crate) timers: Timers,
     pub(crate) upgrade: UpgradeRequest,
     /// Index of the thread's first connection among those of all workers.
     pub(crate) first_connection: u32,
@@ -122,6 +125,7 @@ impl<W: Workload> Context<W> {
             protocol: (0..plan.connections).map(|_| W::Connection::default()).collect(),
             outbox: Outbox::default(),
             received: Vec::new(),
+            timers: Timers::default(),
             upgrade: workload.shared_request(&plan.host),
             first_connection: plan.first_connection,
             host: plan.host.clone(),

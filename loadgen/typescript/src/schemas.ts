@@ -718,6 +718,11 @@ export interface Expect {
   refused?: When | null;
   /** The message. Without a condition, any message. */
   when?: When;
+  /**
+   * Seconds after which the attempt has failed if the message didn't come, with the step in the reason; at most the 15
+   * s after which every attempt fails.
+   */
+  within_seconds?: number | null;
 }
 
 /** A value in a message; exactly one of the fields is set. */
@@ -1206,6 +1211,8 @@ export interface OpeningStep {
   expect?: Expect | null;
   /** Sends a message, at once. */
   send?: Frame | null;
+  /** Pauses. Messages meanwhile are ignored, but for those that `respond` responds to. */
+  wait?: Pause | null;
 }
 
 /** A service that ladder didn't start and whose CPUs it therefore doesn't set. */
@@ -1219,6 +1226,12 @@ export interface Outside {
    * are not read.
    */
   evidence_address?: string | null;
+}
+
+/** A pause of the opening. */
+export interface Pause {
+  /** How long it is. All pauses of an opening together must be shorter than the 15 s after which an attempt fails. */
+  seconds: number;
 }
 
 /**

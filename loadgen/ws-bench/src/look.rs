@@ -235,6 +235,14 @@ fn converse(place: &Place, section: &WireWebsocket, purpose: Use) -> Spoken {
     }
 }
 
+/// When the timer of an admission that was had at `since` ends, and its number; `None` without a timer.
+fn timer_of(admission: &Admission, since: Instant) -> Option<(Instant, u32)> {
+    match admission {
+        Admission::Timed { timer, after } => Some((since + *after, *timer)),
+        _ => None,
+    }
+}
+
 /// One connection with the protocol that is tried on it.
 struct Conversation {
     peer: Peer,
@@ -246,6 +254,7 @@ struct Conversation {
 impl Conversation {
     fn run(mut self, deadline: Instant) -> Spoken {
         let mut admission = self.protocol.begin(&mut self.state, INDEX, &mut self.outbox);
+        let mut since = Instant::now();
         let mut assembly = Assembly::default();
         let mut is_sent = false;
         loop {
@@ -262,11 +271,17 @@ impl Conversation {
                 }
                 _ => {}
             }
-            let frame = match self.peer.frame(deadline) {
-                Ok(frame) => frame,
-                Err(_) if is_sent => return Spoken::Opens,
-                Err(Silence::Nothing) => return Spoken::No("it doesn't open within a second".into()),
-                Err(silence) => return Spoken::No(silence.to_string()),
+            let timer = timer_of(&admission, since).filter(|(ends, _)| *ends < deadline);
+            let frame = match (self.peer.frame(timer.map_or(deadline, |(ends, _)| ends)), timer) {
+                (Ok(frame), _) => frame,
+                (Err(Silence::Nothing), Some((_, number))) => {
+                    admission = self.protocol.elapsed(&mut self.state, number, &mut self.outbox);
+                    since = Instant::now();
+                    continue;
+                }
+                (Err(_), _) if is_sent => return Spoken::Opens,
+                (Err(Silence::Nothing), _) => return Spoken::No("it doesn't open within a second".into()),
+                (Err(silence), _) => return Spoken::No(silence.to_string()),
             };
             match frame.opcode {
                 Opcode::Ping => self.outbox.send(Opcode::Pong, frame.payload.clone()),
@@ -283,7 +298,11 @@ impl Conversation {
                             }
                         }
                         Ok(Some((opcode, payload))) => {
-                            admission = self.protocol.admit(&mut self.state, opcode, &payload, &mut self.outbox);
+                            match self.protocol.admit(&mut self.state, opcode, &payload, &mut self.outbox) {
+                                // The timer of the step still runs.
+                                Admission::Waiting => {}
+                                next => (admission, since) = (next, Instant::now()),
+                            }
                         }
                         Ok(None) => {}
                         Err(violation) => return Spoken::No(violation.to_string()),

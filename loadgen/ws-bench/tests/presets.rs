@@ -77,7 +77,7 @@ impl Player {
     fn admitted(&mut self, admission: Admission) {
         self.sent.extend(self.outbox.take());
         match admission {
-            Admission::Waiting => {}
+            Admission::Waiting | Admission::Timed { .. } => {}
             Admission::Ready { .. } => {
                 self.is_ready = true;
                 self.received.push("ready".into());

@@ -80,6 +80,31 @@ fn an_opening_with_a_captured_value_is_followed_by_replies() {
 }
 
 #[test]
+fn a_pause_of_the_opening_is_part_of_the_handshake_and_of_nothing_else() {
+    let service = Service::start(Behaviour::Correct);
+    let section = BY_SEQUENCE.replace("  - send: { text: 'join", "  - wait: { seconds: 0.3 }\n  - send: { text: 'join");
+    let result = run(&assignment(&service.address, "connection-storm", 20, &section)).unwrap();
+    assert_eq!((result.connections.open, service.seen().joined), (20, 20));
+    let handshakes = values(&result, "handshake_ns");
+    let (fastest, slowest) = (handshakes.values().min() as f64 / 1e6, quantile_ms(&result, "handshake_ns", 1.0));
+    assert!(fastest >= 299.0 && slowest < 600.0, "{fastest} to {slowest} ms");
+    let result = closed(&service, &section);
+    assert_eq!((result.messages.sent, result.messages.delivered, result.connections.open), (10, 10, 2));
+    assert!(result.books.iter().all(|book| (book.sent, book.unnumbered) == (5, 4)), "{:?}", result.books);
+}
+
+#[test]
+fn a_message_that_comes_too_late_for_its_step_is_a_failed_handshake_with_that_step() {
+    let service = Service::start(Behaviour::Correct);
+    let never = "expect: { within_seconds: 0.2, when: { equals: never } }";
+    let section = BY_SEQUENCE.replace("messages:\n", &format!("  - {never}\nmessages:\n"));
+    let result = run(&assignment(&service.address, "connection-storm", 3, &section)).unwrap();
+    assert_eq!((result.connections.open, result.connections.failed["open[4].expect_timeout"]), (0, 3));
+    let in_time = BY_SEQUENCE.replace("when: { equals: joined }", "within_seconds: 5, when: { equals: joined }");
+    assert_eq!(closed(&service, &in_time).connections.open, 2);
+}
+
+#[test]
 fn an_echo_is_compared_byte_by_byte() {
     let section = r"{ messages: [{ weight: 3, text: 'm {{sequence}} {{payload}}' }, { text: 'm {{sequence}} {{random 1 99}}' }], reply: { by: same } }";
     let result = closed(&Service::start(Behaviour::Echo), section);

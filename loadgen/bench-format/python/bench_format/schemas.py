@@ -1039,6 +1039,9 @@ class Expect:
     refused: When | None = None
     # The message. Without a condition, any message.
     when: When = field(default_factory=When)
+    # Seconds after which the attempt has failed if the message didn't come, with the step in the reason; at most the 15
+    # s after which every attempt fails.
+    within_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -1574,6 +1577,8 @@ class OpeningStep:
     expect: Expect | None = None
     # Sends a message, at once.
     send: Frame | None = None
+    # Pauses. Messages meanwhile are ignored, but for those that `respond` responds to.
+    wait: Pause | None = None
 
 
 @dataclass(frozen=True)
@@ -1588,6 +1593,14 @@ class Outside:
     # Address, `host:port`, at which `ladder evidence` beside the service reports its CPU and memory; absent where they
     # are not read.
     evidence_address: str | None = None
+
+
+@dataclass(frozen=True)
+class Pause:
+    """A pause of the opening."""
+
+    # How long it is. All pauses of an opening together must be shorter than the 15 s after which an attempt fails.
+    seconds: float
 
 
 @dataclass(frozen=True)
