@@ -1,10 +1,10 @@
 //! Services that only a plan describes, in its `websocket` section: `presets` has the sections that a plan may extend,
-//! `entries` makes them services of the registry, `environment` fills in what ladder's environment has, and `hosts`
-//! refuses load on public hosts that the command line doesn't allow.
+//! `entries` makes them services of the registry, `environment` fills in what ladder's environment has, `hosts` refuses
+//! load on public hosts that the command line doesn't allow, and `printed_rows` runs the command that prints rows.
 
 use std::path::{Path, PathBuf};
 
-use bench_format::websocket::{Counter, WebsocketService, WebsocketTask, WireWebsocket};
+use bench_format::websocket::{Counter, PrintedRows, WebsocketService, WebsocketTask, WireWebsocket};
 use driver::counters::{MappedCounters, MappingError};
 use reqwest::Url;
 
@@ -12,11 +12,13 @@ pub use entries::{PROTOCOL, add};
 pub use environment::{MissingVariable, filled};
 pub use hosts::{ForeignHost, check_hosts};
 pub use presets::{extend, names as preset_names, preset};
+pub use printed_rows::{RowsError, printed_rows};
 
 mod entries;
 mod environment;
 mod hosts;
 mod presets;
+mod printed_rows;
 
 /// The placeholder for the port of a service that ladder starts.
 pub const PORT: &str = "{port}";
@@ -85,13 +87,13 @@ fn check_page(text: &str) -> Result<(), String> {
 
 /// What an assignment says about a service of the section; `None` if the section doesn't have it. The section's variables
 /// must be [`filled`].
-pub fn task(section: &WireWebsocket, service: &str) -> Option<WebsocketTask> {
+pub fn task(section: &WireWebsocket, service: &str, printed_rows: Option<&PrintedRows>) -> Option<WebsocketTask> {
     // As it is written: the path may have placeholders, which a URL's parser would encode.
     let url = &section.services.get(service)?.url;
     let path = ws_bench::path_of(url).ok()?.to_owned();
     let tls_name = ws_bench::tls_name(url).map(str::to_owned);
     let section = WireWebsocket { extends: None, services: Default::default(), ..section.clone() };
-    Some(WebsocketTask { path, tls_name, section })
+    Some(WebsocketTask { path, tls_name, printed_rows: printed_rows.cloned(), section })
 }
 
 #[cfg(test)]
@@ -120,10 +122,12 @@ mod tests {
         assert_eq!(url.as_str(), "ws://127.0.0.1:8080/socket.io/?EIO=4");
         let services = [("chat".to_owned(), service("ws://127.0.0.1:{port}/socket.io/?EIO=4"))].into();
         let section = WireWebsocket { extends: Some("x".into()), services, ..WireWebsocket::default() };
-        let task = task(&section, "chat").unwrap();
+        let rows = PrintedRows::from("user\nann\n".to_owned());
+        let task = task(&section, "chat", Some(&rows)).unwrap();
+        assert_eq!(task.printed_rows, Some(rows));
         assert_eq!(task.path, "/socket.io/?EIO=4");
         assert_eq!(task.section, WireWebsocket::default(), "a worker needs no services");
-        assert_eq!(super::task(&section, "other"), None);
+        assert_eq!(super::task(&section, "other", None), None);
     }
 
     #[test]

@@ -12,10 +12,12 @@ pub use counters::{Counter, Counters, ReportedCounters};
 pub use message::{
     BinaryField, BinaryLength, BinaryNumber, BytesAt, Extract, Frame, MessageTemplate, NumberFormat, When,
 };
+pub use rows::{PrintedRows, RowsCommand, RowsFormat};
 pub use usage::UsageSource;
 
 mod counters;
 mod message;
+mod rows;
 mod usage;
 
 /// The `websocket` section of a plan: services that only the plan describes, and how they are spoken to.
@@ -93,7 +95,7 @@ pub struct WebsocketService {
 }
 
 /// How a connection is requested.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Connect {
     /// Headers of the upgrade request, beyond those of RFC 6455. Values may have the placeholders `{{connection}}`,
@@ -106,10 +108,14 @@ pub struct Connect {
     /// How connections to `wss` addresses are encrypted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
-    /// A CSV file with a header line. Each connection takes the next row, from the start again after the last; its
-    /// columns are the placeholders `{{row.NAME}}`.
+    /// A CSV file with a header line, or a file of JSON lines (`.jsonl`, `.ndjson`), which the workers read. Each
+    /// connection takes the next row, from the start again after the last; its columns are the placeholders
+    /// `{{row.NAME}}`. There are at most 64 MiB, 1 000 000 rows of 64 KiB, and 256 columns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<String>,
+    /// A command that prints rows, instead of a file; at most 16 MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows_command: Option<RowsCommand>,
     /// Addresses of the workers' machine to connect from, each until its ports are used up. Without them, the kernel
     /// chooses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -284,6 +290,10 @@ pub struct WebsocketTask {
     /// The name that the service's certificate must have; absent for a service without TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_name: Option<String>,
+    /// What `connect.rows_command` printed; present only with such a command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub printed_rows: Option<PrintedRows>,
     /// The section of the plan without its services.
     pub section: WireWebsocket,
 }

@@ -89,6 +89,9 @@ export type ReasonKind =
 /** How a reply names its message. */
 export type ReplyBy = "same" | "sequence" | "packet_id" | "order";
 
+/** How a file or an output has rows. */
+export type RowsFormat = "csv" | "json-lines";
+
 /** The state of a run, as `run.json` records it. */
 export type RunState = "running" | "finished" | "failed" | "superseded";
 
@@ -387,10 +390,13 @@ export interface Connect {
    */
   headers?: Record<string, string>;
   /**
-   * A CSV file with a header line. Each connection takes the next row, from the start again after the last; its columns
-   * are the placeholders `{{row.NAME}}`.
+   * A CSV file with a header line, or a file of JSON lines (`.jsonl`, `.ndjson`), which the workers read. Each
+   * connection takes the next row, from the start again after the last; its columns are the placeholders
+   * `{{row.NAME}}`. There are at most 64 MiB, 1 000 000 rows of 64 KiB, and 256 columns.
    */
   rows?: string | null;
+  /** A command that prints rows, instead of a file; at most 16 MiB. */
+  rows_command?: RowsCommand | null;
   /**
    * Addresses of the workers' machine to connect from, each until its ports are used up. Without them, the kernel
    * chooses.
@@ -1478,6 +1484,19 @@ export interface Response {
   send: Frame;
 }
 
+/**
+ * A command that prints rows. Ladder runs it once, before the first trial of a run, also of a resumed one, and gives
+ * all workers the same rows.
+ */
+export interface RowsCommand {
+  /** The program and its arguments. It runs in the root of the checkout, with ladder's environment. */
+  command: string[];
+  /** The format of what it prints on standard output. */
+  format?: RowsFormat;
+  /** Seconds after which it is killed and the run is not begun, from 0.1 to 600. */
+  timeout_seconds?: number;
+}
+
 /** A run and the state of each of its trials. */
 export interface Run {
   /** Version of the format; see `SCHEMA`. */
@@ -2020,6 +2039,8 @@ export interface WebsocketTask {
   path: string;
   /** The section of the plan without its services. */
   section: WireWebsocket;
+  /** What `connect.rows_command` printed; present only with such a command. */
+  printed_rows?: string | null;
   /** The name that the service's certificate must have; absent for a service without TLS. */
   tls_name?: string | null;
 }

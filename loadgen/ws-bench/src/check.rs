@@ -13,14 +13,23 @@ use crate::{
 const PAYLOAD_BYTES: usize = 175;
 
 /// The mistakes of a section or a preset: each as its place, for example `open[1].expect.when.regex`, and what to do
-/// about it. What a workload needs beyond that is in [`crate::workloads::Workload::missing`].
+/// about it. What a workload needs beyond that is in [`crate::workloads::Workload::missing`]. A command for rows isn't
+/// run.
 pub fn check(section: &WireWebsocket) -> Vec<(String, String)> {
+    check_all(section, None)
+}
+
+/// The mistakes of a section whose command for rows has printed this.
+pub fn check_printed(section: &WireWebsocket, printed_rows: &str) -> Vec<(String, String)> {
+    check_all(section, Some(printed_rows))
+}
+
+fn check_all(section: &WireWebsocket, printed_rows: Option<&str>) -> Vec<(String, String)> {
     let tls_name = section.services.values().find_map(|service| tls_name(&service.url));
-    let trial = Trial { path: ("/", "path"), tls_name, seed: 0, worker: 0, payload_bytes: PAYLOAD_BYTES };
+    let trial = Trial { path: ("/", "path"), tls_name, printed_rows, seed: 0, worker: 0, payload_bytes: PAYLOAD_BYTES };
     let mut all = Section::compile(section, &trial).err().unwrap_or_default();
-    // That a file can't be read is reported once, by the section.
-    let read = |path: &String| Rows::read(path.as_ref()).unwrap_or_else(|_| Rows::unread());
-    let rows = section.connect.rows.as_ref().map(read).unwrap_or_default();
+    // That rows can't be read is reported once, by the section.
+    let rows = Rows::of(&section.connect, printed_rows).unwrap_or_else(|_| Rows::unread());
     let mut mistakes = Mistakes::default();
     for (name, service) in &section.services {
         let place = format!("services.{name}.url");

@@ -211,6 +211,7 @@ fn converse(place: &Place, section: &WireWebsocket, purpose: Use) -> Spoken {
     let trial = Trial {
         path: (&place.path, "path"),
         tls_name: place.tls_name.as_deref(),
+        printed_rows: None,
         seed: 1,
         worker: 0,
         payload_bytes: PAYLOAD_BYTES,

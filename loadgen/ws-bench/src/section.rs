@@ -1,6 +1,6 @@
 //! A compiled `websocket` section.
 
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
 use bench_format::websocket::{Frame, Framing, ReplyBy, WireWebsocket};
 use loadgen_core::{
@@ -39,6 +39,8 @@ pub struct Trial<'a> {
     pub path: (&'a str, &'a str),
     /// The name that the service's certificate must have; absent without TLS.
     pub tls_name: Option<&'a str>,
+    /// What `connect.rows_command` printed; absent where it wasn't run, which is in a check.
+    pub printed_rows: Option<&'a str>,
     /// Seed of all random choices, from the assignment.
     pub seed: u64,
     /// Index of the worker.
@@ -89,13 +91,10 @@ impl Section {
     }
 
     fn compile_all(wire: &WireWebsocket, trial: &Trial<'_>, mistakes: &mut Mistakes) -> Option<Self> {
-        let read = |path: &String| {
-            Rows::read(Path::new(path)).unwrap_or_else(|error| {
-                mistakes.add("connect.rows", error);
-                Rows::unread()
-            })
-        };
-        let rows = wire.connect.rows.as_ref().map(read).unwrap_or_default();
+        let rows = Rows::of(&wire.connect, trial.printed_rows).unwrap_or_else(|(place, message)| {
+            mistakes.add(place, message);
+            Rows::unread()
+        });
         let payload = Payload::new(trial.payload_bytes, trial.seed);
         let scope = |kinds, captured| Scope { kinds, captured, columns: rows.columns(), payload: &payload };
         let request = Request::compile(trial.path.0, trial.path.1, &wire.connect, &rows, mistakes);

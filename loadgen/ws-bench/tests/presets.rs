@@ -62,7 +62,14 @@ struct Player {
 
 impl Player {
     fn new(preset: &WireWebsocket, purpose: Use) -> Self {
-        let trial = Trial { path: ("/", "path"), tls_name: None, seed: 7, worker: 3, payload_bytes: PAYLOAD_BYTES };
+        let trial = Trial {
+            path: ("/", "path"),
+            tls_name: None,
+            printed_rows: None,
+            seed: 7,
+            worker: 3,
+            payload_bytes: PAYLOAD_BYTES,
+        };
         let section = Section::compile(preset, &trial).unwrap();
         let client = Websocket::new(section, purpose);
         let messages = client.messages();

@@ -187,7 +187,7 @@ impl<B: Backend> Climb<'_, B> {
     fn task(&self, service: &str) -> Option<Box<WebsocketTask>> {
         // The check of the plan has found the variables.
         let section = websocket::filled(self.plan.wire.websocket.as_ref()?, |name| env::var(name).ok()).ok()?;
-        websocket::task(&section, service).map(Box::new)
+        websocket::task(&section, service, self.printed_rows.as_ref()).map(Box::new)
     }
 
     /// The inference service behind a trial's service. Its seed is the same for every service.

@@ -282,6 +282,15 @@ class ReplyBy(StrEnum):
     ORDER = "order"
 
 
+class RowsFormat(StrEnum):
+    """How a file or an output has rows."""
+
+    # CSV with a header line.
+    CSV = "csv"
+    # In each line a JSON object of texts and numbers, all with the same names.
+    JSON_LINES = "json-lines"
+
+
 class RunState(StrEnum):
     """The state of a run, as `run.json` records it."""
 
@@ -676,9 +685,12 @@ class Connect:
     # Headers of the upgrade request, beyond those of RFC 6455. Values may have the placeholders `{{connection}}`,
     # `{{worker}}` and `{{row.NAME}}`.
     headers: dict[str, str] = field(default_factory=dict)
-    # A CSV file with a header line. Each connection takes the next row, from the start again after the last; its
-    # columns are the placeholders `{{row.NAME}}`.
+    # A CSV file with a header line, or a file of JSON lines (`.jsonl`, `.ndjson`), which the workers read. Each
+    # connection takes the next row, from the start again after the last; its columns are the placeholders
+    # `{{row.NAME}}`. There are at most 64 MiB, 1 000 000 rows of 64 KiB, and 256 columns.
     rows: str | None = None
+    # A command that prints rows, instead of a file; at most 16 MiB.
+    rows_command: RowsCommand | None = None
     # Addresses of the workers' machine to connect from, each until its ports are used up. Without them, the kernel
     # chooses.
     source_addresses: list[str] = field(default_factory=list)
@@ -1857,6 +1869,21 @@ class Response:
 
 
 @dataclass(frozen=True)
+class RowsCommand:
+    """A command that prints rows. Ladder runs it once, before the first trial of a run, also of a resumed one, and
+    gives all workers the same rows.
+    """
+
+    # The program and its arguments. It runs in the root of the checkout, with ladder's environment.
+    command: list[str]
+    _: KW_ONLY
+    # The format of what it prints on standard output.
+    format: RowsFormat = RowsFormat.CSV
+    # Seconds after which it is killed and the run is not begun, from 0.1 to 600.
+    timeout_seconds: float = 30.0
+
+
+@dataclass(frozen=True)
 class Run:
     """A run and the state of each of its trials."""
 
@@ -2441,6 +2468,8 @@ class WebsocketTask:
     # The section of the plan without its services.
     section: WireWebsocket
     _: KW_ONLY
+    # What `connect.rows_command` printed; present only with such a command.
+    printed_rows: str | None = None
     # The name that the service's certificate must have; absent for a service without TLS.
     tls_name: str | None = None
 
