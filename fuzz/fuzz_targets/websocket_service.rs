@@ -26,8 +26,15 @@ fuzz_target!(|input: (u8, &[u8], &[u8])| {
     assert!(check(&wire).iter().all(|(_, message)| !message.is_empty()), "without the rows, too");
     let mistakes = check_printed(&wire, ROWS);
     assert!(mistakes.iter().all(|(_, message)| !message.is_empty()));
-    let trial =
-        Trial { path: ("/", "path"), tls_name: None, printed_rows: Some(ROWS), seed: 1, worker: 0, payload_bytes: 16 };
+    let trial = Trial {
+        path: ("/", "path"),
+        tls_name: None,
+        more_targets: &[],
+        printed_rows: Some(ROWS),
+        seed: 1,
+        worker: 0,
+        payload_bytes: 16,
+    };
     let Ok(section) = Section::compile(&wire, &trial) else {
         return assert!(!mistakes.is_empty());
     };

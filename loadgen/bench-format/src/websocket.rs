@@ -66,6 +66,11 @@ pub struct WireWebsocket {
 pub struct WebsocketService {
     /// Where it accepts connections: `ws://HOST:PORT/PATH?QUERY`, or `wss://…` with TLS. With a command, `{port}` stands for a free port.
     pub url: String,
+    /// Further URLs that connections take in turn with `url`: connection i opens at URL i modulo their number. All have the
+    /// scheme of `url`; `{port}` stands for the same port. Counters, usage and the check whether the service is ready are
+    /// those of `url`, except that each address must accept a connection.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub more_urls: Vec<String>,
     /// The program and its arguments, if ladder starts the service; `{port}` stands for the port of the URL, and `{bin}` for
     /// the folder of ladder's own program. Without it, the service runs already.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -281,6 +286,19 @@ pub enum Framing {
     Nats,
 }
 
+/// A further address of the service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WebsocketTarget {
+    /// Host and port.
+    pub address: String,
+    /// Path and query of the upgrade request.
+    pub path: String,
+    /// The name that the certificate there must have; absent without TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_name: Option<String>,
+}
+
 /// What an assignment says about the service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -290,6 +308,10 @@ pub struct WebsocketTask {
     /// The name that the service's certificate must have; absent for a service without TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_name: Option<String>,
+    /// Further addresses, which connections take in turn with the assignment's: connection i of all workers opens at address
+    /// i modulo their number, where the assignment's is 0.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub more_targets: Vec<WebsocketTarget>,
     /// What `connect.rows_command` printed; present only with such a command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]

@@ -10,7 +10,7 @@ use crate::{
     pattern::Pattern,
     phases::Phases,
     recorder::{Metric, Recorder},
-    thread_plan::ThreadPlan,
+    thread_plan::{Target, ThreadPlan},
     timers::Timers,
     workload::{Received, Workload},
 };
@@ -80,8 +80,8 @@ pub(crate) struct Context<W: Workload> {
     pub(crate) upgrade: UpgradeRequest,
     /// Index of the thread's first connection among those of all workers.
     pub(crate) first_connection: u32,
-    /// The service's address as the `Host` header has it.
-    pub(crate) host: String,
+    /// The addresses of the service, as connections take them in turn.
+    pub(crate) targets: Arc<[Target]>,
     pub(crate) epoll: OwnedFd,
     pub(crate) masks: Masks,
     pub(crate) batch: Batch,
@@ -126,9 +126,9 @@ impl<W: Workload> Context<W> {
             outbox: Outbox::default(),
             received: Vec::new(),
             timers: Timers::default(),
-            upgrade: workload.shared_request(&plan.host),
+            upgrade: workload.shared_request(&plan.targets[0].host),
             first_connection: plan.first_connection,
-            host: plan.host.clone(),
+            targets: Arc::clone(&plan.targets),
             workload,
             epoll,
             masks: Masks::new(seed),

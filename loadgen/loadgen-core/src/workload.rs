@@ -35,8 +35,14 @@ pub trait Workload: Send + Sync + 'static {
         None
     }
 
-    /// How connections are encrypted; `None` if they are not.
-    fn tls(&self) -> Option<&TlsClient> {
+    /// Further addresses of the service, `host:port`. Connection `index` of all workers opens at address `index` modulo
+    /// their number, where the assignment's address is number 0; it then has a [`Self::request`] of its own.
+    fn more_addresses(&self) -> &[String] {
+        &[]
+    }
+
+    /// How the connection with this index among those of all workers is encrypted; `None` if it isn't.
+    fn tls(&self, _index: u32) -> Option<&TlsClient> {
         None
     }
 

@@ -2021,6 +2021,12 @@ export interface WebsocketService {
   /** The folder in which the command runs, relative to the root of the checkout. */
   folder?: string | null;
   /**
+   * Further URLs that connections take in turn with `url`: connection i opens at URL i modulo their number. All have
+   * the scheme of `url`; `{port}` stands for the same port. Counters, usage and the check whether the service is ready
+   * are those of `url`, except that each address must accept a connection.
+   */
+  more_urls?: string[];
+  /**
    * What is read as the service's CPU time and memory; absent for the processes that ladder started, or for those that
    * listen at the address on this machine.
    */
@@ -2033,12 +2039,27 @@ export interface WebsocketService {
   warmup_seconds?: number | null;
 }
 
+/** A further address of the service. */
+export interface WebsocketTarget {
+  /** Host and port. */
+  address: string;
+  /** Path and query of the upgrade request. */
+  path: string;
+  /** The name that the certificate there must have; absent without TLS. */
+  tls_name?: string | null;
+}
+
 /** What an assignment says about the service. */
 export interface WebsocketTask {
   /** Path and query of the upgrade request. */
   path: string;
   /** The section of the plan without its services. */
   section: WireWebsocket;
+  /**
+   * Further addresses, which connections take in turn with the assignment's: connection i of all workers opens at
+   * address i modulo their number, where the assignment's is 0.
+   */
+  more_targets?: WebsocketTarget[];
   /** What `connect.rows_command` printed; present only with such a command. */
   printed_rows?: string | null;
   /** The name that the service's certificate must have; absent for a service without TLS. */

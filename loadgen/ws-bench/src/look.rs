@@ -26,7 +26,7 @@ use crate::{
     mistakes::Mistakes,
     protocol::{Use, Websocket},
     section::{Section, Trial},
-    tls,
+    tls::TlsClients,
 };
 
 /// Longest wait for each answer.
@@ -141,8 +141,10 @@ fn greetings_and_closing(place: &Place) -> Plain {
 fn tls_of(place: &Place) -> Result<Option<TlsClient>, String> {
     let Some(name) = &place.tls_name else { return Ok(None) };
     let mut mistakes = Mistakes::default();
-    let client = tls::compile(None, name, &mut mistakes);
-    client.map(Some).ok_or_else(|| mistakes.into_list().into_iter().map(|(_, message)| message).collect())
+    let clients = TlsClients::compile(None, [name.as_str()], &mut mistakes);
+    clients
+        .map(|clients| clients.of(0).cloned())
+        .ok_or_else(|| mistakes.into_list().into_iter().map(|(_, message)| message).collect())
 }
 
 fn close(peer: &mut Peer) -> Closing {
@@ -211,6 +213,7 @@ fn converse(place: &Place, section: &WireWebsocket, purpose: Use) -> Spoken {
     let trial = Trial {
         path: (&place.path, "path"),
         tls_name: place.tls_name.as_deref(),
+        more_targets: &[],
         printed_rows: None,
         seed: 1,
         worker: 0,
@@ -228,7 +231,7 @@ fn converse(place: &Place, section: &WireWebsocket, purpose: Use) -> Spoken {
     let mut random = unix_ns();
     let deadline = Instant::now() + PATIENCE;
     let upgrade = request.as_ref().unwrap_or(&shared);
-    let offer = Offer { subprotocols: protocol.subprotocols(), tls: protocol.tls() };
+    let offer = Offer { subprotocols: protocol.subprotocols(), tls: protocol.tls(INDEX) };
     let connected = Peer::connect_offering(place.target, upgrade, offer, deadline, &mut random);
     match connected {
         Ok(peer) => Conversation { peer, protocol, state: Default::default(), outbox: Outbox::default() }.run(deadline),

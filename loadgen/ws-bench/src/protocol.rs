@@ -107,8 +107,12 @@ impl Workload for Websocket {
         (!section.request.is_shared()).then(own)
     }
 
-    fn tls(&self) -> Option<&TlsClient> {
-        self.section.tls.as_ref()
+    fn more_addresses(&self) -> &[String] {
+        &self.section.more_addresses
+    }
+
+    fn tls(&self, index: u32) -> Option<&TlsClient> {
+        self.section.tls.of(index)
     }
 
     fn subprotocols(&self) -> &[String] {

@@ -174,6 +174,7 @@ impl Workload {
         let trial = Trial {
             path: (&task.path, "path"),
             tls_name: task.tls_name.as_deref(),
+            more_targets: &task.more_targets,
             // A worker never runs a command: without its output there are no rows.
             printed_rows: Some(task.printed_rows.as_ref().map_or("", PrintedRows::text)),
             seed: assignment.seed,

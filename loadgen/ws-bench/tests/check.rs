@@ -95,6 +95,16 @@ fn a_mistake_in_requests_and_addresses_is_listed_with_its_place() {
         ("{ services: { a: { url: 'ws://host:1?a' } } }", "services.a.url", "slash before the question mark"),
         ("{ services: { a: { url: 'ws://host:1/{{sequence}}' } } }", "services.a.url", "no value here"),
         ("{ services: { a: { url: 'ws://host:1/a b' } } }", "services.a.url", "percent-encoding"),
+        (
+            "{ services: { a: { url: 'ws://host:1/', more_urls: ['ws://host:2/', 'wss://host:3/'] } } }",
+            "services.a.more_urls[1]",
+            "ws and wss are mixed",
+        ),
+        (
+            "{ services: { a: { url: 'ws://host:1/', more_urls: ['ws://host:2/{{row.a}}'] } } }",
+            "services.a.more_urls[0]",
+            "no column of the rows",
+        ),
     ]);
 }
 

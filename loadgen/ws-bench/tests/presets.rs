@@ -65,6 +65,7 @@ impl Player {
         let trial = Trial {
             path: ("/", "path"),
             tls_name: None,
+            more_targets: &[],
             printed_rows: None,
             seed: 7,
             worker: 3,

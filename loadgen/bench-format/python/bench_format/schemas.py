@@ -2448,6 +2448,10 @@ class WebsocketService:
     env: dict[str, str] = field(default_factory=dict)
     # The folder in which the command runs, relative to the root of the checkout.
     folder: str | None = None
+    # Further URLs that connections take in turn with `url`: connection i opens at URL i modulo their number. All have
+    # the scheme of `url`; `{port}` stands for the same port. Counters, usage and the check whether the service is ready
+    # are those of `url`, except that each address must accept a connection.
+    more_urls: list[str] = field(default_factory=list)
     # What is read as the service's CPU time and memory; absent for the processes that ladder started, or for those that
     # listen at the address on this machine.
     usage: UsageSource | None = None
@@ -2460,6 +2464,19 @@ class WebsocketService:
 
 
 @dataclass(frozen=True)
+class WebsocketTarget:
+    """A further address of the service."""
+
+    # Host and port.
+    address: str
+    # Path and query of the upgrade request.
+    path: str
+    _: KW_ONLY
+    # The name that the certificate there must have; absent without TLS.
+    tls_name: str | None = None
+
+
+@dataclass(frozen=True)
 class WebsocketTask:
     """What an assignment says about the service."""
 
@@ -2468,6 +2485,9 @@ class WebsocketTask:
     # The section of the plan without its services.
     section: WireWebsocket
     _: KW_ONLY
+    # Further addresses, which connections take in turn with the assignment's: connection i of all workers opens at
+    # address i modulo their number, where the assignment's is 0.
+    more_targets: list[WebsocketTarget] = field(default_factory=list)
     # What `connect.rows_command` printed; present only with such a command.
     printed_rows: str | None = None
     # The name that the service's certificate must have; absent for a service without TLS.

@@ -43,9 +43,12 @@ impl<W: Workload> LoadThread<W> {
     }
 
     fn start_attempt(&mut self, due_ns: u64) {
-        let source = self.sources.source(self.plan.first_connection + self.attempted as u32);
+        let index = self.plan.first_connection + self.attempted as u32;
+        // One port serves each target once.
+        let count = self.sources.len() as u32;
+        let sources = &self.sources[(index % count) as usize];
         let session = &mut self.sessions[self.attempted];
-        session.connect(&mut self.cx, self.plan.target, source, due_ns, &mut self.random);
+        session.connect(&mut self.cx, sources.target(), sources.source(index / count), due_ns, &mut self.random);
         self.attempted += 1;
     }
 
