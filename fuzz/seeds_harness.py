@@ -79,7 +79,8 @@ def run_file() -> Seeds:
 def websocket_service() -> Seeds:
     """Uses by their first byte, changes of the section, and what the service sends, one message before each 0xFF."""
     welcome = b'welcome t=abc {"a":[1],"id":7}\n'
-    opening = [welcome, b"subscribed\n"]
+    # The empty message is the time of the pause.
+    opening = [welcome, b"", b"subscribed\n"]
     answers = [b'{"id":0}\n{"id":1,"error":1}\n', b"ping\n", b"p 3 12345678\n", b"half", b" a line\n"]
     said = b"\xff".join([*opening, *answers])
     found = {f"unchanged-{use}": bytes([use]) + two(b"", said) for use in range(5)}

@@ -6,7 +6,7 @@ use bench_format::websocket::WireWebsocket;
 use libfuzzer_sys::fuzz_target;
 use loadgen_core::workload::{Admission, Messages, Opcode, Outbox, Workload};
 use ws_bench::{
-    check,
+    check, check_printed,
     protocol::{Use, Websocket},
     section::{Section, Trial},
 };
@@ -16,14 +16,25 @@ use ws_ladder_fuzz::changed;
 const SECTION: &str = include_str!("../documents/websocket.json");
 /// What connections are used for, by the first byte.
 const USES: [Use; 5] = [Use::Open, Use::Replies, Use::Parts, Use::Send, Use::Fanout];
+/// What the command for rows has printed.
+const ROWS: &str = "{\"user\":7,\"token\":\"t-1\"}\n{\"user\":8,\"token\":\"t-2\"}\n";
 /// Most messages in response to one of the service's, with those of the opening.
 const MOST_RESPONSES: usize = 2048;
 
 fuzz_target!(|input: (u8, &[u8], &[u8])| {
     let Ok(wire) = serde_json::from_value::<WireWebsocket>(changed(SECTION, input.1)) else { return };
-    let mistakes = check(&wire);
+    assert!(check(&wire).iter().all(|(_, message)| !message.is_empty()), "without the rows, too");
+    let mistakes = check_printed(&wire, ROWS);
     assert!(mistakes.iter().all(|(_, message)| !message.is_empty()));
-    let trial = Trial { path: ("/", "path"), tls_name: None, seed: 1, worker: 0, payload_bytes: 16 };
+    let trial = Trial {
+        path: ("/", "path"),
+        tls_name: None,
+        more_targets: &[],
+        printed_rows: Some(ROWS),
+        seed: 1,
+        worker: 0,
+        payload_bytes: 16,
+    };
     let Ok(section) = Section::compile(&wire, &trial) else {
         return assert!(!mistakes.is_empty());
     };
@@ -33,6 +44,14 @@ fuzz_target!(|input: (u8, &[u8], &[u8])| {
     for message in input.2.split(|byte| *byte == 0xFF) {
         match admission {
             Admission::Waiting => admission = client.admit(&mut connection, Opcode::Text, message, &mut outbox),
+            // An empty message stands for the time that passes.
+            Admission::Timed { timer, .. } if message.is_empty() => {
+                admission = client.elapsed(&mut connection, timer, &mut outbox);
+            }
+            Admission::Timed { .. } => match client.admit(&mut connection, Opcode::Text, message, &mut outbox) {
+                Admission::Waiting => {}
+                next => admission = next,
+            },
             Admission::Refused(_) => break,
             Admission::Ready { .. } => {
                 client.receive(&mut connection, Opcode::Text, message, &mut outbox, &mut received);

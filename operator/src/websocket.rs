@@ -1,22 +1,26 @@
 //! Services that only a plan describes, in its `websocket` section: `presets` has the sections that a plan may extend,
-//! `entries` makes them services of the registry, `environment` fills in what ladder's environment has, and `hosts`
-//! refuses load on public hosts that the command line doesn't allow.
+//! `entries` makes them services of the registry, `environment` fills in what ladder's environment has, `hosts` refuses
+//! load on public hosts that the command line doesn't allow, and `printed_rows` runs the command that prints rows.
 
 use std::path::{Path, PathBuf};
 
-use bench_format::websocket::{Counter, WebsocketService, WebsocketTask, WireWebsocket};
+use bench_format::websocket::{Counter, PrintedRows, WebsocketService, WebsocketTarget, WebsocketTask, WireWebsocket};
 use driver::counters::{MappedCounters, MappingError};
 use reqwest::Url;
+
+use crate::outside::authority;
 
 pub use entries::{PROTOCOL, add};
 pub use environment::{MissingVariable, filled};
 pub use hosts::{ForeignHost, check_hosts};
 pub use presets::{extend, names as preset_names, preset};
+pub use printed_rows::{RowsError, printed_rows};
 
 mod entries;
 mod environment;
 mod hosts;
 mod presets;
+mod printed_rows;
 
 /// The placeholder for the port of a service that ladder starts.
 pub const PORT: &str = "{port}";
@@ -31,6 +35,14 @@ const EXAMPLE: &str = "ws://HOST:PORT/PATH";
 /// Why it is not the address of a WebSocket service.
 pub fn address(service: &WebsocketService, port: u16) -> Result<Url, String> {
     parse(&service.url.replace(PORT, &port.to_string()))
+}
+
+/// The further addresses of a service; `port` stands in place of [`PORT`].
+///
+/// # Errors
+/// The first that is not the address of a WebSocket service, and why.
+pub fn more_addresses(service: &WebsocketService, port: u16) -> Result<Vec<Url>, String> {
+    service.more_urls.iter().map(|url| parse(&url.replace(PORT, &port.to_string()))).collect()
 }
 
 /// Parses the address of a WebSocket service.
@@ -83,15 +95,27 @@ fn check_page(text: &str) -> Result<(), String> {
     }
 }
 
-/// What an assignment says about a service of the section; `None` if the section doesn't have it. The section's variables
-/// must be [`filled`].
-pub fn task(section: &WireWebsocket, service: &str) -> Option<WebsocketTask> {
+/// What an assignment says about a service of the section that runs at this address, `host:port`; `None` if the section
+/// doesn't have it. The section's variables must be [`filled`].
+pub fn task(
+    section: &WireWebsocket,
+    (service, address): (&str, &str),
+    printed_rows: Option<&PrintedRows>,
+) -> Option<WebsocketTask> {
     // As it is written: the path may have placeholders, which a URL's parser would encode.
-    let url = &section.services.get(service)?.url;
-    let path = ws_bench::path_of(url).ok()?.to_owned();
-    let tls_name = ws_bench::tls_name(url).map(str::to_owned);
+    let described = section.services.get(service)?;
+    let path = ws_bench::path_of(&described.url).ok()?.to_owned();
+    let tls_name = ws_bench::tls_name(&described.url).map(str::to_owned);
+    let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or_default();
+    let target = |(url, address): (&String, Url)| {
+        let path = ws_bench::path_of(url).ok()?.to_owned();
+        let tls_name = ws_bench::tls_name(url).map(str::to_owned);
+        Some(WebsocketTarget { address: authority(&address), path, tls_name })
+    };
+    let more = described.more_urls.iter().zip(more_addresses(described, port).ok()?);
+    let more_targets = more.map(target).collect::<Option<_>>()?;
     let section = WireWebsocket { extends: None, services: Default::default(), ..section.clone() };
-    Some(WebsocketTask { path, tls_name, section })
+    Some(WebsocketTask { path, tls_name, more_targets, printed_rows: printed_rows.cloned(), section })
 }
 
 #[cfg(test)]
@@ -103,6 +127,7 @@ mod tests {
     fn service(url: &str) -> WebsocketService {
         WebsocketService {
             url: url.into(),
+            more_urls: vec![],
             command: vec![],
             folder: None,
             env: Default::default(),
@@ -118,12 +143,18 @@ mod tests {
     fn an_address_keeps_its_query_and_gets_its_port() {
         let url = address(&service("ws://127.0.0.1:{port}/socket.io/?EIO=4"), 8080).unwrap();
         assert_eq!(url.as_str(), "ws://127.0.0.1:8080/socket.io/?EIO=4");
-        let services = [("chat".to_owned(), service("ws://127.0.0.1:{port}/socket.io/?EIO=4"))].into();
+        let more_urls = vec!["ws://127.0.0.2:{port}/b/{{connection}}".to_owned(), "ws://[::1]:7/c".into()];
+        let service = WebsocketService { more_urls, ..service("ws://127.0.0.1:{port}/socket.io/?EIO=4") };
+        let services = [("chat".to_owned(), service)].into();
         let section = WireWebsocket { extends: Some("x".into()), services, ..WireWebsocket::default() };
-        let task = task(&section, "chat").unwrap();
+        let rows = PrintedRows::from("user\nann\n".to_owned());
+        let task = task(&section, ("chat", "127.0.0.1:8080"), Some(&rows)).unwrap();
+        let more: Vec<_> = task.more_targets.iter().map(|target| (&target.address[..], &target.path[..])).collect();
+        assert_eq!(more, [("127.0.0.2:8080", "/b/{{connection}}"), ("[::1]:7", "/c")]);
+        assert_eq!(task.printed_rows, Some(rows));
         assert_eq!(task.path, "/socket.io/?EIO=4");
         assert_eq!(task.section, WireWebsocket::default(), "a worker needs no services");
-        assert_eq!(super::task(&section, "other"), None);
+        assert_eq!(super::task(&section, ("other", "127.0.0.1:8080"), None), None);
     }
 
     #[test]

@@ -146,6 +146,7 @@ impl Setting {
             watcher: &Terminal,
             requested_at_unix_ns: clock::unix_ns(),
             pilots: None,
+            printed_rows: None,
             unsaved: None,
         };
         let (_sender, receiver) = watch::channel(None);

@@ -306,6 +306,32 @@ fn commands_of_a_bundle_run_only_if_the_named_plan_has_them() {
 }
 
 #[test]
+fn a_command_for_rows_of_a_bundle_runs_only_if_the_named_plan_has_it() {
+    let checkout = Checkout::new();
+    assert_eq!(checkout.run(RUN).status.code(), Some(0));
+    let described = |program: &str| {
+        serde_json::json!({
+            "services": {"theirs": {"url": "ws://127.0.0.1:1/", "version": "1"}},
+            "connect": {"rows_command": {"command": [program, "pwned"]}},
+        })
+    };
+    reopened(&checkout, |run| run["plan"]["websocket"] = described("touch"));
+    let refused = |line: &str| {
+        let output = checkout.run(line);
+        assert_eq!(output.status.code(), Some(2), "{}", output_text(&output));
+        output_text(&output).contains("its plan starts programs, which are not those of")
+    };
+    assert!(refused("run fake --resume r --no-report"), "the plan describes no rows");
+    let with = |program: &str| format!("services: [honest]\nwebsocket: {}\n", described(program));
+    checkout.plan("other", &with("true"), "");
+    assert!(refused("run other --resume r --no-report"), "the plan has another program");
+    checkout.plan("same", &with("touch"), "");
+    let output = checkout.run("run same --resume r --no-report");
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
+    assert!(!checkout.path("pwned").exists(), "the run climbs no service that the plan describes");
+}
+
+#[test]
 fn a_bundle_has_no_secrets_and_a_resumed_run_takes_them_from_the_environment() {
     let checkout = Checkout::new();
     let env = "  service_env: {JWT_SECRET: s3cret, REDIS_URL: \"redis://u:s3cret@redis:6379\"}\n";

@@ -12,10 +12,12 @@ pub use counters::{Counter, Counters, ReportedCounters};
 pub use message::{
     BinaryField, BinaryLength, BinaryNumber, BytesAt, Extract, Frame, MessageTemplate, NumberFormat, When,
 };
+pub use rows::{PrintedRows, RowsCommand, RowsFormat};
 pub use usage::UsageSource;
 
 mod counters;
 mod message;
+mod rows;
 mod usage;
 
 /// The `websocket` section of a plan: services that only the plan describes, and how they are spoken to.
@@ -64,6 +66,11 @@ pub struct WireWebsocket {
 pub struct WebsocketService {
     /// Where it accepts connections: `ws://HOST:PORT/PATH?QUERY`, or `wss://…` with TLS. With a command, `{port}` stands for a free port.
     pub url: String,
+    /// Further URLs that connections take in turn with `url`: connection i opens at URL i modulo their number. All have the
+    /// scheme of `url`; `{port}` stands for the same port. Counters, usage and the check whether the service is ready are
+    /// those of `url`, except that each address must accept a connection.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub more_urls: Vec<String>,
     /// The program and its arguments, if ladder starts the service; `{port}` stands for the port of the URL, and `{bin}` for
     /// the folder of ladder's own program. Without it, the service runs already.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -93,7 +100,7 @@ pub struct WebsocketService {
 }
 
 /// How a connection is requested.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Connect {
     /// Headers of the upgrade request, beyond those of RFC 6455. Values may have the placeholders `{{connection}}`,
@@ -106,10 +113,14 @@ pub struct Connect {
     /// How connections to `wss` addresses are encrypted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
-    /// A CSV file with a header line. Each connection takes the next row, from the start again after the last; its
-    /// columns are the placeholders `{{row.NAME}}`.
+    /// A CSV file with a header line, or a file of JSON lines (`.jsonl`, `.ndjson`), which the workers read. Each
+    /// connection takes the next row, from the start again after the last; its columns are the placeholders
+    /// `{{row.NAME}}`. There are at most 64 MiB, 1 000 000 rows of 64 KiB, and 256 columns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<String>,
+    /// A command that prints rows, instead of a file; at most 16 MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows_command: Option<RowsCommand>,
     /// Addresses of the workers' machine to connect from, each until its ports are used up. Without them, the kernel
     /// chooses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -138,7 +149,7 @@ pub struct Tls {
 }
 
 /// One step between the upgrade and the load; exactly one of the fields is set.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OpeningStep {
     /// Sends a message, at once.
@@ -147,10 +158,21 @@ pub struct OpeningStep {
     /// Waits for a message. Other messages meanwhile are ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expect: Option<Expect>,
+    /// Pauses. Messages meanwhile are ignored, but for those that `respond` responds to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<Pause>,
+}
+
+/// A pause of the opening.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Pause {
+    /// How long it is. All pauses of an opening together must be shorter than the 15 s after which an attempt fails.
+    pub seconds: f64,
 }
 
 /// A message that the opening waits for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Expect {
     /// The message. Without a condition, any message.
@@ -159,6 +181,10 @@ pub struct Expect {
     /// A message by which the service refuses the connection; the attempt has then failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<When>,
+    /// Seconds after which the attempt has failed if the message didn't come, with the step in the reason; at most the 15
+    /// s after which every attempt fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within_seconds: Option<f64>,
     /// Values that are kept for later messages of the connection: `{{captured.NAME}}`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub capture: BTreeMap<String, Extract>,
@@ -204,7 +230,7 @@ pub enum ReplyBy {
 }
 
 /// What one connection publishes, and how all others receive it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fanout {
     /// Further steps of the connections that receive, after `open`. The last one should wait until the subscription is in
@@ -260,6 +286,19 @@ pub enum Framing {
     Nats,
 }
 
+/// A further address of the service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WebsocketTarget {
+    /// Host and port.
+    pub address: String,
+    /// Path and query of the upgrade request.
+    pub path: String,
+    /// The name that the certificate there must have; absent without TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_name: Option<String>,
+}
+
 /// What an assignment says about the service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -269,6 +308,14 @@ pub struct WebsocketTask {
     /// The name that the service's certificate must have; absent for a service without TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_name: Option<String>,
+    /// Further addresses, which connections take in turn with the assignment's: connection i of all workers opens at address
+    /// i modulo their number, where the assignment's is 0.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub more_targets: Vec<WebsocketTarget>,
+    /// What `connect.rows_command` printed; present only with such a command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub printed_rows: Option<PrintedRows>,
     /// The section of the plan without its services.
     pub section: WireWebsocket,
 }

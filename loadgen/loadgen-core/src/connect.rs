@@ -7,6 +7,7 @@ use std::{
     fs, io,
     net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs},
     os::fd::{AsRawFd, OwnedFd},
+    time::Duration,
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -18,6 +19,8 @@ use crate::{error::Error, schedule::splitmix64};
 /// Send buffer of each connection, in bytes. It limits the data in flight, so that a flood on thousands of connections
 /// doesn't fill the kernel's memory for TCP and the drain stays short.
 pub const SEND_BUFFER: usize = 32 << 10;
+/// An attempt fails if its connection isn't ready after this time.
+pub const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(15);
 /// The GUID of the opening handshake (RFC 6455, section 1.3).
 const ACCEPT_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// Largest number of loopback source addresses: those of 127.0.0.0/8 without the network and the broadcast address.

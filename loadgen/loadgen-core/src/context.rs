@@ -10,7 +10,8 @@ use crate::{
     pattern::Pattern,
     phases::Phases,
     recorder::{Metric, Recorder},
-    thread_plan::ThreadPlan,
+    thread_plan::{Target, ThreadPlan},
+    timers::Timers,
     workload::{Received, Workload},
 };
 
@@ -74,11 +75,13 @@ pub(crate) struct Context<W: Workload> {
     /// What the protocol wants to send, and what it read, while one message is handled.
     pub(crate) outbox: Outbox,
     pub(crate) received: Vec<Received>,
+    /// Timers of connections that aren't ready yet.
+    pub(crate) timers: Timers,
     pub(crate) upgrade: UpgradeRequest,
     /// Index of the thread's first connection among those of all workers.
     pub(crate) first_connection: u32,
-    /// The service's address as the `Host` header has it.
-    pub(crate) host: String,
+    /// The addresses of the service, as connections take them in turn.
+    pub(crate) targets: Arc<[Target]>,
     pub(crate) epoll: OwnedFd,
     pub(crate) masks: Masks,
     pub(crate) batch: Batch,
@@ -122,9 +125,10 @@ impl<W: Workload> Context<W> {
             protocol: (0..plan.connections).map(|_| W::Connection::default()).collect(),
             outbox: Outbox::default(),
             received: Vec::new(),
-            upgrade: workload.shared_request(&plan.host),
+            timers: Timers::default(),
+            upgrade: workload.shared_request(&plan.targets[0].host),
             first_connection: plan.first_connection,
-            host: plan.host.clone(),
+            targets: Arc::clone(&plan.targets),
             workload,
             epoll,
             masks: Masks::new(seed),

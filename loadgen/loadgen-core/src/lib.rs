@@ -14,6 +14,7 @@
 //! | [`schedule`], [`phases`] | when each message is due; pure |
 //! | `load_thread`, `thread_plan` | one thread with its connections and event loop |
 //! | `session` | one WebSocket |
+//! | `timers` | when connections that aren't ready continue by themselves; pure |
 //! | [`tls`] | its encryption |
 //! | [`outbox`] | what a protocol sends besides the load; pure |
 //! | [`frame`], [`replies`] | frames on the wire, and the matching of replies to messages; pure |
@@ -46,6 +47,7 @@ pub mod replies;
 pub mod schedule;
 mod session;
 mod thread_plan;
+mod timers;
 pub mod tls;
 pub mod trial;
 pub mod workload;

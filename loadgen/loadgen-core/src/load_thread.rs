@@ -101,7 +101,8 @@ struct LoadThread<W: Workload> {
     cx: Context<W>,
     sessions: Vec<Session>,
     plan: ThreadPlan,
-    sources: Sources,
+    /// Those of each target.
+    sources: Vec<Sources>,
     events: Vec<epoll::Event>,
     wake: Arc<OwnedFd>,
     commands: Receiver<Command>,
@@ -138,7 +139,8 @@ impl<W: Workload> LoadThread<W> {
         // The default slack of 50 us would delay every message by that much.
         rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).map_err(kernel("set the timer slack"))?;
         let random = plan.seed ^ (plan.share.index + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93);
-        let sources = Sources::new(plan.target, workload.source_addresses());
+        let source_addresses = workload.source_addresses();
+        let sources = plan.targets.iter().map(|target| Sources::new(target.address, source_addresses)).collect();
         let cx = Context::new(workload, epoll, random, &plan);
         Ok(Self {
             cx,

@@ -181,14 +181,16 @@ impl Session {
         if let Err(error) | Ok(Err(error)) = sockopt::socket_error(socket) {
             return self.end(cx, reason(&error.into()));
         }
-        if let Some(client) = cx.workload.tls() {
+        let index = cx.first_connection + self.slot;
+        if let Some(client) = cx.workload.tls(index) {
             match Tls::new(client) {
                 Ok(tls) => self.extra().tls = Some(tls),
                 Err(_) => return self.end(cx, "tls"),
             }
         }
         self.stage = Stage::Upgrading;
-        let own = cx.workload.request(&cx.host, cx.first_connection + self.slot);
+        let target = &cx.targets[index as usize % cx.targets.len()];
+        let own = cx.workload.request(&target.host, index);
         self.out = own.as_ref().unwrap_or(&cx.upgrade).bytes(&self.key);
         self.flush(cx);
     }

@@ -4,11 +4,18 @@ use std::{net::SocketAddr, sync::Arc};
 
 use crate::{live::LiveCounts, pattern::Pattern, schedule::Share};
 
+/// An address of the service.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) address: SocketAddr,
+    /// The same as the `Host` header has it.
+    pub(crate) host: String,
+}
+
 /// The parameters of one load thread.
 pub(crate) struct ThreadPlan {
-    pub(crate) target: SocketAddr,
-    /// The service's address as the `Host` header has it.
-    pub(crate) host: String,
+    /// The addresses that connections take in turn by their index among those of all workers; at least one.
+    pub(crate) targets: Arc<[Target]>,
     pub(crate) connections: u32,
     /// Index of the thread's first connection among those of all workers.
     pub(crate) first_connection: u32,

@@ -3,7 +3,7 @@
 //! A load thread is compiled for one workload, so no call is dynamic. The generator numbers the messages of each
 //! connection from 0; message `n` has the sequence number `first_sequence() + n`.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Duration};
 
 pub use crate::{connect::UpgradeRequest, frame::Opcode, outbox::Outbox, tls::TlsClient};
 
@@ -35,8 +35,14 @@ pub trait Workload: Send + Sync + 'static {
         None
     }
 
-    /// How connections are encrypted; `None` if they are not.
-    fn tls(&self) -> Option<&TlsClient> {
+    /// Further addresses of the service, `host:port`. Connection `index` of all workers opens at address `index` modulo
+    /// their number, where the assignment's address is number 0; it then has a [`Self::request`] of its own.
+    fn more_addresses(&self) -> &[String] {
+        &[]
+    }
+
+    /// How the connection with this index among those of all workers is encrypted; `None` if it isn't.
+    fn tls(&self, _index: u32) -> Option<&TlsClient> {
         None
     }
 
@@ -64,6 +70,11 @@ pub trait Workload: Send + Sync + 'static {
         payload: &[u8],
         outbox: &mut Outbox,
     ) -> Admission;
+
+    /// Continues a connection that is still not ready when a timer of [`Admission::Timed`] has ended.
+    fn elapsed(&self, _connection: &mut Self::Connection, _timer: u32, _outbox: &mut Outbox) -> Admission {
+        Admission::Waiting
+    }
 
     /// A text message to send as soon as the connection is ready; it has no sequence number.
     fn first_message(&self) -> Option<&[u8]>;
@@ -154,6 +165,13 @@ pub trait Messages<C>: Send {
 pub enum Admission {
     /// The connection isn't ready yet.
     Waiting,
+    /// The connection isn't ready yet; if it still isn't after some time, [`Workload::elapsed`] is called, once.
+    Timed {
+        /// What identifies the timer to the protocol.
+        timer: u32,
+        /// When it ends, from now on.
+        after: Duration,
+    },
     /// The connection is ready.
     Ready {
         /// The id from the service; empty if it gives none.

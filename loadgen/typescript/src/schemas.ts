@@ -89,6 +89,9 @@ export type ReasonKind =
 /** How a reply names its message. */
 export type ReplyBy = "same" | "sequence" | "packet_id" | "order";
 
+/** How a file or an output has rows. */
+export type RowsFormat = "csv" | "json-lines";
+
 /** The state of a run, as `run.json` records it. */
 export type RunState = "running" | "finished" | "failed" | "superseded";
 
@@ -387,10 +390,13 @@ export interface Connect {
    */
   headers?: Record<string, string>;
   /**
-   * A CSV file with a header line. Each connection takes the next row, from the start again after the last; its columns
-   * are the placeholders `{{row.NAME}}`.
+   * A CSV file with a header line, or a file of JSON lines (`.jsonl`, `.ndjson`), which the workers read. Each
+   * connection takes the next row, from the start again after the last; its columns are the placeholders
+   * `{{row.NAME}}`. There are at most 64 MiB, 1 000 000 rows of 64 KiB, and 256 columns.
    */
   rows?: string | null;
+  /** A command that prints rows, instead of a file; at most 16 MiB. */
+  rows_command?: RowsCommand | null;
   /**
    * Addresses of the workers' machine to connect from, each until its ports are used up. Without them, the kernel
    * chooses.
@@ -718,6 +724,11 @@ export interface Expect {
   refused?: When | null;
   /** The message. Without a condition, any message. */
   when?: When;
+  /**
+   * Seconds after which the attempt has failed if the message didn't come, with the step in the reason; at most the 15
+   * s after which every attempt fails.
+   */
+  within_seconds?: number | null;
 }
 
 /** A value in a message; exactly one of the fields is set. */
@@ -1206,6 +1217,8 @@ export interface OpeningStep {
   expect?: Expect | null;
   /** Sends a message, at once. */
   send?: Frame | null;
+  /** Pauses. Messages meanwhile are ignored, but for those that `respond` responds to. */
+  wait?: Pause | null;
 }
 
 /** A service that ladder didn't start and whose CPUs it therefore doesn't set. */
@@ -1219,6 +1232,12 @@ export interface Outside {
    * are not read.
    */
   evidence_address?: string | null;
+}
+
+/** A pause of the opening. */
+export interface Pause {
+  /** How long it is. All pauses of an opening together must be shorter than the 15 s after which an attempt fails. */
+  seconds: number;
 }
 
 /**
@@ -1463,6 +1482,19 @@ export interface Response {
   when: When;
   /** The response that is sent at once. */
   send: Frame;
+}
+
+/**
+ * A command that prints rows. Ladder runs it once, before the first trial of a run, also of a resumed one, and gives
+ * all workers the same rows.
+ */
+export interface RowsCommand {
+  /** The program and its arguments. It runs in the root of the checkout, with ladder's environment. */
+  command: string[];
+  /** The format of what it prints on standard output. */
+  format?: RowsFormat;
+  /** Seconds after which it is killed and the run is not begun, from 0.1 to 600. */
+  timeout_seconds?: number;
 }
 
 /** A run and the state of each of its trials. */
@@ -1989,6 +2021,12 @@ export interface WebsocketService {
   /** The folder in which the command runs, relative to the root of the checkout. */
   folder?: string | null;
   /**
+   * Further URLs that connections take in turn with `url`: connection i opens at URL i modulo their number. All have
+   * the scheme of `url`; `{port}` stands for the same port. Counters, usage and the check whether the service is ready
+   * are those of `url`, except that each address must accept a connection.
+   */
+  more_urls?: string[];
+  /**
    * What is read as the service's CPU time and memory; absent for the processes that ladder started, or for those that
    * listen at the address on this machine.
    */
@@ -2001,12 +2039,29 @@ export interface WebsocketService {
   warmup_seconds?: number | null;
 }
 
+/** A further address of the service. */
+export interface WebsocketTarget {
+  /** Host and port. */
+  address: string;
+  /** Path and query of the upgrade request. */
+  path: string;
+  /** The name that the certificate there must have; absent without TLS. */
+  tls_name?: string | null;
+}
+
 /** What an assignment says about the service. */
 export interface WebsocketTask {
   /** Path and query of the upgrade request. */
   path: string;
   /** The section of the plan without its services. */
   section: WireWebsocket;
+  /**
+   * Further addresses, which connections take in turn with the assignment's: connection i of all workers opens at
+   * address i modulo their number, where the assignment's is 0.
+   */
+  more_targets?: WebsocketTarget[];
+  /** What `connect.rows_command` printed; present only with such a command. */
+  printed_rows?: string | null;
   /** The name that the service's certificate must have; absent for a service without TLS. */
   tls_name?: string | null;
 }

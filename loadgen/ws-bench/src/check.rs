@@ -1,5 +1,7 @@
 //! Lists the mistakes of a section, for those who write plans.
 
+use std::iter;
+
 use bench_format::websocket::WireWebsocket;
 
 use crate::{
@@ -13,22 +15,46 @@ use crate::{
 const PAYLOAD_BYTES: usize = 175;
 
 /// The mistakes of a section or a preset: each as its place, for example `open[1].expect.when.regex`, and what to do
-/// about it. What a workload needs beyond that is in [`crate::workloads::Workload::missing`].
+/// about it. What a workload needs beyond that is in [`crate::workloads::Workload::missing`]. A command for rows isn't
+/// run.
 pub fn check(section: &WireWebsocket) -> Vec<(String, String)> {
-    let tls_name = section.services.values().find_map(|service| tls_name(&service.url));
-    let trial = Trial { path: ("/", "path"), tls_name, seed: 0, worker: 0, payload_bytes: PAYLOAD_BYTES };
+    check_all(section, None)
+}
+
+/// The mistakes of a section whose command for rows has printed this.
+pub fn check_printed(section: &WireWebsocket, printed_rows: &str) -> Vec<(String, String)> {
+    check_all(section, Some(printed_rows))
+}
+
+fn check_all(section: &WireWebsocket, printed_rows: Option<&str>) -> Vec<(String, String)> {
+    let with_tls = section.services.values().find_map(|service| tls_name(&service.url));
+    let trial = Trial {
+        path: ("/", "path"),
+        tls_name: with_tls,
+        more_targets: &[],
+        printed_rows,
+        seed: 0,
+        worker: 0,
+        payload_bytes: PAYLOAD_BYTES,
+    };
     let mut all = Section::compile(section, &trial).err().unwrap_or_default();
-    // That a file can't be read is reported once, by the section.
-    let read = |path: &String| Rows::read(path.as_ref()).unwrap_or_else(|_| Rows::unread());
-    let rows = section.connect.rows.as_ref().map(read).unwrap_or_default();
+    // That rows can't be read is reported once, by the section.
+    let rows = Rows::of(&section.connect, printed_rows).unwrap_or_else(|_| Rows::unread());
     let mut mistakes = Mistakes::default();
     for (name, service) in &section.services {
-        let place = format!("services.{name}.url");
-        match path_of(&service.url) {
-            Ok(path) => {
-                path_template(path, &place, &rows, &mut mistakes);
+        let more = service.more_urls.iter().enumerate();
+        let more = more.map(|(index, url)| (format!("services.{name}.more_urls[{index}]"), url));
+        for (place, url) in iter::once((format!("services.{name}.url"), &service.url)).chain(more) {
+            match path_of(url) {
+                Ok(path) => {
+                    path_template(path, &place, &rows, &mut mistakes);
+                    if tls_name(url).is_some() != tls_name(&service.url).is_some() {
+                        mistakes
+                            .add(place, "ws and wss are mixed; give it the scheme of `url`, or describe two services");
+                    }
+                }
+                Err(advice) => mistakes.add(place, advice),
             }
-            Err(advice) => mistakes.add(place, advice),
         }
     }
     all.extend(mistakes.into_list());

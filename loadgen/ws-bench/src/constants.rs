@@ -24,7 +24,7 @@ impl Constants {
             sequence,
             due_us,
             captured: &connection.captured,
-            row: self.rows.of(connection.index),
+            row: self.rows.of_connection(connection.index),
         }
     }
 }

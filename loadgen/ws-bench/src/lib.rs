@@ -6,7 +6,7 @@
 //! | [`workloads`] | turns an assignment into the load generator's pattern |
 //! | [`protocol`] | the client: what the load generator asks of a protocol |
 //! | [`section`], `check` | compiles the `websocket` section of a plan; lists its mistakes |
-//! | [`request`], [`rows`], [`tls`] | the upgrade request; the CSV file with a row for each connection; encryption |
+//! | [`request`], [`rows`], [`tls`] | the upgrade request; the rows of a file or a command, one for each connection; encryption |
 //! | [`script`] | the opening; pure |
 //! | [`messages`], [`template`] | composes messages, and recognizes them in echoes; pure |
 //! | [`framing`] | cuts the protocol's messages from WebSocket messages; pure |
@@ -41,7 +41,7 @@ pub mod template;
 pub mod tls;
 pub mod workloads;
 
-pub use check::{check, path_of, tls_name};
+pub use check::{check, check_printed, path_of, tls_name};
 pub use template::TemplateError;
 
 /// Works for the coordinator that the command line names.

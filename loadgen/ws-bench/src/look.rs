@@ -26,7 +26,7 @@ use crate::{
     mistakes::Mistakes,
     protocol::{Use, Websocket},
     section::{Section, Trial},
-    tls,
+    tls::TlsClients,
 };
 
 /// Longest wait for each answer.
@@ -141,8 +141,10 @@ fn greetings_and_closing(place: &Place) -> Plain {
 fn tls_of(place: &Place) -> Result<Option<TlsClient>, String> {
     let Some(name) = &place.tls_name else { return Ok(None) };
     let mut mistakes = Mistakes::default();
-    let client = tls::compile(None, name, &mut mistakes);
-    client.map(Some).ok_or_else(|| mistakes.into_list().into_iter().map(|(_, message)| message).collect())
+    let clients = TlsClients::compile(None, [name.as_str()], &mut mistakes);
+    clients
+        .map(|clients| clients.of(0).cloned())
+        .ok_or_else(|| mistakes.into_list().into_iter().map(|(_, message)| message).collect())
 }
 
 fn close(peer: &mut Peer) -> Closing {
@@ -211,6 +213,8 @@ fn converse(place: &Place, section: &WireWebsocket, purpose: Use) -> Spoken {
     let trial = Trial {
         path: (&place.path, "path"),
         tls_name: place.tls_name.as_deref(),
+        more_targets: &[],
+        printed_rows: None,
         seed: 1,
         worker: 0,
         payload_bytes: PAYLOAD_BYTES,
@@ -227,11 +231,19 @@ fn converse(place: &Place, section: &WireWebsocket, purpose: Use) -> Spoken {
     let mut random = unix_ns();
     let deadline = Instant::now() + PATIENCE;
     let upgrade = request.as_ref().unwrap_or(&shared);
-    let offer = Offer { subprotocols: protocol.subprotocols(), tls: protocol.tls() };
+    let offer = Offer { subprotocols: protocol.subprotocols(), tls: protocol.tls(INDEX) };
     let connected = Peer::connect_offering(place.target, upgrade, offer, deadline, &mut random);
     match connected {
         Ok(peer) => Conversation { peer, protocol, state: Default::default(), outbox: Outbox::default() }.run(deadline),
         Err(refusal) => Spoken::No(refusal.to_string()),
+    }
+}
+
+/// When the timer of an admission that was had at `since` ends, and its number; `None` without a timer.
+fn timer_of(admission: &Admission, since: Instant) -> Option<(Instant, u32)> {
+    match admission {
+        Admission::Timed { timer, after } => Some((since + *after, *timer)),
+        _ => None,
     }
 }
 
@@ -246,6 +258,7 @@ struct Conversation {
 impl Conversation {
     fn run(mut self, deadline: Instant) -> Spoken {
         let mut admission = self.protocol.begin(&mut self.state, INDEX, &mut self.outbox);
+        let mut since = Instant::now();
         let mut assembly = Assembly::default();
         let mut is_sent = false;
         loop {
@@ -262,11 +275,17 @@ impl Conversation {
                 }
                 _ => {}
             }
-            let frame = match self.peer.frame(deadline) {
-                Ok(frame) => frame,
-                Err(_) if is_sent => return Spoken::Opens,
-                Err(Silence::Nothing) => return Spoken::No("it doesn't open within a second".into()),
-                Err(silence) => return Spoken::No(silence.to_string()),
+            let timer = timer_of(&admission, since).filter(|(ends, _)| *ends < deadline);
+            let frame = match (self.peer.frame(timer.map_or(deadline, |(ends, _)| ends)), timer) {
+                (Ok(frame), _) => frame,
+                (Err(Silence::Nothing), Some((_, number))) => {
+                    admission = self.protocol.elapsed(&mut self.state, number, &mut self.outbox);
+                    since = Instant::now();
+                    continue;
+                }
+                (Err(_), _) if is_sent => return Spoken::Opens,
+                (Err(Silence::Nothing), _) => return Spoken::No("it doesn't open within a second".into()),
+                (Err(silence), _) => return Spoken::No(silence.to_string()),
             };
             match frame.opcode {
                 Opcode::Ping => self.outbox.send(Opcode::Pong, frame.payload.clone()),
@@ -283,7 +302,11 @@ impl Conversation {
                             }
                         }
                         Ok(Some((opcode, payload))) => {
-                            admission = self.protocol.admit(&mut self.state, opcode, &payload, &mut self.outbox);
+                            match self.protocol.admit(&mut self.state, opcode, &payload, &mut self.outbox) {
+                                // The timer of the step still runs.
+                                Admission::Waiting => {}
+                                next => (admission, since) = (next, Instant::now()),
+                            }
                         }
                         Ok(None) => {}
                         Err(violation) => return Spoken::No(violation.to_string()),

@@ -107,8 +107,12 @@ impl Workload for Websocket {
         (!section.request.is_shared()).then(own)
     }
 
-    fn tls(&self) -> Option<&TlsClient> {
-        self.section.tls.as_ref()
+    fn more_addresses(&self) -> &[String] {
+        &self.section.more_addresses
+    }
+
+    fn tls(&self, index: u32) -> Option<&TlsClient> {
+        self.section.tls.of(index)
     }
 
     fn subprotocols(&self) -> &[String] {
@@ -128,15 +132,23 @@ impl Workload for Websocket {
         let mut admission = Admission::Waiting;
         let cut = self.take(connection, payload, outbox, |connection, message, outbox| {
             // A message behind the one that made the connection ready answers nothing, because nothing was sent.
-            if admission == Admission::Waiting {
+            if matches!(admission, Admission::Waiting | Admission::Timed { .. }) {
                 let script = self.script(connection.index);
-                admission = script.admit(&self.section.constants, connection, message, outbox);
+                match script.admit(&self.section.constants, connection, message, outbox) {
+                    // The timer of the step still runs.
+                    Admission::Waiting => {}
+                    next => admission = next,
+                }
             }
         });
         match cut {
             Err(Uncuttable(reason)) => Admission::Refused(reason.into()),
             Ok(()) => admission,
         }
+    }
+
+    fn elapsed(&self, connection: &mut Connection, timer: u32, outbox: &mut Outbox) -> Admission {
+        self.script(connection.index).elapsed(&self.section.constants, connection, timer, outbox)
     }
 
     fn first_message(&self) -> Option<&[u8]> {

@@ -19,7 +19,8 @@ const OWN_HEADERS: [&str; 6] =
 /// A compiled upgrade request.
 #[derive(Clone, Debug)]
 pub struct Request {
-    path: Template,
+    /// Those of the addresses that connections take in turn; at least one.
+    paths: Vec<Template>,
     headers: Vec<(String, Template)>,
     /// Subprotocols that are offered.
     pub subprotocols: Vec<String>,
@@ -28,9 +29,15 @@ pub struct Request {
 }
 
 impl Request {
-    /// Compiles the request; `place` is that of the path. Mistakes are added.
-    pub fn compile(path: &str, place: &str, connect: &Connect, rows: &Rows, mistakes: &mut Mistakes) -> Option<Self> {
-        let path = path_template(path, place, rows, mistakes);
+    /// Compiles the request with the paths that connections take in turn; `place` is that of the paths. Mistakes are added.
+    pub fn compile<'a>(
+        paths: impl Iterator<Item = &'a str>,
+        place: &str,
+        connect: &Connect,
+        rows: &Rows,
+        mistakes: &mut Mistakes,
+    ) -> Option<Self> {
+        let paths: Vec<_> = paths.map(|path| path_template(path, place, rows, mistakes)).collect();
         let headers = connect.headers.iter().filter_map(|(name, value)| {
             let template = header(name, value, rows, mistakes)?;
             Some((name.clone(), template))
@@ -48,17 +55,20 @@ impl Request {
             text.parse().map_err(wrong).ok()
         };
         let source_addresses = connect.source_addresses.iter().enumerate().filter_map(address).collect();
-        Some(Self { path: path?, headers, subprotocols: connect.subprotocols.clone(), source_addresses })
+        let paths = paths.into_iter().collect::<Option<Vec<_>>>()?;
+        Some(Self { paths, headers, subprotocols: connect.subprotocols.clone(), source_addresses })
     }
 
     /// Whether all connections have the same request.
     pub fn is_shared(&self) -> bool {
-        self.path.is_constant() && self.headers.iter().all(|(_, value)| value.is_constant())
+        self.paths.len() == 1
+            && self.paths[0].is_constant()
+            && self.headers.iter().all(|(_, value)| value.is_constant())
     }
 
     /// Path and query for one connection.
     pub fn path(&self, values: &Values<'_>) -> String {
-        text(&self.path, values)
+        text(&self.paths[values.connection as usize % self.paths.len()], values)
     }
 
     /// The headers beyond those of the upgrade.

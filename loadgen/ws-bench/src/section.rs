@@ -1,12 +1,9 @@
 //! A compiled `websocket` section.
 
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
-use bench_format::websocket::{Frame, Framing, ReplyBy, WireWebsocket};
-use loadgen_core::{
-    tls::TlsClient,
-    workload::{Opcode, Outbox},
-};
+use bench_format::websocket::{Frame, Framing, ReplyBy, WebsocketTarget, WireWebsocket};
+use loadgen_core::workload::{Opcode, Outbox};
 
 use crate::{
     condition::Condition,
@@ -20,7 +17,7 @@ use crate::{
     script::Script,
     state::Connection,
     template::{Kind, Payload, Scope, Template},
-    tls,
+    tls::TlsClients,
 };
 
 const OPENING: &[Kind] = &[Kind::Connection, Kind::Worker, Kind::Captured, Kind::Row, Kind::Random, Kind::Choice];
@@ -39,6 +36,10 @@ pub struct Trial<'a> {
     pub path: (&'a str, &'a str),
     /// The name that the service's certificate must have; absent without TLS.
     pub tls_name: Option<&'a str>,
+    /// Further addresses that connections take in turn with that of the path.
+    pub more_targets: &'a [WebsocketTarget],
+    /// What `connect.rows_command` printed; absent where it wasn't run, which is in a check.
+    pub printed_rows: Option<&'a str>,
     /// Seed of all random choices, from the assignment.
     pub seed: u64,
     /// Index of the worker.
@@ -52,8 +53,10 @@ pub struct Trial<'a> {
 pub struct Section {
     /// What is the same for all messages.
     pub constants: Arc<Constants>,
-    /// How connections are encrypted; absent without TLS.
-    pub tls: Option<TlsClient>,
+    /// Further addresses of the service, which connections take in turn.
+    pub more_addresses: Vec<String>,
+    /// How connections are encrypted.
+    pub tls: TlsClients,
     /// The upgrade request, shared or for each connection.
     pub request: Request,
     /// What happens between the upgrade and the load.
@@ -89,16 +92,15 @@ impl Section {
     }
 
     fn compile_all(wire: &WireWebsocket, trial: &Trial<'_>, mistakes: &mut Mistakes) -> Option<Self> {
-        let read = |path: &String| {
-            Rows::read(Path::new(path)).unwrap_or_else(|error| {
-                mistakes.add("connect.rows", error);
-                Rows::unread()
-            })
-        };
-        let rows = wire.connect.rows.as_ref().map(read).unwrap_or_default();
+        let rows = Rows::of(&wire.connect, trial.printed_rows).unwrap_or_else(|(place, message)| {
+            mistakes.add(place, message);
+            Rows::unread()
+        });
         let payload = Payload::new(trial.payload_bytes, trial.seed);
         let scope = |kinds, captured| Scope { kinds, captured, columns: rows.columns(), payload: &payload };
-        let request = Request::compile(trial.path.0, trial.path.1, &wire.connect, &rows, mistakes);
+        let more = || trial.more_targets.iter();
+        let paths = std::iter::once(trial.path.0).chain(more().map(|target| &target.path[..]));
+        let request = Request::compile(paths, trial.path.1, &wire.connect, &rows, mistakes);
         let script = Script::compile(&wire.open, &scope(OPENING, &[]), mistakes);
         let messages = MessageSet::compile(&wire.messages, &scope(MESSAGE, script.captured()), mistakes);
         let reply_scope = scope(REPLY, script.captured());
@@ -115,7 +117,13 @@ impl Section {
             let (opcode, bytes) = shared(&keepalive.send, &constants, "keepalive.send", mistakes)?;
             Some((keepalive.after_seconds as u32, opcode, bytes))
         });
-        let tls = trial.tls_name.map(|name| tls::compile(wire.connect.tls.as_ref(), name, mistakes));
+        if more().any(|target| target.tls_name.is_some() != trial.tls_name.is_some()) {
+            mistakes.add("more_targets", "ws and wss are mixed; give all addresses the same scheme");
+        }
+        let tls = trial.tls_name.map_or(Some(TlsClients::default()), |name| {
+            let names = std::iter::once(name).chain(more().filter_map(|target| target.tls_name.as_deref()));
+            TlsClients::compile(wire.connect.tls.as_ref(), names, mistakes)
+        });
         let close = wire.close.as_ref().and_then(|close| shared(close, &constants, "close", mistakes));
         match_messages(wire, &messages, mistakes);
         // What is described and didn't compile has a mistake.
@@ -123,7 +131,8 @@ impl Section {
         fanout.as_ref().is_none_or(Option::is_some).then_some(())?;
         Some(Self {
             constants: Arc::new(Constants { rows, ..constants }),
-            tls: tls.flatten(),
+            more_addresses: more().map(|target| target.address.clone()).collect(),
+            tls: tls?,
             request: request?,
             script,
             messages,

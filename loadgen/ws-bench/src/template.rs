@@ -54,7 +54,7 @@ pub enum Kind {
     Choice,
     /// `{{captured.NAME}}`: a value of the opening
     Captured,
-    /// `{{row.NAME}}`: a column of the CSV file
+    /// `{{row.NAME}}`: a column of the connection's row
     Row,
 }
 

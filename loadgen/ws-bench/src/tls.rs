@@ -1,4 +1,4 @@
-//! The TLS client of a section: which certificates of a service are accepted, and which one is presented.
+//! The TLS clients of a section: which certificates of a service are accepted, and which one is presented.
 
 use std::sync::Arc;
 
@@ -13,15 +13,41 @@ use rustls::{
 
 use crate::mistakes::Mistakes;
 
-/// Compiles the client for a service whose certificate must have this name; mistakes are added under `connect.tls`.
-pub fn compile(wire: Option<&Tls>, name: &str, mistakes: &mut Mistakes) -> Option<TlsClient> {
-    let nothing = Tls::default();
-    let wire = wire.unwrap_or(&nothing);
-    let before = mistakes.count();
-    let name = wire.server_name.as_deref().unwrap_or(name);
-    let server_name = ServerName::try_from(name.to_owned())
-        .map_err(|_| mistakes.add("connect.tls.server_name", format!("{name:?} is no name of a host")))
-        .ok();
+/// The clients of the addresses that connections take in turn; none without TLS.
+#[derive(Clone, Debug, Default)]
+pub struct TlsClients(Vec<TlsClient>);
+
+impl TlsClients {
+    /// Compiles the clients for addresses whose certificates must have these names, in turn; mistakes are added under
+    /// `connect.tls`.
+    pub fn compile<'a>(
+        wire: Option<&Tls>,
+        names: impl IntoIterator<Item = &'a str>,
+        mistakes: &mut Mistakes,
+    ) -> Option<Self> {
+        let nothing = Tls::default();
+        let wire = wire.unwrap_or(&nothing);
+        let before = mistakes.count();
+        let mut server_names = Vec::new();
+        for name in names {
+            let name = wire.server_name.as_deref().unwrap_or(name);
+            match ServerName::try_from(name.to_owned()) {
+                Ok(name) => server_names.push(name),
+                Err(_) => mistakes.add("connect.tls.server_name", format!("{name:?} is no name of a host")),
+            }
+        }
+        let config = Arc::new(config(wire, mistakes)?);
+        let client = |server_name| TlsClient { config: Arc::clone(&config), server_name };
+        (mistakes.count() == before).then(|| Self(server_names.into_iter().map(client).collect()))
+    }
+
+    /// The client of a connection; `None` without TLS.
+    pub fn of(&self, connection: u32) -> Option<&TlsClient> {
+        self.0.get(connection as usize % self.0.len().max(1))
+    }
+}
+
+fn config(wire: &Tls, mistakes: &mut Mistakes) -> Option<ClientConfig> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -31,14 +57,13 @@ pub fn compile(wire: Option<&Tls>, name: &str, mistakes: &mut Mistakes) -> Optio
     } else {
         builder.with_root_certificates(authorities(wire.ca.as_deref(), mistakes))
     };
-    let config = match identity(wire, mistakes) {
+    match identity(wire, mistakes) {
         Some((chain, key)) => builder
             .with_client_auth_cert(chain, key)
             .map_err(|error| mistakes.add("connect.tls.certificate", format!("can't be used with its key: {error}")))
             .ok(),
         None => Some(builder.with_no_client_auth()),
-    };
-    (mistakes.count() == before).then_some(TlsClient { config: Arc::new(config?), server_name: server_name? })
+    }
 }
 
 fn authorities(path: Option<&str>, mistakes: &mut Mistakes) -> RootCertStore {

@@ -8,7 +8,7 @@ use bench_format::{
     result::{Witness, WorkerResult},
     terms::Terms,
     trial::Assignment,
-    websocket::WireWebsocket,
+    websocket::{PrintedRows, WireWebsocket},
 };
 use loadgen_core::{
     Pattern,
@@ -174,6 +174,9 @@ impl Workload {
         let trial = Trial {
             path: (&task.path, "path"),
             tls_name: task.tls_name.as_deref(),
+            more_targets: &task.more_targets,
+            // A worker never runs a command: without its output there are no rows.
+            printed_rows: Some(task.printed_rows.as_ref().map_or("", PrintedRows::text)),
             seed: assignment.seed,
             worker: assignment.worker,
             payload_bytes: assignment.message.size_bytes as usize,

@@ -30,7 +30,16 @@ fn a_mistake_in_the_opening_is_listed_with_its_place() {
             "open[0].send",
             "exactly one of text and binary",
         ),
-        ("{ open: [{ send: { text: a }, expect: {} }] }", "open[0]", "exactly one of send and expect"),
+        ("{ open: [{ send: { text: a }, expect: {} }] }", "open[0]", "exactly one of send, expect and wait"),
+        ("{ open: [{ expect: {}, wait: { seconds: 1 } }] }", "open[0]", "exactly one of send, expect and wait"),
+        ("{ open: [{ wait: { seconds: 0 } }] }", "open[0].wait.seconds", "0 s is not from 0.001 to 15 s"),
+        ("{ open: [{ wait: { seconds: 60 } }] }", "open[0].wait.seconds", "after which every attempt fails"),
+        (
+            "{ open: [{ wait: { seconds: 8 } }, { wait: { seconds: 7 } }, { wait: { seconds: 1 } }] }",
+            "open[1].wait.seconds",
+            "add up to 15 s, and an attempt fails with ready_timeout",
+        ),
+        ("{ open: [{ expect: { within_seconds: 15.5 } }] }", "open[0].expect.within_seconds", "0.001 to 15 s"),
         ("{ open: [{ expect: {} }, { expect: { when: { regex: '(' } } }] }", "open[1].expect.when.regex", "no regular"),
         ("{ open: [{ expect: { when: { hex: 'abc' } } }] }", "open[0].expect.when.hex", "whole bytes"),
         ("{ open: [{ expect: { when: { json: { id: '1' } } } }] }", "open[0].expect.when.json", "begins with a slash"),
@@ -86,6 +95,16 @@ fn a_mistake_in_requests_and_addresses_is_listed_with_its_place() {
         ("{ services: { a: { url: 'ws://host:1?a' } } }", "services.a.url", "slash before the question mark"),
         ("{ services: { a: { url: 'ws://host:1/{{sequence}}' } } }", "services.a.url", "no value here"),
         ("{ services: { a: { url: 'ws://host:1/a b' } } }", "services.a.url", "percent-encoding"),
+        (
+            "{ services: { a: { url: 'ws://host:1/', more_urls: ['ws://host:2/', 'wss://host:3/'] } } }",
+            "services.a.more_urls[1]",
+            "ws and wss are mixed",
+        ),
+        (
+            "{ services: { a: { url: 'ws://host:1/', more_urls: ['ws://host:2/{{row.a}}'] } } }",
+            "services.a.more_urls[0]",
+            "no column of the rows",
+        ),
     ]);
 }
 

@@ -62,7 +62,15 @@ struct Player {
 
 impl Player {
     fn new(preset: &WireWebsocket, purpose: Use) -> Self {
-        let trial = Trial { path: ("/", "path"), tls_name: None, seed: 7, worker: 3, payload_bytes: PAYLOAD_BYTES };
+        let trial = Trial {
+            path: ("/", "path"),
+            tls_name: None,
+            more_targets: &[],
+            printed_rows: None,
+            seed: 7,
+            worker: 3,
+            payload_bytes: PAYLOAD_BYTES,
+        };
         let section = Section::compile(preset, &trial).unwrap();
         let client = Websocket::new(section, purpose);
         let messages = client.messages();
@@ -77,7 +85,7 @@ impl Player {
     fn admitted(&mut self, admission: Admission) {
         self.sent.extend(self.outbox.take());
         match admission {
-            Admission::Waiting => {}
+            Admission::Waiting | Admission::Timed { .. } => {}
             Admission::Ready { .. } => {
                 self.is_ready = true;
                 self.received.push("ready".into());

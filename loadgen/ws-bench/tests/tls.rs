@@ -9,7 +9,7 @@ use bench_format::{
     plan::{Load, Message as PlanMessage},
     result::WorkerResult,
     trial::Assignment,
-    websocket::{Tls, WireWebsocket},
+    websocket::{Tls, WebsocketTarget, WireWebsocket},
 };
 use futures_util::{SinkExt, StreamExt};
 use loadgen_core::trial::ImmediateGate;
@@ -123,6 +123,23 @@ fn a_service_with_the_certificate_of_a_known_authority_is_loaded() {
     assert_eq!((result.messages.sent, result.messages.delivered), (15, 15));
     let closed = run(&assignment(&service, "connection-storm", Tls { insecure: true, ..Tls::default() })).unwrap();
     assert_eq!((closed.connections.open, closed.connections.closed_early.len()), (3, 0));
+}
+
+#[test]
+fn each_address_of_a_service_is_held_to_its_own_name() {
+    let certificates = Certificates::issue();
+    let services = [Echo::start(&certificates, false), Echo::start(&certificates, false)];
+    let with_name = |name: &str| {
+        let known = Tls { ca: certificates.path("ca.pem"), ..Tls::default() };
+        let mut assignment = assignment(&services[0], "connection-storm", known);
+        let address = services[1].address.clone();
+        assignment.websocket.as_mut().unwrap().more_targets =
+            vec![WebsocketTarget { address, path: "/ws".into(), tls_name: Some(name.into()) }];
+        run(&assignment).unwrap().connections
+    };
+    assert_eq!(with_name("localhost").open, 3);
+    let connections = with_name("other.example");
+    assert_eq!((connections.open, connections.failed["tls"]), (2, 1), "{connections:?}");
 }
 
 #[test]

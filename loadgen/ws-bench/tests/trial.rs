@@ -10,6 +10,7 @@ use bench_format::{
     plan::{Arrivals, Load},
     result::WorkerResult,
     trial::Assignment,
+    websocket::WebsocketTarget,
 };
 use loadgen_core::trial::ImmediateGate;
 use service::{Behaviour, Service, assignment};
@@ -77,6 +78,62 @@ fn an_opening_with_a_captured_value_is_followed_by_replies() {
         "{:?}",
         result.books
     );
+}
+
+#[test]
+fn a_pause_of_the_opening_is_part_of_the_handshake_and_of_nothing_else() {
+    let service = Service::start(Behaviour::Correct);
+    let section = BY_SEQUENCE.replace("  - send: { text: 'join", "  - wait: { seconds: 0.3 }\n  - send: { text: 'join");
+    let result = run(&assignment(&service.address, "connection-storm", 20, &section)).unwrap();
+    assert_eq!((result.connections.open, service.seen().joined), (20, 20));
+    let handshakes = values(&result, "handshake_ns");
+    let (fastest, median) = (handshakes.values().min() as f64 / 1e6, quantile_ms(&result, "handshake_ns", 0.5));
+    assert!(fastest >= 299.0 && median < 600.0, "fastest {fastest} ms, median {median} ms");
+    let result = closed(&service, &section);
+    assert_eq!((result.messages.sent, result.messages.delivered, result.connections.open), (10, 10, 2));
+    assert!(result.books.iter().all(|book| (book.sent, book.unnumbered) == (5, 4)), "{:?}", result.books);
+}
+
+#[test]
+fn a_message_that_comes_too_late_for_its_step_is_a_failed_handshake_with_that_step() {
+    let service = Service::start(Behaviour::Correct);
+    let never = "expect: { within_seconds: 0.2, when: { equals: never } }";
+    let section = BY_SEQUENCE.replace("messages:\n", &format!("  - {never}\nmessages:\n"));
+    let result = run(&assignment(&service.address, "connection-storm", 3, &section)).unwrap();
+    assert_eq!((result.connections.open, result.connections.failed["open[4].expect_timeout"]), (0, 3));
+    let in_time = BY_SEQUENCE.replace("when: { equals: joined }", "within_seconds: 5, when: { equals: joined }");
+    assert_eq!(closed(&service, &in_time).connections.open, 2);
+}
+
+#[test]
+fn connections_take_the_addresses_of_a_service_in_turn() {
+    let services: [Service; 3] = std::array::from_fn(|_| Service::start(Behaviour::Correct));
+    let section = BY_SEQUENCE.replace("open:\n", "connect: { headers: { X-User: 'c{{connection}}' } }\nopen:\n");
+    let mut assignment = assignment(&services[0].address, "request-reply", 7, &section);
+    // A part of the connections of several workers: the turn goes by their index among all.
+    assignment.first_connection = 4;
+    let target = |(service, path): (&Service, &str)| WebsocketTarget {
+        address: service.address.clone(),
+        path: path.into(),
+        tls_name: None,
+    };
+    assignment.websocket.as_mut().unwrap().more_targets =
+        vec![target((&services[1], "/b?at={{connection}}")), target((&services[2], "/c"))];
+    let result = run(&assignment).unwrap();
+    assert_eq!((result.connections.open, result.messages.sent, result.messages.delivered), (7, 35, 35));
+    let seen = services.each_ref().map(|service| {
+        let mut seen = service.seen();
+        seen.headers.sort();
+        seen.paths.sort();
+        (seen.headers, seen.paths)
+    });
+    let expected = [
+        (vec!["c6", "c9"], vec!["/ws", "/ws"]),
+        (vec!["c10", "c4", "c7"], vec!["/b?at=10", "/b?at=4", "/b?at=7"]),
+        (vec!["c5", "c8"], vec!["/c", "/c"]),
+    ];
+    let owned = |texts: Vec<&str>| texts.into_iter().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(seen, expected.map(|(headers, paths)| (owned(headers), owned(paths))));
 }
 
 #[test]

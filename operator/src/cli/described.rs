@@ -29,7 +29,7 @@ pub(super) fn with_sides_and_described(
         let starts = section.services.values().any(|service| {
             !service.command.is_empty() || !service.version_command.is_empty() && service.version.is_none()
         });
-        if starts {
+        if starts || section.connect.rows_command.is_some() {
             check_commands(section, plan, &registry).with_context(|| id.to_string())?;
         }
         add_described(&file.plan, hosts, &mut registry)?;
@@ -50,7 +50,7 @@ fn check_commands(section: &WireWebsocket, plan: &str, registry: &Registry) -> a
         };
         section.services.iter().map(program).collect()
     };
-    if programs(section) != programs(&of_plan) {
+    if programs(section) != programs(&of_plan) || section.connect.rows_command != of_plan.connect.rows_command {
         bail!(
             "its plan starts programs, which are not those of {}; name the plan that the run began with: ladder run PLAN \
              --resume RUN_ID",

@@ -140,6 +140,7 @@ fn place(url: &Url) -> anyhow::Result<Place> {
 fn section_of(url: &Url) -> WireWebsocket {
     let service = WebsocketService {
         url: url.to_string(),
+        more_urls: vec![],
         command: vec![],
         folder: None,
         env: Default::default(),

@@ -48,6 +48,7 @@ use crate::{
     signals::Stop,
     store::{self, Store},
     watcher::{Terminal, Watcher},
+    websocket,
 };
 
 #[derive(Debug, Args)]
@@ -57,7 +58,7 @@ pub(super) struct Run {
     plan: String,
     /// Resume an interrupted run with the plan that it started with.
     ///
-    /// The plan is taken from the bundle. Where it starts programs of its own (`websocket.services`), name its file, too:
+    /// The plan is taken from the bundle. Where it runs programs of its own (`websocket.services`, `connect.rows_command`), name its file, too:
     /// a bundle's commands are not run.
     #[arg(long, value_name = "RUN_ID", conflicts_with_all = ["run_id", "services", "only"])]
     resume: Option<Name>,
@@ -266,6 +267,12 @@ fn climb_with<B: Backend>(
             (None, searches) => format!("{searches} searches"),
         };
         eprintln!("{}: {count}, bundle {}", file.id, bundle.display());
+        let printed_rows = tokio::select! {
+            biased;
+            // The climb notices the signal, too, and begins no trial.
+            () = stop.wait() => None,
+            printed = websocket::printed_rows(&plan.wire, &registry.root) => printed?,
+        };
         let live = live::is_wanted(shared.quiet).then(|| LiveTerminal::start(coordinator.show(), &plan, &file));
         let watcher: &dyn Watcher = live.as_ref().map_or(&Terminal, |live| live);
         let pilots = piloted::judge(&shared.report_command, &registry.root, &file);
@@ -280,6 +287,7 @@ fn climb_with<B: Backend>(
             watcher,
             requested_at_unix_ns,
             pilots,
+            printed_rows,
             unsaved: None,
         };
         let end = climb.climb(&mut stop).await?;

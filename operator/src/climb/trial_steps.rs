@@ -184,10 +184,10 @@ impl<B: Backend> Climb<'_, B> {
     }
 
     /// What an assignment says about a service that only the plan describes; `None` for any other service.
-    fn task(&self, service: &str) -> Option<Box<WebsocketTask>> {
+    fn task(&self, service: &str, address: &str) -> Option<Box<WebsocketTask>> {
         // The check of the plan has found the variables.
         let section = websocket::filled(self.plan.wire.websocket.as_ref()?, |name| env::var(name).ok()).ok()?;
-        websocket::task(&section, service).map(Box::new)
+        websocket::task(&section, (service, address), self.printed_rows.as_ref()).map(Box::new)
     }
 
     /// The inference service behind a trial's service. Its seed is the same for every service.
@@ -297,7 +297,7 @@ impl<B: Backend> Climb<'_, B> {
             objectives: ladder.objectives,
             thresholds: self.plan.validity.clone(),
             settings: self.settings(&entry.trial),
-            websocket: self.task(service_name),
+            websocket: self.task(service_name, &started.address),
             keep_connections: step::keeps_connections(entry),
             samples: ladder.samples,
             protocol_check: service.protocol_check == ProtocolCheck::AroundTheLoad,

@@ -30,6 +30,9 @@ pub fn filled(
     }
     for (name, service) in &mut section.services {
         service.url = fill(&service.url, format!("services.{name}.url"), &environment)?;
+        for (index, url) in service.more_urls.iter_mut().enumerate() {
+            *url = fill(url, format!("services.{name}.more_urls[{index}]"), &environment)?;
+        }
         if let Some(counters) = &mut service.counters {
             counters.url = fill(&counters.url, format!("services.{name}.counters.url"), &environment)?;
         }

@@ -7,7 +7,7 @@ use bench_format::websocket::WireWebsocket;
 
 use reqwest::Url;
 
-use super::{METRICS_PORT, PORT, address};
+use super::{METRICS_PORT, PORT, address, parse};
 
 /// A service at a public address whose host the command line doesn't allow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,7 +33,8 @@ pub fn check_hosts(section: &WireWebsocket, allowed: &[String]) -> Result<(), Fo
             .counters
             .as_ref()
             .and_then(|counters| Url::parse(&counters.url.replace(PORT, "1").replace(METRICS_PORT, "1")).ok());
-        for url in address(described, 1).ok().into_iter().chain(counters) {
+        let more = described.more_urls.iter().filter_map(|url| parse(&url.replace(PORT, "1")).ok());
+        for url in address(described, 1).ok().into_iter().chain(more).chain(counters) {
             check(service, &url, allowed)?;
         }
     }
@@ -73,6 +74,7 @@ mod tests {
     fn section(url: &str) -> WireWebsocket {
         let service = WebsocketService {
             url: url.into(),
+            more_urls: vec![],
             command: vec![],
             folder: None,
             env: Default::default(),
@@ -92,6 +94,16 @@ mod tests {
         {
             assert_eq!(check_hosts(&section(url), &[]), Ok(()), "{url}");
         }
+    }
+
+    #[test]
+    fn every_url_of_a_service_is_checked() {
+        let mut section = section("ws://127.0.0.1:1/");
+        section.services.get_mut("chat").unwrap().more_urls =
+            vec!["ws://10.0.0.1:1/".into(), "ws://192.0.2.1:{port}/{{connection}}".into()];
+        let error = check_hosts(&section, &[]).unwrap_err().to_string();
+        assert!(error.starts_with("chat: 192.0.2.1 has the public address 192.0.2.1"), "{error}");
+        assert_eq!(check_hosts(&section, &["192.0.2.1".into()]), Ok(()));
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod pilots;
 mod protocol_check;
 mod publications;
 mod raw_client;
+mod rows;
 mod run;
 mod slow_generator;
 mod stt_books;

@@ -275,6 +275,11 @@ impl Run {
         path.parent().expect("a file is in a folder").to_path_buf()
     }
 
+    /// The folder with the results and the services' evidence.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// The run's `run.json`.
     pub(crate) fn file(&self) -> bench_format::run::Run {
         let mut found = Vec::new();

@@ -2,12 +2,12 @@
 
 use std::fs;
 
-use bench_format::run::TrialState;
+use bench_format::{run::TrialState, service::Started};
 use operator::backend::local::cgroup::Hierarchy;
 
 use crate::{
     outside::StartedByTest,
-    run::{Run, checkout, start_with},
+    run::{Run, checkout, start_with, stats},
 };
 
 /// Climbs a service that runs, as fast as one CPU answers; `usage` is a line of the plan.
@@ -82,6 +82,22 @@ fn a_process_is_read_by_its_id_its_file_its_command_line_and_its_port() {
     }
     let listens = format!("CPU and memory are those of self-test-servi (process {pid}), which listens there");
     assert_read(&climb(&service, "", &[]), &service, &listens);
+}
+
+#[test]
+fn connections_open_at_each_url_and_the_terminal_says_behind_which_the_usage_is_read() {
+    let (service, other) = (started(), started());
+    let run = climb(&service, &format!("more_urls: [ws://{}/wse]", other.started.address), &[]);
+    let Started { pid, address, .. } = &service.started;
+    let sentence = format!(
+        "CPU and memory are those of self-test-servi (process {pid}), which listens at {address}; nothing is read behind the \
+         service's other URLs, unless the same process listens there: name all with `usage` in the plan"
+    );
+    assert_read(&run, &service, &sentence);
+    let accepted = [&service, &other].map(|one| stats(&one.started.metrics_address).unwrap().connections.accepted);
+    assert_eq!(accepted, [5, 5], "{}", run.output);
+    let missing = climb(&service, "more_urls: [\"ws://127.0.0.1:1/wse\"]", &[]);
+    assert!(failure(&missing).contains("failed to reach ws://127.0.0.1:1/wse"), "{}", failure(&missing));
 }
 
 /// Where no cgroup can be made, there is none to be read either.

@@ -282,6 +282,15 @@ class ReplyBy(StrEnum):
     ORDER = "order"
 
 
+class RowsFormat(StrEnum):
+    """How a file or an output has rows."""
+
+    # CSV with a header line.
+    CSV = "csv"
+    # In each line a JSON object of texts and numbers, all with the same names.
+    JSON_LINES = "json-lines"
+
+
 class RunState(StrEnum):
     """The state of a run, as `run.json` records it."""
 
@@ -676,9 +685,12 @@ class Connect:
     # Headers of the upgrade request, beyond those of RFC 6455. Values may have the placeholders `{{connection}}`,
     # `{{worker}}` and `{{row.NAME}}`.
     headers: dict[str, str] = field(default_factory=dict)
-    # A CSV file with a header line. Each connection takes the next row, from the start again after the last; its
-    # columns are the placeholders `{{row.NAME}}`.
+    # A CSV file with a header line, or a file of JSON lines (`.jsonl`, `.ndjson`), which the workers read. Each
+    # connection takes the next row, from the start again after the last; its columns are the placeholders
+    # `{{row.NAME}}`. There are at most 64 MiB, 1 000 000 rows of 64 KiB, and 256 columns.
     rows: str | None = None
+    # A command that prints rows, instead of a file; at most 16 MiB.
+    rows_command: RowsCommand | None = None
     # Addresses of the workers' machine to connect from, each until its ports are used up. Without them, the kernel
     # chooses.
     source_addresses: list[str] = field(default_factory=list)
@@ -1039,6 +1051,9 @@ class Expect:
     refused: When | None = None
     # The message. Without a condition, any message.
     when: When = field(default_factory=When)
+    # Seconds after which the attempt has failed if the message didn't come, with the step in the reason; at most the 15
+    # s after which every attempt fails.
+    within_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -1574,6 +1589,8 @@ class OpeningStep:
     expect: Expect | None = None
     # Sends a message, at once.
     send: Frame | None = None
+    # Pauses. Messages meanwhile are ignored, but for those that `respond` responds to.
+    wait: Pause | None = None
 
 
 @dataclass(frozen=True)
@@ -1588,6 +1605,14 @@ class Outside:
     # Address, `host:port`, at which `ladder evidence` beside the service reports its CPU and memory; absent where they
     # are not read.
     evidence_address: str | None = None
+
+
+@dataclass(frozen=True)
+class Pause:
+    """A pause of the opening."""
+
+    # How long it is. All pauses of an opening together must be shorter than the 15 s after which an attempt fails.
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -1841,6 +1866,21 @@ class Response:
     when: When
     # The response that is sent at once.
     send: Frame
+
+
+@dataclass(frozen=True)
+class RowsCommand:
+    """A command that prints rows. Ladder runs it once, before the first trial of a run, also of a resumed one, and
+    gives all workers the same rows.
+    """
+
+    # The program and its arguments. It runs in the root of the checkout, with ladder's environment.
+    command: list[str]
+    _: KW_ONLY
+    # The format of what it prints on standard output.
+    format: RowsFormat = RowsFormat.CSV
+    # Seconds after which it is killed and the run is not begun, from 0.1 to 600.
+    timeout_seconds: float = 30.0
 
 
 @dataclass(frozen=True)
@@ -2408,6 +2448,10 @@ class WebsocketService:
     env: dict[str, str] = field(default_factory=dict)
     # The folder in which the command runs, relative to the root of the checkout.
     folder: str | None = None
+    # Further URLs that connections take in turn with `url`: connection i opens at URL i modulo their number. All have
+    # the scheme of `url`; `{port}` stands for the same port. Counters, usage and the check whether the service is ready
+    # are those of `url`, except that each address must accept a connection.
+    more_urls: list[str] = field(default_factory=list)
     # What is read as the service's CPU time and memory; absent for the processes that ladder started, or for those that
     # listen at the address on this machine.
     usage: UsageSource | None = None
@@ -2420,6 +2464,19 @@ class WebsocketService:
 
 
 @dataclass(frozen=True)
+class WebsocketTarget:
+    """A further address of the service."""
+
+    # Host and port.
+    address: str
+    # Path and query of the upgrade request.
+    path: str
+    _: KW_ONLY
+    # The name that the certificate there must have; absent without TLS.
+    tls_name: str | None = None
+
+
+@dataclass(frozen=True)
 class WebsocketTask:
     """What an assignment says about the service."""
 
@@ -2428,6 +2485,11 @@ class WebsocketTask:
     # The section of the plan without its services.
     section: WireWebsocket
     _: KW_ONLY
+    # Further addresses, which connections take in turn with the assignment's: connection i of all workers opens at
+    # address i modulo their number, where the assignment's is 0.
+    more_targets: list[WebsocketTarget] = field(default_factory=list)
+    # What `connect.rows_command` printed; present only with such a command.
+    printed_rows: str | None = None
     # The name that the service's certificate must have; absent for a service without TLS.
     tls_name: str | None = None
 

@@ -3,15 +3,13 @@
 use super::{CHECK_INTERVAL_NS, LoadThread};
 use crate::{
     clock::monotonic_ns,
+    connect::ATTEMPT_TIMEOUT,
     error::Error,
     pattern::Pattern,
     schedule::{ConstantRate, Schedule},
     session::Stage,
     workload::Workload,
 };
-
-/// An attempt fails if the connection isn't ready after this time, in nanoseconds.
-const ATTEMPT_TIMEOUT_NS: u64 = 15_000_000_000;
 
 impl<W: Workload> LoadThread<W> {
     /// Opens connections until all attempts have succeeded or failed, or until `until_ns`.
@@ -45,9 +43,12 @@ impl<W: Workload> LoadThread<W> {
     }
 
     fn start_attempt(&mut self, due_ns: u64) {
-        let source = self.sources.source(self.plan.first_connection + self.attempted as u32);
+        let index = self.plan.first_connection + self.attempted as u32;
+        // One port serves each target once.
+        let count = self.sources.len() as u32;
+        let sources = &self.sources[(index % count) as usize];
         let session = &mut self.sessions[self.attempted];
-        session.connect(&mut self.cx, self.plan.target, source, due_ns, &mut self.random);
+        session.connect(&mut self.cx, sources.target(), sources.source(index / count), due_ns, &mut self.random);
         self.attempted += 1;
     }
 
@@ -55,7 +56,7 @@ impl<W: Workload> LoadThread<W> {
         let now = monotonic_ns();
         while let Some(session) = self.sessions[..self.attempted].get_mut(self.oldest_attempt) {
             if session.stage < Stage::Open {
-                if now < session.started_ns + ATTEMPT_TIMEOUT_NS {
+                if now < session.started_ns + ATTEMPT_TIMEOUT.as_nanos() as u64 {
                     return;
                 }
                 let reason = if session.stage == Stage::AwaitingReady { "ready_timeout" } else { "timeout" };

@@ -27,7 +27,7 @@ impl<W: Workload> LoadThread<W> {
             self.next_publish_ns = now + PUBLISH_INTERVAL_NS;
             self.cx.publish_counters();
         }
-        let wait_ns = until_ns.min(self.next_sweep_ns).saturating_sub(now);
+        let wait_ns = until_ns.min(self.next_sweep_ns).min(self.cx.timers.next_ns()).saturating_sub(now);
         let timeout = Timespec { tv_sec: (wait_ns / 1_000_000_000) as i64, tv_nsec: (wait_ns % 1_000_000_000) as i64 };
         self.events.clear();
         match epoll::wait(&self.cx.epoll, spare_capacity(&mut self.events), Some(&timeout)) {
@@ -47,7 +47,20 @@ impl<W: Workload> LoadThread<W> {
                 self.end_flood_after_window(monotonic_ns());
             }
         }
+        self.continue_after_timers();
         Ok(())
+    }
+
+    /// Continues attempts whose timers have ended. What arrived in time was handled before.
+    #[inline]
+    fn continue_after_timers(&mut self) {
+        if self.cx.timers.next_ns() == u64::MAX {
+            return;
+        }
+        let now = monotonic_ns();
+        while let Some(timer) = self.cx.timers.take_ended(now) {
+            self.sessions[timer.slot as usize].on_elapsed(&mut self.cx, timer);
+        }
     }
 
     fn sweep(&mut self, now_ns: u64) {

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 
 use super::{Session, Stage};
 use crate::{
+    clock::monotonic_ns,
     context::Context,
     frame::Opcode,
     pattern::Pattern,
     receiver::Reading,
     recorder::Metric,
     replies::Matched,
+    timers::Timer,
     workload::{Admission, AnswerPart, AnswerTo, Delivery, Received, Workload},
 };
 
@@ -33,11 +35,26 @@ impl Session {
         self.send_outbox(cx);
         match admission {
             Admission::Waiting => {}
+            Admission::Timed { timer, after } => {
+                // From now and not from the read, which a thread may handle late.
+                let due_ns = monotonic_ns() + after.as_nanos() as u64;
+                let (slot, started_ns) = (self.slot, self.started_ns);
+                cx.timers.start(Timer { due_ns, slot, started_ns, number: timer });
+            }
             Admission::Refused(reason) => self.end(cx, &reason),
             Admission::Ready { connection_id } if self.stage == Stage::AwaitingReady => {
                 self.on_ready(cx, connection_id, now_ns);
             }
             Admission::Ready { .. } => {}
+        }
+    }
+
+    /// Continues an attempt whose timer has ended, unless it is over.
+    pub(crate) fn on_elapsed<W: Workload>(&mut self, cx: &mut Context<W>, timer: Timer) {
+        if self.stage == Stage::AwaitingReady && self.started_ns == timer.started_ns {
+            let connection = &mut cx.protocol[self.slot as usize];
+            let admission = cx.workload.elapsed(connection, timer.number, &mut cx.outbox);
+            self.on_admission(cx, admission, monotonic_ns());
         }
     }
 

@@ -22,7 +22,7 @@ use crate::{
     load_thread::{self, Command, Report, ThreadResult},
     pattern::Pattern,
     schedule::Share,
-    thread_plan::ThreadPlan,
+    thread_plan::{Target, ThreadPlan},
     trial::{Gate, LiveReports},
     workload::Workload,
 };
@@ -55,7 +55,7 @@ impl Threads {
         cpu_limit: f64,
         wall_offset_ns: i64,
     ) -> Result<Self, Error> {
-        let target = resolve(&assignment.address)?;
+        let targets = targets(&workload, &assignment.address)?;
         let count = (cpu_limit.ceil() as u32).min(assignment.connections).max(1);
         let workload = Arc::new(workload);
         let (report, reports) = channel();
@@ -65,8 +65,7 @@ impl Threads {
             let live = Arc::new(LiveCounts::default());
             threads.live.push(Arc::clone(&live));
             let plan = ThreadPlan {
-                target,
-                host: assignment.address.clone(),
+                targets: Arc::clone(&targets),
                 connections: part(assignment.connections, index + 1, count) - from,
                 first_connection: assignment.first_connection + from,
                 in_flight: in_flight(assignment, count),
@@ -199,6 +198,12 @@ impl Drop for Threads {
     fn drop(&mut self) {
         self.command(|| Command::Stop);
     }
+}
+
+/// The addresses that connections take in turn, resolved.
+fn targets<W: Workload>(workload: &W, first: &str) -> Result<Arc<[Target]>, Error> {
+    let all = std::iter::once(first).chain(workload.more_addresses().iter().map(String::as_str));
+    all.map(|host| Ok(Target { address: resolve(host)?, host: host.to_owned() })).collect()
 }
 
 /// Start of part `index` if `total` is divided evenly into `of` parts.

@@ -245,7 +245,13 @@ pub fn assignment(address: &str, workload: &str, connections: u32, section: &str
         late_after_ns: None,
         keep_connections: false,
         settings: Default::default(),
-        websocket: Some(Box::new(WebsocketTask { path: "/ws".into(), tls_name: None, section })),
+        websocket: Some(Box::new(WebsocketTask {
+            path: "/ws".into(),
+            tls_name: None,
+            more_targets: vec![],
+            printed_rows: None,
+            section,
+        })),
         samples: false,
         protocol_check: false,
     }

@@ -142,6 +142,7 @@ impl Operator<'_> {
             watcher: &watcher,
             requested_at_unix_ns: self.requested_at_unix_ns,
             pilots: None,
+            printed_rows: None,
             unsaved: None,
         };
         loop {

@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    io,
+    io, iter,
     net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs},
     path::Path,
     time::Duration,
@@ -40,6 +40,8 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Found {
     process: Option<(ServiceProcess, AllowedCpus)>,
+    /// Whether the service has further URLs, behind which nothing is read.
+    has_more_urls: bool,
 }
 
 impl Found {
@@ -85,10 +87,11 @@ impl Local {
         let ports = if described.command.is_empty() { Ok([0; 2]) } else { free_ports() };
         let ports = ports.map_err(|error| not_ready(format!("no port is free: {error}")))?;
         let url = websocket::address(&described, ports[0]).map_err(not_ready)?;
+        let more_urls = websocket::more_addresses(&described, ports[0]).map_err(not_ready)?;
         let counters = websocket::mapped_counters(&described, ports)
             .map_err(|(field, reason)| not_ready(format!("counters.{field}: {reason}")))?;
         if described.command.is_empty() {
-            let started = self.find(spec, &url).await?;
+            let started = self.find(spec, &url, &more_urls).await?;
             has_counters(counters.as_ref(), Instant::now()).await.map_err(not_ready)?;
             self.watch(&described).await.map_err(not_ready)?;
             return Ok((started, counters));
@@ -109,7 +112,9 @@ impl Local {
         let mut running = RunningProcess::start(launch)?;
         let deadline = Instant::now() + ready_deadline(self.shapes.service.cpus);
         let ready = async {
-            accepts(&url, &mut running, deadline).await?;
+            for url in iter::once(&url).chain(&more_urls) {
+                accepts(url, &mut running, deadline).await?;
+            }
             has_counters(counters.as_ref(), deadline).await
         };
         if let Err(reason) = ready.await {
@@ -138,7 +143,13 @@ impl Local {
         if let Some(watched) = &self.watched {
             return Some(watched.description().to_owned());
         }
-        Some(match self.found.as_ref()?.process() {
+        let found = self.found.as_ref()?;
+        Some(match found.process() {
+            Some(process) if found.has_more_urls => format!(
+                "CPU and memory are those of {}, which listens at {address}; nothing is read behind the service's other \
+                 URLs, unless the same process listens there: name all with `usage` in the plan",
+                process.description()
+            ),
             Some(process) => format!("CPU and memory are those of {}, which listens there", process.description()),
             None => format!(
                 "CPU and memory are not read: no process of this machine that ladder may inspect listens at {address}; \
@@ -148,14 +159,16 @@ impl Local {
     }
 
     /// Finds a service that runs already.
-    async fn find(&mut self, spec: &ServiceSpec, url: &Url) -> Result<Started, Error> {
-        if let Err(error) = connect(url).await {
-            let reason = format!("failed to reach {url}: {error}; is it started, and does it listen there?");
-            return Err(Error::NotReady { name: spec.name.clone(), reason, log: String::new() });
+    async fn find(&mut self, spec: &ServiceSpec, url: &Url, more_urls: &[Url]) -> Result<Started, Error> {
+        for url in iter::once(url).chain(more_urls) {
+            if let Err(error) = connect(url).await {
+                let reason = format!("failed to reach {url}: {error}; is it started, and does it listen there?");
+                return Err(Error::NotReady { name: spec.name.clone(), reason, log: String::new() });
+            }
         }
         let process = socket_address(url).and_then(ServiceProcess::listening);
         let process = process.and_then(|process| Some((process.clone(), process.allowed_cpus()?)));
-        self.found = Some(Found { process });
+        self.found = Some(Found { process, has_more_urls: !more_urls.is_empty() });
         Ok(started(url, 0))
     }
 }

@@ -12,6 +12,9 @@ use ws_bench::workloads::Workload;
 use super::Check;
 use crate::websocket::{self, METRICS_PORT, PORT};
 
+/// Most URLs of a service: each worker resolves all of them.
+const MOST_URLS: usize = 256;
+
 impl Check<'_> {
     pub(super) fn websocket(&mut self, plan: &WirePlan) {
         let Some(section) = &plan.websocket else { return };
@@ -23,6 +26,7 @@ impl Check<'_> {
         for (name, service) in &section.services {
             let place = format!("services.{name}.url");
             self.described(name, service, spoken.iter().any(|(known, _)| *known == place));
+            self.more_urls(name, service, &spoken);
         }
         for (place, message) in spoken {
             self.wrong(format!("websocket.{place}"), message);
@@ -67,6 +71,28 @@ impl Check<'_> {
         self.usage(&place, service);
         if let Some(seconds) = service.warmup_seconds {
             self.seconds(format!("{place}.warmup_seconds"), seconds, 0.0);
+        }
+    }
+
+    /// Checks the URLs that connections take in turn with the first; `spoken` are the mistakes that are known.
+    fn more_urls(&mut self, name: &str, service: &WebsocketService, spoken: &[(String, String)]) {
+        let place = format!("services.{name}.more_urls");
+        self.unless(
+            service.more_urls.len() < MOST_URLS,
+            format!("websocket.{place}"),
+            format!("with `url` these are more than {MOST_URLS} URLs; leave some out"),
+        );
+        for (index, url) in service.more_urls.iter().enumerate() {
+            let place = format!("{place}[{index}]");
+            let is_known = spoken.iter().any(|(known, _)| *known == place);
+            if let (Err(message), false) = (websocket::parse(&url.replace(PORT, "1")), is_known) {
+                self.wrong(format!("websocket.{place}"), message);
+            }
+            self.unless(
+                !service.command.is_empty() || !url.contains(PORT),
+                format!("websocket.{place}"),
+                "{port} is for a service with a `command`; give the port",
+            );
         }
     }
 
@@ -251,6 +277,12 @@ ladders:
         assert!(one(", version: \"1\"", "").starts_with("websocket.services.chat.version: a service without"));
         assert!(one("chat.js, \"{port}\"", "chat.js").starts_with("websocket.services.chat.command: neither it nor"));
         assert!(one("command: [node, chat.js, \"{port}\"], ", "").contains("url: {port} is for a service with a"));
+        let more = |url: &str| one("version: \"1\"", &format!("version: \"1\", more_urls: [\"{url}\"]"));
+        assert!(
+            more("wss://127.0.0.1:{port}/").starts_with("websocket.services.chat.more_urls[0]: ws and wss are mixed")
+        );
+        assert!(more("ws://a/").starts_with("websocket.services.chat.more_urls[0]: \"ws://a/\" has no port"));
+        assert!(more("ws://me@a:1/").contains("more_urls[0]: user, password and fragment are no part of it"));
         assert!(one("request-reply", "stream").starts_with("ladders[0].workload: stream has replies in parts"));
         assert!(one("  reply: { by: same }\n", "").starts_with("ladders[0].workload: request-reply waits for replies"));
         assert!(one("request-reply", "fanin").contains("no workload of protocol websocket \"fanin\""));
