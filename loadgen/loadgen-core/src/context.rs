@@ -11,6 +11,7 @@ use crate::{
     phases::Phases,
     recorder::{Metric, Recorder},
     thread_plan::ThreadPlan,
+    turnover::TurnoverTally,
     workload::{Received, Workload},
 };
 
@@ -75,8 +76,6 @@ pub(crate) struct Context<W: Workload> {
     pub(crate) outbox: Outbox,
     pub(crate) received: Vec<Received>,
     pub(crate) upgrade: UpgradeRequest,
-    /// Index of the thread's first connection among those of all workers.
-    pub(crate) first_connection: u32,
     /// The service's address as the `Host` header has it.
     pub(crate) host: String,
     pub(crate) epoll: OwnedFd,
@@ -85,6 +84,8 @@ pub(crate) struct Context<W: Workload> {
     pub(crate) read_buffer: Vec<u8>,
     pub(crate) tally: Tally,
     pub(crate) connections: ConnectionTally,
+    /// Present only if connections come and go under load.
+    pub(crate) turnover: Option<Box<TurnoverTally>>,
     pub(crate) pattern: Pattern,
     /// Size of each socket's receive buffer in bytes; absent if the kernel chooses.
     pub(crate) receive_buffer: Option<usize>,
@@ -123,7 +124,6 @@ impl<W: Workload> Context<W> {
             outbox: Outbox::default(),
             received: Vec::new(),
             upgrade: workload.shared_request(&plan.host),
-            first_connection: plan.first_connection,
             host: plan.host.clone(),
             workload,
             epoll,
@@ -132,6 +132,7 @@ impl<W: Workload> Context<W> {
             read_buffer: vec![0; READ_BUFFER],
             tally: Tally::default(),
             connections: ConnectionTally::default(),
+            turnover: plan.pattern.has_turnover().then(Box::default),
             pattern: plan.pattern,
             receive_buffer: plan.pattern.publishing().map(|_| unread_each(plan.connections)),
             coalesce: u64::from(plan.coalesce.max(1)),
@@ -152,7 +153,9 @@ impl<W: Workload> Context<W> {
         let closed_early: u64 = connections.closed_early.values().sum();
         let failed: u64 = connections.failed.values().sum();
         self.live.publish(&Counters {
-            open: connections.opened - closed_early,
+            open: connections.opened
+                - closed_early
+                - self.turnover.as_ref().map_or(0, |turnover| turnover.counts.closed),
             due: tally.due,
             sent: tally.sent,
             answered: tally.replies + tally.deliveries,
@@ -166,6 +169,15 @@ impl<W: Workload> Context<W> {
             && load.phases.in_window(due_ns)
         {
             load.recorder.record_n(Metric::Lateness, now_ns.saturating_sub(due_ns), self.coalesce, now_ns);
+        }
+    }
+
+    /// Counts messages that are due on no connection and therefore not sent.
+    pub(crate) fn count_unsent(&mut self, count: u64, due_ns: u64) {
+        self.tally.due += count;
+        self.tally.unsent += count;
+        if self.load.as_ref().is_some_and(|load| load.phases.in_window(due_ns)) {
+            self.tally.window_due += count;
         }
     }
 

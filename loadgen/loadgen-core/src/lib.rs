@@ -14,6 +14,7 @@
 //! | [`schedule`], [`phases`] | when each message is due; pure |
 //! | `load_thread`, `thread_plan` | one thread with its connections and event loop |
 //! | `session` | one WebSocket |
+//! | `turnover` | counts of connections that come and go under load |
 //! | [`tls`] | its encryption |
 //! | [`outbox`] | what a protocol sends besides the load; pure |
 //! | [`frame`], [`replies`] | frames on the wire, and the matching of replies to messages; pure |
@@ -48,7 +49,9 @@ mod session;
 mod thread_plan;
 pub mod tls;
 pub mod trial;
+mod turnover;
 pub mod workload;
 
 pub use error::Error;
+pub use load_thread::CLOSE_TIMEOUT_NS;
 pub use pattern::{Pattern, Publishing};

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// An attempt fails if the connection isn't ready after this time, in nanoseconds.
-const ATTEMPT_TIMEOUT_NS: u64 = 15_000_000_000;
+pub(super) const ATTEMPT_TIMEOUT_NS: u64 = 15_000_000_000;
 
 impl<W: Workload> LoadThread<W> {
     /// Opens connections until all attempts have succeeded or failed, or until `until_ns`.
@@ -44,22 +44,21 @@ impl<W: Workload> LoadThread<W> {
         }
     }
 
-    fn start_attempt(&mut self, due_ns: u64) {
+    pub(super) fn start_attempt(&mut self, due_ns: u64) {
         let source = self.sources.source(self.plan.first_connection + self.attempted as u32);
         let session = &mut self.sessions[self.attempted];
         session.connect(&mut self.cx, self.plan.target, source, due_ns, &mut self.random);
         self.attempted += 1;
     }
 
-    fn give_up_old_attempts(&mut self) {
+    pub(super) fn give_up_old_attempts(&mut self) {
         let now = monotonic_ns();
         while let Some(session) = self.sessions[..self.attempted].get_mut(self.oldest_attempt) {
             if session.stage < Stage::Open {
                 if now < session.started_ns + ATTEMPT_TIMEOUT_NS {
                     return;
                 }
-                let reason = if session.stage == Stage::AwaitingReady { "ready_timeout" } else { "timeout" };
-                session.give_up(&mut self.cx, reason);
+                session.time_out(&mut self.cx);
             }
             self.oldest_attempt += 1;
         }
