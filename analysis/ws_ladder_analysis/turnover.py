@@ -59,7 +59,7 @@ def _sum(counts: Mapping[str, int]) -> int:
 
 
 def table(ladder: Ladder) -> Table | None:
-    """What became of the attempts at each tier, summed over its valid trials; `None` for other loads."""
+    """The outcomes of the attempts at each tier, summed over its valid trials; `None` for other loads."""
     tiers = [(tier, found) for tier in ladder.tiers if (found := _turnovers(tier))]
     if not tiers:
         return None
