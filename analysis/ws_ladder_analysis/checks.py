@@ -16,6 +16,7 @@ from bench_format.meaning import is_valid, meets
 from bench_format.schemas import (
     ErrorBudget,
     FigurePercentileMs,
+    FigureReconnectedMs,
     Objective,
     Reading,
     Run,
@@ -29,11 +30,12 @@ from bench_format.schemas import (
 )
 from bench_format.wire import FormatError
 
-from . import checks_comparison, checks_counts, checks_search, checks_validity, wording
+from . import checks_comparison, checks_counts, checks_search, checks_validity, turnover, wording
 from .claims import Claims, close, value_text
 from .error_budget import Errors, budget_of
 from .ladders import objectives, planned_window
 from .load import Bundle, Trial
+from .turnover import reconnected_ms
 
 # Relative tolerance for rates: they are computed in another order than the operator's.
 RATE_TOLERANCE = 1e-3
@@ -98,6 +100,7 @@ def _trial(run: Run, trial: Trial) -> Iterator[Check]:
         *_verdict(trial, trial.result, planned_objectives),
         *_rates(trial, trial.result, planned_window(run.plan, trial)),
         *_sessions(trial, trial.result, planned_window(run.plan, trial), planned_objectives),
+        *turnover.of_trial(trial, trial.result),
         *checks_counts.of_readings(trial.result),
         *checks_validity.of_trial(trial, trial.result, run.plan.validity, planned_objectives),
     ]:
@@ -195,6 +198,10 @@ def _verdict(trial: Trial, result: TrialResult, planned: tuple[Objective, ...]) 
             recomputed = value_text(histogram.percentile_ns(values, percentile.percentile))
             description = f"{description}: seen {one.seen} ms but the histogram says {recomputed}"
             yield description, histogram.agrees(claimed, values, percentile.percentile)
+        elif isinstance(compared, FigureReconnectedMs):
+            value = reconnected_ms(trial, compared.reconnected_ms.percent)
+            description = f"{description}: seen {one.seen} ms but the histogram says {value}"
+            yield description, close(one.seen, value, RATE_TOLERANCE)
         else:
             figure = getattr(result.figures, compared)
             yield f"{description}: seen {one.seen} but the figure is {figure}", close(one.seen, figure, ROUNDING)
@@ -231,7 +238,8 @@ def _rates(trial: Trial, result: TrialResult, planned: float) -> Claims:
     if result.witness in (Witness.REPLY, Witness.RECEIVER):
         recomputed["delivered_per_second"] = _answered(windows) / figures.window_seconds
     if figures.accepted_per_second is not None:
-        recomputed["accepted_per_second"] = result.connections.open / figures.window_seconds
+        opened = result.connections.open if result.turnover is None else result.turnover.ready
+        recomputed["accepted_per_second"] = opened / figures.window_seconds
     start, end = result.service.window_start, result.service.window_end
     if start is not None and end is not None and end.unix_ns > start.unix_ns:
         recomputed |= _service_rates(result, start, end, planned)

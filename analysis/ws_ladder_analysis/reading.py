@@ -76,6 +76,8 @@ GLOSSARY = (
     ("age", "how old a message is that a service publishes as fast as it can: its backlog, and no latency"),
     ("delay", "time from when a message was due to when it was sent: the generator’s own lateness"),
     ("handshake", "time from the start of a connection to the protocol’s “ready”"),
+    ("attempt lateness", "time from when a connection was due to its attempt: the generator’s own lateness"),
+    ("reconnected", "time from the cut of all connections until one of them was ready again"),
     ("objective", "what a trial must reach to pass"),
     ("verdict", "pass or fail against the objectives; borderline when repeats disagree"),
     ("validity", "valid, or invalid with its reasons; an invalid trial has no verdict"),

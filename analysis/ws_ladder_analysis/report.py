@@ -27,6 +27,7 @@ from . import (
     pages,
     reading,
     tables,
+    turnover,
     wording,
 )
 from .cells import Table
@@ -168,7 +169,9 @@ def _section(bundle: Bundle, group: Sequence[Ladder], compared: Sequence[Compari
         title=first.name,
         anchor=_anchor(first.name),
         facts=_section_facts(bundle, group),
-        tiers=tuple(tables.tiers(ladder) for ladder in group),
+        tiers=tuple(
+            table for ladder in group for table in (tables.tiers(ladder), turnover.table(ladder)) if table is not None
+        ),
         comparison=overview.comparisons(own),
         charts=tuple(chart for chart in drawn if "-distribution-" not in chart.name),
         distributions=tuple(chart for chart in drawn if "-distribution-" in chart.name),

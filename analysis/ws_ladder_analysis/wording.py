@@ -7,8 +7,11 @@ import math
 from bench_format.schemas import (
     BoundBy,
     FigurePercentileMs,
+    FigureReconnectedMs,
     Load,
+    LoadChurn,
     LoadOpen,
+    LoadReconnect,
     LoadSessions,
     Message,
     Objective,
@@ -147,9 +150,14 @@ def reasons(all_of_them: list[Reason]) -> str:
 
 
 def load(one: Load) -> str:
-    """Describes the load model (open, closed or sessions) with its rate, ramp or number of messages."""
+    """Describes the load model with its rate, ramp or number of messages."""
     if isinstance(one, LoadOpen):
         return f"open, {rate(one.rate_per_second)} messages/s, {one.arrivals}"
+    if isinstance(one, LoadChurn):
+        return f"open, {rate(one.rate_per_second)} messages/s, {one.arrivals}, {_coming(one)}"
+    if isinstance(one, LoadReconnect):
+        spread = f"over {digits(one.spread_seconds)}{GAP}s" if one.spread_seconds else "at once"
+        return f"closed, all connections are cut by {one.cut} and connect again {spread}"
     if isinstance(one, LoadSessions):
         ramp = one.ramp_seconds + one.spread_ms / 1e3
         return f"sessions at their own pace, started over {digits(ramp)}{GAP}s"
@@ -158,12 +166,27 @@ def load(one: Load) -> str:
     return "closed"
 
 
+def _coming(one: LoadChurn) -> str:
+    """How fast connections come and go."""
+    if one.connections_per_second is not None:
+        return f"{rate(one.connections_per_second)} connections/s come and go"
+    return f"connections come and go after {digits(one.life_seconds or 0.0)}{GAP}s"
+
+
+def reconnected(percent: float) -> str:
+    """Names the time until this share of the connections was back; 0 % is the first one."""
+    share = {0.0: "the first", 50.0: "half", 100.0: "all"}.get(percent, f"{percent:g}{GAP}%")
+    return f"time until {share} of the connections {'was' if percent == 0 else 'were'} back"
+
+
 def objective(one: Objective) -> str:
     """Formats an objective as a condition: `p99 of response ≤ 5 ms`."""
     what = one.figure
     if isinstance(what, FigurePercentileMs):
         named = what.percentile_ms
         name, unit = f"{percentile_name(named.percentile)} of {named.histogram}", " ms"
+    elif isinstance(what, FigureReconnectedMs):
+        name, unit = reconnected(what.reconnected_ms.percent), " ms"
     else:
         name, unit = str(what).replace("_", " "), ""
     parts = [

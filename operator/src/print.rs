@@ -19,6 +19,7 @@ use std::path::Path;
 pub mod budgets;
 pub mod compare;
 pub mod search;
+mod turnover;
 
 /// Limit of the length of a failure reason in a table cell, in characters.
 const LONGEST_CELL: usize = 90;
@@ -68,7 +69,8 @@ fn missed(result: &TrialResult) -> String {
     let counts = &result.messages;
     let of = |count: u64, what: &str| (count > 0).then(|| format!("{count} of {} {what}", counts.due));
     let parts = [of(counts.lost, "lost"), of(counts.wrong, "wrong"), of(counts.unsent, "unsent")];
-    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    let turnover = result.turnover.as_ref().map(|turnover| turnover::missed(turnover, &result.connections));
+    parts.into_iter().flatten().chain(turnover.into_iter().flatten()).collect::<Vec<_>>().join(", ")
 }
 
 /// What others took of the trial's CPUs, if that is worth a remark; the trial is valid all the same.
@@ -119,6 +121,13 @@ pub fn key_figure(result: &TrialResult) -> String {
     };
     let closed = if matches!(result.load, Load::Closed { .. }) { " (closed loop)" } else { "" };
     let rate = |value: f64, what: &str| format!("{at_least}{} {what}/s", count(value));
+    if matches!(result.load, Load::Reconnect { .. }) {
+        return turnover::reconnected(figures, !at_least.is_empty());
+    }
+    if matches!(result.load, Load::Churn { .. }) {
+        let parts = [latency("response_ns", "response"), latency("handshake_ns", "handshake")];
+        return parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    }
     if let Some(accepted) = figures.accepted_per_second {
         let latency =
             latency("handshake_ns", "handshake").map(|description| format!(", {description}")).unwrap_or_default();

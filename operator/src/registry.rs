@@ -79,6 +79,10 @@ pub enum LoadModel {
     Closed,
     /// Sessions that send at the protocol's own pace.
     Sessions,
+    /// As open, while connections come and go.
+    Churn,
+    /// All connections are cut and connect again.
+    Reconnect,
 }
 
 impl LoadModel {
@@ -88,6 +92,8 @@ impl LoadModel {
             Load::Open { .. } => Self::Open,
             Load::Closed { .. } => Self::Closed,
             Load::Sessions { .. } => Self::Sessions,
+            Load::Churn { .. } => Self::Churn,
+            Load::Reconnect { .. } => Self::Reconnect,
         }
     }
 
@@ -97,6 +103,8 @@ impl LoadModel {
             Self::Open => "open",
             Self::Closed => "closed",
             Self::Sessions => "sessions",
+            Self::Churn => "churn",
+            Self::Reconnect => "reconnect",
         }
     }
 }

@@ -87,7 +87,7 @@ fn without_a_terminal_a_missing_answer_is_an_error_that_names_its_flag() {
 #[test]
 fn defaults_answer_what_no_flag_does() {
     let checkout = Checkout::new();
-    for workload in ["request-reply", "uplink", "connection-storm", "idle"] {
+    for workload in ["request-reply", "uplink", "connection-storm", "idle", "churn", "reconnect"] {
         let file = format!("{workload}.yaml");
         let url = "ws://127.0.0.1:3000/x?y=1";
         let arguments = ["plan", "new", &file, "--running", "--url", url, "--workload", workload, "--defaults"];
@@ -145,7 +145,7 @@ fn a_terminal_asks_with_defaults_and_asks_again_after_a_wrong_answer() {
     answer("empty if the service runs already: ", "");
     answer("Address of the service, ws://HOST:PORT/PATH: ", "127.0.0.1:3000");
     answer("is not an address", "ws://127.0.0.1:3000/");
-    answer("request-reply, uplink, connection-storm, idle [request-reply]: ", "");
+    answer("request-reply, uplink, connection-storm, idle, churn, reconnect [request-reply]: ", "");
     answer("each next message after the reply [500]: ", "300");
     answer("one tier each [50]: ", "");
     answer("in milliseconds, or none [100]: ", "none");

@@ -6,6 +6,7 @@ mod judgement;
 mod machine;
 mod readings;
 mod threads;
+mod turnover;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ pub use self::{
     machine::{BUSY_SHARE, CpuGroup, ForeignProcess, MachineUse, STEAL_SHARE},
     readings::{InferenceCounts, ProcessReading, Reading, ServiceFile, ServiceReadings},
     threads::{ThreadReading, ThreadsUse},
+    turnover::Turnover,
     worker::{
         Conformance, ConnectionCounts, ErrorSample, Failures, Interval, MessageCounts, RECEIVER_BEHIND, ReceiverBook,
         SAMPLES_LOST, WindowCounts, WorkerBook, WorkerEvidence, WorkerResult,
@@ -70,6 +72,9 @@ pub struct TrialResult {
     pub machine: Option<MachineUse>,
     /// Connection counts, summed over workers.
     pub connections: ConnectionCounts,
+    /// Connections that came and went under load, summed over workers; absent for other loads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turnover: Option<Turnover>,
     /// Message counts, summed over workers and completed with the service's counts.
     pub messages: MessageCounts,
     /// Rates and costs in the window.
@@ -160,6 +165,19 @@ pub struct Figures {
     /// Published messages per read system call of the workers.
     #[serde(default)]
     pub messages_per_read: Option<f64>,
+    /// Milliseconds from the cut of all connections until the first of them was ready again; absent for other loads, as the
+    /// next three.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reconnected_first_ms: Option<f64>,
+    /// The same until half of them were ready again; absent if fewer came back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reconnected_half_ms: Option<f64>,
+    /// The same until 99 % of them were ready again; absent if fewer came back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reconnected_99_percent_ms: Option<f64>,
+    /// The same until all of them were ready again; absent if one did not come back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reconnected_all_ms: Option<f64>,
     /// Bytes per second that the workers read in frames of published messages, headers included.
     #[serde(default)]
     pub bytes_read_per_second: Option<f64>,

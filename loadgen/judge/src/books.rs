@@ -10,7 +10,7 @@ use bench_format::{
     trial_file::BookKeeping,
 };
 
-use crate::{case::Case, connections::compare, delta::ServiceDelta, merge::Merged, published};
+use crate::{case::Case, connections::compare, delta::ServiceDelta, merge::Merged, published, turnover};
 use replies::reply_equations;
 
 #[cfg(test)]
@@ -29,6 +29,7 @@ pub(crate) fn books(case: &Case<'_>, messages: &MessageCounts) -> Books {
     let is_own = case.trial.counters.is_none();
     let keeping = if is_own { case.trial.keeping } else { BookKeeping::None };
     let mut equations = connection_equations(merged, delta, keeping);
+    equations.extend(turnover::equations(merged));
     if terms.witness == Witness::Receiver {
         let receivers: Vec<_> = merged.receivers().collect();
         let never_read = !merged.connections.failed.is_empty() || !merged.connections.closed_early.is_empty();

@@ -54,7 +54,7 @@ fn by_checks(load: &Load, checks: &[BoundCheck], verdict: Option<&Verdict>) -> O
         return Some(BoundBy::Machine);
     }
     let failed = verdict.is_some_and(|verdict| !verdict.passed);
-    let scheduled = !matches!(load, Load::Closed { .. });
+    let scheduled = load.is_open();
     (failed || !scheduled).then_some(BoundBy::Neither)
 }
 

@@ -16,6 +16,7 @@ use crate::{
     delta::ServiceDelta,
     rates::{per_second, ratio, seconds},
     shares::{busiest_worker, service_share},
+    turnover,
 };
 
 /// A load whose window is shorter than this share of the planned window ended by itself; its own window counts.
@@ -47,6 +48,12 @@ pub(crate) fn figures(case: &Case<'_>, messages: &MessageCounts) -> Figures {
     }
     if case.trial.terms.opens_in_window {
         figures.accepted_per_second = per_second(case.merged.connections.open, duration);
+    }
+    if let Some(turnover) = &case.merged.turnover {
+        figures.accepted_per_second = per_second(turnover.ready, duration);
+        let shares = [figures.failed_share, turnover::failed_share(turnover)];
+        figures.failed_share = shares.into_iter().flatten().reduce(f64::max);
+        turnover::reconnected(&mut figures, &case.merged);
     }
     if witness == Witness::Reply {
         figures.delivered_per_second = per_second(window.answered, duration).filter(|_| window.sent > 0);

@@ -63,6 +63,7 @@ pub fn worker_result() -> WorkerResult {
         attempt: 1,
         worker: 0,
         witness: Witness::Application,
+        turnover: None,
         connections: ConnectionCounts { attempted: 10, open: 10, ..ConnectionCounts::default() },
         messages: MessageCounts::default(),
         window: WindowCounts { duration_ns: SECOND, ..WindowCounts::default() },

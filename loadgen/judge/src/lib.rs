@@ -2,7 +2,8 @@
 //!
 //! In the order in which a trial's data passes: [`case`] ([`merge`] sums the workers' results, [`delta`] subtracts the
 //! service's readings) → `complete` (message counts, completed with the service's) → `books` (the equations, with
-//! [`connections`] for single connections and [`published`] for services that publish) → [`figures`] (rates, costs,
+//! [`connections`] for single connections, [`published`] for services that publish, `turnover` for connections that come
+//! and go) → [`figures`] (rates, costs,
 //! memory; `shares` of CPU) → `validity` (one function per rule, in the order of `docs/METHODOLOGY.md`) → [`verdict`]
 //! (objectives against figures, with [`error_budget`]) → `bound` (what limited the load, from what `bound/checks.rs`
 //! looks at). For runs by hand, [`remarks`] lists what a valid
@@ -26,6 +27,7 @@ pub mod published;
 mod rates;
 pub mod remarks;
 mod shares;
+mod turnover;
 mod validity;
 pub mod verdict;
 
@@ -84,6 +86,7 @@ pub fn judge(trial: &TrialFile, uploads: &[&WorkerResult], service: &ServiceFile
         bound_checks,
         machine: trial.machine.clone(),
         connections: merged.connections.clone(),
+        turnover: merged.turnover.clone(),
         messages,
         figures,
         percentiles: histograms

@@ -6,7 +6,8 @@ use bench_format::{
     Name,
     histogram::{self, Recorder},
     result::{
-        ConnectionCounts, Failures, Interval, MessageCounts, ReceiverBook, WindowCounts, WorkerBook, WorkerResult,
+        ConnectionCounts, Failures, Interval, MessageCounts, ReceiverBook, Turnover, WindowCounts, WorkerBook,
+        WorkerResult,
     },
 };
 
@@ -22,6 +23,8 @@ const OWN_LATENESS: &str = "lateness";
 pub struct Merged {
     /// Connection counts, summed over the workers.
     pub connections: ConnectionCounts,
+    /// Connections that came and went under load, summed; `None` for other loads.
+    pub turnover: Option<Turnover>,
     /// Message counts, summed over the workers.
     pub messages: MessageCounts,
     /// Counts of the window, summed; the duration is the longest.
@@ -60,6 +63,9 @@ impl Merged {
         (merged.window.failing_connections, merged.window.most_failures) = (Some(0), Some(0));
         for result in results {
             merged.connections.add(&result.connections);
+            if let Some(turnover) = &result.turnover {
+                merged.turnover.get_or_insert_default().add(turnover);
+            }
             merged.messages.add(&result.messages);
             add_window(&mut merged.window, &result.window);
             for (name, histogram) in &result.histograms {
@@ -169,6 +175,22 @@ impl Sum for ConnectionCounts {
     }
 }
 
+impl Sum for Turnover {
+    fn add(&mut self, other: &Self) {
+        let Self { due, ready, refused, failed, not_made, closed, unanswered_closes, unanswered_messages, open_at_end } =
+            other;
+        self.due += due;
+        self.ready += ready;
+        self.refused.add(refused);
+        self.failed.add(failed);
+        self.not_made += not_made;
+        self.closed += closed;
+        self.unanswered_closes += unanswered_closes;
+        self.unanswered_messages += unanswered_messages;
+        self.open_at_end += open_at_end;
+    }
+}
+
 impl Sum for MessageCounts {
     fn add(&mut self, other: &Self) {
         // All fields are named, so a new field that isn't added doesn't compile.
@@ -259,6 +281,7 @@ mod tests {
             worker: 0,
             witness: Witness::Reply,
             connections: ConnectionCounts::default(),
+            turnover: None,
             messages: MessageCounts::default(),
             window: WindowCounts::default(),
             histograms: BTreeMap::new(),

@@ -1,9 +1,10 @@
 //! Decides whether a trial may be used: the rules of `docs/METHODOLOGY.md`, "Validity", in order. Pure.
 //!
-//! The rules for counters of a described service are in `validity/counters.rs`, those for the generator in
+//! The rules for attempts under load are in `validity/attempts.rs`, those for counters of a described service in `validity/counters.rs`, those for the generator in
 //! `validity/generator.rs`, the rule for the inference simulator in
 //! `validity/inference.rs`, the rule for the machine in `validity/machine.rs`. Each reason states the observed and the allowed value.
 
+mod attempts;
 mod counters;
 #[cfg(test)]
 mod fixture;
@@ -19,6 +20,7 @@ use bench_format::{
 };
 
 use self::{
+    attempts::{attempts_late, attempts_not_made},
     counters::{counter_fell, counters_missing},
     generator::{generator_cpu, generator_late, published_mode, published_rate, published_share, send_rate},
     inference::inference_cpu,
@@ -45,6 +47,7 @@ pub(crate) fn validity(case: &Case<'_>, books: &Books) -> Validity {
         reasons.extend(send_rate(case));
         reasons.extend(inference_cpu(case));
     }
+    reasons.extend(attempts_late(case).or_else(|| attempts_not_made(case)));
     reasons.extend(published_rate(case).or_else(|| published_share(case)));
     reasons.extend(published_mode(case));
     reasons.extend(service_restarted(case).or_else(|| counter_fell(case)));

@@ -9,7 +9,7 @@ use bench_format::{
     result::{ErrorBudget, Figures, Judged, Shown, Verdict},
 };
 
-use crate::error_budget::ErrorCounts;
+use crate::{error_budget::ErrorCounts, turnover};
 
 /// Compares each objective with its figure; `None` without objectives.
 ///
@@ -59,6 +59,7 @@ fn observed_value(figure: &Figure, figures: &Figures, histograms: &BTreeMap<Name
             let recorder = histograms.get(&*format!("{histogram}_ns"))?;
             percentile_ns(recorder, *percentile).map(|ns| ns as f64 / 1e6)
         }
+        Figure::ReconnectedMs { percent } => turnover::reconnected_ms(histograms, *percent),
         Figure::DeliveredPerSecond => figures.delivered_per_second,
         Figure::FailedShare => figures.failed_share,
         Figure::ErrorShare => figures.error_share,

@@ -12,6 +12,7 @@ use crate::{
     recorder::{Metric, Recorder},
     thread_plan::{Target, ThreadPlan},
     timers::Timers,
+    turnover::TurnoverTally,
     workload::{Received, Workload},
 };
 
@@ -78,8 +79,6 @@ pub(crate) struct Context<W: Workload> {
     /// Timers of connections that aren't ready yet.
     pub(crate) timers: Timers,
     pub(crate) upgrade: UpgradeRequest,
-    /// Index of the thread's first connection among those of all workers.
-    pub(crate) first_connection: u32,
     /// The addresses of the service, as connections take them in turn.
     pub(crate) targets: Arc<[Target]>,
     pub(crate) epoll: OwnedFd,
@@ -88,6 +87,8 @@ pub(crate) struct Context<W: Workload> {
     pub(crate) read_buffer: Vec<u8>,
     pub(crate) tally: Tally,
     pub(crate) connections: ConnectionTally,
+    /// Present only if connections come and go under load.
+    pub(crate) turnover: Option<Box<TurnoverTally>>,
     pub(crate) pattern: Pattern,
     /// Size of each socket's receive buffer in bytes; absent if the kernel chooses.
     pub(crate) receive_buffer: Option<usize>,
@@ -127,7 +128,6 @@ impl<W: Workload> Context<W> {
             received: Vec::new(),
             timers: Timers::default(),
             upgrade: workload.shared_request(&plan.targets[0].host),
-            first_connection: plan.first_connection,
             targets: Arc::clone(&plan.targets),
             workload,
             epoll,
@@ -136,6 +136,7 @@ impl<W: Workload> Context<W> {
             read_buffer: vec![0; READ_BUFFER],
             tally: Tally::default(),
             connections: ConnectionTally::default(),
+            turnover: plan.pattern.has_turnover().then(Box::default),
             pattern: plan.pattern,
             receive_buffer: plan.pattern.publishing().map(|_| unread_each(plan.connections)),
             coalesce: u64::from(plan.coalesce.max(1)),
@@ -156,7 +157,9 @@ impl<W: Workload> Context<W> {
         let closed_early: u64 = connections.closed_early.values().sum();
         let failed: u64 = connections.failed.values().sum();
         self.live.publish(&Counters {
-            open: connections.opened - closed_early,
+            open: connections.opened
+                - closed_early
+                - self.turnover.as_ref().map_or(0, |turnover| turnover.counts.closed),
             due: tally.due,
             sent: tally.sent,
             answered: tally.replies + tally.deliveries,
@@ -170,6 +173,15 @@ impl<W: Workload> Context<W> {
             && load.phases.in_window(due_ns)
         {
             load.recorder.record_n(Metric::Lateness, now_ns.saturating_sub(due_ns), self.coalesce, now_ns);
+        }
+    }
+
+    /// Counts messages that are due on no connection and therefore not sent.
+    pub(crate) fn count_unsent(&mut self, count: u64, due_ns: u64) {
+        self.tally.due += count;
+        self.tally.unsent += count;
+        if self.load.as_ref().is_some_and(|load| load.phases.in_window(due_ns)) {
+            self.tally.window_due += count;
         }
     }
 

@@ -15,6 +15,7 @@
 //! | `load_thread`, `thread_plan` | one thread with its connections and event loop |
 //! | `session` | one WebSocket |
 //! | `timers` | when connections that aren't ready continue by themselves; pure |
+//! | `turnover` | counts of connections that come and go under load |
 //! | [`tls`] | its encryption |
 //! | [`outbox`] | what a protocol sends besides the load; pure |
 //! | [`frame`], [`replies`] | frames on the wire, and the matching of replies to messages; pure |
@@ -50,7 +51,9 @@ mod thread_plan;
 mod timers;
 pub mod tls;
 pub mod trial;
+mod turnover;
 pub mod workload;
 
 pub use error::Error;
+pub use load_thread::CLOSE_TIMEOUT_NS;
 pub use pattern::{Pattern, Publishing};

@@ -1,13 +1,17 @@
 //! One load thread: its connections, its epoll set, its recorder, and its part of a trial.
 //!
 //! A thread shares no data while it runs. It receives commands and returns its result at the end. In the order of a
-//! trial: `attempts` opens connections, `patterns` offers the load, `ending` drains, closes connections and collects
+//! trial: `attempts` opens connections, `patterns`, `churn` and `reconnect` offer the load, `ending` drains, closes connections and collects
 //! the counts; all of them wait in `events`.
 
 mod attempts;
+mod churn;
 mod ending;
 mod events;
 mod patterns;
+mod reconnect;
+
+pub use churn::CLOSE_TIMEOUT_NS;
 
 use std::{
     num::NonZeroU64,
@@ -31,6 +35,7 @@ use crate::{
     recorder::{Recorded, Recorder},
     session::{Session, Stage},
     thread_plan::ThreadPlan,
+    turnover::TurnoverTally,
     workload::Workload,
 };
 
@@ -77,6 +82,8 @@ pub(crate) struct ThreadResult {
     pub(crate) connections: ConnectionTally,
     pub(crate) recorded: Option<Recorded>,
     pub(crate) books: Vec<WorkerBook>,
+    /// Present only if connections came and went under load.
+    pub(crate) turnover: Option<Box<TurnoverTally>>,
     /// Actual start minus planned start, in nanoseconds.
     pub(crate) skew_ns: i64,
 }
@@ -100,6 +107,8 @@ pub(crate) fn run<W: Workload>(
 struct LoadThread<W: Workload> {
     cx: Context<W>,
     sessions: Vec<Session>,
+    /// Books of connections whose place another one has taken.
+    earlier_books: Vec<WorkerBook>,
     plan: ThreadPlan,
     /// Those of each target.
     sources: Vec<Sources>,
@@ -144,7 +153,8 @@ impl<W: Workload> LoadThread<W> {
         let cx = Context::new(workload, epoll, random, &plan);
         Ok(Self {
             cx,
-            sessions: (0..plan.connections).map(Session::new).collect(),
+            sessions: (0..plan.connections).map(|slot| Session::new(slot, plan.first_connection + slot)).collect(),
+            earlier_books: Vec::new(),
             sources,
             events: Vec::with_capacity(EVENTS),
             wake,
@@ -180,6 +190,10 @@ impl<W: Workload> LoadThread<W> {
                 Pattern::Fanout { rate_per_second, arrivals } if self.plan.first_connection == 0 => {
                     self.publish(rate_per_second, arrivals)?;
                 }
+                Pattern::Churn { rate_per_second, arrivals, connections_per_second } => {
+                    self.churn(rate_per_second, arrivals, connections_per_second)?;
+                }
+                Pattern::Reconnect { cut, spread_ns } => self.reconnect(cut, spread_ns)?,
                 Pattern::Fanout { .. } | Pattern::Receive(_) | Pattern::Idle => self.receive()?,
             }
             let _ = self.report.send(Report::WindowEnded);

@@ -31,6 +31,22 @@ pub enum Pattern {
         /// Spacing of the due times.
         arrivals: bench_format::plan::Arrivals,
     },
+    /// As [`Self::Open`], while connections come and go.
+    Churn {
+        /// Messages per second over all workers.
+        rate_per_second: f64,
+        /// Spacing of the messages' due times.
+        arrivals: bench_format::plan::Arrivals,
+        /// Connections that come each second over all workers, evenly spaced. For each, the oldest one goes.
+        connections_per_second: f64,
+    },
+    /// All connections are cut at the start of the window, and each connects again, once; no messages.
+    Reconnect {
+        /// How they are cut.
+        cut: bench_format::plan::Cut,
+        /// Time over which the attempts are spread, in nanoseconds.
+        spread_ns: u64,
+    },
     /// Connections are open and send nothing but keepalives.
     Idle,
 }
@@ -47,7 +63,7 @@ pub enum Publishing {
 impl Pattern {
     /// Whether the load may end before the window does.
     pub(crate) fn may_end_early(self) -> bool {
-        matches!(self, Self::Storm { .. } | Self::PingPong { .. })
+        matches!(self, Self::Storm { .. } | Self::PingPong { .. } | Self::Reconnect { .. })
     }
 
     /// How that is published which connections receive; `None` if they receive no publications.
@@ -63,6 +79,11 @@ impl Pattern {
     /// Whether messages are due at a rate.
     #[inline]
     pub(crate) fn is_open(self) -> bool {
-        matches!(self, Self::Open { .. } | Self::Fanout { .. })
+        matches!(self, Self::Open { .. } | Self::Churn { .. } | Self::Fanout { .. })
+    }
+
+    /// Whether connections end under load and others take their place.
+    pub(crate) fn has_turnover(self) -> bool {
+        matches!(self, Self::Churn { .. } | Self::Reconnect { .. })
     }
 }

@@ -15,6 +15,16 @@ pub fn raise_open_files() -> u64 {
         // A sandbox may refuse this; the old limit then stays and is reported.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     }
+    open_files()
+}
+
+/// The highest limit of open files that [`raise_open_files`] can set.
+pub fn most_open_files() -> u64 {
+    getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)
+}
+
+/// The limit of open files in force.
+pub fn open_files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 

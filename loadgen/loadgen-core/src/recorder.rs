@@ -51,18 +51,32 @@ pub enum Metric {
     First,
     /// Time between two parts of an answer.
     Gap,
+    /// Time a connection attempt was started - time it was due: the generator's own lateness.
+    AttemptLateness,
+    /// Time a connection was ready again - time at which all were cut.
+    Reconnected,
 }
 
 impl Metrics for Metric {
-    const NAMES: &'static [&'static str] =
-        &["response_ns", "service_ns", "delay_ns", "handshake_ns", "age_ns", "lateness_ns", "first_ns", "gap_ns"];
+    const NAMES: &'static [&'static str] = &[
+        "response_ns",
+        "service_ns",
+        "delay_ns",
+        "handshake_ns",
+        "age_ns",
+        "lateness_ns",
+        "first_ns",
+        "gap_ns",
+        "attempt_lateness_ns",
+        "reconnected_ns",
+    ];
 
     #[inline]
     fn index(self) -> usize {
         self as usize
     }
 
-    /// A load has one of the two: connections of a storm send no messages, and no others open under load.
+    /// A load has one of the two: where connections come while messages are sent, the handshake isn't shown.
     #[inline]
     fn is_shown(self) -> bool {
         matches!(self, Self::Response | Self::Handshake)
@@ -137,6 +151,15 @@ impl<M: Metrics> Recorder<M> {
         if metric.is_shown() {
             self.live.record(value_ns, count);
         }
+    }
+
+    /// Records a value that a display doesn't show, as [`Self::record`] does.
+    #[cold]
+    pub fn record_unshown(&mut self, metric: M, value_ns: u64, now_ns: u64) {
+        if now_ns >= self.interval_start_ns + INTERVAL_NS {
+            self.close_intervals(now_ns);
+        }
+        self.current[metric.index()].record(value_ns);
     }
 
     /// Records a failure that occurred at `now_ns`; one outside the window is not recorded.

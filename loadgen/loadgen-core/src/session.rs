@@ -6,6 +6,7 @@
 mod answers;
 mod receive;
 mod send;
+mod turnover;
 
 use std::{collections::VecDeque, os::fd::OwnedFd};
 
@@ -67,6 +68,8 @@ pub(crate) struct Session {
     socket: Option<OwnedFd>,
     /// Index among the thread's sessions; it identifies the session in epoll events.
     slot: u32,
+    /// Index of the connection among those of all workers.
+    pub(crate) index: u32,
     pub(crate) stage: Stage,
     pub(crate) started_ns: u64,
     key: String,
@@ -94,6 +97,8 @@ pub(crate) struct Session {
     /// In a ping-pong, messages due inside the window.
     window_messages: u32,
     is_in_ping_pong: bool,
+    /// Whether the connection has to go: it gets no more messages of the load.
+    pub(crate) is_leaving: bool,
     /// Counts of received published messages; present only if the workload receives.
     receiver: Option<Box<Receiver>>,
     idle_sweeps: u8,
@@ -101,10 +106,12 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(slot: u32) -> Self {
+    /// Creates the connection of a slot; `index` counts the connections of all workers.
+    pub(crate) fn new(slot: u32, index: u32) -> Self {
         Self {
             socket: None,
             slot,
+            index,
             stage: Stage::Idle,
             started_ns: 0,
             key: String::new(),
@@ -125,6 +132,7 @@ impl Session {
             replies: 0,
             window_messages: 0,
             is_in_ping_pong: false,
+            is_leaving: false,
             receiver: None,
             idle_sweeps: 0,
             sent_at_last_sweep: 0,
@@ -181,16 +189,15 @@ impl Session {
         if let Err(error) | Ok(Err(error)) = sockopt::socket_error(socket) {
             return self.end(cx, reason(&error.into()));
         }
-        let index = cx.first_connection + self.slot;
-        if let Some(client) = cx.workload.tls(index) {
+        if let Some(client) = cx.workload.tls(self.index) {
             match Tls::new(client) {
                 Ok(tls) => self.extra().tls = Some(tls),
                 Err(_) => return self.end(cx, "tls"),
             }
         }
         self.stage = Stage::Upgrading;
-        let target = &cx.targets[index as usize % cx.targets.len()];
-        let own = cx.workload.request(&target.host, index);
+        let target = &cx.targets[self.index as usize % cx.targets.len()];
+        let own = cx.workload.request(&target.host, self.index);
         self.out = own.as_ref().unwrap_or(&cx.upgrade).bytes(&self.key);
         self.flush(cx);
     }
@@ -248,8 +255,9 @@ impl Session {
     }
 
     /// Starts the close handshake, after everything that is queued. The socket stays open until the service has
-    /// responded, because closing it with unread data would reset the connection and lose data in flight.
-    pub(crate) fn close<W: Workload>(&mut self, cx: &mut Context<W>) {
+    /// responded, because closing it with unread data would reset the connection and lose data in flight. Returns whether
+    /// the connection was open until then.
+    pub(crate) fn close<W: Workload>(&mut self, cx: &mut Context<W>) -> bool {
         if self.stage == Stage::Open {
             self.leave_ping_pong(cx);
             if let Some((opcode, farewell)) = cx.workload.farewell().map(|(opcode, payload)| (opcode, payload.to_vec()))
@@ -259,8 +267,10 @@ impl Session {
             if self.stage == Stage::Open {
                 self.stage = Stage::Closing;
                 self.send_control(cx, Opcode::Close, &NORMAL);
+                return true;
             }
         }
+        false
     }
 
     /// Ends a connection because its attempt took too long or the trial is over.
@@ -270,8 +280,17 @@ impl Session {
         }
     }
 
+    /// Ends an attempt that took too long.
+    pub(crate) fn time_out<W: Workload>(&mut self, cx: &mut Context<W>) {
+        let reason = if self.stage == Stage::AwaitingReady { "ready_timeout" } else { "timeout" };
+        self.give_up(cx, reason);
+    }
+
     #[cold]
     fn end<W: Workload>(&mut self, cx: &mut Context<W>, reason: &str) {
+        if cx.turnover.is_some() {
+            self.count_end(cx, reason);
+        }
         match self.stage {
             Stage::Idle | Stage::Ended => return,
             Stage::Connecting | Stage::Upgrading | Stage::AwaitingReady => cx.failed(reason, monotonic_ns()),
@@ -319,7 +338,7 @@ impl Session {
             unnumbered: self.unnumbered,
             replies: self.replies,
             receiver: self.receiver.as_ref().map(|receiver| receiver.book()),
-            last_of_window: cx.last_of_window.filter(|_| cx.first_connection + self.slot == 0),
+            last_of_window: cx.last_of_window.filter(|_| self.index == 0),
         })
     }
 

@@ -17,6 +17,8 @@ pub(crate) struct ThreadPlan {
     /// The addresses that connections take in turn by their index among those of all workers; at least one.
     pub(crate) targets: Arc<[Target]>,
     pub(crate) connections: u32,
+    /// At least the number of connections of all workers.
+    pub(crate) connections_of_all: u32,
     /// Index of the thread's first connection among those of all workers.
     pub(crate) first_connection: u32,
     pub(crate) in_flight: u32,
@@ -28,6 +30,8 @@ pub(crate) struct ThreadPlan {
     pub(crate) wall_offset_ns: i64,
     /// Reply time in nanoseconds above which a reply is late.
     pub(crate) late_after_ns: u64,
+    /// Largest number of connections that the thread may hold at a time, those that are opened or closed included.
+    pub(crate) most_connections: usize,
     /// Where the thread writes what it has done so far.
     pub(crate) live: Arc<LiveCounts>,
 }

@@ -91,6 +91,7 @@ fn nothing_open_problem(assignment: &Assignment, failed: &BTreeMap<String, u64>)
 
 fn result(assignment: &Assignment, witness: Witness, merged: ThreadResult, evidence: WorkerEvidence) -> WorkerResult {
     let messages = if witness == Witness::Receiver { received(&merged) } else { sent(&merged, witness) };
+    let failures = failures(&merged);
     WorkerResult {
         schema: bench_format::SCHEMA,
         run: assignment.run.clone(),
@@ -104,11 +105,12 @@ fn result(assignment: &Assignment, witness: Witness, merged: ThreadResult, evide
             failed: merged.connections.failed,
             closed_early: merged.connections.closed_early,
         },
+        turnover: merged.turnover.as_ref().map(|turnover| turnover.counts.clone()),
         messages,
         window: merged.window,
         histograms: merged.recorded.as_ref().map(|recorded| recorded.histograms()).unwrap_or_default(),
         intervals: merged.recorded.as_ref().map(|recorded| recorded.intervals()).unwrap_or_default(),
-        failures: Failures { window: behind(&merged.books), ..Failures::default() },
+        failures,
         books: merged.books,
         error_samples: Vec::new(),
         conformance: None,
@@ -154,6 +156,14 @@ fn received(merged: &ThreadResult) -> MessageCounts {
         counts.reorders += book.reordered;
     }
     counts
+}
+
+/// Failures by kind: receivers that are behind, or what went wrong while connections came and went.
+fn failures(merged: &ThreadResult) -> Failures {
+    match &merged.turnover {
+        Some(turnover) => turnover.failures.clone(),
+        None => Failures { window: behind(&merged.books), ..Failures::default() },
+    }
 }
 
 /// The number of connections that did not get everything published up to the end of the window.

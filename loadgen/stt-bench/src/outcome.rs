@@ -65,6 +65,7 @@ pub(crate) fn result(
         attempt: assignment.attempt,
         worker: assignment.worker,
         witness: Witness::Reply,
+        turnover: None,
         connections: ConnectionCounts {
             attempted: attempts.attempted,
             open: attempts.opened,

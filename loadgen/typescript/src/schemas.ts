@@ -47,6 +47,9 @@ export type ContractOutcome = "passed" | "failed" | "not-checked";
 /** A counter of the harness that a service's own counter can stand for. */
 export type Counter = "received" | "delivered" | "dropped" | "connections_accepted" | "connections_open";
 
+/** How a worker cuts its connections. */
+export type Cut = "reset" | "close";
+
 /** Kind of the failure of a load. */
 export type Edge = "latency" | "errors";
 
@@ -784,6 +787,19 @@ export interface FigurePercentileMs {
   percentile_ms: PercentileMs;
 }
 
+export interface ReconnectedMs {
+  /** Share of the connections in percent, from 0 to 100; 0 is the first one. */
+  percent: number;
+}
+
+/**
+ * Milliseconds from the moment at which all connections were cut until so many of them were ready again. Only the load
+ * model `reconnect` has it. Without the figure, because too few came back, the objective is missed.
+ */
+export interface FigureReconnectedMs {
+  reconnected_ms: ReconnectedMs;
+}
+
 /** One figure of both sides over the pairs that it was looked at. */
 export interface FigureLook {
   /** Which of the comparison's deciding figures it is. */
@@ -844,6 +860,17 @@ export interface Figures {
   published_per_second?: number | null;
   /** Messages per second that the service received, from its own counters. */
   received_per_second?: number | null;
+  /** The same until 99 % of them were ready again; absent if fewer came back. */
+  reconnected_99_percent_ms?: number | null;
+  /** The same until all of them were ready again; absent if one did not come back. */
+  reconnected_all_ms?: number | null;
+  /**
+   * Milliseconds from the cut of all connections until the first of them was ready again; absent for other loads, as
+   * the next three.
+   */
+  reconnected_first_ms?: number | null;
+  /** The same until half of them were ready again; absent if fewer came back. */
+  reconnected_half_ms?: number | null;
   /** Replies per second that the workers received. */
   replies_per_second?: number | null;
   /**
@@ -1076,6 +1103,43 @@ export interface LoadSessions {
   ramp_seconds?: number;
   /** Milliseconds by which the ramp is extended, also before the warm-up, so that sessions don't send in step. */
   spread_ms?: number;
+}
+
+/**
+ * As `open`, while connections come and go: by a schedule of its own, a new connection is attempted and the oldest one
+ * goes. It gets no more messages, and is closed once its messages are answered, at the latest after the plan's
+ * `drain_seconds`. Exactly one of `connections_per_second` and `life_seconds` is given.
+ */
+export interface LoadChurn {
+  /** Messages per second over all connections of all workers. */
+  rate_per_second: number;
+  model: "churn";
+  /** Spacing of the messages' due times. Connections come evenly spaced. */
+  arrivals?: Arrivals;
+  /** Connections that come each second, over all workers. */
+  connections_per_second?: number | null;
+  /**
+   * Seconds from the moment at which a connection is due until it has to go. As many come each second as the tier's
+   * connections divided by it.
+   */
+  life_seconds?: number | null;
+}
+
+/**
+ * All connections are cut at the start of the window, and each connects again, once. There are no messages. The window
+ * ends when the last attempt has ended.
+ */
+export interface LoadReconnect {
+  model: "reconnect";
+  /** How the worker cuts the connections. */
+  cut?: Cut;
+  /**
+   * Largest number of attempts in flight over all workers while connections open before the load. Attempts after the
+   * cut have no such limit.
+   */
+  in_flight?: number;
+  /** Seconds over which the attempts are spread evenly; 0 means that all are due at the moment of the cut. */
+  spread_seconds?: number;
 }
 
 /**
@@ -1927,6 +1991,8 @@ export interface TrialResult {
   machine?: MachineUse | null;
   /** The pods that took part; empty on a single machine. */
   pods?: Pod[];
+  /** Connections that came and went under load, summed over workers; absent for other loads. */
+  turnover?: Turnover | null;
   /** Comparison with the objectives; absent without objectives or if the trial is invalid. */
   verdict?: Verdict | null;
 }
@@ -1957,6 +2023,36 @@ export interface TrialStateFailed {
   /** Message that says why the trial could not be measured. */
   reason: string;
   state: "failed";
+}
+
+/**
+ * Connections that came and went under load. Only the load models `churn` and `reconnect` have it. Attempts count by
+ * the moment at which they were due: `due = ready + sum(refused) + sum(failed) + not_made`. Over the whole trial, each
+ * connection that was open went in one of three ways: `open = closed + closed_early + open_at_end`, where `open` and
+ * `closed_early` are those of the connection counts.
+ */
+export interface Turnover {
+  /** Attempts that were due in the window. */
+  due: number;
+  /** Those whose connection became ready: the handshake and the opening of the protocol were done. */
+  ready: number;
+  /**
+   * Those that the service refused, by reason: TCP refused, an HTTP status other than 101, a subprotocol, a Close frame
+   * or a refusal of the protocol before the connection was ready.
+   */
+  refused: Record<string, number>;
+  /** Those that failed in another way, by reason. */
+  failed: Record<string, number>;
+  /** Those that the worker did not make, because it was too late or had no file descriptor left. */
+  not_made: number;
+  /** Connections that were closed or cut as planned before the end of the load, over the whole trial. */
+  closed: number;
+  /** Those of them whose Close frame the service did not answer. A cut waits for no answer and counts none. */
+  unanswered_closes: number;
+  /** Messages without an answer when their connection was closed as planned, over the whole trial. */
+  unanswered_messages: number;
+  /** Connections that were open at the end of the load. */
+  open_at_end: number;
 }
 
 /**
@@ -2362,16 +2458,18 @@ export interface WorkerResult {
   failures?: Failures;
   /** The same values in intervals of one second. */
   intervals?: Interval[];
+  /** Connections that came and went under load; absent for other loads. */
+  turnover?: Turnover | null;
 }
 
 /** How a comparison ended. */
 export type ComparisonEnd = ComparisonEndDecided | ComparisonEndPairsAtMost | ComparisonEndNotComparable;
 
 /** A figure that an objective compares. */
-export type Figure = FigurePercentileMs | PlainFigure;
+export type Figure = FigurePercentileMs | FigureReconnectedMs | PlainFigure;
 
 /** How load is offered. */
-export type Load = LoadOpen | LoadClosed | LoadSessions;
+export type Load = LoadOpen | LoadClosed | LoadSessions | LoadChurn | LoadReconnect;
 
 /** A name that becomes the name of a file or folder. */
 export type Name = string;

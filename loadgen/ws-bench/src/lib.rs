@@ -12,6 +12,7 @@
 //! | [`framing`] | cuts the protocol's messages from WebSocket messages; pure |
 //! | [`reply`], [`fanout`] | what a message of the service says about the load: replies, publications; pure |
 //! | [`condition`], [`extract`], [`pointer`], [`hex`], `number` | conditions on messages, and values in them; pure |
+//! | [`descriptors`] | file descriptors that a load needs |
 //! | [`look`] | looks at a running service, for `ladder try` |
 //! | [`state`], [`constants`] | what is kept of a connection and of a trial |
 //! | [`mistakes`] | mistakes with their places |
@@ -21,6 +22,7 @@ pub mod cli;
 pub mod condition;
 pub mod constants;
 pub mod coordinated;
+pub mod descriptors;
 pub mod extract;
 pub mod fanout;
 pub mod framing;

@@ -42,12 +42,24 @@ pub enum Workload {
     Uplink,
     /// How fast what one connection publishes reaches all others.
     Fanout,
+    /// How long a reply takes, and a handshake, while connections come and go.
+    Churn,
+    /// How long it takes until all connections are back that were cut at once.
+    Reconnect,
 }
 
 impl Workload {
     /// All workloads, in the order of their declaration.
-    pub const ALL: [Self; 6] =
-        [Self::ConnectionStorm, Self::Idle, Self::RequestReply, Self::Stream, Self::Uplink, Self::Fanout];
+    pub const ALL: [Self; 8] = [
+        Self::ConnectionStorm,
+        Self::Idle,
+        Self::RequestReply,
+        Self::Stream,
+        Self::Uplink,
+        Self::Fanout,
+        Self::Churn,
+        Self::Reconnect,
+    ];
 
     /// The workload's name in plans and results.
     pub fn name(self) -> &'static str {
@@ -58,6 +70,8 @@ impl Workload {
             Self::Stream => "stream",
             Self::Uplink => "uplink",
             Self::Fanout => "fanout",
+            Self::Churn => "churn",
+            Self::Reconnect => "reconnect",
         }
     }
 
@@ -77,11 +91,12 @@ impl Workload {
         let by = |witness| Terms { witness, ..Terms::default() };
         match self {
             Self::ConnectionStorm => Terms { opens_in_window: true, ..by(Witness::Reply) },
-            Self::RequestReply | Self::Stream => {
+            Self::RequestReply | Self::Stream | Self::Churn => {
                 let response = Some("response".to_owned());
                 Terms { late_by: response.clone(), ages: response, ..by(Witness::Reply) }
             }
             Self::Idle => by(Witness::None),
+            Self::Reconnect => by(Witness::Reply),
             // If the service counts what it delivers; otherwise nothing confirms it.
             Self::Uplink => by(Witness::Application),
             Self::Fanout => Terms { one_publisher: true, ..by(Witness::Receiver) },
@@ -98,7 +113,7 @@ impl Workload {
         let mut missing = Vec::new();
         let mut need =
             |place: &str, advice: &str| missing.push((place.to_owned(), format!("{} {advice}", self.name())));
-        let sends = matches!(self, Self::RequestReply | Self::Stream | Self::Uplink);
+        let sends = matches!(self, Self::RequestReply | Self::Stream | Self::Uplink | Self::Churn);
         if sends && section.messages.is_empty() {
             need("messages", "sends messages, but there are none; describe at least one");
         }
@@ -106,7 +121,7 @@ impl Workload {
             need("fanout", "needs a description of what is published and how it is received");
         }
         match (self, &section.reply) {
-            (Self::RequestReply | Self::Stream, None) => {
+            (Self::RequestReply | Self::Stream | Self::Churn, None) => {
                 need("reply", "waits for replies; say how a reply finds its message, or use the workload uplink");
             }
             (Self::Stream, Some(reply)) if reply.end.is_none() => {
@@ -118,6 +133,22 @@ impl Workload {
             _ => {}
         }
         missing
+    }
+
+    /// What to give instead of a load that this workload can't offer; `None` if it can.
+    pub fn other_load(self, load: &Load) -> Option<String> {
+        let advice = match (self, load) {
+            (Self::Churn, Load::Churn { .. }) | (Self::Reconnect, Load::Reconnect { .. }) => return None,
+            (Self::Churn, _) => "lets connections come and go; give `load: { model: churn, … }`",
+            (Self::Reconnect, _) => "cuts connections; give `load: { model: reconnect }`",
+            (_, Load::Open { .. } | Load::Closed { .. }) => return None,
+            (_, Load::Sessions { .. }) => "has no pace of its own; its load is open or closed, not sessions",
+            (_, Load::Churn { .. }) => "keeps its connections; give an open load, or the workload churn",
+            (_, Load::Reconnect { .. }) => {
+                "keeps its connections; give an open or closed load, or the workload reconnect"
+            }
+        };
+        Some(format!("{} {advice}", self.name()))
     }
 
     /// The pattern of the load, and what connections are used for.
@@ -133,13 +164,13 @@ impl Workload {
             "messages of {} bytes exceed the {LARGEST_PAYLOAD} that are possible",
             message.size_bytes
         );
-        if let Load::Open { rate_per_second, .. } = load
+        if let Load::Open { rate_per_second, .. } | Load::Churn { rate_per_second, .. } = load
             && !(rate_per_second.is_finite() && *rate_per_second > 0.0)
         {
             bail!("a rate of {rate_per_second} per second offers no load; give a number above 0");
         }
-        if matches!(load, Load::Sessions { .. }) {
-            bail!("{} has no pace of its own; its load is open or closed, not sessions", self.name());
+        if let Some(advice) = self.other_load(load) {
+            bail!("{advice}");
         }
         Ok(match self {
             Self::ConnectionStorm => (storm(load), Use::Open),
@@ -148,6 +179,8 @@ impl Workload {
             Self::Stream => (with_replies(load), Use::Parts),
             Self::Uplink => (without_replies(load)?, Use::Send),
             Self::Fanout => (published(load)?, Use::Fanout),
+            Self::Churn => (churn(load, assignment.connections)?, replies_of(assignment)),
+            Self::Reconnect => (reconnect(load)?, Use::Open),
         })
     }
 
@@ -204,7 +237,7 @@ impl Workload {
 fn storm(load: &Load) -> Pattern {
     let rate_per_second = match load {
         Load::Open { rate_per_second, .. } => Some(*rate_per_second),
-        Load::Closed { .. } | Load::Sessions { .. } => None,
+        _ => None,
     };
     Pattern::Storm { rate_per_second }
 }
@@ -215,7 +248,7 @@ fn with_replies(load: &Load) -> Pattern {
             Pattern::Open { rate_per_second: *rate_per_second, arrivals: *arrivals }
         }
         Load::Closed { messages_per_connection, .. } => Pattern::PingPong { per_connection: *messages_per_connection },
-        Load::Sessions { .. } => Pattern::PingPong { per_connection: None },
+        _ => Pattern::PingPong { per_connection: None },
     }
 }
 
@@ -224,7 +257,7 @@ fn published(load: &Load) -> anyhow::Result<Pattern> {
         Load::Open { rate_per_second, arrivals } => {
             Ok(Pattern::Fanout { rate_per_second: *rate_per_second, arrivals: *arrivals })
         }
-        Load::Closed { .. } | Load::Sessions { .. } => bail!("a fan-out publishes at a rate; give an open load"),
+        _ => bail!("a fan-out publishes at a rate; give an open load"),
     }
 }
 
@@ -236,8 +269,28 @@ fn without_replies(load: &Load) -> anyhow::Result<Pattern> {
         Load::Closed { messages_per_connection: Some(count), .. } => {
             bail!("a flood has no count of messages per connection, but {count} are requested; leave it out")
         }
-        Load::Closed { messages_per_connection: None, .. } | Load::Sessions { .. } => Ok(Pattern::Flood),
+        _ => Ok(Pattern::Flood),
     }
+}
+
+fn churn(load: &Load, connections: u32) -> anyhow::Result<Pattern> {
+    let Load::Churn { rate_per_second, arrivals, .. } = *load else { bail!("connections come and go in a load churn") };
+    match load.churn_per_second(connections).filter(|rate| rate.is_finite() && *rate > 0.0) {
+        Some(connections_per_second) => Ok(Pattern::Churn { rate_per_second, arrivals, connections_per_second }),
+        None => bail!("no connection comes or goes; give connections_per_second or life_seconds, above 0"),
+    }
+}
+
+/// What connections are used for whose replies may have parts.
+fn replies_of(assignment: &Assignment) -> Use {
+    let reply = assignment.websocket.as_ref().and_then(|task| task.section.reply.as_ref());
+    if reply.is_some_and(|reply| reply.end.is_some()) { Use::Parts } else { Use::Replies }
+}
+
+fn reconnect(load: &Load) -> anyhow::Result<Pattern> {
+    let Load::Reconnect { cut, spread_seconds, .. } = *load else { bail!("connections are cut in a load reconnect") };
+    ensure!((0.0..=86_400.0).contains(&spread_seconds), "a spread of {spread_seconds} s is not a length of time");
+    Ok(Pattern::Reconnect { cut, spread_ns: (spread_seconds * 1e9) as u64 })
 }
 
 #[cfg(test)]
@@ -253,7 +306,7 @@ mod tests {
             assert_eq!(terms[workload.name()], workload.terms());
         }
         let response = Some("response".to_owned());
-        for name in ["request-reply", "stream"] {
+        for name in ["request-reply", "stream", "churn"] {
             assert_eq!((terms[name].witness, &terms[name].late_by), (Witness::Reply, &response), "{name}");
         }
         assert_eq!(terms["uplink"].witness, Witness::Application);

@@ -171,7 +171,9 @@ fn sentence(outcome: &TierResult, with_service: bool) -> String {
             format!("open loop, {rate_per_second} per second ({})", format!("{arrivals:?}").to_lowercase())
         }
         (Load::Closed { .. }, _) => "closed loop".into(),
-        (Load::Sessions { .. }, _) => "sessions at their own pace".into(),
+        (Load::Sessions { .. } | Load::Churn { .. } | Load::Reconnect { .. }, _) => {
+            unreachable!("these tests have no such load")
+        }
     };
     let mut text = format!("{}: {load}", request.test.name());
     let message = &request.message;

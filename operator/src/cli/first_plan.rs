@@ -106,6 +106,10 @@ impl FirstLadder {
         }
         let _ = writeln!(text, "    tiers: [{}]", tiers.join(", "));
         let _ = match self.load {
+            _ if self.workload == Workload::Reconnect => writeln!(text, "    load: {{ model: reconnect }}"),
+            FirstLoad::PerSecond(rate) if self.workload == Workload::Churn => {
+                writeln!(text, "    load: {{ model: churn, rate_per_second: {rate}, life_seconds: 5 }}")
+            }
             FirstLoad::Closed => writeln!(text, "    load: {{ model: closed }}"),
             FirstLoad::PerSecond(rate) => writeln!(text, "    load: {{ model: open, rate_per_second: {rate} }}"),
         };
@@ -118,6 +122,10 @@ impl FirstLadder {
     fn comment(&self) -> &'static str {
         match (self.workload, self.load) {
             (Workload::ConnectionStorm, _) => "How fast connections open.",
+            (Workload::Reconnect, _) => "How long it takes until all connections are back that were cut at once.",
+            (Workload::Churn, _) => {
+                "Messages at a rate while connections come and go, each after five seconds: what that does to both."
+            }
             (Workload::Idle, _) => "What an open connection costs.",
             (Workload::Fanout, _) => {
                 "What one connection publishes, on all others: how long it takes, and what is missing."
@@ -143,7 +151,9 @@ impl FirstLadder {
         at_most: {p99_ms}
 "
         );
-        if let (FirstLoad::PerSecond(rate), Some(connections)) = (self.load, self.tiers.last()) {
+        if let (FirstLoad::PerSecond(rate), Some(connections)) = (self.load, self.tiers.last())
+            && self.workload != Workload::Churn
+        {
             let (from, to) = ((rate / 5).max(1), rate.saturating_mul(100));
             let _ = write!(
                 text,

@@ -54,7 +54,7 @@ pub(super) struct PlanNew {
     /// How the service is spoken to: a name in presets/, or a path. `ladder try` finds out what a running one answers to.
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
-    /// What is measured: request-reply, stream, fanout, uplink, connection-storm or idle.
+    /// What is measured: request-reply, stream, fanout, uplink, connection-storm, idle, churn or reconnect.
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
     /// Messages per second over all connections, or `closed`: each connection sends the next one after the reply.

@@ -19,6 +19,7 @@ use bench_format::{
 };
 use clap::Args;
 use driver::{clock, coordinator::Coordinator};
+use ws_bench::descriptors::Room;
 
 use super::{
     chosen_plan::ChosenPlan,
@@ -318,7 +319,7 @@ fn begin(
             .for_each(|text| eprintln!("{}: {text}", path.display()));
     }
     let plan = Plan::check(wire, &path, registry, &machine::machine_limits()?)?;
-    plan.notes().iter().for_each(|note| eprintln!("{}: {note}", path.display()));
+    plan.notes(Room::here(plan.workers)).iter().for_each(|note| eprintln!("{}: {note}", path.display()));
     let (trials, searches) = match &comparison {
         // It adds its trials as it goes.
         Some(_) => (vec![], vec![]),

@@ -27,7 +27,7 @@ pub fn of_result(result: &TrialResult) -> ProcessFigures {
     let usable = |figure: &ComparedFigure| {
         let value = value(*figure, result)?;
         // The schedule sets the rates of any other load, so there is nothing to compare.
-        let scheduled = figure.is_rate() && !matches!(result.load, Load::Closed { .. });
+        let scheduled = figure.is_rate() && result.load.is_open();
         (!scheduled && value.is_finite() && value > 0.0).then_some((*figure, value))
     };
     ProcessFigures {
@@ -63,7 +63,8 @@ pub fn deciding(load: &Load, a: &ProcessFigures, b: &ProcessFigures) -> Vec<Comp
         Load::Closed { .. } => {
             &[AcceptedPerSecond, DeliveredPerSecond, ReceivedPerSecond, P99OfResponse, P50OfResponse]
         }
-        Load::Open { .. } => &[P99OfResponse, P50OfResponse, P99OfHandshake, P50OfHandshake],
+        Load::Open { .. } | Load::Churn { .. } => &[P99OfResponse, P50OfResponse, P99OfHandshake, P50OfHandshake],
+        Load::Reconnect { .. } => &[P99OfHandshake, P50OfHandshake],
         Load::Sessions { .. } => &[P95OfNewest, P50OfNewest],
     };
     let both = |figure: &&ComparedFigure| a.values.contains_key(figure) && b.values.contains_key(figure);
@@ -72,7 +73,7 @@ pub fn deciding(load: &Load, a: &ProcessFigures, b: &ProcessFigures) -> Vec<Comp
 
 /// Why a figure can't decide a comparison under this load; `None` if it may.
 pub fn refusal(figure: ComparedFigure, load: &Load) -> Option<&'static str> {
-    let scheduled = figure.is_rate() && !matches!(load, Load::Closed { .. });
+    let scheduled = figure.is_rate() && load.is_open();
     scheduled
         .then_some("the schedule of this load sets the rate, so both sides have the same; name a percentile or a cost")
 }

@@ -82,12 +82,12 @@ fn rates(trial: &LiveTrial, figures: &LiveFigures) -> Vec<String> {
     let rate =
         |rate: Option<f64>, what: &str| rate.filter(|rate| *rate > 0.0).map(|rate| format!("{what} {}/s", count(rate)));
     let is_storm = is_storm(trial);
-    let due = if is_storm || matches!(trial.load, Load::Closed { .. }) { None } else { figures.due_per_second };
+    let due = if is_storm || !trial.load.is_open() { None } else { figures.due_per_second };
     let parts = [
         rate(due, "due"),
         rate(figures.sent_per_second, "sent"),
         rate(figures.answered_per_second, "answered"),
-        rate(figures.opened_per_second.filter(|_| is_storm), "opened"),
+        rate(figures.opened_per_second.filter(|_| is_storm || matches!(trial.load, Load::Reconnect { .. })), "opened"),
         Some(format!("errors {}", figures.errors)),
         Some(format!("{open} of {} open", trial.connections)),
     ];
@@ -100,6 +100,7 @@ fn rates(trial: &LiveTrial, figures: &LiveFigures) -> Vec<String> {
 fn latencies(trial: &LiveTrial, figures: &LiveFigures) -> Option<Vec<String>> {
     let label = match trial.load {
         Load::Sessions { .. } => "newest",
+        Load::Reconnect { .. } => "handshake",
         _ if is_storm(trial) => "handshake",
         _ => "response",
     };

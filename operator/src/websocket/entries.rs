@@ -33,7 +33,7 @@ fn protocol() -> Protocol {
         worker: WORKER.into(),
         workloads: Workload::ALL.map(|workload| workload.name().into()).to_vec(),
         formats: vec![],
-        loads: vec![LoadModel::Open, LoadModel::Closed],
+        loads: vec![LoadModel::Open, LoadModel::Closed, LoadModel::Churn, LoadModel::Reconnect],
         inference: None,
         worker_env: vec![],
         path: None,

@@ -212,6 +212,7 @@ pub fn empty_result(assignment: &Assignment, start_at_unix_ns: u64) -> WorkerRes
         worker: assignment.worker,
         witness: Witness::Application,
         connections: Default::default(),
+        turnover: None,
         messages: Default::default(),
         window: Default::default(),
         intervals: vec![Interval {

@@ -31,5 +31,6 @@ mod stt_known_delay;
 mod stt_omission;
 mod stt_replicas;
 mod stt_starved;
+mod turnover;
 mod usage;
 mod websocket;

@@ -80,6 +80,10 @@ pub enum Flaw {
     ReplyWrong,
     /// One ping in k is answered 50 ms later, after others.
     ReplyReordered,
+    /// The pings of a connection after its k-th are never answered.
+    RepliesEnd,
+    /// One upgrade in k is refused with 503.
+    RefusesUpgrades,
     /// None, but `/metrics` lacks one message in k.
     Miscounts,
     /// None, but `/metrics` counts from 0 again after every k messages, as after a restart.
@@ -113,6 +117,8 @@ impl Flaw {
             Flaw::ReplyTwice => "reply-twice",
             Flaw::ReplyWrong => "reply-wrong",
             Flaw::ReplyReordered => "reply-reordered",
+            Flaw::RepliesEnd => "replies-end",
+            Flaw::RefusesUpgrades => "refuses-upgrades",
             Flaw::Miscounts => "miscounts",
             Flaw::Restarts => "restarts",
             Flaw::Busy => "busy",

@@ -130,6 +130,7 @@ impl Connection {
         let is_flawed = self.pings.is_multiple_of(self.shared.config.every.get());
         let (copies, reply) = match self.shared.config.flaw {
             Flaw::ReplyLost if is_flawed => (0, reply),
+            Flaw::RepliesEnd if self.pings > self.shared.config.every.get() => (0, reply),
             Flaw::ReplyTwice if is_flawed => (2, reply),
             Flaw::ReplyWrong if is_flawed => (1, DueReply { timestamp: reply.timestamp + WRONG, ..reply }),
             Flaw::ReplyReordered if is_flawed => (1, DueReply { due: reply.due + REORDERED_BY, ..reply }),

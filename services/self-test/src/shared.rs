@@ -41,7 +41,7 @@ impl Shared {
         Self {
             dispositions: Dispositions::new(config.flaw, config.every),
             publisher: config.flaw.publishes().then(|| Publisher::new(config.rate, config.flaw)),
-            admission_rules: AdmissionRules::new(config.secret.as_deref(), config.flaw),
+            admission_rules: AdmissionRules::new(config.secret.as_deref(), config.flaw, config.every),
             ledger,
             accepting: AtomicBool::new(true),
             recorded: Mutex::default(),

@@ -1,6 +1,10 @@
 //! The handshake and the check of the client's token.
 
-use std::time::Duration;
+use std::{
+    num::NonZeroU64,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode};
 use serde::Deserialize;
@@ -9,7 +13,10 @@ use tokio_tungstenite::{
     WebSocketStream, accept_hdr_async_with_config,
     tungstenite::{
         handshake::server::{ErrorResponse, Request, Response},
-        http::header::{AUTHORIZATION, COOKIE},
+        http::{
+            StatusCode,
+            header::{AUTHORIZATION, COOKIE},
+        },
         protocol::WebSocketConfig,
     },
 };
@@ -67,13 +74,29 @@ fn token(request: &Request) -> Option<&str> {
 pub(crate) struct AdmissionRules {
     verifier: Option<Verifier>,
     unmasked: bool,
+    /// The k of a service that refuses one upgrade in k.
+    refuse_every: Option<NonZeroU64>,
+    upgrades: AtomicU64,
 }
 
 impl AdmissionRules {
     /// Without a secret every client is accepted. The flaw `gullible` accepts every token and frames without a mask.
-    pub(crate) fn new(secret: Option<&str>, flaw: Flaw) -> Self {
+    /// The flaw `refuses-upgrades` refuses one upgrade in `every`.
+    pub(crate) fn new(secret: Option<&str>, flaw: Flaw, every: NonZeroU64) -> Self {
         let gullible = flaw == Flaw::Gullible;
-        Self { verifier: secret.filter(|_| !gullible).map(Verifier::new), unmasked: gullible }
+        Self {
+            verifier: secret.filter(|_| !gullible).map(Verifier::new),
+            unmasked: gullible,
+            refuse_every: (flaw == Flaw::RefusesUpgrades).then_some(every),
+            upgrades: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether the next upgrade is refused.
+    fn refuses(&self) -> bool {
+        let is_nth =
+            |every: NonZeroU64| (self.upgrades.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(every.get());
+        self.refuse_every.is_some_and(is_nth)
     }
 }
 
@@ -103,6 +126,11 @@ pub(crate) async fn upgrade(
     let handshake = async {
         #[expect(clippy::result_large_err, reason = "the library's signature")]
         let check = |request: &Request, response: Response| -> Result<Response, ErrorResponse> {
+            if admission_rules.refuses() {
+                let mut refusal = ErrorResponse::new(None);
+                *refusal.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+                return Err(refusal);
+            }
             if admission_rules.verifier.as_ref().is_some_and(|verifier| !verifier.admits(request)) {
                 admission = Admission::Denied;
             }

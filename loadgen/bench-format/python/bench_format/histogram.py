@@ -117,10 +117,10 @@ def percentile_ns(values: Values, percentile: float) -> int | None:
     if rank > values.count:
         return None
     # Convert to a quantile and back as Rust does: both print the same value even where the product isn't exact.
-    return _at_rank(values, math.ceil(rank / values.count * values.count))
+    return at_rank(values, math.ceil(rank / values.count * values.count))
 
 
-def _at_rank(values: Values, rank: int) -> int:
+def at_rank(values: Values, rank: int) -> int:
     """The value at this rank, counted from 1; a rank outside the range gives the first or the last value."""
     seen, last = 0, 0
     for value, count in values.counts.items():
@@ -135,7 +135,7 @@ def agrees(reported_ns: int | None, values: Values, percentile: float) -> bool:
     if reported_ns is None or percentile_ns(values, percentile) is None:
         return reported_ns is None and percentile_ns(values, percentile) is None
     rank = math.ceil(percentile / 100 * values.total)
-    low, high = _at_rank(values, rank - 1), _at_rank(values, rank + 1)
+    low, high = at_rank(values, rank - 1), at_rank(values, rank + 1)
     return low <= reported_ns <= high or alike(reported_ns, low) or alike(reported_ns, high)
 
 

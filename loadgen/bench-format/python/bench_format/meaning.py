@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from .schemas import Books, Equation, Load, LoadClosed, Objective, Reason, TrialId, Validity, ValidityInvalid
+from .schemas import (
+    Books,
+    Equation,
+    Load,
+    LoadClosed,
+    LoadReconnect,
+    Objective,
+    Reason,
+    TrialId,
+    Validity,
+    ValidityInvalid,
+)
 
 # Sums of sequence numbers wrap at 2^64, as in the programs that count them.
 WRAP = 2**64
@@ -15,7 +26,7 @@ def trial_name(trial: TrialId) -> str:
 
 def is_scheduled(load: Load) -> bool:
     """Whether a schedule fixes when each message is due."""
-    return not isinstance(load, LoadClosed)
+    return not isinstance(load, LoadClosed | LoadReconnect)
 
 
 def summed(equation: Equation) -> int:

@@ -154,6 +154,16 @@ class Counter(StrEnum):
     CONNECTIONS_OPEN = "connections_open"
 
 
+class Cut(StrEnum):
+    """How a worker cuts its connections."""
+
+    # By TCP reset, without a Close frame: what a service sees when a proxy in front of it fails.
+    RESET = "reset"
+    # By a Close frame and the end of the TCP stream, without waiting for the service's Close frame: what a service sees
+    # when its clients are restarted.
+    CLOSE = "close"
+
+
 class Edge(StrEnum):
     """Kind of the failure of a load."""
 
@@ -1118,6 +1128,23 @@ class FigurePercentileMs:
 
 
 @dataclass(frozen=True)
+class ReconnectedMs:
+    """"""
+
+    # Share of the connections in percent, from 0 to 100; 0 is the first one.
+    percent: float
+
+
+@dataclass(frozen=True)
+class FigureReconnectedMs:
+    """Milliseconds from the moment at which all connections were cut until so many of them were ready again. Only
+    the load model `reconnect` has it. Without the figure, because too few came back, the objective is missed.
+    """
+
+    reconnected_ms: ReconnectedMs
+
+
+@dataclass(frozen=True)
 class FigureLook:
     """One figure of both sides over the pairs that it was looked at."""
 
@@ -1179,6 +1206,15 @@ class Figures:
     published_per_second: float | None = None
     # Messages per second that the service received, from its own counters.
     received_per_second: float | None = None
+    # The same until 99 % of them were ready again; absent if fewer came back.
+    reconnected_99_percent_ms: float | None = None
+    # The same until all of them were ready again; absent if one did not come back.
+    reconnected_all_ms: float | None = None
+    # Milliseconds from the cut of all connections until the first of them was ready again; absent for other loads, as
+    # the next three.
+    reconnected_first_ms: float | None = None
+    # The same until half of them were ready again; absent if fewer came back.
+    reconnected_half_ms: float | None = None
     # Replies per second that the workers received.
     replies_per_second: float | None = None
     # Memory per open connection, in bytes: the growth of resident memory since before the first connection, divided by
@@ -1435,6 +1471,43 @@ class LoadSessions:
     ramp_seconds: float = 0.0
     # Milliseconds by which the ramp is extended, also before the warm-up, so that sessions don't send in step.
     spread_ms: float = 0.0
+
+
+@dataclass(frozen=True)
+class LoadChurn:
+    """As `open`, while connections come and go: by a schedule of its own, a new connection is attempted and the
+    oldest one goes. It gets no more messages, and is closed once its messages are answered, at the latest after the
+    plan's `drain_seconds`. Exactly one of `connections_per_second` and `life_seconds` is given.
+    """
+
+    # Messages per second over all connections of all workers.
+    rate_per_second: float
+    _: KW_ONLY
+    model: Literal["churn"] = "churn"
+    # Spacing of the messages' due times. Connections come evenly spaced.
+    arrivals: Arrivals = Arrivals.CONSTANT
+    # Connections that come each second, over all workers.
+    connections_per_second: float | None = None
+    # Seconds from the moment at which a connection is due until it has to go. As many come each second as the tier's
+    # connections divided by it.
+    life_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class LoadReconnect:
+    """All connections are cut at the start of the window, and each connects again, once. There are no messages. The
+    window ends when the last attempt has ended.
+    """
+
+    _: KW_ONLY
+    model: Literal["reconnect"] = "reconnect"
+    # How the worker cuts the connections.
+    cut: Cut = Cut.RESET
+    # Largest number of attempts in flight over all workers while connections open before the load. Attempts after the
+    # cut have no such limit.
+    in_flight: int = 256
+    # Seconds over which the attempts are spread evenly; 0 means that all are due at the moment of the cut.
+    spread_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -2338,6 +2411,8 @@ class TrialResult:
     machine: MachineUse | None = None
     # The pods that took part; empty on a single machine.
     pods: list[Pod] = field(default_factory=list)
+    # Connections that came and went under load, summed over workers; absent for other loads.
+    turnover: Turnover | None = None
     # Comparison with the objectives; absent without objectives or if the trial is invalid.
     verdict: Verdict | None = None
 
@@ -2380,6 +2455,35 @@ class TrialStateFailed:
     reason: str
     _: KW_ONLY
     state: Literal["failed"] = "failed"
+
+
+@dataclass(frozen=True)
+class Turnover:
+    """Connections that came and went under load. Only the load models `churn` and `reconnect` have it. Attempts
+    count by the moment at which they were due: `due = ready + sum(refused) + sum(failed) + not_made`. Over the whole
+    trial, each connection that was open went in one of three ways: `open = closed + closed_early + open_at_end`,
+    where `open` and `closed_early` are those of the connection counts.
+    """
+
+    # Attempts that were due in the window.
+    due: int
+    # Those whose connection became ready: the handshake and the opening of the protocol were done.
+    ready: int
+    # Those that the service refused, by reason: TCP refused, an HTTP status other than 101, a subprotocol, a Close
+    # frame or a refusal of the protocol before the connection was ready.
+    refused: dict[str, int]
+    # Those that failed in another way, by reason.
+    failed: dict[str, int]
+    # Those that the worker did not make, because it was too late or had no file descriptor left.
+    not_made: int
+    # Connections that were closed or cut as planned before the end of the load, over the whole trial.
+    closed: int
+    # Those of them whose Close frame the service did not answer. A cut waits for no answer and counts none.
+    unanswered_closes: int
+    # Messages without an answer when their connection was closed as planned, over the whole trial.
+    unanswered_messages: int
+    # Connections that were open at the end of the load.
+    open_at_end: int
 
 
 @dataclass(frozen=True)
@@ -2801,16 +2905,18 @@ class WorkerResult:
     failures: Failures = field(default_factory=lambda: Failures(window={}, outside={}))
     # The same values in intervals of one second.
     intervals: list[Interval] = field(default_factory=list)
+    # Connections that came and went under load; absent for other loads.
+    turnover: Turnover | None = None
 
 
 # How a comparison ended.
 ComparisonEnd = ComparisonEndDecided | ComparisonEndPairsAtMost | ComparisonEndNotComparable
 
 # A figure that an objective compares.
-Figure = FigurePercentileMs | PlainFigure
+Figure = FigurePercentileMs | FigureReconnectedMs | PlainFigure
 
 # How load is offered.
-Load = LoadOpen | LoadClosed | LoadSessions
+Load = LoadOpen | LoadClosed | LoadSessions | LoadChurn | LoadReconnect
 
 # A name that becomes the name of a file or folder.
 Name = Annotated[str, "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$"]

@@ -126,9 +126,12 @@ def _object(kind: type) -> Read:
 
 
 def _union(options: list[Any]) -> Read:
-    """Reads one of several types: objects that a tag distinguishes, or one object type beside a plain string."""
+    """Reads one of several types: objects that a tag or their only field distinguishes, beside a plain string."""
     plain = next((_reader(option) for option in options if not dataclasses.is_dataclass(option)), None)
-    tag, variants = _tagged([option for option in options if dataclasses.is_dataclass(option)])
+    objects = [option for option in options if dataclasses.is_dataclass(option)]
+    if len(objects) > 1 and not any(map(_has_tag, objects)):
+        return _named(objects, plain)
+    tag, variants = _tagged(objects)
 
     def read(value: Any) -> Any:
         if plain and not isinstance(value, dict):
@@ -142,6 +145,27 @@ def _union(options: list[Any]) -> Read:
         if value[tag] not in variants:
             raise _MisfitError(f"is {_shown(value[tag])}; known are {', '.join(variants)}", f".{tag}")
         return variants[value[tag]](value)
+
+    return read
+
+
+def _has_tag(kind: Any) -> bool:
+    return any(typing.get_origin(hint) is typing.Literal for hint in typing.get_type_hints(kind).values())
+
+
+def _named(options: list[Any], plain: Read | None) -> Read:
+    """Reads one of several object types with one field each, whose name distinguishes them."""
+    variants = {_wire_name(dataclasses.fields(option)[0].name): _reader(option) for option in options}
+
+    def read(value: Any) -> Any:
+        if plain and not isinstance(value, dict):
+            return plain(value)
+        if not isinstance(value, dict):
+            raise _unlike("an object", value)
+        known = [name for name in value if name in variants]
+        if len(known) != 1:
+            raise _MisfitError(f"has {', '.join(value) or 'no field'}; known are {', '.join(variants)}")
+        return variants[known[0]](value)
 
     return read
 

@@ -12,6 +12,7 @@ from bench_format.schemas import (
     Arrivals,
     Figure,
     FigurePercentileMs,
+    FigureReconnectedMs,
     Interval,
     Load,
     LoadClosed,
@@ -20,6 +21,7 @@ from bench_format.schemas import (
     PlainFigure,
     Reason,
     ReasonKind,
+    ReconnectedMs,
     TrialId,
     Validity,
     ValidityInvalid,
@@ -112,9 +114,10 @@ def test_a_figure_is_a_plain_string_or_an_object() -> None:
     assert held(figure="failed_share").figure is PlainFigure.FAILED_SHARE
     percentile = {"histogram": "response", "percentile": 99}
     assert held(figure={"percentile_ms": percentile}).figure == FigurePercentileMs(PercentileMs("response", 99.0))
+    assert held(figure={"reconnected_ms": {"percent": 50}}).figure == FigureReconnectedMs(ReconnectedMs(50.0))
     with pytest.raises(FormatError, match=r"figure is 'beauty'; known are delivered_per_second"):
         held(figure="beauty")
-    with pytest.raises(FormatError, match=r"figure has fields that this program doesn't know: mean"):
+    with pytest.raises(FormatError, match=r"figure has mean; known are percentile_ms, reconnected_ms"):
         held(figure={"mean": 1})
 
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::ThreadsUse;
+use super::{ThreadsUse, Turnover};
 use crate::{Name, environment::Environment, histogram::Histogram, trial::TrialId, witness::Witness};
 
 /// Body of `PUT /v1/workers/{worker}/result`, stored as `workers/<index>.json`.
@@ -26,6 +26,9 @@ pub struct WorkerResult {
     pub witness: Witness,
     /// Connection counts over the whole trial.
     pub connections: ConnectionCounts,
+    /// Connections that came and went under load; absent for other loads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turnover: Option<Turnover>,
     /// Message counts from the start of the warm-up to the end of the drain.
     pub messages: MessageCounts,
     /// Counts of the measured window.

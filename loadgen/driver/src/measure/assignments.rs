@@ -61,6 +61,18 @@ fn load_of(load: &Load, worker: u32, workers: u32, connections: u32, all: u32) -
         Load::Closed { messages_per_connection, in_flight } => {
             Load::Closed { messages_per_connection, in_flight: share(in_flight, worker, workers).max(1) }
         }
+        Load::Churn { rate_per_second, arrivals, connections_per_second, life_seconds } => {
+            let part = f64::from(connections) / f64::from(all);
+            Load::Churn {
+                rate_per_second: rate_per_second * part,
+                arrivals,
+                connections_per_second: connections_per_second.map(|rate| rate * part),
+                life_seconds,
+            }
+        }
+        Load::Reconnect { cut, spread_seconds, in_flight } => {
+            Load::Reconnect { cut, spread_seconds, in_flight: share(in_flight, worker, workers).max(1) }
+        }
         Load::Sessions { ramp_seconds, spread_ms, in_flight } => {
             Load::Sessions { ramp_seconds, spread_ms, in_flight: share(in_flight, worker, workers).max(1) }
         }

@@ -19,17 +19,17 @@ pub(super) fn generator_late(case: &Case<'_>) -> Option<Reason> {
         let sent = case.merged.window.sent > 0;
         return sent.then(|| reason(ReasonKind::GeneratorLate, "no worker recorded its delay"));
     };
+    too_late(case, name, delay).map(|description| reason(ReasonKind::GeneratorLate, description))
+}
+
+/// How late the generator was by a histogram of its delay, if that is more than is allowed.
+pub(super) fn too_late(case: &Case<'_>, name: &str, delay: &Recorder) -> Option<String> {
     let allowed_ms = case.trial.thresholds.delay_p99_ms.max(strictest_ms(case).map_or(0.0, |ms| ms * LATE_SHARE));
     // Compared with few samples, too: accepting a late generator is worse than a rank that is off by one.
     let observed_ms = delay.values().value_at_quantile(LATE_PERCENTILE) as f64 / 1e6;
     let over = delay.overflow() as f64 > (1.0 - LATE_PERCENTILE) * delay.count() as f64;
-    (over || observed_ms > allowed_ms).then(|| {
-        let description = format!(
-            "the generator was late: p99 of {} {observed_ms:.1} ms, allowed {allowed_ms} ms",
-            name.trim_end_matches("_ns")
-        );
-        reason(ReasonKind::GeneratorLate, description)
-    })
+    (over || observed_ms > allowed_ms)
+        .then(|| format!("the generator was late: p99 of {name} {observed_ms:.1} ms, allowed {allowed_ms} ms"))
 }
 
 /// The smallest time that an objective allows, in milliseconds.
@@ -95,7 +95,7 @@ pub(super) fn published_rate(case: &Case<'_>) -> Option<Reason> {
     let publisher = case.service.readings.window_end.as_ref()?.publisher.as_ref()?;
     let planned = match case.trial.load {
         Load::Open { rate_per_second, .. } => Some(rate_per_second),
-        Load::Closed { .. } | Load::Sessions { .. } => None,
+        _ => None,
     };
     let pace =
         |rate: Option<f64>| rate.map_or("as fast as it can".into(), |rate| format!("{rate} messages per second"));

@@ -42,25 +42,29 @@ impl<W: Workload> LoadThread<W> {
         }
     }
 
-    fn start_attempt(&mut self, due_ns: u64) {
-        let index = self.plan.first_connection + self.attempted as u32;
-        // One port serves each target once.
-        let count = self.sources.len() as u32;
-        let sources = &self.sources[(index % count) as usize];
-        let session = &mut self.sessions[self.attempted];
-        session.connect(&mut self.cx, sources.target(), sources.source(index / count), due_ns, &mut self.random);
+    pub(super) fn start_attempt(&mut self, due_ns: u64) {
+        self.attempt_in(self.attempted as u32, due_ns);
         self.attempted += 1;
     }
 
-    fn give_up_old_attempts(&mut self) {
+    /// Attempts the connection of a slot, to the address that its index takes.
+    pub(super) fn attempt_in(&mut self, slot: u32, due_ns: u64) {
+        let session = &mut self.sessions[slot as usize];
+        // One port serves each target once.
+        let count = self.sources.len() as u32;
+        let sources = &self.sources[(session.index % count) as usize];
+        let source = sources.source((self.plan.first_connection + slot) / count);
+        session.connect(&mut self.cx, sources.target(), source, due_ns, &mut self.random);
+    }
+
+    pub(super) fn give_up_old_attempts(&mut self) {
         let now = monotonic_ns();
         while let Some(session) = self.sessions[..self.attempted].get_mut(self.oldest_attempt) {
             if session.stage < Stage::Open {
                 if now < session.started_ns + ATTEMPT_TIMEOUT.as_nanos() as u64 {
                     return;
                 }
-                let reason = if session.stage == Stage::AwaitingReady { "ready_timeout" } else { "timeout" };
-                session.give_up(&mut self.cx, reason);
+                session.time_out(&mut self.cx);
             }
             self.oldest_attempt += 1;
         }

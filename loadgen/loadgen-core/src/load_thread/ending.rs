@@ -27,7 +27,10 @@ impl<W: Workload> LoadThread<W> {
     /// Starts the close handshake on every connection and waits for the responses, at the latest until the deadline.
     pub(super) fn close(&mut self) -> Result<(), Error> {
         for session in &mut self.sessions {
-            session.close(&mut self.cx);
+            let was_open = session.close(&mut self.cx);
+            if let Some(turnover) = &mut self.cx.turnover {
+                turnover.counts.open_at_end += u64::from(was_open);
+            }
         }
         let timeout_ns = self.cx.load.as_ref().map_or(LINGER_NS, |load| load.phases.drain_ns);
         let deadline = monotonic_ns() + timeout_ns;
@@ -53,11 +56,13 @@ impl<W: Workload> LoadThread<W> {
     }
 
     pub(super) fn finish(self) -> ThreadResult {
-        let books = self.sessions.iter().filter_map(|session| session.book(&self.cx)).collect();
-        let Context { tally, connections, load, workload, .. } = self.cx;
+        let remaining = self.sessions.iter().filter_map(|session| session.book(&self.cx));
+        let books = self.earlier_books.into_iter().chain(remaining).collect();
+        let Context { tally, connections, load, workload, turnover, .. } = self.cx;
         let (from, to) = (self.window_from.unwrap_or_default(), self.window_to.unwrap_or(tally));
         let flood = self.plan.pattern == Pattern::Flood;
-        let open_with_replies = matches!(self.plan.pattern, Pattern::Open { .. }) && workload.expects_replies();
+        let open_with_replies =
+            matches!(self.plan.pattern, Pattern::Open { .. } | Pattern::Churn { .. }) && workload.expects_replies();
         // One of the two is 0, because a connection that receives sends no messages.
         let replies = to.replies - from.replies + tally.window_deliveries;
         let window = WindowCounts {
@@ -78,6 +83,10 @@ impl<W: Workload> LoadThread<W> {
             let answered = recorded.values(Metric::Response).total();
             recorded.censor(Metric::Response, window.due.saturating_sub(answered));
         }
-        ThreadResult { tally, window, connections, recorded, books, skew_ns: self.skew_ns }
+        if let (Some(recorded), Some(turnover)) = (&mut recorded, &turnover) {
+            // In the same way, a connection that never became ready took longer than every other.
+            turnover.censor(recorded);
+        }
+        ThreadResult { tally, window, connections, recorded, books, turnover, skew_ns: self.skew_ns }
     }
 }

@@ -9,27 +9,20 @@ use crate::{
     error::Error,
     phases::Phases,
     schedule::{ConstantRate, PoissonArrivals, Schedule, Share},
-    session::Stage,
     workload::Workload,
 };
 
 /// How long a publisher goes on after the window, in nanoseconds.
 const PUBLISH_ON_NS: u64 = 500_000_000;
 /// In an open loop, replies are read after at most this many due messages.
-const DUE_PER_TURN: usize = 64;
+pub(super) const DUE_PER_TURN: usize = 64;
 
 impl<W: Workload> LoadThread<W> {
     /// Opens connections until the window ends; attempts that are still open then have failed.
     pub(super) fn storm(&mut self) -> Result<(), Error> {
         self.record_window_edges(monotonic_ns());
         self.connect(self.phases().window_end_ns)?;
-        let last = self.cx.connections.last_outcome_ns;
-        for session in &mut self.sessions {
-            if session.stage < Stage::Open {
-                session.give_up(&mut self.cx, "window_over");
-            }
-        }
-        self.end_window(if last == 0 { monotonic_ns() } else { last });
+        self.end_attempts();
         Ok(())
     }
 
@@ -58,10 +51,7 @@ impl<W: Workload> LoadThread<W> {
         let drain_deadline_ns = phases.drain_deadline_ns();
         // One slot of the schedule is one write, whose messages are due together.
         let rate = rate_per_second / self.cx.coalesce as f64;
-        let mut schedule = match arrivals {
-            Arrivals::Constant => Schedule::Constant(ConstantRate::new(rate, self.plan.share)),
-            Arrivals::Poisson => Schedule::Poisson(PoissonArrivals::new(rate, self.plan.share, self.plan.seed)),
-        };
+        let mut schedule = self.schedule(rate, arrivals);
         let mut due = start_ns + schedule.next_due_ns();
         let mut next_session = 0;
         loop {
@@ -85,6 +75,15 @@ impl<W: Workload> LoadThread<W> {
                 return Ok(());
             }
             self.handle_events(due.min(window_end_ns))?;
+        }
+    }
+
+    /// The thread's share of a schedule. `rate_per_second` counts over all threads and workers.
+    pub(super) fn schedule(&self, rate_per_second: f64, arrivals: Arrivals) -> Schedule {
+        let (share, seed) = (self.plan.share, self.plan.seed);
+        match arrivals {
+            Arrivals::Constant => Schedule::Constant(ConstantRate::new(rate_per_second, share)),
+            Arrivals::Poisson => Schedule::Poisson(PoissonArrivals::new(rate_per_second, share, seed)),
         }
     }
 
@@ -173,7 +172,7 @@ impl<W: Workload> LoadThread<W> {
 
     /// Records the counters when the window starts or ends, and what was sent in each second of it.
     #[inline]
-    fn record_window_edges(&mut self, now_ns: u64) {
+    pub(super) fn record_window_edges(&mut self, now_ns: u64) {
         let phases = self.phases();
         if let Some(load) = &mut self.cx.load {
             load.recorder.note_sent(self.cx.tally.sent, now_ns);
@@ -187,7 +186,7 @@ impl<W: Workload> LoadThread<W> {
     }
 
     /// Ends the window at `now_ns` if its planned end is later, because the load is over.
-    fn end_window(&mut self, now_ns: u64) {
+    pub(super) fn end_window(&mut self, now_ns: u64) {
         let load = self.cx.load.as_mut().expect("load has started");
         load.phases.end_window(now_ns);
         load.recorder.end_window(load.phases.window_end_ns);

@@ -25,8 +25,7 @@ pub(super) struct Parts {
 impl Session {
     /// Begins the protocol on a connection that was just upgraded.
     pub(super) fn begin<W: Workload>(&mut self, cx: &mut Context<W>, now_ns: u64) {
-        let index = cx.first_connection + self.slot;
-        let admission = cx.workload.begin(&mut cx.protocol[self.slot as usize], index, &mut cx.outbox);
+        let admission = cx.workload.begin(&mut cx.protocol[self.slot as usize], self.index, &mut cx.outbox);
         self.on_admission(cx, admission, now_ns);
     }
 
@@ -97,7 +96,7 @@ impl Session {
 
     /// Whether the connection receives publications: in a fan-out all do but the one that publishes.
     pub(super) fn receives<W: Workload>(&self, cx: &Context<W>) -> bool {
-        let publishes = matches!(cx.pattern, Pattern::Fanout { .. }) && cx.first_connection + self.slot == 0;
+        let publishes = matches!(cx.pattern, Pattern::Fanout { .. }) && self.index == 0;
         cx.pattern.publishing().is_some() && !publishes
     }
 

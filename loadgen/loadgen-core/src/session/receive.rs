@@ -201,6 +201,9 @@ impl Session {
         if let Some(first_message) = cx.workload.first_message().map(<[u8]>::to_vec) {
             self.send_unnumbered(cx, Opcode::Text, &first_message);
         }
+        if cx.turnover.is_some() {
+            self.count_ready(cx);
+        }
         if let (Pattern::Storm { .. }, Some(load)) = (cx.pattern, &mut cx.load) {
             let ready_ns = monotonic_ns();
             load.recorder.record(Metric::Handshake, ready_ns.saturating_sub(self.started_ns), ready_ns);

@@ -21,6 +21,7 @@ use crate::{
     live::LiveCounts,
     load_thread::{self, Command, Report, ThreadResult},
     pattern::Pattern,
+    preflight::{most_connections, open_files},
     schedule::Share,
     thread_plan::{Target, ThreadPlan},
     trial::{Gate, LiveReports},
@@ -67,6 +68,8 @@ impl Threads {
             let plan = ThreadPlan {
                 targets: Arc::clone(&targets),
                 connections: part(assignment.connections, index + 1, count) - from,
+                // The first workers may have one more than the others.
+                connections_of_all: (assignment.connections + 1).saturating_mul(assignment.workers),
                 first_connection: assignment.first_connection + from,
                 in_flight: in_flight(assignment, count),
                 pattern: over_all_workers(pattern, assignment.workers),
@@ -78,6 +81,7 @@ impl Threads {
                 seed: assignment.seed,
                 wall_offset_ns,
                 late_after_ns: assignment.late_after_ns.unwrap_or(u64::MAX),
+                most_connections: (most_connections(open_files(), 1) / u64::from(count)) as usize,
                 live,
             };
             threads.spawn(Arc::clone(&workload), plan, report.clone())?;
@@ -215,7 +219,8 @@ fn part(total: u32, index: u32, of: u32) -> u32 {
 fn in_flight(assignment: &Assignment, threads: u32) -> u32 {
     let of_worker = match assignment.load {
         Load::Closed { in_flight, .. } | Load::Sessions { in_flight, .. } => in_flight,
-        Load::Open { .. } => OPEN_IN_FLIGHT / assignment.workers,
+        Load::Reconnect { in_flight, .. } => in_flight,
+        Load::Open { .. } | Load::Churn { .. } => OPEN_IN_FLIGHT / assignment.workers,
     };
     (of_worker / threads).max(1)
 }
@@ -227,6 +232,11 @@ fn over_all_workers(pattern: Pattern, workers: u32) -> Pattern {
         Pattern::Open { rate_per_second, arrivals } => {
             Pattern::Open { rate_per_second: rate_per_second * workers, arrivals }
         }
+        Pattern::Churn { rate_per_second, arrivals, connections_per_second } => Pattern::Churn {
+            rate_per_second: rate_per_second * workers,
+            arrivals,
+            connections_per_second: connections_per_second * workers,
+        },
         Pattern::Storm { rate_per_second } => {
             Pattern::Storm { rate_per_second: rate_per_second.map(|rate| rate * workers) }
         }
@@ -255,6 +265,9 @@ impl ThreadResult {
             (own, added) => own.or(added),
         };
         self.books.extend(other.books);
+        if let (Some(own), Some(added)) = (&mut self.turnover, other.turnover) {
+            own.add(*added);
+        }
         if other.skew_ns.abs() > self.skew_ns.abs() {
             self.skew_ns = other.skew_ns;
         }

@@ -57,6 +57,12 @@ pub enum Behaviour {
     CloseAfter(u64),
     /// Refuses every upgrade with 403.
     Refuse,
+    /// Refuses one upgrade in this number with 503.
+    RefuseEvery(u64),
+    /// Replies only to this number of messages of each connection.
+    RepliesUpTo(u64),
+    /// Never answers a Close frame.
+    KeepsOpen,
     /// Sends only an error after the upgrade.
     Deny,
     /// Replies in fragments, with a ping between them.
@@ -106,12 +112,13 @@ impl Service {
 
 async fn accept(listener: TcpListener, behaviour: Behaviour, books: Arc<Mutex<HashMap<String, Book>>>) {
     static NEXT: AtomicU64 = AtomicU64::new(0);
+    let upgrades = Arc::new(AtomicU64::new(0));
     while let Ok((socket, _)) = listener.accept().await {
         let id = format!("c{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        let books = Arc::clone(&books);
+        let (books, upgrades) = (Arc::clone(&books), Arc::clone(&upgrades));
         tokio::spawn(async move {
             // A client that disconnects ends only its own task.
-            let _ = serve(socket, id, behaviour, books).await;
+            let _ = serve(socket, id, behaviour, books, &upgrades).await;
         });
     }
 }
@@ -122,9 +129,15 @@ async fn serve(
     id: String,
     behaviour: Behaviour,
     books: Arc<Mutex<HashMap<String, Book>>>,
+    upgrades: &AtomicU64,
 ) -> Result<(), tokio_tungstenite::tungstenite::Error> {
     socket.set_nodelay(true)?;
     let check = |_: &Request, response: Response| match behaviour {
+        Behaviour::RefuseEvery(every) if (upgrades.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(every) => {
+            let mut refusal = ErrorResponse::new(None);
+            *refusal.status_mut() = tokio_tungstenite::tungstenite::http::StatusCode::SERVICE_UNAVAILABLE;
+            Err(refusal)
+        }
         Behaviour::Refuse => {
             let mut refusal = ErrorResponse::new(None);
             *refusal.status_mut() = tokio_tungstenite::tungstenite::http::StatusCode::FORBIDDEN;
@@ -156,7 +169,14 @@ async fn serve(
                 None => book.unnumbered += 1,
             },
             Message::Pong(_) => book.pongs += 1,
-            Message::Close(_) => book.closed_by_client = true,
+            Message::Close(_) => {
+                book.closed_by_client = true;
+                if behaviour == Behaviour::KeepsOpen {
+                    books.lock().unwrap().insert(id.clone(), book.clone());
+                    // The answer to the Close frame would be written by the next call on the WebSocket.
+                    std::future::pending::<()>().await;
+                }
+            }
             _ => {}
         }
         books.lock().unwrap().insert(id.clone(), book.clone());
@@ -173,7 +193,8 @@ async fn send_reply(
 ) -> Result<(), tokio_tungstenite::tungstenite::Error> {
     let reply = format!("r {number}");
     match behaviour {
-        Behaviour::Correct => ws.send(Message::text(reply)).await,
+        Behaviour::Correct | Behaviour::RefuseEvery(_) | Behaviour::KeepsOpen => ws.send(Message::text(reply)).await,
+        Behaviour::RepliesUpTo(most) if count <= most => ws.send(Message::text(reply)).await,
         Behaviour::RepliesTwice => {
             ws.send(Message::text(reply.clone())).await?;
             ws.send(Message::text(reply)).await

@@ -11,7 +11,7 @@ use crate::protocol::Use;
 pub(super) fn plan(load: &Load) -> (Pattern, Use) {
     let rate_per_second = match load {
         Load::Open { rate_per_second, .. } => Some(*rate_per_second),
-        Load::Closed { .. } | Load::Sessions { .. } => None,
+        _ => None,
     };
     (Pattern::Storm { rate_per_second }, Use::Open)
 }

@@ -133,8 +133,8 @@ impl Workload {
         {
             bail!("a rate of {rate_per_second} per second offers no load; give a number above 0");
         }
-        if matches!(assignment.load, Load::Sessions { .. }) {
-            bail!("{} has no pace of its own; its load is open or closed, not sessions", self.name());
+        if !matches!(assignment.load, Load::Open { .. } | Load::Closed { .. }) {
+            bail!("{} has no pace of its own; its load is open or closed, and no other", self.name());
         }
         match self {
             Self::ConnectionStorm => Ok(connection_storm::plan(&assignment.load)),

@@ -13,7 +13,9 @@ pub(super) fn plan(load: &Load) -> (Pattern, Use) {
             Pattern::Open { rate_per_second: *rate_per_second, arrivals: *arrivals }
         }
         Load::Closed { messages_per_connection, .. } => Pattern::PingPong { per_connection: *messages_per_connection },
-        Load::Sessions { .. } => Pattern::PingPong { per_connection: None },
+        Load::Sessions { .. } | Load::Churn { .. } | Load::Reconnect { .. } => {
+            Pattern::PingPong { per_connection: None }
+        }
     };
     (pattern, Use::Ping)
 }

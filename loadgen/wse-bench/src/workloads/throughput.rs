@@ -33,7 +33,7 @@ pub(super) fn plan(load: &Load, message: &Message) -> anyhow::Result<(Pattern, U
         Load::Closed { messages_per_connection: Some(count), .. } => {
             bail!("a flood has no count of messages per connection, but {count} are asked for; leave it out")
         }
-        Load::Closed { messages_per_connection: None, .. } | Load::Sessions { .. } => Pattern::Flood,
+        _ => Pattern::Flood,
     };
     Ok((pattern, Use::Trade { format, size_bytes: message.size_bytes as usize, shapes: message.shapes }))
 }

@@ -101,6 +101,8 @@ fn workload(given: &PlanNew, ask: &mut Ask, section: &WireWebsocket) -> anyhow::
         Workload::Uplink,
         Workload::ConnectionStorm,
         Workload::Idle,
+        Workload::Churn,
+        Workload::Reconnect,
     ];
     let possible: Vec<&str> =
         order.into_iter().filter(|workload| workload.missing(section).is_empty()).map(Workload::name).collect();
@@ -122,8 +124,8 @@ fn workload(given: &PlanNew, ask: &mut Ask, section: &WireWebsocket) -> anyhow::
 fn load(given: &PlanNew, ask: &mut Ask, workload: Workload) -> anyhow::Result<FirstLoad> {
     let (text, default) = match workload {
         // Nothing is sent.
-        Workload::Idle => {
-            let refused = |_: &str| Err("idle sends nothing, so it has no rate; leave it out".to_owned());
+        Workload::Idle | Workload::Reconnect => {
+            let refused = |_: &str| Err(format!("{} sends nothing, so it has no rate; leave it out", workload.name()));
             let question = Question { flag: "--rate", text: "", default: None };
             return match &given.rate {
                 Some(rate) => Ok(ask.answer(Some(rate), &question, refused)?.unwrap_or(FirstLoad::Closed)),
@@ -134,6 +136,7 @@ fn load(given: &PlanNew, ask: &mut Ask, workload: Workload) -> anyhow::Result<Fi
             ("Connections that are opened per second, or closed: as fast as they open", CLOSED)
         }
         Workload::Fanout => ("Publications per second", "100"),
+        Workload::Churn => ("Messages per second over all connections", "500"),
         Workload::Uplink => ("Messages per second over all connections, or closed: as many as the sockets take", "500"),
         Workload::RequestReply | Workload::Stream => {
             ("Messages per second over all connections, or closed: each next message after the reply", "500")
@@ -142,6 +145,7 @@ fn load(given: &PlanNew, ask: &mut Ask, workload: Workload) -> anyhow::Result<Fi
     let question = Question { flag: "--rate", text, default: Some(default) };
     let answer = ask.answer(given.rate.as_deref(), &question, |text| match (text, text.parse::<u32>()) {
         (CLOSED, _) if workload == Workload::Fanout => Err("a fan-out publishes at a rate; give a number".into()),
+        (CLOSED, _) if workload == Workload::Churn => Err("churn sends messages at a rate; give a number".into()),
         (CLOSED, _) => Ok(FirstLoad::Closed),
         (_, Ok(rate)) if rate > 0 => Ok(FirstLoad::PerSecond(rate)),
         _ => Err(format!("it is neither a whole number from 1 on nor `{CLOSED}`")),
@@ -151,7 +155,7 @@ fn load(given: &PlanNew, ask: &mut Ask, workload: Workload) -> anyhow::Result<Fi
 
 fn tiers(given: &PlanNew, ask: &mut Ask, workload: Workload) -> anyhow::Result<Vec<u32>> {
     let default = match workload {
-        Workload::Idle | Workload::ConnectionStorm => "100",
+        Workload::Idle | Workload::ConnectionStorm | Workload::Reconnect => "100",
         _ => "50",
     };
     let text = "Numbers of connections, rising: one tier each";
@@ -173,7 +177,8 @@ fn tiers(given: &PlanNew, ask: &mut Ask, workload: Workload) -> anyhow::Result<V
 
 /// The objective; asked for where messages have response times at a rate.
 fn p99_ms(given: &PlanNew, ask: &mut Ask, workload: Workload, load: FirstLoad) -> anyhow::Result<Option<f64>> {
-    let has_responses = matches!(workload, Workload::RequestReply | Workload::Stream | Workload::Fanout);
+    let has_responses =
+        matches!(workload, Workload::RequestReply | Workload::Stream | Workload::Fanout | Workload::Churn);
     let at_rate = load != FirstLoad::Closed;
     if given.p99_ms.is_none() && !(has_responses && at_rate) {
         return Ok(None);

@@ -35,6 +35,7 @@ impl Check<'_> {
         self.folder_name(format!("{place}.variant"), &ladder.variant);
         self.tiers(&format!("{place}.tiers"), ladder, plan.workers);
         self.load(&format!("{place}.load"), &ladder.load);
+        self.spread(place, ladder, plan);
         self.message(place, ladder);
         if let Some(repeats) = ladder.repeats {
             self.repeats(format!("{place}.repeats"), repeats);
@@ -62,6 +63,12 @@ impl Check<'_> {
         for (index, objective) in ladder.objectives.iter().enumerate() {
             let place = format!("{place}.objectives[{index}]");
             self.objective(&place, objective);
+            let reconnects = matches!(ladder.load, Load::Reconnect { .. });
+            self.unless(
+                reconnects || !matches!(objective.figure, Figure::ReconnectedMs { .. }),
+                format!("{place}.figure"),
+                "only connections that are cut come back; give the ladder `load: { model: reconnect }`",
+            );
             if objective.figure == Figure::LateShare {
                 self.late_share(&place, ladder);
             }
@@ -159,12 +166,46 @@ impl Check<'_> {
                 );
                 self.unless(in_flight > 0, format!("{place}.in_flight"), "0 attempts open nothing; give at least 1");
             }
+            Load::Churn { rate_per_second, connections_per_second, life_seconds, .. } => {
+                self.unless(
+                    rate_per_second > 0.0 && rate_per_second.is_finite(),
+                    format!("{place}.rate_per_second"),
+                    format!("{rate_per_second} messages per second is not a schedule; give more than 0"),
+                );
+                self.churn(place, connections_per_second, life_seconds);
+            }
+            Load::Reconnect { spread_seconds, in_flight, .. } => {
+                self.seconds(format!("{place}.spread_seconds"), spread_seconds, 0.0);
+                self.unless(in_flight > 0, format!("{place}.in_flight"), "0 attempts open nothing; give at least 1");
+            }
             Load::Sessions { ramp_seconds, spread_ms, in_flight } => {
                 self.seconds(format!("{place}.ramp_seconds"), ramp_seconds, 0.0);
                 self.seconds(format!("{place}.spread_ms"), spread_ms / 1e3, 0.0);
                 self.unless(in_flight > 0, format!("{place}.in_flight"), "0 attempts open nothing; give at least 1");
             }
         }
+    }
+
+    fn churn(&mut self, place: &str, connections_per_second: Option<f64>, life_seconds: Option<f64>) {
+        if connections_per_second.is_some() == life_seconds.is_some() {
+            let message = "give either connections_per_second or life_seconds: one says how many come, the other how long each stays";
+            return self.wrong(place, message);
+        }
+        if let Some(rate) = connections_per_second {
+            let message = format!("{rate} connections per second is not a schedule; give more than 0");
+            self.unless(rate > 0.0 && rate.is_finite(), format!("{place}.connections_per_second"), message);
+        }
+        if let Some(seconds) = life_seconds {
+            self.seconds(format!("{place}.life_seconds"), seconds, f64::MIN_POSITIVE);
+        }
+    }
+
+    /// Checks that the attempts after the cut are due inside the window.
+    fn spread(&mut self, place: &str, ladder: &WireLadder, plan: &WirePlan) {
+        let Load::Reconnect { spread_seconds, .. } = ladder.load else { return };
+        let window = ladder.window_seconds.unwrap_or(plan.window_seconds);
+        let message = format!("{spread_seconds} s don't leave room in a window of {window} s; give a longer window");
+        self.unless(spread_seconds < window, format!("{place}.load.spread_seconds"), message);
     }
 
     fn message(&mut self, place: &str, ladder: &WireLadder) {
@@ -192,6 +233,10 @@ impl Check<'_> {
             let in_range = *percentile > 0.0 && *percentile <= 100.0;
             let message = format!("{percentile} is not a percentile; give more than 0 and at most 100");
             self.unless(in_range, format!("{place}.figure.percentile_ms.percentile"), message);
+        }
+        if let Figure::ReconnectedMs { percent } = objective.figure {
+            let message = format!("{percent} is not a share in percent; give 0 (the first connection) to 100 (all)");
+            self.unless((0.0..=100.0).contains(&percent), format!("{place}.figure.reconnected_ms.percent"), message);
         }
     }
 

@@ -40,7 +40,7 @@ impl Check<'_> {
     }
 
     fn over(&mut self, at: &str, search: &WireSearch, ladder: &WireLadder, workers: u32) {
-        let counted = matches!(ladder.load, Load::Closed { .. });
+        let counted = !ladder.load.is_open();
         let message = "a closed loop offers no load that could be searched; give the ladder an open load, or sessions";
         self.unless(!counted, format!("{at}.over"), message);
         let place = format!("{at}.connections");

@@ -168,6 +168,9 @@ impl Check<'_> {
         for (field, message) in workload.missing(section) {
             self.wrong(format!("{place}.workload"), format!("{message} (websocket.{field})"));
         }
+        if let Some(advice) = workload.other_load(&ladder.load) {
+            self.wrong(format!("{place}.load.model"), advice);
+        }
         let publishes = workload == Workload::Fanout;
         self.unless(
             !publishes || ladder.load.is_open(),
@@ -286,6 +289,31 @@ ladders:
         assert!(one("request-reply", "stream").starts_with("ladders[0].workload: stream has replies in parts"));
         assert!(one("  reply: { by: same }\n", "").starts_with("ladders[0].workload: request-reply waits for replies"));
         assert!(one("request-reply", "fanin").contains("no workload of protocol websocket \"fanin\""));
+    }
+
+    #[test]
+    fn a_load_whose_connections_come_and_go_needs_its_workload_and_a_pace() {
+        const LADDER: &str = "request-reply\n  tiers: [10]\n  load: { model: open, rate_per_second: 100 }";
+        let with =
+            |workload: &str, load: &str| found(LADDER, &format!("{workload}\n  tiers: [10]\n  load: {{ {load} }}"));
+        let churn = |pace: &str| with("churn", &format!("model: churn, rate_per_second: 100{pace}"));
+        assert_eq!(churn(", life_seconds: 2"), Vec::<String>::new());
+        assert_eq!(churn(", connections_per_second: 5"), Vec::<String>::new());
+        assert!(churn("")[0].starts_with("ladders[0].load: give either connections_per_second or life_seconds"));
+        assert!(churn(", life_seconds: 2, connections_per_second: 5")[0].starts_with("ladders[0].load: give either"));
+        assert!(churn(", life_seconds: 0")[0].starts_with("ladders[0].load.life_seconds: 0 is not a length of time"));
+        assert_eq!(with("reconnect", "model: reconnect, cut: close, spread_seconds: 0.5"), Vec::<String>::new());
+        let late = with("reconnect", "model: reconnect, spread_seconds: 1");
+        assert!(
+            late[0].starts_with("ladders[0].load.spread_seconds: 1 s don't leave room in a window of 1 s"),
+            "{late:?}"
+        );
+        let kept = with("request-reply", "model: reconnect");
+        assert!(kept[0].starts_with("ladders[0].load.model: request-reply keeps its connections"), "{kept:?}");
+        let steady = with("churn", "model: open, rate_per_second: 100");
+        assert!(steady[0].starts_with("ladders[0].load.model: churn lets connections come and go"), "{steady:?}");
+        let back = "request-reply\n  objectives: [{ figure: { reconnected_ms: { percent: 99 } }, at_most: 1 }]";
+        assert!(found("request-reply", back)[0].contains("only connections that are cut come back"));
     }
 
     #[test]
