@@ -45,7 +45,7 @@ bench-search NAME="stt-search" *OPTIONS: _bench-build
     @target/release/ladder search "$@"
 
 # run all checks that need no cluster, those that find mistakes soonest first
-test: lint generated deny unit python-test typescript-test gateways docs-test fuzz presets hostile self-test
+test: lint generated deny python-test typescript-test gateways docs-test fuzz unit presets hostile self-test
     @echo "all checks passed"
 
 # run all checks of clusters and containers: ladder's part for clusters, the chart, all images, a Kubernetes on this machine (root, Debian)
@@ -71,7 +71,7 @@ deny-advisories: _cargo-deny
 
 # test Rust: units, properties, in-process and real-process tests
 unit: _python-env _redis-env
-    LD_LIBRARY_PATH="$({{libpython}})" python3 tools/rust_tests.py --locked {{checked}}
+    LD_LIBRARY_PATH="$({{libpython}})" tools/turn alone python3 tools/rust_tests.py --locked {{checked}}
 
 # test Python: the wse_server package against real clients, the reference, the analysis
 python-test: _bench-build _reference-env _redis-env history-env
