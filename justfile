@@ -71,7 +71,7 @@ deny-advisories: _cargo-deny
 
 # test Rust: units, properties, in-process and real-process tests
 unit: _python-env _redis-env
-    LD_LIBRARY_PATH="$({{libpython}})" tools/turn alone python3 tools/rust_tests.py --locked {{checked}}
+    LD_LIBRARY_PATH="$({{libpython}})" tools/turn alone cargo test --locked {{checked}}
 
 # test Python: the wse_server package against real clients, the reference, the analysis
 python-test: _bench-build _reference-env _redis-env history-env

@@ -38,7 +38,7 @@ from service_registry import ROOT, Service, gateways, load, with_images
 
 NOT_HERE = 3
 NAMED = "SERVICES_NAMED"
-# Set once everything is built, so that nothing is built again while something else runs it.
+# Set once everything is built, so that nothing that wasn't named is built again while something else runs it.
 BUILT = "SERVICES_BUILT"
 # Gateways that are checked at a time.
 AT_A_TIME = 3
@@ -208,7 +208,7 @@ def run(service: Service, task: str, to: TextIO = sys.stdout) -> bool:
     line = getattr(service.build, task)
     if not line:
         return True
-    if task == "build" and os.environ.get(BUILT):
+    if task == "build" and os.environ.get(BUILT) and NAMED not in os.environ:
         # Where the toolchain isn't available, nothing was built.
         environment(service.build.toolchain)
         return True

@@ -44,6 +44,7 @@ def absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     program.write_text("#!/bin/sh\necho 'no such machine' >&2\nexit 3\n")
     program.chmod(0o755)
     (tmp_path / "services/a").mkdir(parents=True)
+    monkeypatch.delenv(service_tasks.BUILT, raising=False)
     monkeypatch.setattr(service_tasks, "ROOT", tmp_path)
     monkeypatch.setattr(service_registry, "ROOT", tmp_path)
     service_tasks.environment.cache_clear()
