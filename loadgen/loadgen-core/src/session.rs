@@ -213,7 +213,7 @@ impl Session {
     }
 
     #[inline]
-    fn on_writable<W: Workload>(&mut self, cx: &mut Context<W>) {
+    pub(super) fn on_writable<W: Workload>(&mut self, cx: &mut Context<W>) {
         if !self.out.is_empty() {
             self.flush(cx);
         } else if self.extra.is_some() {

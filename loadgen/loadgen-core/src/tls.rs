@@ -125,9 +125,12 @@ impl Tls {
                 let _ = self.flush(&socket);
                 return Err(Errno::PROTO);
             }
-            match self.flush(&socket) {
-                Ok(()) | Err(Errno::AGAIN) => {}
-                Err(error) => return Err(error),
+            // The rest of a write goes with the next write, which reports it as accepted: its reply must not be read before.
+            if self.encrypted == 0 || self.connection.is_handshaking() {
+                match self.flush(&socket) {
+                    Ok(()) | Err(Errno::AGAIN) => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
     }

@@ -23,8 +23,8 @@ impl Session {
         // What TLS has decrypted makes no socket readable, so all of it is read now.
         while self.read(cx) && self.tls().is_some() {}
         if self.tls().is_some() && self.socket.is_some() {
-            // The handshake may be over, so that queued bytes can go.
-            if self.out.is_empty() { self.flush_tls(cx) } else { self.flush(cx) }
+            // The handshake may be over, so that queued bytes can go, and what is due behind them: no event will say so.
+            self.on_writable(cx);
         }
     }
 
