@@ -280,6 +280,24 @@ fn a_bundle_that_would_run_its_own_code_or_leave_its_folder_is_not_resumed() {
     assert!(victim.join("4-p1-r1").is_dir());
 }
 
+/// Asserts that a bundle with a section that starts a program, `described`, is resumed only with a plan that has the same.
+fn assert_runs_only_if_named(checkout: &Checkout, described: impl Fn(&str) -> serde_json::Value) {
+    reopened(checkout, |run| run["plan"]["websocket"] = described("touch"));
+    let refused = |line: &str| {
+        let output = checkout.run(line);
+        assert_eq!(output.status.code(), Some(2), "{}", output_text(&output));
+        output_text(&output).contains("its plan starts programs, which are not those of")
+    };
+    assert!(refused("run fake --resume r --no-report"), "the plan describes nothing");
+    let with = |program: &str| format!("services: [honest]\nwebsocket: {}\n", described(program));
+    checkout.plan("other", &with("true"), "");
+    assert!(refused("run other --resume r --no-report"), "the plan has another program");
+    checkout.plan("same", &with("touch"), "");
+    let output = checkout.run("run same --resume r --no-report");
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
+    assert!(!checkout.path("pwned").exists(), "the run has no trial of a described service");
+}
+
 #[test]
 fn commands_of_a_bundle_run_only_if_the_named_plan_has_them() {
     let checkout = Checkout::new();
@@ -289,20 +307,7 @@ fn commands_of_a_bundle_run_only_if_the_named_plan_has_them() {
             "url": "ws://127.0.0.1:{port}/", "command": [program, "pwned"], "env": {"PORT": "{port}"}, "version": "1",
         }}})
     };
-    reopened(&checkout, |run| run["plan"]["websocket"] = described("touch"));
-    let refused = |line: &str| {
-        let output = checkout.run(line);
-        assert_eq!(output.status.code(), Some(2), "{}", output_text(&output));
-        output_text(&output).contains("its plan starts programs, which are not those of")
-    };
-    assert!(refused("run fake --resume r --no-report"), "the plan describes no services");
-    let with = |program: &str| format!("services: [honest]\nwebsocket: {}\n", described(program));
-    checkout.plan("other", &with("true"), "");
-    assert!(refused("run other --resume r --no-report"), "the plan has another program");
-    checkout.plan("same", &with("touch"), "");
-    let output = checkout.run("run same --resume r --no-report");
-    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
-    assert!(!checkout.path("pwned").exists(), "the run has no trial of that service");
+    assert_runs_only_if_named(&checkout, described);
 }
 
 #[test]
@@ -315,20 +320,7 @@ fn a_command_for_rows_of_a_bundle_runs_only_if_the_named_plan_has_it() {
             "connect": {"rows_command": {"command": [program, "pwned"]}},
         })
     };
-    reopened(&checkout, |run| run["plan"]["websocket"] = described("touch"));
-    let refused = |line: &str| {
-        let output = checkout.run(line);
-        assert_eq!(output.status.code(), Some(2), "{}", output_text(&output));
-        output_text(&output).contains("its plan starts programs, which are not those of")
-    };
-    assert!(refused("run fake --resume r --no-report"), "the plan describes no rows");
-    let with = |program: &str| format!("services: [honest]\nwebsocket: {}\n", described(program));
-    checkout.plan("other", &with("true"), "");
-    assert!(refused("run other --resume r --no-report"), "the plan has another program");
-    checkout.plan("same", &with("touch"), "");
-    let output = checkout.run("run same --resume r --no-report");
-    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
-    assert!(!checkout.path("pwned").exists(), "the run climbs no service that the plan describes");
+    assert_runs_only_if_named(&checkout, described);
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub use self::{
     machine::{BUSY_SHARE, CpuGroup, ForeignProcess, MachineUse, STEAL_SHARE},
     readings::{InferenceCounts, ProcessReading, Reading, ServiceFile, ServiceReadings},
     threads::{ThreadReading, ThreadsUse},
-    turnover::Turnover,
+    turnover::{Turnover, add_counts},
     worker::{
         Conformance, ConnectionCounts, ErrorSample, Failures, Interval, MessageCounts, RECEIVER_BEHIND, ReceiverBook,
         SAMPLES_LOST, WindowCounts, WorkerBook, WorkerEvidence, WorkerResult,

@@ -7,7 +7,7 @@ use bench_format::{
     histogram::{self, Recorder},
     result::{
         ConnectionCounts, Failures, Interval, MessageCounts, ReceiverBook, Turnover, WindowCounts, WorkerBook,
-        WorkerResult,
+        WorkerResult, add_counts,
     },
 };
 
@@ -159,9 +159,7 @@ trait Sum {
 
 impl Sum for BTreeMap<String, u64> {
     fn add(&mut self, other: &Self) {
-        for (reason, count) in other {
-            *self.entry(reason.clone()).or_default() += count;
-        }
+        add_counts(self, other);
     }
 }
 
@@ -172,22 +170,6 @@ impl Sum for ConnectionCounts {
         self.open += open;
         self.failed.add(failed);
         self.closed_early.add(closed_early);
-    }
-}
-
-impl Sum for Turnover {
-    fn add(&mut self, other: &Self) {
-        let Self { due, ready, refused, failed, not_made, closed, unanswered_closes, unanswered_messages, open_at_end } =
-            other;
-        self.due += due;
-        self.ready += ready;
-        self.refused.add(refused);
-        self.failed.add(failed);
-        self.not_made += not_made;
-        self.closed += closed;
-        self.unanswered_closes += unanswered_closes;
-        self.unanswered_messages += unanswered_messages;
-        self.open_at_end += open_at_end;
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc};
 
+use bench_format::result::add_counts;
+
 use crate::{
     connect::{UpgradeRequest, unread_each},
     frame::{Batch, Masks},
@@ -176,13 +178,19 @@ impl<W: Workload> Context<W> {
         }
     }
 
-    /// Counts messages that are due on no connection and therefore not sent.
-    pub(crate) fn count_unsent(&mut self, count: u64, due_ns: u64) {
+    /// Counts messages that are due.
+    #[inline]
+    pub(crate) fn count_due(&mut self, count: u64, due_ns: u64) {
         self.tally.due += count;
-        self.tally.unsent += count;
         if self.load.as_ref().is_some_and(|load| load.phases.in_window(due_ns)) {
             self.tally.window_due += count;
         }
+    }
+
+    /// Counts messages that were due and won't be sent.
+    pub(crate) fn count_unsent(&mut self, count: u64, due_ns: u64) {
+        self.count_due(count, due_ns);
+        self.tally.unsent += count;
     }
 
     /// Whether the due time of each message is kept. In a flood, messages are due when the socket accepts them.
@@ -250,11 +258,8 @@ impl ConnectionTally {
     pub(crate) fn add(&mut self, other: ConnectionTally) {
         self.attempted += other.attempted;
         self.opened += other.opened;
-        other.failed.into_iter().for_each(|(reason, count)| *self.failed.entry(reason).or_default() += count);
-        other
-            .closed_early
-            .into_iter()
-            .for_each(|(reason, count)| *self.closed_early.entry(reason).or_default() += count);
+        add_counts(&mut self.failed, &other.failed);
+        add_counts(&mut self.closed_early, &other.closed_early);
         self.last_outcome_ns = self.last_outcome_ns.max(other.last_outcome_ns);
     }
 }

@@ -1,8 +1,8 @@
 //! One load thread: its connections, its epoll set, its recorder, and its part of a trial.
 //!
 //! A thread shares no data while it runs. It receives commands and returns its result at the end. In the order of a
-//! trial: `attempts` opens connections, `patterns`, `churn` and `reconnect` offer the load, `ending` drains, closes connections and collects
-//! the counts; all of them wait in `events`.
+//! trial: `attempts` opens connections, `patterns`, `churn` and `reconnect` offer the load, `ending` drains, closes
+//! connections and collects the counts; all of them wait in `events`.
 
 mod attempts;
 mod churn;

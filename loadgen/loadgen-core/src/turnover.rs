@@ -1,8 +1,6 @@
 //! Counts of connections that come and go under load. Pure.
 
-use std::collections::BTreeMap;
-
-use bench_format::result::{Failures, Turnover};
+use bench_format::result::{Failures, Turnover, add_counts};
 
 use crate::recorder::{Metric, Recorded};
 
@@ -50,39 +48,17 @@ impl TurnoverTally {
     }
 
     /// Adds the counts of another thread.
-    pub(crate) fn add(&mut self, other: Self) {
-        let Turnover {
-            due,
-            ready,
-            refused,
-            failed,
-            not_made,
-            closed,
-            unanswered_closes,
-            unanswered_messages,
-            open_at_end,
-        } = other.counts;
-        let counts = &mut self.counts;
-        counts.due += due;
-        counts.ready += ready;
-        counts.not_made += not_made;
-        counts.closed += closed;
-        counts.unanswered_closes += unanswered_closes;
-        counts.unanswered_messages += unanswered_messages;
-        counts.open_at_end += open_at_end;
-        add(&mut counts.refused, refused);
-        add(&mut counts.failed, failed);
-        add(&mut self.failures.window, other.failures.window);
-        add(&mut self.failures.outside, other.failures.outside);
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.counts.add(&other.counts);
+        add_counts(&mut self.failures.window, &other.failures.window);
+        add_counts(&mut self.failures.outside, &other.failures.outside);
     }
-}
-
-fn add(sum: &mut BTreeMap<String, u64>, added: BTreeMap<String, u64>) {
-    added.into_iter().for_each(|(reason, count)| *sum.entry(reason).or_default() += count);
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::recorder::Recorder;
 
@@ -118,7 +94,7 @@ mod tests {
         (other.counts.due, other.counts.closed) = (2, 7);
         other.attempt_failed("timeout");
         other.fail(true, "close/unanswered".into(), 3);
-        one.add(other);
+        one.add(&other);
         assert_eq!((one.counts.due, one.counts.closed, one.counts.failed["timeout"]), (3, 7, 2));
         assert_eq!(one.failures.window["close/unanswered"], 3);
     }

@@ -13,38 +13,8 @@ use bench_format::{
     websocket::WebsocketTarget,
 };
 use loadgen_core::trial::ImmediateGate;
-use service::{Behaviour, Service, assignment};
+use service::{BY_SEQUENCE, Behaviour, IN_PARTS, Service, assignment};
 use ws_bench::workloads::Workload;
-
-/// A section whose opening captures a token, and whose replies have the number of their message.
-const BY_SEQUENCE: &str = r"
-open:
-  - send: { text: hello }
-  - expect:
-      when: { starts_with: 'welcome ' }
-      capture: { token: { regex: '^welcome (.+)$' } }
-  - send: { text: 'join {{captured.token}}' }
-  - expect: { when: { equals: joined }, refused: { equals: denied } }
-messages:
-  - text: 'm {{sequence}} {{payload}}'
-reply:
-  by: sequence
-  when: { starts_with: 'r ' }
-  error: { starts_with: 'e ' }
-  value: { regex: '^[re] ([0-9]+)' }
-respond:
-  - when: { equals: are you there }
-    send: { text: here }
-close: { text: bye }
-";
-const IN_PARTS: &str = r"
-messages: [{ text: 'm {{sequence}}' }]
-reply:
-  by: sequence
-  when: { starts_with: 'r ' }
-  end: { starts_with: 'end ' }
-  value: { regex: '^[a-z]+ ([0-9]+)' }
-";
 
 fn run(assignment: &Assignment) -> anyhow::Result<WorkerResult> {
     Workload::find(&assignment.trial.workload).unwrap().run(assignment, &mut ImmediateGate)

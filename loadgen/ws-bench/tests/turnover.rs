@@ -9,28 +9,8 @@ use bench_format::{
     result::WorkerResult,
 };
 use loadgen_core::trial::ImmediateGate;
-use service::{Behaviour, Service, assignment};
+use service::{BY_SEQUENCE, Behaviour, IN_PARTS, Service, assignment};
 use ws_bench::workloads::Workload;
-
-const BY_SEQUENCE: &str = r"
-open:
-  - send: { text: hello }
-  - expect: { when: { starts_with: 'welcome ' }, capture: { token: { regex: '^welcome (.+)$' } } }
-  - send: { text: 'join {{captured.token}}' }
-  - expect: { when: { equals: joined }, refused: { equals: denied } }
-messages: [{ text: 'm {{sequence}}' }]
-reply: { by: sequence, when: { starts_with: 'r ' }, value: { regex: '^[re] ([0-9]+)' } }
-respond: [{ when: { equals: are you there }, send: { text: here } }]
-close: { text: bye }
-";
-const IN_PARTS: &str = r"
-messages: [{ text: 'm {{sequence}}' }]
-reply:
-  by: sequence
-  when: { starts_with: 'r ' }
-  end: { starts_with: 'end ' }
-  value: { regex: '^[a-z]+ ([0-9]+)' }
-";
 
 /// A trial of ten connections that each have their number in the path, with half a second of window.
 fn run(service: &Service, workload: &str, load: Load, section: &str) -> anyhow::Result<WorkerResult> {

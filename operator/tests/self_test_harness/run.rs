@@ -60,20 +60,20 @@ pub(crate) fn distinguish(plan: &str, checks: &[(&str, Check)], honest: &str) ->
     for (own, _) in checks {
         let (result, run) = attempts.trial(own, "standard");
         assert_eq!(run.exit, Some(2), "a trial is invalid, so the exit code is 2:\n{}", run.output);
-        for (service, check) in checks {
-            let checked = check(&result);
-            assert_eq!(
-                checked.is_ok(),
-                service == own,
-                "{own} under the check of {service}: {checked:?}\n{}",
-                run.output
-            );
-        }
+        assert_only_own_passes(own, &result, checks, run);
         if *own == honest {
             of_honest = Some(result);
         }
     }
     of_honest.expect("the honest service is one of them")
+}
+
+/// Asserts that the result of the service `own` passes its own check and none of the others.
+pub(crate) fn assert_only_own_passes(own: &str, result: &TrialResult, checks: &[(&str, Check)], run: &Run) {
+    for (service, check) in checks {
+        let checked = check(result);
+        assert_eq!(checked.is_ok(), *service == own, "{own} under the check of {service}: {checked:?}\n{}", run.output);
+    }
 }
 
 /// Applies a check to a changed copy of a result.

@@ -7,7 +7,7 @@ use bench_format::{
     result::{TrialResult, Validity},
 };
 
-use crate::run::{Attempts, Check, Checked, ensure, is_disturbed, programs, sound};
+use crate::run::{Attempts, Check, Checked, assert_only_own_passes, ensure, is_disturbed, programs, sound};
 
 /// Connections that come in the window of the plan.
 const COMING: u64 = 160;
@@ -67,15 +67,7 @@ fn connections_that_are_refused_and_messages_that_are_dropped_before_a_close_sho
         attempts.until(|run| all.iter().all(|(service, variant)| !is_disturbed(&run.trial(service, variant).validity)));
     for (own, _) in &checks {
         let result = run.trial(own, "churn");
-        for (service, check) in &checks {
-            let checked = check(&result);
-            assert_eq!(
-                checked.is_ok(),
-                service == own,
-                "{own} under the check of {service}: {checked:?}\n{}",
-                run.output
-            );
-        }
+        assert_only_own_passes(own, &result, &checks, run);
     }
 
     assert_eq!(all_back(&run.trial("honest", "reconnect")), Ok(()), "\n{}", run.output);

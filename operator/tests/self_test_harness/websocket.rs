@@ -8,7 +8,7 @@ use bench_format::{
 use crate::{
     freeze::freeze,
     known_delay::{MORE_THAN_TWICE_NS, changed, tolerance},
-    run::{Attempts, Check, Checked, ensure, histogram, is_disturbed, start},
+    run::{Attempts, Check, Checked, assert_only_own_passes, ensure, histogram, is_disturbed, start},
 };
 
 use std::{cell::Cell, time::Duration};
@@ -60,15 +60,7 @@ fn each_flaw_of_a_service_without_books_shows_in_its_own_count() {
         attempts.until(|run| services.iter().all(|service| !is_disturbed(&run.trial(service, "standard").validity)));
     for (own, _) in &checks {
         let result = run.trial(own, "standard");
-        for (service, check) in &checks {
-            let checked = check(&result);
-            assert_eq!(
-                checked.is_ok(),
-                service == own,
-                "{own} under the check of {service}: {checked:?}\n{}",
-                run.output
-            );
-        }
+        assert_only_own_passes(own, &result, &checks, run);
     }
 
     let (result, recorded) = (run.trial("delayed", "standard"), run.recorded("delay"));

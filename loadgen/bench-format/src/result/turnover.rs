@@ -33,3 +33,28 @@ pub struct Turnover {
     /// Connections that were open at the end of the load.
     pub open_at_end: u64,
 }
+
+impl Turnover {
+    /// Adds the counts of another thread or worker.
+    pub fn add(&mut self, other: &Self) {
+        // All fields are named, so a new field that isn't added doesn't compile.
+        let Self { due, ready, refused, failed, not_made, closed, unanswered_closes, unanswered_messages, open_at_end } =
+            other;
+        self.due += due;
+        self.ready += ready;
+        add_counts(&mut self.refused, refused);
+        add_counts(&mut self.failed, failed);
+        self.not_made += not_made;
+        self.closed += closed;
+        self.unanswered_closes += unanswered_closes;
+        self.unanswered_messages += unanswered_messages;
+        self.open_at_end += open_at_end;
+    }
+}
+
+/// Adds counts by reason.
+pub fn add_counts(sum: &mut BTreeMap<String, u64>, added: &BTreeMap<String, u64>) {
+    for (reason, count) in added {
+        *sum.entry(reason.clone()).or_default() += count;
+    }
+}

@@ -58,7 +58,7 @@ impl<W: Workload> LoadThread<W> {
             let now = monotonic_ns();
             self.record_window_edges(now);
             if now >= drain_deadline_ns {
-                self.count_unsent(due, schedule, next_session);
+                self.count_unsent(due, schedule);
                 return Ok(());
             }
             let mut burst = 0;
@@ -88,11 +88,10 @@ impl<W: Workload> LoadThread<W> {
     }
 
     /// Counts all messages from `due` on as unsent, so that a generator that is far behind its schedule ends in time.
-    fn count_unsent(&mut self, mut due: u64, mut schedule: Schedule, mut next_session: usize) {
+    fn count_unsent(&mut self, mut due: u64, mut schedule: Schedule) {
         let Phases { start_ns, window_end_ns, .. } = self.phases();
         while due < window_end_ns && !self.sessions.is_empty() {
-            (0..self.cx.coalesce).for_each(|_| self.sessions[next_session].count_unsent(&mut self.cx, due));
-            next_session = (next_session + 1) % self.sessions.len();
+            self.cx.count_unsent(self.cx.coalesce, due);
             due = start_ns + schedule.next_due_ns();
         }
     }

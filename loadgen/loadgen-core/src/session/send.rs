@@ -66,16 +66,10 @@ impl Session {
     /// Accepts a message that is due. If the socket is full, the message waits with its due time.
     pub(crate) fn offer<W: Workload>(&mut self, cx: &mut Context<W>, due_ns: u64) {
         if self.stage != Stage::Open {
-            return self.count_unsent(cx, due_ns);
+            return cx.count_unsent(1, due_ns);
         }
-        self.count_due(cx, 1, due_ns);
+        cx.count_due(1, due_ns);
         self.backlog.push_back(due_ns);
-    }
-
-    /// Counts a message that was due and won't be sent.
-    pub(crate) fn count_unsent<W: Workload>(&mut self, cx: &mut Context<W>, due_ns: u64) {
-        self.count_due(cx, 1, due_ns);
-        cx.tally.unsent += 1;
     }
 
     /// Hands due messages to the socket until it accepts no more.
@@ -119,13 +113,6 @@ impl Session {
         let (opcode, payload) = cx.messages.message(&cx.protocol[self.slot as usize], sequence, unix_us);
         cx.batch.push(opcode, payload, mask);
         self.next += 1;
-    }
-
-    pub(super) fn count_due<W: Workload>(&self, cx: &mut Context<W>, count: u64, due_ns: u64) {
-        cx.tally.due += count;
-        if cx.load.as_ref().is_some_and(|load| load.phases.in_window(due_ns)) {
-            cx.tally.window_due += count;
-        }
     }
 
     /// Ends a connection whose sequence numbers are used up. Returns whether it did.

@@ -266,7 +266,7 @@ impl ThreadResult {
         };
         self.books.extend(other.books);
         if let (Some(own), Some(added)) = (&mut self.turnover, other.turnover) {
-            own.add(*added);
+            own.add(&added);
         }
         if other.skew_ns.abs() > self.skew_ns.abs() {
             self.skew_ns = other.skew_ns;

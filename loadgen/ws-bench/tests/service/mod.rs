@@ -31,6 +31,37 @@ use tokio_tungstenite::{
     },
 };
 
+/// A section whose opening captures a token, and whose replies have the number of their message.
+pub const BY_SEQUENCE: &str = r"
+open:
+  - send: { text: hello }
+  - expect:
+      when: { starts_with: 'welcome ' }
+      capture: { token: { regex: '^welcome (.+)$' } }
+  - send: { text: 'join {{captured.token}}' }
+  - expect: { when: { equals: joined }, refused: { equals: denied } }
+messages:
+  - text: 'm {{sequence}} {{payload}}'
+reply:
+  by: sequence
+  when: { starts_with: 'r ' }
+  error: { starts_with: 'e ' }
+  value: { regex: '^[re] ([0-9]+)' }
+respond:
+  - when: { equals: are you there }
+    send: { text: here }
+close: { text: bye }
+";
+/// A section whose replies have parts.
+pub const IN_PARTS: &str = r"
+messages: [{ text: 'm {{sequence}}' }]
+reply:
+  by: sequence
+  when: { starts_with: 'r ' }
+  end: { starts_with: 'end ' }
+  value: { regex: '^[a-z]+ ([0-9]+)' }
+";
+
 /// How the service behaves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Behaviour {
