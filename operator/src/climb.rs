@@ -92,7 +92,8 @@ pub struct Climb<'a, B> {
     pub requested_at_unix_ns: u64,
     /// Decides which pilots are steady; absent where the run makes no pilots.
     pub pilots: Option<PilotJudge<'a>>,
-    /// What the command of the plan's `websocket.connect.rows_command` printed; absent without one. No file of the bundle has it.
+    /// What the command of the plan's `websocket.connect.rows_command` printed; absent without one. No file of the bundle
+    /// has it.
     pub printed_rows: Option<PrintedRows>,
     /// A trial that was measured but could not be written; it is written when the climb resumes.
     pub unsaved: Option<Box<Unsaved>>,

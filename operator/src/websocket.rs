@@ -103,13 +103,13 @@ pub fn task(
     printed_rows: Option<&PrintedRows>,
 ) -> Option<WebsocketTask> {
     // As it is written: the path may have placeholders, which a URL's parser would encode.
+    let path_and_name =
+        |url: &str| Some((ws_bench::path_of(url).ok()?.to_owned(), ws_bench::tls_name(url).map(str::to_owned)));
     let described = section.services.get(service)?;
-    let path = ws_bench::path_of(&described.url).ok()?.to_owned();
-    let tls_name = ws_bench::tls_name(&described.url).map(str::to_owned);
+    let (path, tls_name) = path_and_name(&described.url)?;
     let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or_default();
     let target = |(url, address): (&String, Url)| {
-        let path = ws_bench::path_of(url).ok()?.to_owned();
-        let tls_name = ws_bench::tls_name(url).map(str::to_owned);
+        let (path, tls_name) = path_and_name(url)?;
         Some(WebsocketTarget { address: authority(&address), path, tls_name })
     };
     let more = described.more_urls.iter().zip(more_addresses(described, port).ok()?);

@@ -3,8 +3,7 @@
 //! In the order in which a trial's data passes: [`case`] ([`merge`] sums the workers' results, [`delta`] subtracts the
 //! service's readings) → `complete` (message counts, completed with the service's) → `books` (the equations, with
 //! [`connections`] for single connections, [`published`] for services that publish, `turnover` for connections that come
-//! and go) → [`figures`] (rates, costs,
-//! memory; `shares` of CPU) → `validity` (one function per rule, in the order of `docs/METHODOLOGY.md`) → [`verdict`]
+//! and go) → [`figures`] (rates, costs, memory; `shares` of CPU) → `validity` (one function per rule, in the order of `docs/METHODOLOGY.md`) → [`verdict`]
 //! (objectives against figures, with [`error_budget`]) → `bound` (what limited the load, from what `bound/checks.rs`
 //! looks at). For runs by hand, [`remarks`] lists what a valid
 //! trial failed to do.

@@ -1,8 +1,9 @@
 //! Decides whether a trial may be used: the rules of `docs/METHODOLOGY.md`, "Validity", in order. Pure.
 //!
-//! The rules for attempts under load are in `validity/attempts.rs`, those for counters of a described service in `validity/counters.rs`, those for the generator in
-//! `validity/generator.rs`, the rule for the inference simulator in
-//! `validity/inference.rs`, the rule for the machine in `validity/machine.rs`. Each reason states the observed and the allowed value.
+//! The rules for attempts under load are in `validity/attempts.rs`, those for counters of a described service in
+//! `validity/counters.rs`, those for the generator in `validity/generator.rs`, the rule for the inference simulator in
+//! `validity/inference.rs`, the rule for the machine in `validity/machine.rs`. Each reason states the observed and the
+//! allowed value.
 
 mod attempts;
 mod counters;

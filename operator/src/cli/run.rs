@@ -59,8 +59,8 @@ pub(super) struct Run {
     plan: String,
     /// Resume an interrupted run with the plan that it started with.
     ///
-    /// The plan is taken from the bundle. Where it runs programs of its own (`websocket.services`, `connect.rows_command`), name its file, too:
-    /// a bundle's commands are not run.
+    /// The plan is taken from the bundle. Where it runs programs of its own (`websocket.services`, `connect.rows_command`),
+    /// name its file, too: a bundle's commands are not run.
     #[arg(long, value_name = "RUN_ID", conflicts_with_all = ["run_id", "services", "only"])]
     resume: Option<Name>,
     /// Skip the check of each service's contract (its core) before its first trial and after its last.

@@ -58,8 +58,8 @@ impl std::fmt::Display for Said {
     }
 }
 
-/// What the command of a plan's `connect.rows_command` prints; `None` without a command, or where the plan climbs no service that
-/// it describes. Relative paths start from `root`.
+/// What the command of a plan's `connect.rows_command` prints; `None` without a command, or where the plan climbs no service
+/// that it describes. Relative paths start from `root`.
 ///
 /// # Errors
 /// When the command can't be run, fails, takes too long, or prints what are no rows.

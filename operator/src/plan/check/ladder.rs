@@ -153,37 +153,39 @@ impl Check<'_> {
 
     fn load(&mut self, place: &str, load: &Load) {
         match *load {
-            Load::Open { rate_per_second, .. } => self.unless(
-                rate_per_second > 0.0 && rate_per_second.is_finite(),
-                format!("{place}.rate_per_second"),
-                format!("{rate_per_second} messages per second is not a schedule; give more than 0"),
-            ),
+            Load::Open { rate_per_second, .. } => self.rate(place, "messages", "rate_per_second", rate_per_second),
             Load::Closed { messages_per_connection, in_flight } => {
                 self.unless(
                     messages_per_connection != Some(0),
                     format!("{place}.messages_per_connection"),
                     "0 messages measure nothing; give at least 1, or leave it out to send until the window ends",
                 );
-                self.unless(in_flight > 0, format!("{place}.in_flight"), "0 attempts open nothing; give at least 1");
+                self.in_flight(place, in_flight);
             }
             Load::Churn { rate_per_second, connections_per_second, life_seconds, .. } => {
-                self.unless(
-                    rate_per_second > 0.0 && rate_per_second.is_finite(),
-                    format!("{place}.rate_per_second"),
-                    format!("{rate_per_second} messages per second is not a schedule; give more than 0"),
-                );
+                self.rate(place, "messages", "rate_per_second", rate_per_second);
                 self.churn(place, connections_per_second, life_seconds);
             }
             Load::Reconnect { spread_seconds, in_flight, .. } => {
                 self.seconds(format!("{place}.spread_seconds"), spread_seconds, 0.0);
-                self.unless(in_flight > 0, format!("{place}.in_flight"), "0 attempts open nothing; give at least 1");
+                self.in_flight(place, in_flight);
             }
             Load::Sessions { ramp_seconds, spread_ms, in_flight } => {
                 self.seconds(format!("{place}.ramp_seconds"), ramp_seconds, 0.0);
                 self.seconds(format!("{place}.spread_ms"), spread_ms / 1e3, 0.0);
-                self.unless(in_flight > 0, format!("{place}.in_flight"), "0 attempts open nothing; give at least 1");
+                self.in_flight(place, in_flight);
             }
         }
+    }
+
+    /// Checks a rate per second of messages or connections.
+    fn rate(&mut self, place: &str, what: &str, field: &str, rate: f64) {
+        let message = format!("{rate} {what} per second is not a schedule; give more than 0");
+        self.unless(rate > 0.0 && rate.is_finite(), format!("{place}.{field}"), message);
+    }
+
+    fn in_flight(&mut self, place: &str, attempts: u32) {
+        self.unless(attempts > 0, format!("{place}.in_flight"), "0 attempts open nothing; give at least 1");
     }
 
     fn churn(&mut self, place: &str, connections_per_second: Option<f64>, life_seconds: Option<f64>) {
@@ -192,8 +194,7 @@ impl Check<'_> {
             return self.wrong(place, message);
         }
         if let Some(rate) = connections_per_second {
-            let message = format!("{rate} connections per second is not a schedule; give more than 0");
-            self.unless(rate > 0.0 && rate.is_finite(), format!("{place}.connections_per_second"), message);
+            self.rate(place, "connections", "connections_per_second", rate);
         }
         if let Some(seconds) = life_seconds {
             self.seconds(format!("{place}.life_seconds"), seconds, f64::MIN_POSITIVE);
