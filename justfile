@@ -32,7 +32,7 @@ default:
 bench-ladder NAME="quick" *OPTIONS: _bench-build
     @tools/bench-ladder "$@"
 
-# measure our engine and generator beside the reference and the kernel's floor: target/bench/summary.json, in half an hour
+# measure our engine and generator beside the reference and the kernel's floor: target/bench/summary.json, in an hour and a quarter
 bench *OPTIONS: _bench-build _reference-env
     @{{python}} tools/bench.py "$@"
 
@@ -158,6 +158,10 @@ history-env:
 # print clients side by side as Markdown, from one bundle of each
 compare-clients +BUNDLES: _python-env
     @{{python}} -m ws_ladder_analysis clients "$@"
+
+# measure all that README.md and docs/RESULTS.md publish, or only some PARTS, and write it there: six hours, which may be interrupted
+results *OPTIONS: _bench-build _reference-env
+    {{python}} tools/results.py "$@"
 
 # write the overview and a chart of a bundle into docs/RESULTS.md
 readme-results BUNDLE CHART="throughput-batch-wse-server-outcomes.png":

@@ -3,7 +3,7 @@
 Climbs plans/bench.yaml ladder by ladder, runs the floor's program before and after each, then writes
 target/bench/summary.json and prints it as a table. The part `bystanders` has no ladder (tools/bench_bystanders.py).
 
-Usage: .venv/bin/python tools/bench.py [--part NAME]... [--bin FOLDER]
+Usage: .venv/bin/python tools/bench.py [--part NAME]... [--bin FOLDER] [--folder FOLDER]
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -44,15 +45,20 @@ def main() -> int:
     names = [*dict.fromkeys(part.option for part in PARTS), BYSTANDERS]
     parser.add_argument("--part", action="append", choices=names, help="only this part; may be given again")
     parser.add_argument("--bin", type=Path, default=ROOT / "target/release", help="folder of ladder and floor")
+    parser.add_argument(
+        "--folder", type=Path, help="of the evidence (default: a new one); what it has already is not measured again"
+    )
     options = parser.parse_args()
-    folder = FOLDER / time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    folder.mkdir(parents=True)
+    folder = ROOT / options.folder if options.folder else FOLDER / time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    folder.mkdir(parents=True, exist_ok=True)
     parts = [part for part in PARTS if not options.part or part.option in options.part]
+    # Its programs get the signal, too: ladder keeps what it has measured, and its exit code says that it was stopped.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         evidence = {part.name: measure(part, options.bin, folder) for part in parts}
         with_bystanders = not options.part or BYSTANDERS in options.part
         bystanders = bench_bystanders.measure(file=folder / "bystanders.json") if with_bystanders else []
-    except (KeyboardInterrupt, StoppedError):
+    except (KeyboardInterrupt, StoppedError, bench_bystanders.EndedError):
         print(f"bench: stopped; what was measured is in {folder}", file=sys.stderr)
         return 130
     rows = summary(evidence)
@@ -63,29 +69,16 @@ def main() -> int:
     measured_rows = [
         row for definition, row in zip(ROWS, rows, strict=True) if definition.part in evidence
     ] + bystanders
-    print(f"\n{markdown(measured_rows)}\n{file.relative_to(ROOT)}, evidence in {folder.relative_to(ROOT)}")
+    print(f"\n{markdown(measured_rows)}\n{file.relative_to(ROOT)}, evidence in {folder}")
     return 1 if any(row.ours is None for row in measured_rows) else 0
 
 
 def measure(part: Part, programs: Path, folder: Path) -> Evidence:
-    """Climbs a part's ladder and runs the floor's program before and after it."""
+    """Climbs a part's ladder and runs the floor's program before and after; what is in the folder is read instead."""
     print(f"bench: {part.name}", file=sys.stderr)
     floors = [floor(part, programs, folder / f"floor-{part.name}-before.json")]
     bundle_id = f"bench-{part.name}"
-    ladder = [
-        str(programs / "ladder"),
-        "run",
-        part.plan,
-        "--only",
-        part.only,
-        "--results",
-        str(folder),
-        "--run-id",
-        bundle_id,
-    ]
-    code = subprocess.run(ladder, cwd=ROOT, stdout=sys.stderr, check=False).returncode
-    if code not in MEASURED_EXIT_CODES:
-        raise StoppedError
+    climb(part, str(programs / "ladder"), folder, bundle_id)
     floors.append(floor(part, programs, folder / f"floor-{part.name}-after.json"))
     reports = [report for report in floors if report is not None]
     commands = [f"ladder run {part.plan} --only {part.only}", *dict.fromkeys(report["command"] for report in reports)]
@@ -97,10 +90,26 @@ def measure(part: Part, programs: Path, folder: Path) -> Evidence:
     return Evidence(bundle, reports, commands)
 
 
+def climb(part: Part, ladder: str, folder: Path, bundle_id: str) -> None:
+    """Climbs a part's ladder, or what is left of it. Raises `StoppedError` when that was interrupted."""
+    run = folder / bundle_id / "run.json"
+    if run.is_file() and json.loads(run.read_text())["state"] == "finished":
+        return
+    which = ["--resume", bundle_id] if run.is_file() else [part.plan, "--only", part.only, "--run-id", bundle_id]
+    command = [ladder, "run", *which, "--results", str(folder)]
+    if subprocess.run(command, cwd=ROOT, stdout=sys.stderr, check=False).returncode not in MEASURED_EXIT_CODES:
+        raise StoppedError
+
+
 def floor(part: Part, programs: Path, file: Path) -> dict[str, Any] | None:
-    """The floor's report for a part; `None` when the part has none or the program fails (it prints why)."""
+    """The floor's report for a part, read where the file is there already; `None` when the part has none or the program
+    fails (it prints why)."""
+    report: dict[str, Any]
     if not part.floor:
         return None
+    if file.is_file():
+        report = json.loads(file.read_text())
+        return report
     server, client = cpus(sorted(os.sched_getaffinity(0)))
     pinned = ["--server-cpu", str(server), "--client-cpu", str(client), "--repeats", str(FLOOR_REPEATS)]
     command = [str(programs / "floor"), *part.floor, *pinned]
@@ -110,8 +119,8 @@ def floor(part: Part, programs: Path, file: Path) -> dict[str, Any] | None:
     if run.returncode > 0:
         print(f"bench: {shlex.join(command)} failed", file=sys.stderr)
         return None
+    report = json.loads(run.stdout)
     file.write_text(run.stdout)
-    report: dict[str, Any] = json.loads(run.stdout)
     return report
 
 

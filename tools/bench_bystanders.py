@@ -32,6 +32,10 @@ KEEPS_UP_LIMIT, STALLS_LIMIT = 2, 5
 Report = Mapping[str, Any]
 
 
+class EndedError(Exception):
+    """A program ended without its result, because it failed or was stopped."""
+
+
 @dataclass(frozen=True)
 class Case:
     """What runs beside the bystanders."""
@@ -67,14 +71,19 @@ def main(arguments: Sequence[str]) -> int:
 def measure(
     repeats: int = 5, seconds: float = 20.0, standstill_seconds: float = 60.0, file: Path | None = None
 ) -> list[Row]:
-    """Runs the cases in turns and returns their rows; what each process saw goes to `file`."""
+    """Runs the cases in turns and returns their rows; what each process saw goes to `file`, and isn't run
+    again if it is there already."""
     reports: dict[str, list[Report]] = {case.name: [] for case in CASES}
+    if file is not None and file.is_file():
+        reports = json.loads(file.read_text())
     for number in range(repeats):
         for case in CASES:
+            if number < len(reports[case.name]):
+                continue
             print(f"bystanders: {case.name}, {number + 1} of {repeats}", file=sys.stderr)
             reports[case.name].append(run(case, standstill_seconds if case.program == STALLED_SERVER else seconds))
-    if file is not None:
-        file.write_text(json.dumps(reports, indent=2) + "\n")
+            if file is not None:
+                file.write_text(json.dumps(reports, indent=2) + "\n")
     return [row(case, reports) for case in CASES]
 
 
@@ -113,11 +122,11 @@ def start(command: Sequence[str]) -> subprocess.Popen[str]:
 
 
 def read_line(process: subprocess.Popen[str]) -> str:
-    """The next line of a program; raises if it ends without one."""
+    """The next line of a program. Raises `EndedError` if it ends without one."""
     assert process.stdout is not None
     text = process.stdout.readline()
     if not text:
-        raise RuntimeError(f"a program ended without a result: {process.args!r}")
+        raise EndedError(f"a program ended without a result: {process.args!r}")
     return text
 
 

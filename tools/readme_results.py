@@ -15,6 +15,7 @@ import csv
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ RESULTS = ROOT / "docs/RESULTS.md"
 # As docs/RESULTS.md names them.
 IMAGE = Path("images/results.png")
 GATEWAYS = Path("images/gateways.png")
+# The chart of the overview, in the report's folder.
+CHART = "throughput-batch-wse-server-outcomes.png"
 
 
 def origin(*bundles: Path, command: str = "", sides: str = "service on one CPU, generator on the other") -> str:
@@ -49,7 +52,7 @@ def commit(run: dict[str, Any]) -> str:
     return f"{name[:12]}{changed}{'changes' if changed else ''}"
 
 
-def overview(bundle: Path, chart: str) -> str:
+def overview(bundle: Path, chart: str = CHART, command: str = "") -> str:
     """The report's "At a glance" table, and a chart."""
     report = (bundle / "report/report.md").read_text()
     lines = report.split("## At a glance", 1)[1].split("\n## ", 1)[0].splitlines()
@@ -57,10 +60,10 @@ def overview(bundle: Path, chart: str) -> str:
     shutil.copyfile(bundle / "report" / chart, RESULTS.parent / IMAGE)
     head = "The most informative tier of each ladder, means over processes with the range over repeats. "
     picture = f"![Messages per second, written, delivered and dropped, at each tier]({IMAGE})"
-    return f"{head}{origin(bundle)}{rows}\n\n{picture}\n"
+    return f"{head}{origin(bundle, command=command)}{rows}\n\n{picture}\n"
 
 
-def comparison(bundle: Path) -> str:
+def comparison(bundle: Path, command: str = "") -> str:
     """Delivered messages per second of both services, and their ratio with its interval."""
     rows = [row for row in table(bundle, "comparisons.csv") if row["figure"] == "delivered per second"]
     trials = table(bundle, "trials.csv")
@@ -88,10 +91,10 @@ def comparison(bundle: Path) -> str:
         ]
         lines.append(f"| {' | '.join(cells)} |")
     head = f"Messages delivered to Python, taking turns, {rows[0]['pairs']} fresh processes each. "
-    return head + origin(bundle) + "\n".join(lines) + "\n"
+    return head + origin(bundle, command=command) + "\n".join(lines) + "\n"
 
 
-def sessions(bundle: Path) -> str:
+def sessions(bundle: Path, command: str = "") -> str:
     """The report's table of gateways side by side, and its chart."""
     report = (bundle / "report/report.md").read_text()
     section = report.split("## Gateways side by side", 1)[1].split("\n## ", 1)[0]
@@ -100,10 +103,10 @@ def sessions(bundle: Path) -> str:
     rows = "\n".join(f"\n{line}\n" if line.startswith("**") else line for line in tables)
     shutil.copyfile(bundle / "report/gateways.png", RESULTS.parent / GATEWAYS)
     picture = f"![CPU per frame against lines of code, with the memory of a session]({GATEWAYS})"
-    return f"Means over processes that take turns. {origin(bundle)}{rows.strip()}\n\n{picture}\n"
+    return f"Means over processes that take turns. {origin(bundle, command=command)}{rows.strip()}\n\n{picture}\n"
 
 
-def two_cpus(bundle: Path) -> str:
+def two_cpus(bundle: Path, command: str = "") -> str:
     """The report's table of gateways by variant."""
     report = (bundle / "report/report.md").read_text()
     caption, rows = "", []
@@ -117,10 +120,10 @@ def two_cpus(bundle: Path) -> str:
     roles = json.loads((bundle / "run.json").read_text())["cpu_roles"]
     sides = "service and generator share both" if "shared(" in roles["worker"] else "the generator has CPUs of its own"
     head = f"{caption.strip('*')}; means over processes that take turns. "
-    return head + origin(bundle, sides=sides) + "\n".join(rows) + "\n"
+    return head + origin(bundle, command=command, sides=sides) + "\n".join(rows) + "\n"
 
 
-def capacity(bundles: list[Path]) -> str:
+def capacity(bundles: list[Path], command: str = "") -> str:
     """A table with one row for each search."""
     lines = [
         "| gateway | CPU | P &ge; 0.5 at (95 %) | spread | trials | confirmed | first solid fail |"
@@ -146,7 +149,7 @@ def capacity(bundles: list[Path]) -> str:
     )
     # With fewer than six services in turn, a slow drift of the machine is in no interval.
     within = "; intervals hold within their run" if min(in_turn) < 6 else ""
-    table = f"{head}{within}. Searched by\n" + origin(*bundles) + "\n".join(lines) + "\n"
+    table = f"{head}{within}. Searched by\n" + origin(*bundles, command=command) + "\n".join(lines) + "\n"
     return table + whole_cpus(shares)
 
 
@@ -199,15 +202,15 @@ def gate(objective: dict) -> str:  # type: ignore[type-arg]
     return f"{at['histogram']} p{at['percentile']:g} > {objective['at_most']:g} ms"
 
 
-def bench(folders: list[Path]) -> str:
+def bench(folders: list[Path], command: str = "./justw bench") -> str:
     """The rows of `just bench` that have figures; a row missing in the first folder comes from the next ones."""
     times = [[Row(**row) for row in json.loads((folder / "summary.json").read_text())] for folder in folders]
     filled = {row.name: row for time in reversed(times) for row in time if row.ours is not None}
     again = [row.name for row in times[0] if row.ours is None and row.command and row.name in filled]
     rows = [filled[asked.name] for asked in ROWS if asked.name in filled]
-    head = "Medians over fresh processes that take turns, with the floor's programs before and after. "
+    head = "Means over fresh processes that take turns, with the floor's programs before and after. "
     bundles = sorted(path.parent for folder in folders for path in folder.glob("*/run.json"))
-    text = head + origin(*bundles, command="./justw bench") + markdown(rows)
+    text = head + origin(*bundles, command=command) + markdown(rows)
     if again:
         text += f"\nMeasured again by itself, because trials were invalid the first time: {', '.join(again)}.\n"
     return text
@@ -229,6 +232,20 @@ def splice(part: str, text: str) -> None:
     """Writes a part between its markers, and updates the README's rows."""
     RESULTS.write_text(replaced(RESULTS.read_text(), part, text))
     readme_highlights.main()
+
+
+def write(part: str, evidence: Path, command: str) -> None:
+    """Writes a part from its bundle (`bench`: from its folder), and says that `command` made it. Raises `KeyError`
+    for an unknown part."""
+    makers: dict[str, Callable[[], str]] = {
+        "results": lambda: overview(evidence, command=command),
+        "comparison": lambda: comparison(evidence, command),
+        "sessions": lambda: sessions(evidence, command),
+        "two-cpus": lambda: two_cpus(evidence, command),
+        "capacity": lambda: capacity([evidence], command),
+        "bench": lambda: bench([evidence], command),
+    }
+    splice(part, makers[part]())
 
 
 def main() -> int:

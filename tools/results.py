@@ -1,0 +1,170 @@
+"""Measures everything that README.md and docs/RESULTS.md publish, at one commit, and writes it there.
+
+Every part leaves its evidence in results/of-COMMIT/. A part that was stopped goes on where it stopped, also after a
+restart of the machine: the same command resumes it. Parts that have ended are not measured again.
+
+Usage: .venv/bin/python tools/results.py [PART]... [--minutes N] [--only-measure]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import readme_results
+
+ROOT = Path(__file__).resolve().parent.parent
+LADDER = "target/release/ladder"
+# Exit codes of `ladder run` and `ladder search` after which the run has ended, whatever its trials show.
+ENDED = (0, 1, 2)
+# Seconds that a program gets to keep what it has measured, after it was asked to stop.
+STOP_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Part:
+    """A block of docs/RESULTS.md and what it is measured with."""
+
+    name: str
+    # How long it takes on two CPUs, for `--help`.
+    minutes: int
+    # The subcommand of ladder; empty for `just bench`.
+    command: str = ""
+    plan: str = ""
+
+
+PARTS = (
+    Part("results", 6, "run", "quick"),
+    Part("comparison", 14, "run", "reference"),
+    Part("bench", 75),
+    Part("sessions", 60, "run", "stt"),
+    Part("capacity", 170, "search", "stt-capacity"),
+    Part("two-cpus", 30, "run", "two-cpus"),
+)
+
+
+class NotEndedError(Exception):
+    """A part has not ended: its time was over, or it can't be measured here. The text says what to do."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit code: 0 the parts have ended, 1 one can't be measured, 2 bad usage, 3 the time was over."""
+    listed = ", ".join(f"{part.name} ({part.minutes} min)" for part in PARTS)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0], epilog=f"Parts: {listed}.")
+    parser.add_argument("part", nargs="*", help="only these parts")
+    parser.add_argument("--minutes", type=float, help="stop after so long; the same command goes on from there")
+    parser.add_argument("--only-measure", action="store_true", help="leave README.md and docs/ as they are")
+    options = parser.parse_args(arguments)
+    names = [part.name for part in PARTS]
+    if unknown := sorted(set(options.part) - set(names)):
+        parser.error(f"no part is called {', '.join(unknown)}; there are {', '.join(names)}")
+    if options.minutes is not None and options.minutes <= 0:
+        parser.error(f"--minutes is {options.minutes:g}, but must be above 0")
+    until = None if options.minutes is None else time.monotonic() + 60 * options.minutes
+    asked = [part for part in PARTS if not options.part or part.name in options.part]
+    try:
+        folder = folder_of(commit())
+        for part in asked:
+            measure(part, folder, until)
+    except NotEndedError as error:
+        print(f"results: {error}", file=sys.stderr)
+        return 3 if until is not None and time.monotonic() >= until else 1
+    if not options.only_measure:
+        for part in asked:
+            write(part, folder)
+    return 0
+
+
+def commit() -> str:
+    """The commit of the checkout. Raises `NotEndedError` where files differ from it: figures are those of a commit."""
+    changed = git("status", "--porcelain", "--untracked-files=no")
+    if changed:
+        raise NotEndedError(f"files differ from the last commit; commit or undo them first:\n{changed}")
+    return git("rev-parse", "HEAD")
+
+
+def folder_of(name: str) -> Path:
+    """Where the evidence of a commit is."""
+    return ROOT / f"results/of-{name[:12]}"
+
+
+def measure(part: Part, folder: Path, until: float | None) -> None:
+    """Measures a part, or what is missing of it. Raises `NotEndedError` when it hasn't ended by then."""
+    if part.plan and is_finished(folder / part.plan):
+        return
+    print(f"results: {part.name}", file=sys.stderr)
+    folder.mkdir(parents=True, exist_ok=True)
+    code = run(command_line(part, folder), until)
+    if code is None:
+        raise NotEndedError(f"{part.name} was stopped, because the time is over; the same command goes on from there")
+    if code not in ENDED:
+        raise NotEndedError(f"{part.name} ended with exit code {code}; the same command goes on from there")
+
+
+def command_line(part: Part, folder: Path) -> list[str]:
+    """What measures a part: from its beginning, or from where it stopped."""
+    where = str(folder.relative_to(ROOT))
+    if not part.plan:
+        return [sys.executable, "tools/bench.py", "--folder", f"{where}/bench"]
+    if (folder / part.plan / "run.json").is_file():
+        return [LADDER, "run", "--resume", part.plan, "--results", where]
+    possible = subprocess.run(
+        [sys.executable, "tools/service_tasks.py", "needed", part.plan],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return [LADDER, part.command, part.plan, "--results", where, "--run-id", part.plan, *possible.stdout.split()]
+
+
+def run(command: Sequence[str], until: float | None) -> int | None:
+    """The exit code of a program, which is asked to stop at `until`; `None` if it was."""
+    # A group of its own, because what `just bench` runs must stop, too.
+    with subprocess.Popen(command, cwd=ROOT, stdout=sys.stderr, process_group=0) as process:
+        try:
+            return process.wait(None if until is None else max(0.0, until - time.monotonic()))
+        except (subprocess.TimeoutExpired, KeyboardInterrupt) as stopped:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(STOP_SECONDS)
+            if isinstance(stopped, KeyboardInterrupt):
+                raise
+            return None
+
+
+def is_finished(bundle: Path) -> bool:
+    """Whether all trials of a bundle have ended."""
+    file = bundle / "run.json"
+    return file.is_file() and state(file) == "finished"
+
+
+def state(file: Path) -> str:
+    """The state of a run."""
+    found: dict[str, Any] = json.loads(file.read_text())
+    return str(found["state"])
+
+
+def write(part: Part, folder: Path) -> None:
+    """Writes a part's block into docs/RESULTS.md, and the README's rows."""
+    bundle = folder / (part.plan or "bench")
+    command = f"./justw results {part.name}"
+    readme_results.write(part.name, bundle, command)
+
+
+def git(*arguments: str) -> str:
+    """What git prints."""
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
