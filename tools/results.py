@@ -24,7 +24,12 @@ import readme_results
 
 ROOT = Path(__file__).resolve().parent.parent
 LADDER = "target/release/ladder"
-# Exit codes of `ladder run` and `ladder search` after which the run has ended, whatever its trials show.
+# The search whose capacities `latency` is a share of.
+SEARCH = "stt-capacity"
+# The plan that `latency` writes, because it follows from the capacities.
+DERIVED = "stt-at-70"
+SHARE = 0.7
+# Exit codes of `ladder run` and `ladder search` after which the run has ended, with any verdict.
 ENDED = (0, 1, 2)
 # Seconds that a program gets to keep what it has measured, after it was asked to stop.
 STOP_SECONDS = 60
@@ -48,6 +53,7 @@ PARTS = (
     Part("bench", 75),
     Part("sessions", 60, "run", "stt"),
     Part("capacity", 170, "search", "stt-capacity"),
+    Part("latency", 35, "run", "stt-at-70"),
     Part("two-cpus", 30, "run", "two-cpus"),
 )
 
@@ -117,14 +123,44 @@ def command_line(part: Part, folder: Path) -> list[str]:
         return [sys.executable, "tools/bench.py", "--folder", f"{where}/bench"]
     if (folder / part.plan / "run.json").is_file():
         return [LADDER, "run", "--resume", part.plan, "--results", where]
+    name = part.plan
+    if name == DERIVED:
+        plan = folder / f"{DERIVED}.json"
+        plan.write_text(json.dumps(at_share(folder / SEARCH), indent=2) + "\n")
+        name = f"{where}/{plan.name}"
     possible = subprocess.run(
-        [sys.executable, "tools/service_tasks.py", "needed", part.plan],
+        [sys.executable, "tools/service_tasks.py", "needed", name],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
-    return [LADDER, part.command, part.plan, "--results", where, "--run-id", part.plan, *possible.stdout.split()]
+    return [LADDER, part.command, name, "--results", where, "--run-id", part.plan, *possible.stdout.split()]
+
+
+def at_share(bundle: Path) -> dict[str, Any]:
+    """A plan that climbs each service of a search at a share of the capacity that was found. Raises `NotEndedError`
+    where the search has not ended."""
+    if not is_finished(bundle):
+        raise NotEndedError(f"latency is measured at {SHARE:.0%} of each capacity; measure the part `capacity` first")
+    run = json.loads((bundle / "run.json").read_text())
+    plan: dict[str, Any] = run["plan"]
+    [ladder] = plan["ladders"]
+    loads = {search["service"]: found_load(search["found"]) for search in run["searches"]}
+    ladders = [
+        ladder | {"variant": f"at-70-{service}", "services": [service], "tiers": [round(SHARE * load)], "search": None}
+        for service, load in loads.items()
+        if load
+    ]
+    why = f"each gateway at {SHARE:.0%} of the capacity that a search found on the same share of a CPU"
+    return plan | {"name": DERIVED, "why": why, "repeats": 5, "ladders": ladders}
+
+
+def found_load(found: dict[str, Any]) -> float | None:
+    """The capacity that a search found, else the load that it confirmed."""
+    estimate = (found["capacity"] or {}).get("estimate")
+    load: float | None = estimate["load"] if estimate else found["confirmed"]
+    return load
 
 
 def run(command: Sequence[str], until: float | None) -> int | None:
