@@ -6,29 +6,35 @@ never multiplied from one.
 
 from __future__ import annotations
 
-from bench_format.schemas import CapacityEstimate, Edge, LoadTest, Run, Search, SearchFound
+from collections.abc import Sequence
+from statistics import fmean
+
+from bench_format.schemas import CapacityEstimate, Edge, LoadTest, Run, Search, SearchFound, SearchStep
 
 from . import search_cells, wording
 from .cells import NONE, NOTHING, Cell, Column, Table, Tone
+from .ladders import figure
+from .load import Trial
 
 # What a CPU of the service costs for an hour, in any currency; about the price of a virtual CPU in public clouds.
 PRICE_PER_CPU_HOUR = 0.04
 # Number of searches in turn below which an interval holds within its run only.
 ENOUGH_IN_TURN = 6
+_MEMORY = figure("service_rss_bytes")
 _EDGES = {
     Edge.LATENCY: Cell("latency", "too slow before anything failed"),
     Edge.ERRORS: Cell("errors", "messages, sessions or the service failed first", Tone.WARN),
 }
 
 
-def capacities(run: Run) -> Table:
-    """One row for each search of a run of schema 3 or later."""
+def capacities(run: Run, trials: Sequence[Trial] = ()) -> Table:
+    """One row for each search of a run of schema 3 or later, with the memory of its `trials`."""
     cpus = run.plan.cpu.service.cpus
     columns = [Column("service", number=False), Column("P ≥ 0.5 at (95 %)"), Column("spread"), Column("trials")]
     columns += [Column("confirmed"), Column("first solid fail")]
     columns += [Column(title, number=False) for title in ("what failed first", "edge", "bound by")]
-    columns += [Column("CPU per session"), Column("1 000 session-hours")]
-    rows = tuple(_row(search, cpus) for search in run.searches)
+    columns += [Column("CPU per session"), Column("1 000 session-hours"), Column("memory per session")]
+    rows = tuple((*_row(search, cpus), _memory(search, trials)) for search in run.searches)
     return Table(f"Capacity inside the objective, on {cpus:g} CPU", tuple(columns), rows, _notes(run, cpus))
 
 
@@ -50,6 +56,28 @@ def _cost(load: float | None, cpus: float) -> tuple[Cell, Cell]:
         return NONE, NONE
     per_second = Cell(f"{wording.digits(1000 * cpus / load)}{wording.GAP}ms/s")
     return per_second, Cell(wording.digits(1000 * cpus * PRICE_PER_CPU_HOUR / load))
+
+
+def memory_per_session(search: Search, trials: Sequence[Trial]) -> float | None:
+    """Bytes of the service for each session of the confirmed load, the process itself included: the mean of the valid
+    trials that confirmed it. `None` without any."""
+    confirmed = search.found.confirmed if search.found else None
+    values = [
+        value / confirmed
+        for trial in trials
+        if confirmed
+        and (trial.id.service, trial.id.workload, trial.id.variant) == (search.service, search.workload, search.variant)
+        and trial.entry.search is not None
+        and (trial.entry.search.step, trial.id.tier) == (SearchStep.CONFIRM, confirmed)
+        and trial.valid
+        and (value := _MEMORY(trial)) is not None
+    ]
+    return fmean(values) if values else None
+
+
+def _memory(search: Search, trials: Sequence[Trial]) -> Cell:
+    found = memory_per_session(search, trials)
+    return NONE if found is None else Cell(wording.memory(found))
 
 
 def _estimate(estimate: CapacityEstimate | None, in_turn: int) -> tuple[Cell, Cell, Cell]:
@@ -104,7 +132,8 @@ def _notes(run: Run, cpus: float) -> tuple[str, ...]:
         )
     notes.append(
         f"CPU per session is the service's share divided by its capacity, and its cost that at {PRICE_PER_CPU_HOUR:g}"
-        " per CPU-hour (in any currency; another price scales it)."
+        " per CPU-hour (in any currency; another price scales it). Memory per session is that of the service at the"
+        " confirmed load, its process included."
     )
     if cpus < 1:
         notes.append(

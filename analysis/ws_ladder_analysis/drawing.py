@@ -177,6 +177,25 @@ def points(rows: Sequence[Mapping[str, object]], x: str, y: str, size: str) -> D
     return alt.layer(drawn, *_names(rows, across, up))
 
 
+def intervals(rows: Sequence[Mapping[str, object]], x: str, y: str) -> Drawing:
+    """Named points with a logarithmic y axis and a vertical line over the interval of each. Rows have name, x, y, low
+    and high."""
+    low, high = min(float(str(row["low"])) for row in rows), max(float(str(row["high"])) for row in rows)
+    left, right = (extreme(float(str(row["x"])) for row in rows) for extreme in (min, max))
+    room = max(right - left, 1.0) * _ROOM
+    across, up = (left - room, right + room), (low * 0.7, high * 1.5)
+    scale = alt.Scale(type="log", domain=list(up), nice=False)
+    axis = alt.Axis(values=_steps(low, high), labelExpr=_NUMBER)
+    base = alt.Chart(pl.DataFrame(rows)).encode(
+        x=alt.X("x:Q", title=x, scale=alt.Scale(domain=list(across), nice=False), axis=alt.Axis(tickCount=5)),
+    )
+    points = base.mark_circle(color=COLOURS["blue"], size=22).encode(y=alt.Y("y:Q", title=y, scale=scale, axis=axis))
+    bars = base.mark_rule(color=COLOURS["blue"], strokeWidth=2).encode(
+        y=alt.Y("low:Q", title=y, scale=scale, axis=axis), y2="high:Q"
+    )
+    return alt.layer(bars, points, *_names(rows, across, up))
+
+
 def trend(
     rows: Sequence[Mapping[str, object]],
     levels: Sequence[Mapping[str, object]],

@@ -20,6 +20,7 @@ from . import (
     brackets,
     capacities,
     charts,
+    choice,
     evidence,
     gateways,
     measured,
@@ -75,6 +76,9 @@ class Report:
     headlines: Table
     # Results of searches; up to schema 2 also the bounds of each objective.
     capacity: tuple[Table, ...]
+    # Sessions against lines of code, and what follows from both for a choice; empty for fewer than two capacities.
+    capacity_picture: Chart | None
+    capacity_choices: tuple[str, ...]
     # The two sides that were measured in pairs until it was decided; `None` for other runs.
     measured: Table | None
     unusable: Table | None
@@ -94,9 +98,10 @@ class Report:
     program: str = f"ws-ladder-analysis {__version__}"
 
 
-def _capacity(run: Run) -> tuple[Table, ...]:
+def _capacity(bundle: Bundle) -> tuple[Table, ...]:
+    run = bundle.run
     if run.searches and run.schema >= CAPACITY_SCHEMA:
-        return (capacities.capacities(run),)
+        return (capacities.capacities(run, bundle.trials),)
     return tuple(filter(None, [brackets.brackets(run), brackets.bounds(run)]))
 
 
@@ -114,7 +119,7 @@ def write_report(folder: Path, output: Path | None = None) -> tuple[Path, Report
         # An earlier report may have left charts that this one doesn't have.
         old.unlink()
     drawn = [chart for section in report.sections for chart in (*section.charts, *section.distributions)]
-    for chart in (*drawn, *filter(None, [report.gateways_picture])):
+    for chart in (*drawn, *filter(None, [report.capacity_picture, report.gateways_picture])):
         pages.write_atomically(target / f"{chart.name}.png", chart.png)
     pages.write_atomically(target / "report.md", render(report, "report.md.j2").encode())
     pages.write_atomically(target / "report.html", render(report, "report.html.j2").encode())
@@ -133,7 +138,9 @@ def build(bundle: Bundle, found: Sequence[Ladder], compared: Sequence[Comparison
         unfinished=_unfinished(bundle),
         checked=check(bundle),
         headlines=overview.headlines(found),
-        capacity=_capacity(bundle.run),
+        capacity=_capacity(bundle),
+        capacity_picture=choice.picture(bundle.run),
+        capacity_choices=choice.choices(bundle.run),
         measured=measured.table(bundle.run.comparison) if bundle.run.comparison else None,
         unusable=overview.unusable(found),
         sections=tuple(_section(bundle, group, compared, every) for group in groups),

@@ -1,0 +1,111 @@
+"""Which service to choose, from the capacities that a search found and the lines of code. Pure.
+
+The rules have no taste in them. A difference of two capacities is named only where their intervals don't overlap. A
+service is outdone when another one carries more sessions with at most as many lines of code; the others are the choice
+between running costs and code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from bench_format.schemas import Run
+
+from . import drawing, wording
+from .drawing import Chart
+
+
+@dataclass(frozen=True)
+class Option:
+    """A service with its capacity, the ends of its interval, and its lines of code."""
+
+    name: str
+    load: float
+    low: float
+    high: float
+    lines: int
+
+    def more_than(self, other: Option) -> bool:
+        """Whether this service carries more: the intervals don't overlap."""
+        return self.low > other.high
+
+    def outdoes(self, other: Option) -> bool:
+        """Whether this service carries more with at most as much code."""
+        return self.more_than(other) and self.lines <= other.lines
+
+
+def options(run: Run) -> tuple[Option, ...]:
+    """The services of a run's searches whose capacity and lines of code are known, largest capacity first."""
+    found = []
+    for search in run.searches:
+        capacity = search.found.capacity if search.found else None
+        lines = run.lines.get(search.service)
+        if capacity is not None and (one := capacity.estimate) is not None and lines:
+            found.append(Option(search.service, one.load, one.low, one.high, lines))
+    return tuple(sorted(found, key=lambda option: -option.load))
+
+
+def choices(run: Run) -> tuple[str, ...]:
+    """Sentences that say which service carries most, which has the least code, and which are outdone; none for
+    fewer than two services."""
+    found = options(run)
+    if len(found) < 2:
+        return ()
+    first = found[0]
+    least = min(found, key=lambda option: (option.lines, -option.load))
+    kept = [one for one in found if not any(other.outdoes(one) for other in found)]
+    return (
+        _most(first, [one for one in found[1:] if not first.more_than(one)]),
+        _least(least, first),
+        f"More sessions cost more code among {_listed(one.name for one in kept)}: none of them is outdone in both."
+        if len(kept) > 1
+        else f"{kept[0].name} is outdone by none in both.",
+        *(_outdone(one, found) for one in found if one not in kept),
+    )
+
+
+def picture(run: Run) -> Chart | None:
+    """Sessions inside the objective against lines of code, with intervals; `None` for fewer than two services."""
+    found = options(run)
+    if len(found) < 2:
+        return None
+    cpus = run.plan.cpu.service.cpus
+    title = f"Sessions on {cpus:g} CPU against lines of code"
+    rows = [{"name": one.name, "x": one.lines, "y": one.load, "low": one.low, "high": one.high} for one in found]
+    text = "; ".join(
+        f"{one.name}: {_sessions(one.load)} [{_sessions(one.low)}, {_sessions(one.high)}] in {one.lines} lines"
+        for one in found
+    )
+    return drawing.render("capacity", title, f"{title}. {text}.", drawing.intervals(rows, "lines of code", "sessions"))
+
+
+def _most(first: Option, alike: Sequence[Option]) -> str:
+    text = f"{first.name} carries most: {_sessions(first.load)} sessions, {wording.count(first.lines)} lines of code."
+    return f"{text} No difference from it is shown for {_listed(one.name for one in alike)}." if alike else text
+
+
+def _least(least: Option, first: Option) -> str:
+    text = f"{least.name} has the least code, {wording.count(least.lines)} lines"
+    if least is first:
+        return f"{text}, too."
+    if not first.more_than(least):
+        return f"{text}, and no difference in sessions from {first.name} is shown."
+    times = wording.digits(first.load / least.load)
+    return f"{text}. A session costs {times} times as much CPU in it as in {first.name}."
+
+
+def _outdone(one: Option, found: Sequence[Option]) -> str:
+    """The service with the least code among those that outdo this one."""
+    by = min((other for other in found if other.outdoes(one)), key=lambda other: (other.lines, -other.load))
+    code = "less code" if by.lines < one.lines else "no more code"
+    return f"{one.name} is outdone by {by.name}, which carries more sessions with {code}."
+
+
+def _sessions(load: float) -> str:
+    return wording.digits(load) if load < 100 else wording.count(load)
+
+
+def _listed(names: Iterable[str]) -> str:
+    found = list(names)
+    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"
