@@ -159,33 +159,9 @@ history-env:
 compare-clients +BUNDLES: _python-env
     @{{python}} -m ws_ladder_analysis clients "$@"
 
-# measure all that README.md and docs/RESULTS.md publish, or only some PARTS, and write it there: six hours, which may be interrupted
+# measure what README.md and docs/RESULTS.md publish, or only some parts of it, and write it there: nine hours, which may be interrupted
 results *OPTIONS: _bench-build _reference-env
-    {{python}} tools/results.py "$@"
-
-# write the overview and a chart of a bundle into docs/RESULTS.md
-readme-results BUNDLE CHART="throughput-batch-wse-server-outcomes.png":
-    {{python}} tools/readme_results.py results "$@"
-
-# write the comparison with the reference into docs/RESULTS.md, from a bundle of plans/reference.yaml
-readme-comparison BUNDLE:
-    {{python}} tools/readme_results.py comparison "$1"
-
-# write the cost of sessions on each gateway into docs/RESULTS.md, from a bundle of plans/stt.yaml
-readme-sessions BUNDLE:
-    {{python}} tools/readme_results.py sessions "$1"
-
-# write the cost of a second CPU for each gateway into docs/RESULTS.md, from a bundle of plans/two-cpus.yaml
-readme-two-cpus BUNDLE:
-    {{python}} tools/readme_results.py two-cpus "$1"
-
-# write the capacities of searches into docs/RESULTS.md, from bundles of plans/stt-capacity.yaml
-readme-capacity *BUNDLES:
-    {{python}} tools/readme_results.py capacity "$@"
-
-# write the table of `just bench` into docs/RESULTS.md, from a folder of target/bench
-readme-bench *FOLDERS:
-    {{python}} tools/readme_results.py bench "$@"
+    {{python}} tools/measure_results.py "$@"
 
 # run the microbenchmarks beside the code
 microbench *FILTER:

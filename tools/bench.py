@@ -18,11 +18,10 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import bench_bystanders
 from bench_rows import PARTS, ROWS, Part
-from bench_summary import Evidence, markdown, summary, wire
+from bench_summary import Evidence, Row, markdown, summary, wire
 from ws_ladder_analysis.load import BundleError, read_bundle
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,6 +32,7 @@ FLOOR_REPEATS = 2
 MEASURED_EXIT_CODES = (0, 1, 2)
 # The part without a ladder.
 BYSTANDERS = "bystanders"
+BYSTANDERS_FILE = "bystanders.json"
 
 
 class StoppedError(Exception):
@@ -55,20 +55,18 @@ def main() -> int:
     # Its programs get the signal, too: ladder keeps what it has measured, and its exit code says that it was stopped.
     signal.signal(signal.SIGTERM, lambda *_: None)
     try:
-        evidence = {part.name: measure(part, options.bin, folder) for part in parts}
+        measured = {part.name: measure(part, options.bin, folder) for part in parts}
         with_bystanders = not options.part or BYSTANDERS in options.part
-        bystanders = bench_bystanders.measure(file=folder / "bystanders.json") if with_bystanders else []
+        beside = bench_bystanders.measure(file=folder / BYSTANDERS_FILE) if with_bystanders else []
     except (KeyboardInterrupt, StoppedError, bench_bystanders.EndedError):
         print(f"bench: stopped; what was measured is in {folder}", file=sys.stderr)
         return 130
-    rows = summary(evidence)
+    rows = summary(measured)
     file = FOLDER / "summary.json"
-    text = json.dumps(wire([*rows, *bystanders]), indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(wire([*rows, *beside]), indent=2, ensure_ascii=False) + "\n"
     for path in (folder / "summary.json", file):
         path.write_text(text)
-    measured_rows = [
-        row for definition, row in zip(ROWS, rows, strict=True) if definition.part in evidence
-    ] + bystanders
+    measured_rows = [row for definition, row in zip(ROWS, rows, strict=True) if definition.part in measured] + beside
     print(f"\n{markdown(measured_rows)}\n{file.relative_to(ROOT)}, evidence in {folder}")
     return 1 if any(row.ours is None for row in measured_rows) else 0
 
@@ -76,40 +74,57 @@ def main() -> int:
 def measure(part: Part, programs: Path, folder: Path) -> Evidence:
     """Climbs a part's ladder and runs the floor's program before and after; what is in the folder is read instead."""
     print(f"bench: {part.name}", file=sys.stderr)
-    floors = [floor(part, programs, folder / f"floor-{part.name}-before.json")]
-    bundle_id = f"bench-{part.name}"
-    climb(part, str(programs / "ladder"), folder, bundle_id)
-    floors.append(floor(part, programs, folder / f"floor-{part.name}-after.json"))
-    reports = [report for report in floors if report is not None]
+    run_floor(part, programs, folder / f"floor-{part.name}-before.json")
+    climb(part, str(programs / "ladder"), folder)
+    run_floor(part, programs, folder / f"floor-{part.name}-after.json")
+    return read(part, folder)
+
+
+def evidence(folder: Path) -> dict[str, Evidence]:
+    """What was measured of each part, from its folder."""
+    return {part.name: read(part, folder) for part in PARTS if (folder / bundle_id(part)).is_dir()}
+
+
+def bystanders(folder: Path) -> list[Row]:
+    """The rows of the part without a ladder, from the same folder."""
+    return bench_bystanders.read(folder / BYSTANDERS_FILE)
+
+
+def read(part: Part, folder: Path) -> Evidence:
+    """A part's bundle and the reports of the floor's program; says so where there is no bundle."""
+    files = [folder / f"floor-{part.name}-{when}.json" for when in ("before", "after")]
+    reports = [json.loads(file.read_text()) for file in files if file.is_file()]
     commands = [f"ladder run {part.plan} --only {part.only}", *dict.fromkeys(report["command"] for report in reports)]
     try:
-        bundle = read_bundle(folder / bundle_id)
+        bundle = read_bundle(folder / bundle_id(part))
     except BundleError as error:
         print(f"bench: {part.name} left no bundle: {error}", file=sys.stderr)
         bundle = None
     return Evidence(bundle, reports, commands)
 
 
-def climb(part: Part, ladder: str, folder: Path, bundle_id: str) -> None:
+def bundle_id(part: Part) -> str:
+    """The id of a part's run."""
+    return f"bench-{part.name}"
+
+
+def climb(part: Part, ladder: str, folder: Path) -> None:
     """Climbs a part's ladder, or what is left of it. Raises `StoppedError` when that was interrupted."""
-    run = folder / bundle_id / "run.json"
+    name = bundle_id(part)
+    run = folder / name / "run.json"
     if run.is_file() and json.loads(run.read_text())["state"] == "finished":
         return
-    which = ["--resume", bundle_id] if run.is_file() else [part.plan, "--only", part.only, "--run-id", bundle_id]
+    which = ["--resume", name] if run.is_file() else [part.plan, "--only", part.only, "--run-id", name]
     command = [ladder, "run", *which, "--results", str(folder)]
     if subprocess.run(command, cwd=ROOT, stdout=sys.stderr, check=False).returncode not in MEASURED_EXIT_CODES:
         raise StoppedError
 
 
-def floor(part: Part, programs: Path, file: Path) -> dict[str, Any] | None:
-    """The floor's report for a part, read where the file is there already; `None` when the part has none or the program
-    fails (it prints why)."""
-    report: dict[str, Any]
-    if not part.floor:
-        return None
-    if file.is_file():
-        report = json.loads(file.read_text())
-        return report
+def run_floor(part: Part, programs: Path, file: Path) -> None:
+    """Writes the floor's report for a part, unless it is there. No file when the part has none or the program fails (it
+    prints why). Raises `StoppedError` when that was interrupted."""
+    if not part.floor or file.is_file():
+        return
     server, client = cpus(sorted(os.sched_getaffinity(0)))
     pinned = ["--server-cpu", str(server), "--client-cpu", str(client), "--repeats", str(FLOOR_REPEATS)]
     command = [str(programs / "floor"), *part.floor, *pinned]
@@ -118,10 +133,8 @@ def floor(part: Part, programs: Path, file: Path) -> dict[str, Any] | None:
         raise StoppedError
     if run.returncode > 0:
         print(f"bench: {shlex.join(command)} failed", file=sys.stderr)
-        return None
-    report = json.loads(run.stdout)
+        return
     file.write_text(run.stdout)
-    return report
 
 
 def cpus(allowed: Sequence[int]) -> tuple[int, int]:

@@ -87,6 +87,14 @@ def measure(
     return [row(case, reports) for case in CASES]
 
 
+def read(file: Path) -> list[Row]:
+    """The rows of what `measure` left; none without it."""
+    if not file.is_file():
+        return []
+    reports = json.loads(file.read_text())
+    return [row(case, reports) for case in CASES]
+
+
 def run(case: Case, seconds: float) -> Report:
     """What the bystanders saw in one case, in fresh processes."""
     server = start([str(case.program), "--port", "0", "--metrics-port", "0"])

@@ -15,7 +15,7 @@ import league_servers
 from bench_format.schemas import Witness
 from league_servers import ROOT, Server
 from readme_highlights import replaced
-from readme_results import origin
+from result_blocks import origin
 from ws_ladder_analysis import wording
 from ws_ladder_analysis.ladders import Ladder, Percentile, Tier, figure, ladders
 from ws_ladder_analysis.load import Bundle, read_bundle
@@ -209,7 +209,7 @@ def section(bundle: Bundle, servers: dict[str, Server], price: float) -> str:
         groups.setdefault((ladder.workload, ladder.variant), []).append(ladder)
     silent = {ladder.service: row(ladder, IDLE).mean for ladder in groups.get(("idle", "standard"), [])}
     sheet = Sheet(servers, dict(bundle.run.versions), price, silent)
-    parts = [f"## {preset}\n\n{origin(bundle.folder)}{witness(bundle)}"]
+    parts = [f"## {preset}\n\n{origin(bundle.run)}{witness(bundle)}"]
     for (workload, variant), group in groups.items():
         loads = f"{wording.plain(group[0].load_of(group[0].tiers[0]))}"
         title = workload if variant == "standard" else f"{workload}, {variant}"

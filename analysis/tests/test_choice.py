@@ -29,7 +29,7 @@ def run_with(folder: Path, found: Found) -> Run:
         estimate = replace(search.found.capacity.estimate, load=load, low=low, high=high)
         capacity = replace(search.found.capacity, estimate=estimate)
         searches.append(replace(search, service=service, found=replace(search.found, capacity=capacity)))
-    return replace(run, searches=tuple(searches), lines={name: lines for name, (*_, lines) in found.items()})
+    return replace(run, searches=searches, lines={name: lines for name, (*_, lines) in found.items()})
 
 
 def test_a_service_with_fewer_sessions_and_more_code_is_outdone_and_named_with_what_outdoes_it(tmp_path: Path) -> None:

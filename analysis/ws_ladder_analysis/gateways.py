@@ -36,6 +36,8 @@ _COLUMNS = (
     Column("published lines"),
 )
 
+# How the caption of a table ends that compares variants at one load.
+BY_VARIANT = "sessions, by variant"
 # Variants of plans/two-cpus.yaml that use two CPUs.
 TWO_CPUS = {"two-threads", "two-replicas"}
 
@@ -127,7 +129,7 @@ def _by_variant(ladders: Sequence[Ladder]) -> list[Table]:
                 columns.append(Column("published sessions on two CPUs, times those on one"))
                 for row in rows:
                     row.append(_published_gain(row[0].text))
-            caption = f"{wording.count(sessions)} sessions, by variant"
+            caption = f"{wording.count(sessions)} {BY_VARIANT}"
             tables.append(Table(caption, tuple(columns), tuple(map(tuple, rows))))
     return tables
 

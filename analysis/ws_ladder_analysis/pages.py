@@ -9,6 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from . import drawing, wording
+from .cells import Table
 
 
 def render(template: str, **values: object) -> str:
@@ -28,6 +29,12 @@ def render(template: str, **values: object) -> str:
     twins = [(light, drawing.DARK[name]) for name, light in drawing.COLOURS.items()]
     text = page.render(twins=twins, wording=wording, **values)
     return text if html else wording.plain(re.sub(r"\n{3,}", "\n\n", text))
+
+
+def markdown(table: Table) -> str:
+    """A table with its caption and notes as Markdown, as in a report."""
+    lines = render("table.md.j2", one=table).splitlines()
+    return "\n".join(line.rstrip() for line in lines).strip() + "\n"
 
 
 def write_atomically(file: Path, content: bytes) -> None:

@@ -3,7 +3,7 @@
 Every part leaves its evidence in results/of-COMMIT/. A part that was stopped goes on where it stopped, also after a
 restart of the machine: the same command resumes it. Parts that have ended are not measured again.
 
-Usage: .venv/bin/python tools/results.py [PART]... [--minutes N] [--only-measure]
+Usage: .venv/bin/python tools/measure_results.py [PART]... [--minutes N] [--only-measure] [--of COMMIT]
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import readme_results
+import readme_highlights
+import result_archive
+import result_blocks
+from readme_highlights import replaced
 
 ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "docs/RESULTS.md"
+IMAGES = ROOT / "docs/images"
 LADDER = "target/release/ladder"
 # The search whose capacities `latency` is a share of.
 SEARCH = "stt-capacity"
-# The plan that `latency` writes, because it follows from the capacities.
-DERIVED = "stt-at-70"
 SHARE = 0.7
 # Exit codes of `ladder run` and `ladder search` after which the run has ended, with any verdict.
 ENDED = (0, 1, 2)
@@ -46,6 +49,11 @@ class Part:
     command: str = ""
     plan: str = ""
 
+    @property
+    def evidence(self) -> str:
+        """The folder of its evidence."""
+        return self.plan or "bench"
+
 
 PARTS = (
     Part("results", 6, "run", "quick"),
@@ -54,7 +62,8 @@ PARTS = (
     Part("sessions", 60, "run", "stt"),
     Part("capacity", 170, "search", "stt-capacity"),
     Part("latency", 35, "run", "stt-at-70"),
-    Part("two-cpus", 30, "run", "two-cpus"),
+    Part("two-cpus", 35, "run", "two-cpus"),
+    Part("capacity-half", 170, "search", "stt-capacity-half"),
 )
 
 
@@ -68,6 +77,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0], epilog=f"Parts: {listed}.")
     parser.add_argument("part", nargs="*", help="only these parts")
     parser.add_argument("--minutes", type=float, help="stop after so long; the same command goes on from there")
+    parser.add_argument("--of", metavar="COMMIT", help="only write, from what was measured at this commit")
     parser.add_argument("--only-measure", action="store_true", help="leave README.md and docs/ as they are")
     options = parser.parse_args(arguments)
     names = [part.name for part in PARTS]
@@ -78,9 +88,12 @@ def main(arguments: Sequence[str]) -> int:
     until = None if options.minutes is None else time.monotonic() + 60 * options.minutes
     asked = [part for part in PARTS if not options.part or part.name in options.part]
     try:
-        folder = folder_of(commit())
+        folder = folder_of(git("rev-parse", f"{options.of}^{{commit}}") if options.of else commit())
         for part in asked:
-            measure(part, folder, until)
+            if options.of:
+                needs_evidence(part, folder)
+            else:
+                measure(part, folder, until)
     except NotEndedError as error:
         print(f"results: {error}", file=sys.stderr)
         return 3 if until is not None and time.monotonic() >= until else 1
@@ -101,6 +114,14 @@ def commit() -> str:
 def folder_of(name: str) -> Path:
     """Where the evidence of a commit is."""
     return ROOT / f"results/of-{name[:12]}"
+
+
+def needs_evidence(part: Part, folder: Path) -> None:
+    """Raises `NotEndedError` where a part was not measured to its end."""
+    if not (is_finished(folder / part.plan) if part.plan else (folder / "bench").is_dir()):
+        raise NotEndedError(
+            f"{part.name} was not measured to its end: {folder.relative_to(ROOT)} has no evidence of it"
+        )
 
 
 def measure(part: Part, folder: Path, until: float | None) -> None:
@@ -124,9 +145,9 @@ def command_line(part: Part, folder: Path) -> list[str]:
     if (folder / part.plan / "run.json").is_file():
         return [LADDER, "run", "--resume", part.plan, "--results", where]
     name = part.plan
-    if name == DERIVED:
-        plan = folder / f"{DERIVED}.json"
-        plan.write_text(json.dumps(at_share(folder / SEARCH), indent=2) + "\n")
+    if derive := DERIVED.get(name):
+        plan = folder / f"{name}.json"
+        plan.write_text(json.dumps(derive(folder / SEARCH) | {"name": name}, indent=2) + "\n")
         name = f"{where}/{plan.name}"
     possible = subprocess.run(
         [sys.executable, "tools/service_tasks.py", "needed", name],
@@ -138,12 +159,17 @@ def command_line(part: Part, folder: Path) -> list[str]:
     return [LADDER, part.command, name, "--results", where, "--run-id", part.plan, *possible.stdout.split()]
 
 
-def at_share(bundle: Path) -> dict[str, Any]:
-    """A plan that climbs each service of a search at a share of the capacity that was found. Raises `NotEndedError`
-    where the search has not ended."""
+def searched(bundle: Path) -> dict[str, Any]:
+    """The run of a search. Raises `NotEndedError` where it has not ended."""
     if not is_finished(bundle):
-        raise NotEndedError(f"latency is measured at {SHARE:.0%} of each capacity; measure the part `capacity` first")
-    run = json.loads((bundle / "run.json").read_text())
+        raise NotEndedError("this part follows from the capacities; measure the part `capacity` first")
+    run: dict[str, Any] = json.loads((bundle / "run.json").read_text())
+    return run
+
+
+def at_share(bundle: Path) -> dict[str, Any]:
+    """A plan that climbs each service of a search at a share of the capacity that was found."""
+    run = searched(bundle)
     plan: dict[str, Any] = run["plan"]
     [ladder] = plan["ladders"]
     loads = {search["service"]: found_load(search["found"]) for search in run["searches"]}
@@ -153,7 +179,22 @@ def at_share(bundle: Path) -> dict[str, Any]:
         if load
     ]
     why = f"each gateway at {SHARE:.0%} of the capacity that a search found on the same share of a CPU"
-    return plan | {"name": DERIVED, "why": why, "repeats": 5, "ladders": ladders}
+    return plan | {"why": why, "repeats": 5, "ladders": ladders}
+
+
+def on_half(bundle: Path) -> dict[str, Any]:
+    """A plan that searches the same services on half of the share of a CPU, up to half of the load."""
+    plan: dict[str, Any] = searched(bundle)["plan"]
+    [ladder] = plan["ladders"]
+    search = ladder["search"] | {"to": ladder["search"]["to"] // 2}
+    cpus = plan["cpu"]["service"]["cpus"] / 2
+    cpu = plan["cpu"] | {"service": plan["cpu"]["service"] | {"cpus": cpus}}
+    why = "the same search on half of the share of a CPU, for what a whole one would carry"
+    return plan | {"why": why, "cpu": cpu, "ladders": [ladder | {"search": search}]}
+
+
+# The plans that follow from the capacities.
+DERIVED = {"stt-at-70": at_share, "stt-capacity-half": on_half}
 
 
 def found_load(found: dict[str, Any]) -> float | None:
@@ -190,10 +231,18 @@ def state(file: Path) -> str:
 
 
 def write(part: Part, folder: Path) -> None:
-    """Writes a part's block into docs/RESULTS.md, and the README's rows."""
-    bundle = folder / (part.plan or "bench")
-    command = f"./justw results {part.name}"
-    readme_results.write(part.name, bundle, command)
+    """Writes a part's block into docs/RESULTS.md with its pictures, its archive, and the README's rows."""
+    made = result_blocks.block(part.name, folder.joinpath, command_of(part.name))
+    for file, chart in made.pictures.items():
+        (IMAGES / file).write_bytes(chart.png)
+    RESULTS.write_text(replaced(RESULTS.read_text(), part.name, made.text))
+    result_archive.pack(part.name, folder / part.evidence)
+    readme_highlights.main()
+
+
+def command_of(name: str) -> str:
+    """The command that makes a block again."""
+    return f"./justw results {name}"
 
 
 def git(*arguments: str) -> str:
