@@ -203,6 +203,8 @@ pub struct Thresholds {
     pub busy_share: Option<f64>,
     /// Largest share of a side's CPUs that the hypervisor may take during the window, 0 to 1; the same without it.
     pub steal_share: Option<f64>,
+    /// Largest deviation of the fixed work's CPU time from its median in the run, as a share of the median; the same without it.
+    pub work_share: Option<f64>,
 }
 
 impl Default for Thresholds {
@@ -216,6 +218,7 @@ impl Default for Thresholds {
             bound_share: 0.9,
             busy_share: None,
             steal_share: None,
+            work_share: None,
         }
     }
 }

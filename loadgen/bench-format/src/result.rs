@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     books::{Books, ConnectionCheck, Equation},
-    fixed_work::{FIXED_WORK_LIMIT, FIXED_WORK_REMARK, FixedWork, FixedWorkTime},
+    fixed_work::{FIXED_WORK_REMARK, FixedWork, FixedWorkTime},
     judgement::{
         BoundBy, BoundCheck, BoundMeasure, BoundSide, ErrorBudget, Judged, Reason, ReasonKind, Shown, Validity, Verdict,
     },

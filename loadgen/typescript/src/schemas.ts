@@ -1816,6 +1816,11 @@ export interface Thresholds {
   steal_share?: number | null;
   /** Largest share of CPU periods in which a worker may be throttled, 0 to 1 (open loop). */
   throttled_share?: number;
+  /**
+   * Largest deviation of the fixed work's CPU time from its median in the run, as a share of the median; the same
+   * without it.
+   */
+  work_share?: number | null;
   /** Largest share of its CPU limit that a worker may use, 0 to 1 (open loop). */
   worker_cpu_share?: number;
 }

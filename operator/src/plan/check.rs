@@ -135,6 +135,7 @@ impl Check<'_> {
             bound_share,
             busy_share,
             steal_share,
+            work_share,
         } = *thresholds;
         for (field, value) in [("start_skew_ms", start_skew_ms), ("delay_p99_ms", delay_p99_ms)] {
             let message = format!("{value} is not a length of time; give more than 0");
@@ -147,6 +148,7 @@ impl Check<'_> {
             ("bound_share", bound_share),
             ("busy_share", busy_share.unwrap_or(0.0)),
             ("steal_share", steal_share.unwrap_or(0.0)),
+            ("work_share", work_share.unwrap_or(0.0)),
         ];
         for (field, value) in shares {
             let message = format!("{value} is not a share; give a number from 0 to 1");

@@ -2229,6 +2229,9 @@ class Thresholds:
     steal_share: float | None = None
     # Largest share of CPU periods in which a worker may be throttled, 0 to 1 (open loop).
     throttled_share: float = 0.01
+    # Largest deviation of the fixed work's CPU time from its median in the run, as a share of the median; the same
+    # without it.
+    work_share: float | None = None
     # Largest share of its CPU limit that a worker may use, 0 to 1 (open loop).
     worker_cpu_share: float = 0.9
 

@@ -10,8 +10,6 @@ use serde::{Deserialize, Serialize};
 
 /// Deviation from the run's median from which the fixed work is remarked.
 pub const FIXED_WORK_REMARK: f64 = 0.02;
-/// Deviation from the run's median from which a trial is invalid, if the plan limits how busy the machine may be.
-pub const FIXED_WORK_LIMIT: f64 = 0.05;
 
 /// The CPU time of fixed work on each CPU of the trial's roles.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
