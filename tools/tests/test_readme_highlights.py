@@ -32,6 +32,16 @@ def test_the_gateways_show_the_highest_load_with_the_main_columns() -> None:
     assert [cells(each)[0] for each in rows] == ["a"]
 
 
+def test_the_first_run_shows_some_ladders_with_the_main_columns() -> None:
+    columns = ("load", *readme_highlights.FIRST_RUN_COLUMNS)
+    table = "\n".join(f"| {' | '.join(row)} |" for row in (columns, ["---"] * len(columns)))
+    ladders = ["ping-latency · closed", *readme_highlights.FIRST_RUN_ROWS]
+    rows = "\n".join(f"| 9 | wse-server ({name}) | {' | '.join('1' * (len(columns) - 2))} |" for name in ladders)
+    _, [[head, _, *kept]] = parts(readme_highlights.first_run(f"\n{ORIGIN}\n\n{table}\n{rows}\n"))
+    assert cells(head) == list(readme_highlights.FIRST_RUN_COLUMNS)
+    assert [cells(each)[0] for each in kept] == [f"wse-server ({name})" for name in ladders[1:]]
+
+
 def test_only_text_between_the_markers_is_replaced() -> None:
     page = "head\n<!-- BEGIN: part -->\nold\n<!-- END: part -->\ntail\n"
     new = replaced(page, "part", "new\n")
@@ -41,5 +51,6 @@ def test_only_text_between_the_markers_is_replaced() -> None:
 
 def test_the_readme_agrees_with_the_results() -> None:
     readme, results = (ROOT / "README.md").read_text(), (ROOT / "docs/RESULTS.md").read_text()
+    assert between(readme, "first-run").strip() == readme_highlights.first_run(between(results, "results")).strip()
     assert between(readme, "engine").strip() == readme_highlights.engine(between(results, "comparison")).strip()
     assert between(readme, "gateways").strip() == readme_highlights.gateways(between(results, "sessions")).strip()
