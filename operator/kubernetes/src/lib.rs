@@ -9,7 +9,8 @@
 //!   records its changes in the [`journal`]
 //! - [`pod_end`], [`pod_failure`] and [`quantity`]: interpret the state of pods (pure)
 //! - [`evidence`]: the evidence agent, which runs beside a service
-//! - [`live`]: the status that [`web`] and [`metrics`] serve; [`events`] writes Kubernetes Events
+//! - [`live`]: the status that [`web`] and [`metrics`] serve, [`trial_view`] the trial that runs; [`events`] writes
+//!   Kubernetes Events
 //!
 //! [`remote`] holds the commands that access a release from outside.
 
@@ -29,4 +30,5 @@ pub mod pod_failure;
 pub mod quantity;
 pub mod remote;
 pub mod serve;
+pub mod trial_view;
 pub mod web;

@@ -29,6 +29,7 @@ use crate::{
     journal::Journal,
     lease::Holder,
     live::{Live, State},
+    trial_view::Trials,
     web::{self, Web},
 };
 
@@ -94,7 +95,8 @@ pub async fn serve(options: Options) -> anyhow::Result<u8> {
     let coordinator_port = bind(&options.host, options.coordinator_port, "coordinator").await?;
     let web_port = bind(&options.host, options.web_port, "web").await?;
     let metrics_port = bind(&options.host, options.metrics_port, "metrics").await?;
-    tokio::spawn(web::serve(web_port, Web::new(live.clone(), options.results.clone())));
+    let web = Web::new(live.clone(), options.results.clone());
+    tokio::spawn(web::serve(web_port, web.clone()));
     tokio::spawn(web::serve_metrics(metrics_port, live.clone()));
     let inputs = match CheckedInputs::read(&options.plan, &options.cluster) {
         Ok(inputs) => inputs,
@@ -107,6 +109,7 @@ pub async fn serve(options: Options) -> anyhow::Result<u8> {
     let run = &inputs.cluster.run_id;
     let url = &inputs.cluster.coordinator_url;
     let coordinator = Coordinator::serve(coordinator_port, run, url, options.token.clone());
+    web.show(Trials::new(coordinator.show(), inputs.plan.clone()));
     live.change(|status| {
         status.run_id.clone_from(run);
         status.plan.clone_from(&inputs.plan.wire.name);

@@ -1,7 +1,11 @@
 //! The web port: serves the live page, the status and the bundles, for users, `ladder status|fetch|assert` and the
 //! probes. Read-only.
 
-use std::{io, path::PathBuf, sync::Arc};
+use std::{
+    io,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+};
 
 use axum::{
     Json, Router,
@@ -15,14 +19,16 @@ use bench_format::timeline::Overhead;
 use driver::http_server;
 use operator::{print, store};
 use serde_json::json;
-use tokio::{io::AsyncReadExt, net::TcpListener, task::spawn_blocking};
+use tokio::{io::AsyncReadExt, net::TcpListener, sync::Semaphore, task::spawn_blocking};
 
 use crate::{
     live::{Live, Status},
     metrics,
+    trial_view::Trials,
 };
 
 pub mod files;
+pub mod stream;
 
 /// Size of the chunks in which a file is read, in bytes.
 const CHUNK: usize = 64 * 1024;
@@ -32,12 +38,22 @@ const CHUNK: usize = 64 * 1024;
 pub struct Web {
     live: Live,
     results: Arc<PathBuf>,
+    /// Set once the plan is known.
+    trials: Arc<OnceLock<Trials>>,
+    /// Places of readers of `/api/live`.
+    readers: Arc<Semaphore>,
 }
 
 impl Web {
     /// The state for an operator whose bundles are in `results`.
     pub fn new(live: Live, results: PathBuf) -> Self {
-        Self { live, results: results.into() }
+        let readers = Arc::new(Semaphore::new(stream::MOST_READERS));
+        Self { live, results: results.into(), trials: Arc::default(), readers }
+    }
+
+    /// Shows the trials of a plan from now on. The first call counts.
+    pub fn show(&self, trials: Trials) {
+        let _ = self.trials.set(trials);
     }
 }
 
@@ -61,6 +77,7 @@ pub fn routes(web: Web) -> Router {
         .route("/healthz", get(|| async { "alive\n" }))
         .route("/readyz", get(readyz))
         .route("/api/status", get(status))
+        .route("/api/live", get(live))
         .route("/api/runs", get(runs))
         .route("/api/runs/{id}/files", get(listing))
         .route("/results/{id}/{*path}", get(file))
@@ -83,6 +100,17 @@ async fn status(State(web): State<Web>) -> Json<Status> {
         status.overhead = print::overhead(&Overhead::of(&timeline));
     }
     Json(status)
+}
+
+async fn live(State(web): State<Web>) -> Response {
+    match Arc::clone(&web.readers).try_acquire_owned() {
+        Ok(place) => stream::seconds(web, place).into_response(),
+        Err(_) => {
+            let most = stream::MOST_READERS;
+            let error = format!("{most} readers are served already; try again when one has gone, or use /api/status");
+            (StatusCode::SERVICE_UNAVAILABLE, Json(json!({ "error": error }))).into_response()
+        }
+    }
 }
 
 async fn runs(State(web): State<Web>) -> Response {
@@ -237,6 +265,44 @@ mod tests {
         assert_eq!((status.state, status.description.as_str()), (OperatorState::Idle, "no run is requested"));
         let (_, page) = get(served.url.clone()).await;
         assert!(page.contains("api/status") && !page.contains("src=\"http") && !page.contains("href=\"http"));
+    }
+
+    #[tokio::test]
+    async fn every_second_brings_the_state_and_the_trial() {
+        let served = served().await;
+        served.live.set_status(OperatorState::Idle, "no run is requested");
+        let client = Client::builder().no_proxy().build().unwrap();
+        let mut reply = client.get(format!("{}/api/live", served.url)).send().await.unwrap();
+        assert_eq!(reply.headers()["content-type"], "text/event-stream");
+        let mut text = String::new();
+        while text.matches("\n\n").count() < 2 {
+            text.push_str(str::from_utf8(&reply.chunk().await.unwrap().unwrap()).unwrap());
+        }
+        let seconds: Vec<stream::Second> =
+            text.lines().filter_map(|line| serde_json::from_str(line.strip_prefix("data: ")?).ok()).collect();
+        assert!(seconds.len() >= 2, "{text}");
+        assert_eq!((seconds[0].state, seconds[0].description.as_str()), (OperatorState::Idle, "no run is requested"));
+        assert_eq!(seconds[0].trial, None);
+    }
+
+    #[tokio::test]
+    async fn readers_beyond_the_bound_are_refused_and_a_place_is_free_when_one_goes() {
+        let served = served().await;
+        let client = Client::builder().no_proxy().build().unwrap();
+        let url = format!("{}/api/live", served.url);
+        let mut readers = Vec::new();
+        for _ in 0..stream::MOST_READERS {
+            let reply = client.get(&url).send().await.unwrap();
+            assert_eq!(reply.status().as_u16(), 200);
+            readers.push(reply);
+        }
+        let (status, body) = get(url.clone()).await;
+        assert!(status == 503 && body.contains("api/status"), "{status}: {body}");
+        assert_eq!(get(format!("{}/healthz", served.url)).await.0, 200, "probes have their answer all the same");
+        drop(readers);
+        while client.get(&url).send().await.unwrap().status().as_u16() != 200 {
+            tokio::task::yield_now().await;
+        }
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@ use std::{
 
 use bench_format::{
     buckets::{BUCKETS, least_ns},
+    plan::Load,
     trial::Progress,
 };
 use driver::live::{CpuReading, LiveTrial};
@@ -24,6 +25,12 @@ pub struct LiveFigures {
     pub answered_per_second: Option<f64>,
     /// Connections opened per second.
     pub opened_per_second: Option<f64>,
+    /// Messages due since the trial began.
+    pub due: u64,
+    /// Of these, those that were sent.
+    pub sent: u64,
+    /// Replies, or publications received, since the trial began.
+    pub answered: u64,
     /// Errors since the trial began.
     pub errors: u64,
     /// The window's latencies so far, by bucket.
@@ -57,6 +64,9 @@ impl LiveFigures {
             sent_per_second: rate(|progress| progress.sent),
             answered_per_second: rate(|progress| progress.answered),
             opened_per_second: rate(|progress| progress.open),
+            due: sum(&last, |progress| progress.due),
+            sent: sum(&last, |progress| progress.sent),
+            answered: sum(&last, |progress| progress.answered),
             errors: sum(&last, |progress| progress.errors),
             latencies,
             service_cpu: service_cpu(&trial.service),
@@ -79,6 +89,21 @@ impl LiveFigures {
         }
         None
     }
+}
+
+/// The histogram that the latencies of a trial belong to, without its unit, as objectives name it.
+pub fn latency_name(trial: &LiveTrial) -> &'static str {
+    match trial.load {
+        Load::Sessions { .. } => "newest",
+        Load::Reconnect { .. } => "handshake",
+        _ if is_storm(trial) => "handshake",
+        _ => "response",
+    }
+}
+
+/// Whether the trial's load is connections themselves.
+pub fn is_storm(trial: &LiveTrial) -> bool {
+    trial.trial.workload.as_str() == "connection-storm"
 }
 
 /// The sum over all workers. What they report may be anything.
@@ -106,7 +131,6 @@ fn seconds_between(from: Instant, to: Instant) -> Option<f64> {
 
 #[cfg(test)]
 pub(super) mod fixture {
-    use bench_format::plan::Load;
     use driver::live::LivePhase;
 
     use super::*;

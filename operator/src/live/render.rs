@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bench_format::{buckets::least_ns, plan::Load};
 use driver::live::{LivePhase, LiveTrial};
 
-use super::figures::LiveFigures;
+use super::figures::{LiveFigures, is_storm, latency_name};
 use crate::print::count;
 
 /// Most columns of the small histogram, and of the bar.
@@ -98,20 +98,11 @@ fn rates(trial: &LiveTrial, figures: &LiveFigures) -> Vec<String> {
 
 /// Percentiles and the histogram; `None` without latencies.
 fn latencies(trial: &LiveTrial, figures: &LiveFigures) -> Option<Vec<String>> {
-    let label = match trial.load {
-        Load::Sessions { .. } => "newest",
-        Load::Reconnect { .. } => "handshake",
-        _ if is_storm(trial) => "handshake",
-        _ => "response",
-    };
+    let label = latency_name(trial);
     let ms = |percentile| figures.percentile_ns(percentile).map(milliseconds);
     let mut parts = vec![format!("  {label} p50 ~{} ms", ms(50.0)?), format!("p99 ~{} ms", ms(99.0)?)];
     parts.extend(histogram(&figures.latencies));
     Some(parts)
-}
-
-fn is_storm(trial: &LiveTrial) -> bool {
-    trial.trial.workload.as_str() == "connection-storm"
 }
 
 fn cpu(figures: &LiveFigures) -> Option<Vec<String>> {

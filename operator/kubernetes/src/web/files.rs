@@ -50,6 +50,9 @@ pub struct RunSummary {
     pub trials: usize,
     /// Number of trials that have ended.
     pub ended: usize,
+    /// Whether the bundle has its report, as `report/report.html`.
+    #[serde(default)]
+    pub report: bool,
 }
 
 /// A file that a bundle contains, with its length and digest.
@@ -65,7 +68,7 @@ pub struct BundleFile {
 
 /// All runs, the newest first.
 pub fn runs(results: &Path) -> Vec<RunSummary> {
-    let mut lines: Vec<RunSummary> = stored(results).iter().map(line).collect();
+    let mut lines: Vec<RunSummary> = stored(results).iter().map(|run| line(results, run)).collect();
     lines.sort_by(|a, b| (&b.started_at, &b.id).cmp(&(&a.started_at, &a.id)));
     lines
 }
@@ -76,7 +79,7 @@ pub fn stored(results: &Path) -> Vec<Run> {
     folders.filter_map(|folder| store::read_run(&folder.path()).ok()).collect()
 }
 
-fn line(run: &Run) -> RunSummary {
+fn line(results: &Path, run: &Run) -> RunSummary {
     RunSummary {
         id: run.id.to_string(),
         state: run.state,
@@ -85,6 +88,7 @@ fn line(run: &Run) -> RunSummary {
         finished_at: run.finished_at.clone(),
         trials: run.trials.len(),
         ended: run.trials.iter().filter(|entry| !step::is_open(&entry.state)).count(),
+        report: results.join(run.id.as_str()).join("report/report.html").is_file(),
     }
 }
 
