@@ -150,6 +150,9 @@ enum Command {
     /// Print the status of a run in a cluster.
     #[command(disable_help_flag = true)]
     Status(ForwardedArguments),
+    /// Follow a run in a cluster to its end.
+    #[command(disable_help_flag = true)]
+    Watch(ForwardedArguments),
     /// Fetch a bundle from a cluster.
     #[command(disable_help_flag = true)]
     Fetch(ForwardedArguments),
@@ -223,7 +226,7 @@ pub fn main() -> ExitCode {
         Command::Compare(arguments) => compare::compare(&arguments),
         Command::History(arguments) => analysis::history(&arguments),
         Command::Export(arguments) => analysis::export(&arguments),
-        Command::Serve(_) | Command::Status(_) | Command::Fetch(_) | Command::Evidence(_) => {
+        Command::Serve(_) | Command::Status(_) | Command::Watch(_) | Command::Fetch(_) | Command::Evidence(_) => {
             cluster_program::exec_cluster_program().map(|never| match never {})
         }
     };

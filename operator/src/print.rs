@@ -268,7 +268,7 @@ fn shorten(text: &str) -> String {
 }
 
 /// A number with three significant digits: `980`, `12.3 k`, `4.56 M`.
-pub(crate) fn count(value: f64) -> String {
+pub fn count(value: f64) -> String {
     let (scaled, unit) = match value {
         value if value >= 1e6 => (value / 1e6, " M"),
         value if value >= 1e4 => (value / 1e3, " k"),

@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 
 use crate::{
     evidence,
-    remote::{assert, fetch, status},
+    remote::{assert, fetch, status, watch},
     serve,
 };
 
@@ -31,6 +31,8 @@ enum Command {
     Serve(Serve),
     /// Print the status of a run in a cluster; exit code 0 when the operator is ready, 1 when it is not.
     Status(status::Status),
+    /// Follow a run in a cluster to its end: a line for each trial, and at a terminal the trial that runs.
+    Watch(watch::Watch),
     /// Fetch a bundle from a cluster, check every file, and make its report.
     Fetch(fetch::Fetch),
     /// Turn the verdicts of the requested run into an exit code: 0 pass, 1 fail, 2 invalid.
@@ -111,6 +113,7 @@ async fn run(command: Command) -> anyhow::Result<u8> {
     match command {
         Command::Serve(arguments) => serve::serve(options(arguments, env::var(TOKEN).ok().as_deref())?).await,
         Command::Status(arguments) => status::status(&arguments).await,
+        Command::Watch(arguments) => watch::watch(&arguments).await,
         Command::Fetch(arguments) => fetch::fetch(&arguments).await,
         Command::Assert(arguments) => assert::assert(&arguments).await,
         Command::Evidence(arguments) => serve_evidence(&arguments).await,
@@ -180,6 +183,7 @@ mod tests {
         assert!(Arguments::try_parse_from(line.split_whitespace()).is_ok());
         for line in [
             "ladder status --url http://a-operator.b.svc:8081",
+            "ladder watch --url http://a-operator.b.svc:8081 --quiet",
             "ladder assert --url http://a-operator.b.svc:8081 --wait --timeout 3600",
             "ladder fetch r1 -n b --release a --results results",
             "ladder evidence --host 0.0.0.0 --port 9101",

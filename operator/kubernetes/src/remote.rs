@@ -3,5 +3,7 @@
 pub mod assert;
 pub mod fetch;
 mod options;
+mod progress;
 pub mod reach;
 pub mod status;
+pub mod watch;

@@ -139,7 +139,8 @@ fn column(share: f64) -> char {
 }
 
 /// As many parts as fit; the first is cut if it doesn't.
-fn fitted(parts: &[String], width: usize) -> String {
+/// As many parts as fit into a line of `width` columns, the first ones; of a first part that is longer, its beginning.
+pub fn fitted(parts: &[String], width: usize) -> String {
     let mut line = String::new();
     for (at, part) in parts.iter().enumerate() {
         let gap = if at == 0 { "" } else { GAP };
@@ -156,7 +157,7 @@ fn fitted(parts: &[String], width: usize) -> String {
 }
 
 /// A number of milliseconds with the two digits that a bucket can have.
-fn milliseconds(ns: u64) -> String {
+pub fn milliseconds(ns: u64) -> String {
     match ns as f64 / 1e6 {
         ms if ms >= 10.0 => format!("{ms:.0}"),
         ms if ms >= 1.0 => format!("{ms:.1}"),
