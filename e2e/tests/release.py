@@ -1,7 +1,10 @@
 """A release of the chart: changed with helm, read with `ladder` and the operator's web port, as users do."""
 
 import json
-from collections.abc import Callable
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +98,25 @@ class Release:
         path = f"/api/v1/namespaces/{self.cluster.namespace}/services/{name_of(service)}:web/proxy/api/status"
         completed = self.cluster.attempt(*self.cluster.kubectl_command("get", "--raw", path))
         return json.loads(completed.stdout) if completed.returncode == 0 else None
+
+    @contextmanager
+    def seconds(self) -> Iterator[list[Any]]:
+        """The events of the operator's `/api/live` while the block runs; the list is filled at its end."""
+        service = next(iter(self.cluster.list("services", self.component("operator"))))
+        path = f"/api/v1/namespaces/{self.cluster.namespace}/services/{name_of(service)}:web/proxy/api/live"
+        command = self.cluster.kubectl_command("get", "--raw", path)
+        found: list[Any] = []
+        with tempfile.TemporaryFile("w+") as output:
+            reader = subprocess.Popen(command, stdout=output)
+            try:
+                yield found
+            finally:
+                reader.terminate()
+                reader.wait()
+            output.seek(0)
+            # The last line may be cut.
+            lines = output.read().split("\n")[:-1]
+            found += [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
 
     def until_status(self, condition: str, is_met: Callable[[Any], bool], seconds: float = RUN_SECONDS) -> Any:
         """Waits until `is_met` holds for the status and returns it."""

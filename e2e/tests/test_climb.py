@@ -106,9 +106,26 @@ def test_results_outlive_every_pod(climbed: Climbed, tmp_path: Path) -> None:
     assert Bundle(release.fetch("first", tmp_path)).files() == climbed.bundle.files()
 
 
-def test_a_second_run_runs_again_and_keeps_the_first_bundle(climbed: Climbed, tmp_path: Path) -> None:
+def test_the_metrics_have_the_figures_of_each_trial(climbed: Climbed) -> None:
+    [service] = climbed.release.cluster.list("services", climbed.release.component("operator"))
+    text = climbed.release.cluster.reach(name_of(service), "metrics", "/metrics")
+    for trial in (f"wse-server/throughput/batch/{tier}-p1-r1" for tier in TIERS):
+        assert f'ladder_trial_standing{{trial="{trial}",standing="pass"}} 1' in text
+        assert f'ladder_trial_delivered_per_second{{trial="{trial}"}}' in text
+
+
+def test_a_second_run_is_watched_and_keeps_the_first_bundle(climbed: Climbed, tmp_path: Path) -> None:
     release = climbed.release
     release.upgrade({"run": {"id": "second"}})
-    release.until_run_ends("second")
+    release.until_status("the run second", lambda status: bool(status["run_id"] == "second"))
+    with release.seconds() as seconds:
+        watched = release.ladder("watch", "--quiet").splitlines()
+    ended = [line.partition(": ")[0] for line in watched if ": passed, " in line]
+    assert ended == [f"wse-server/throughput/batch/{tier}-p1-r1" for tier in TIERS]
+    assert watched[-1] == "run second has ended: pass"
+    shown = [second["trial"] for second in seconds if second["trial"]]
+    assert {trial["connections"] for trial in shown} == set(TIERS)
+    assert any(trial["open"] == trial["connections"] for trial in shown), shown
+    assert all(one["objective"] == "failed_share <= 0" for trial in shown for one in trial["objectives"])
     assert Bundle(release.fetch("second", tmp_path)).valid() == len(TIERS)
     assert Bundle(release.fetch("first", tmp_path)).files() == climbed.bundle.files()

@@ -111,6 +111,25 @@ pub struct TrialStatus {
     pub description: String,
 }
 
+/// Figures of a trial that has ended.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EndedFigures {
+    /// Messages per second that the witness confirms as delivered.
+    pub delivered_per_second: Option<f64>,
+    /// Histogram without its unit, percentile (`p99`) and value in nanoseconds.
+    pub percentiles: Vec<(String, String, u64)>,
+}
+
+impl EndedFigures {
+    fn of(result: &TrialResult) -> Self {
+        let each = result.percentiles.iter().flat_map(|(histogram, percentiles)| {
+            let name = histogram.as_str().trim_end_matches("_ns").to_owned();
+            percentiles.iter().filter_map(move |(at, ns)| Some((name.clone(), at.clone(), (*ns)?)))
+        });
+        Self { delivered_per_second: result.figures.delivered_per_second, percentiles: each.collect() }
+    }
+}
+
 /// The shared status; clones refer to the same one.
 #[derive(Clone, Debug, Default)]
 pub struct Live(Arc<Mutex<Inner>>);
@@ -120,6 +139,8 @@ struct Inner {
     status: Status,
     /// The texts of ended trials, by trial id, so that no result file has to be read while a trial runs.
     description: BTreeMap<String, String>,
+    /// Their figures, for the metrics.
+    figures: BTreeMap<String, EndedFigures>,
 }
 
 impl Live {
@@ -136,6 +157,13 @@ impl Live {
     /// A copy of the current status.
     pub fn status(&self) -> Status {
         self.lock().status.clone()
+    }
+
+    /// The figures of the run's trials that have ended, by trial id.
+    pub fn figures(&self) -> BTreeMap<String, EndedFigures> {
+        let inner = self.lock();
+        let ended = inner.status.trials.iter().filter(|trial| trial.standing.is_some());
+        ended.filter_map(|trial| Some((trial.trial.clone(), inner.figures.get(&trial.trial)?.clone()))).collect()
     }
 
     /// Changes the status while its lock is held.
@@ -166,6 +194,7 @@ impl Live {
     pub fn remember(&self, result: &TrialResult) {
         let mut inner = self.lock();
         inner.description.insert(result.trial.to_string(), print::description(result));
+        inner.figures.insert(result.trial.to_string(), EndedFigures::of(result));
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -188,7 +217,7 @@ impl Watcher for Live {
 
     fn run(&self, run: &Run) {
         let mut inner = self.lock();
-        let Inner { status, description } = &mut *inner;
+        let Inner { status, description, .. } = &mut *inner;
         status.run_id = run.id.to_string();
         status.plan.clone_from(&run.plan.name);
         status.trials = run.trials.iter().map(|entry| trial_status(&entry.trial, &entry.state, description)).collect();

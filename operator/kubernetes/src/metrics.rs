@@ -1,6 +1,6 @@
 //! `/metrics` for Prometheus: the status as numbers, computed for each scrape.
 
-use std::sync::atomic::AtomicU64;
+use std::{collections::BTreeMap, sync::atomic::AtomicU64};
 
 use driver::clock::unix_ns;
 use prometheus_client::{
@@ -9,7 +9,10 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::live::Status;
+use crate::{
+    live::{EndedFigures, Status},
+    trial_view::{TrialView, WorkerView},
+};
 
 /// The content type of the output of [`text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -29,8 +32,24 @@ struct StepLabel {
     step: String,
 }
 
-/// The status as OpenMetrics text.
-pub fn text(status: &Status) -> String {
+mod trials;
+
+/// What a scrape reads.
+#[derive(Clone, Debug, Default)]
+pub struct Readings {
+    /// The operator and its run.
+    pub status: Status,
+    /// Figures of the run's trials that have ended, by trial id.
+    pub figures: BTreeMap<String, EndedFigures>,
+    /// The trial that runs.
+    pub trial: Option<TrialView>,
+    /// What each of them has done in that trial.
+    pub workers: Vec<WorkerView>,
+}
+
+/// The readings as OpenMetrics text.
+pub fn text(readings: &Readings) -> String {
+    let status = &readings.status;
     let mut registry = Registry::with_prefix("ladder");
     let info = [("version", status.version.clone()), ("run", status.run_id.clone()), ("plan", status.plan.clone())];
     registry.register("operator", "The operator and its requested run", Info::new(info.to_vec()));
@@ -65,6 +84,7 @@ pub fn text(status: &Status) -> String {
         since.get_or_create_owned(&StepLabel { step: serialized_name(&step.step) }).set(seconds);
     }
     registry.register("step_seconds", "How long the current step has taken so far", since);
+    trials::register(&mut registry, readings);
     let mut text = String::new();
     encode(&mut text, &registry).expect("a string takes all that is written");
     text
@@ -95,7 +115,7 @@ mod tests {
             trials: vec![trial("finished", Some("pass")), trial("finished", Some("pass")), trial("pending", None)],
             ..Status::default()
         };
-        let text = text(&status);
+        let text = text(&Readings { status, ..Readings::default() });
         for line in [
             "ladder_ready 1",
             "ladder_state{state=\"climbing\"} 1",

@@ -97,7 +97,7 @@ pub async fn serve(options: Options) -> anyhow::Result<u8> {
     let metrics_port = bind(&options.host, options.metrics_port, "metrics").await?;
     let web = Web::new(live.clone(), options.results.clone());
     tokio::spawn(web::serve(web_port, web.clone()));
-    tokio::spawn(web::serve_metrics(metrics_port, live.clone()));
+    tokio::spawn(web::serve_metrics(metrics_port, web.clone()));
     let inputs = match CheckedInputs::read(&options.plan, &options.cluster) {
         Ok(inputs) => inputs,
         Err(Mistakes(mistakes)) => {

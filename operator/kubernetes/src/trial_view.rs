@@ -6,6 +6,7 @@ use std::time::Instant;
 use bench_format::{
     buckets::least_ns,
     plan::{Figure, Objective},
+    trial::Progress,
 };
 use driver::live::{Live, LivePhase, LiveTrial};
 use operator::{
@@ -34,6 +35,31 @@ impl Trials {
         let objectives = self.plan.ladder_of(&trial.trial).map_or(&[][..], |ladder| &ladder.objectives);
         Some(TrialView::of(&trial, objectives, now))
     }
+
+    /// The workers of the trial that runs, as they reported last; empty between trials.
+    pub fn workers(&self) -> Vec<WorkerView> {
+        let trial = self.live.trial();
+        let last = trial.iter().flat_map(|trial| &trial.workers).filter_map(|(worker, reports)| {
+            let (_, progress) = reports.back()?;
+            let Progress { open, due, sent, answered, errors, cpu_ns, .. } = *progress;
+            let messages = Messages { due, sent, answered, errors };
+            Some(WorkerView { worker: *worker, open, messages, cpu_seconds: cpu_ns as f64 / 1e9 })
+        });
+        last.collect()
+    }
+}
+
+/// A worker of the trial that runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkerView {
+    /// Number of the worker.
+    pub worker: u32,
+    /// Its open connections.
+    pub open: u64,
+    /// Its messages since the trial began.
+    pub messages: Messages,
+    /// CPU time that it has used since it started, in seconds.
+    pub cpu_seconds: f64,
 }
 
 /// A trial that runs.
@@ -59,9 +85,9 @@ pub struct TrialView {
     pub latency: String,
     /// Percentiles of the window so far, in milliseconds; absent without values.
     pub p50_ms: Option<f64>,
-    /// As `p50_ms`.
+    /// The same for the 95th percentile.
     pub p95_ms: Option<f64>,
-    /// As `p50_ms`.
+    /// The same for the 99th percentile.
     pub p99_ms: Option<f64>,
     /// The latencies of the window so far: the buckets from the first to the last that isn't empty.
     pub histogram: Vec<Bucket>,
@@ -76,13 +102,13 @@ pub struct TrialView {
 /// The books of a trial so far, as its workers keep them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Messages {
-    /// Due.
+    /// Those that a schedule wanted sent, or that were composed.
     pub due: u64,
     /// Taken by the sockets.
     pub sent: u64,
     /// Answered, or received by subscribers.
     pub answered: u64,
-    /// Errors.
+    /// Attempts that failed, connections that ended early, wrong answers and messages that could not be sent.
     pub errors: u64,
 }
 
@@ -212,7 +238,7 @@ fn histogram(counts: &[u64]) -> Vec<Bucket> {
 pub(crate) mod fixture {
     use std::time::Duration;
 
-    use bench_format::{plan::Load, trial::Progress};
+    use bench_format::plan::Load;
     use driver::live::CpuReading;
 
     use super::*;

@@ -5,6 +5,7 @@ use std::{
     io,
     path::PathBuf,
     sync::{Arc, OnceLock},
+    time::Instant,
 };
 
 use axum::{
@@ -23,7 +24,7 @@ use tokio::{io::AsyncReadExt, net::TcpListener, sync::Semaphore, task::spawn_blo
 
 use crate::{
     live::{Live, Status},
-    metrics,
+    metrics::{self, Readings},
     trial_view::Trials,
 };
 
@@ -51,6 +52,16 @@ impl Web {
         Self { live, results: results.into(), trials: Arc::default(), readers }
     }
 
+    fn readings(&self) -> Readings {
+        let trials = self.trials.get();
+        Readings {
+            status: self.live.status(),
+            figures: self.live.figures(),
+            trial: trials.and_then(|trials| trials.view(Instant::now())),
+            workers: trials.map(Trials::workers).unwrap_or_default(),
+        }
+    }
+
     /// Shows the trials of a plan from now on. The first call counts.
     pub fn show(&self, trials: Trials) {
         let _ = self.trials.set(trials);
@@ -63,11 +74,11 @@ pub async fn serve(listener: TcpListener, web: Web) {
 }
 
 /// Serves the metrics port.
-pub async fn serve_metrics(listener: TcpListener, live: Live) {
-    let text = async |State(live): State<Live>| {
-        ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(&live.status()))
+pub async fn serve_metrics(listener: TcpListener, web: Web) {
+    let text = async |State(web): State<Web>| {
+        ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::text(&web.readings()))
     };
-    http_server::serve(listener, Router::new().route("/metrics", get(text)).with_state(live)).await;
+    http_server::serve(listener, Router::new().route("/metrics", get(text)).with_state(web)).await;
 }
 
 /// The routes of the web port.
@@ -309,7 +320,7 @@ mod tests {
     async fn metrics_have_a_separate_port() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}/metrics", listener.local_addr().unwrap());
-        let _server = tokio::spawn(serve_metrics(listener, Live::new()));
+        let _server = tokio::spawn(serve_metrics(listener, Web::new(Live::new(), "/nonexistent".into())));
         let (status, body) = get(url).await;
         assert!(status == 200 && body.contains("ladder_ready 0") && body.ends_with("# EOF\n"), "{body}");
     }

@@ -45,7 +45,7 @@ async fn ports() -> (Vec<(SocketAddr, &'static str)>, TempDir) {
     }
     let [of_web, of_metrics, of_evidence] = listeners.try_into().unwrap();
     tokio::spawn(web::serve(of_web, Web::new(Live::new(), results.path().into())));
-    tokio::spawn(web::serve_metrics(of_metrics, Live::new()));
+    tokio::spawn(web::serve_metrics(of_metrics, Web::new(Live::new(), results.path().into())));
     tokio::spawn(evidence::serve(of_evidence));
     (addresses, results)
 }
