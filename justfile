@@ -253,6 +253,7 @@ e2e-up:
 e2e *OPTIONS: _cluster-programs _extension
     @tools/go-tool helm helm.sh/helm/v4/cmd/helm
     @tools/go-tool helm3 helm.sh/helm/v3/cmd/helm
+    @tools/prometheus-env
     @tools/turn shared e2e/run "$@"
 
 # stop the cluster that e2e-up started
@@ -299,6 +300,7 @@ _ahead-rust: _rust-lint _bench-build
 
 # One after the other, because apt-get fails while another apt-get holds its lock.
 _ahead-debian: _redis-env
+    @tools/prometheus-env
     e2e/cluster/packages
     python3 tools/service_tasks.py toolchains
     @{{just_executable()}} _ahead-builds
