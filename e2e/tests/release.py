@@ -94,8 +94,12 @@ class Release:
 
     def status(self) -> Any:
         """The operator's `/api/status`; `None` while no operator responds."""
+        return self.answer("status")
+
+    def answer(self, name: str) -> Any:
+        """The operator's `/api/NAME`; `None` while no operator responds."""
         service = next(iter(self.cluster.list("services", self.component("operator"))))
-        path = f"/api/v1/namespaces/{self.cluster.namespace}/services/{name_of(service)}:web/proxy/api/status"
+        path = f"/api/v1/namespaces/{self.cluster.namespace}/services/{name_of(service)}:web/proxy/api/{name}"
         completed = self.cluster.attempt(*self.cluster.kubectl_command("get", "--raw", path))
         return json.loads(completed.stdout) if completed.returncode == 0 else None
 

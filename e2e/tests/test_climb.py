@@ -1,5 +1,6 @@
 """An undisturbed run: its order, its figures, and what remains afterwards."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,3 +130,11 @@ def test_a_second_run_is_watched_and_keeps_the_first_bundle(climbed: Climbed, tm
     assert all(one["objective"] == "failed_share <= 0" for trial in shown for one in trial["objectives"])
     assert Bundle(release.fetch("second", tmp_path)).valid() == len(TIERS)
     assert Bundle(release.fetch("first", tmp_path)).files() == climbed.bundle.files()
+
+
+def test_bundles_of_older_runs_are_removed_where_the_release_asks_for_it(climbed: Climbed) -> None:
+    release = climbed.release
+    assert {"first", "second"} <= {run["id"] for run in release.web("/api/runs")}
+    release.upgrade({"run": {"id": "second"}, "results": {"keep": {"runs": 1}}})
+    is_alone: Callable[[], bool] = lambda: [run["id"] for run in release.answer("runs") or []] == ["second"]  # noqa: E731
+    until("the bundle of the second run to be alone", is_alone, 60, release.describe)

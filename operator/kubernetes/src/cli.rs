@@ -67,6 +67,12 @@ struct Serve {
     /// Longest wait for a pod to run or become ready, including image pulls.
     #[arg(long, env = "LADDER_START_DEADLINE_SECONDS", default_value_t = 180, value_name = "SECONDS")]
     start_deadline: u64,
+    /// Keep the bundles of so many runs that have ended, the newest ones, and remove the others.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    keep_runs: Option<u32>,
+    /// Remove bundles of runs that ended more than so many days ago.
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..))]
+    keep_days: Option<u32>,
     /// Name of the pod in which the operator runs.
     #[arg(long, env = "POD_NAME")]
     pod_name: Option<String>,
@@ -146,6 +152,7 @@ fn options(arguments: Serve, token: Option<&str>) -> anyhow::Result<serve::Optio
         web_port: arguments.web_port,
         metrics_port: arguments.metrics_port,
         start_deadline: Duration::from_secs(arguments.start_deadline),
+        keep: serve::Keep { runs: arguments.keep_runs, days: arguments.keep_days },
         token: Token::new(token.unwrap_or_default())?,
         pod: arguments.pod_name.filter(|name| !name.is_empty()),
         pod_uid: arguments.pod_uid.filter(|uid| !uid.is_empty()),

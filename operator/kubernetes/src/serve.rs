@@ -35,7 +35,10 @@ use crate::{
 
 mod climb;
 mod decide;
+mod prune;
 mod volume;
+
+pub use self::prune::Keep;
 
 /// Interval between two attempts when the cluster or the volume refuses an operation.
 const RETRY: Duration = Duration::from_secs(3);
@@ -65,6 +68,8 @@ pub struct Options {
     pub metrics_port: u16,
     /// Longest wait for a pod to run or become ready.
     pub start_deadline: Duration,
+    /// Which bundles are kept.
+    pub keep: Keep,
     /// Bearer token that workers must send.
     pub token: Token,
     /// Name of this pod, which identifies the holder of the Lease.

@@ -19,9 +19,9 @@ use operator::{
 };
 
 use super::{
-    Operator,
+    Keep, Operator,
     decide::{Decision, decide, superseded},
-    describe_store_error, is_volume_error, reject_with_mistakes,
+    describe_store_error, is_volume_error, prune, reject_with_mistakes,
 };
 use crate::{
     backend::Kubernetes,
@@ -46,6 +46,7 @@ impl Operator<'_> {
         if let Some(run) = runs.iter().find(|run| run.id == *id) {
             self.publish(run);
         }
+        self.prune();
         match decision {
             Decision::Begin | Decision::Resume => return self.begin_or_resume(decision, backend).await,
             Decision::Idle => self.live.set_status(State::Idle, "no run is requested; set run.id to climb"),
@@ -63,6 +64,22 @@ impl Operator<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Removes the bundles that are beyond what is kept.
+    fn prune(&self) {
+        let (results, keep) = (&self.options.results, self.options.keep);
+        prune::clean(results);
+        if keep == Keep::default() {
+            return;
+        }
+        let runs = stored(results);
+        for id in prune::surplus(&runs, keep, &self.inputs.cluster.run_id, clock::unix_ns()) {
+            match prune::remove(results, id) {
+                Ok(()) => eprintln!("ladder: removed the bundle of run {id}, which is beyond what is kept"),
+                Err(error) => self.live.problem(&format!("failed to remove the bundle of run {id}: {error}")),
+            }
+        }
     }
 
     /// Publishes a stored run, with the figures of its trials.
@@ -154,6 +171,7 @@ impl Operator<'_> {
                     let standing = assert::of_run(&climb.run);
                     self.events.record(RunEvent::RunEnded { run: id.to_string(), standing });
                     live.set_status(State::Finished, &format!("run {id} has ended: {}", standing.as_str()));
+                    self.prune();
                     return Ok(());
                 }
                 Ok(ClimbEnd::Stopped(_)) => {
