@@ -56,7 +56,7 @@ def test_a_process_that_is_killed_costs_its_own_trial_alone(
     for pid in running.family().get(victim, ()):
         os.kill(pid, signal.SIGKILL)
     count("faults", 1)
-    assert running.wait() in (0, 2), running.printed()
+    assert running.wait() in (0, 1, 2), running.printed()
     states = running.states()
     assert running.finished() >= 3, (states, running.printed())
     assert "pending" not in states, states

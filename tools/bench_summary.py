@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from bench_format.meaning import reasons
-from bench_format.schemas import TrialStateFailed
+from bench_format.schemas import TrialStateCrashed, TrialStateFailed
 from bench_rows import PARTS, ROWS, Part, RowDefinition
 from ws_ladder_analysis import wording
 from ws_ladder_analysis.ladders import Getter, ladders
@@ -135,7 +135,7 @@ def unusable(trial: Trial) -> str:
     if trial.result is not None:
         return wording.plain(wording.reasons(reasons(trial.result.validity)))
     state = trial.entry.state
-    return state.reason if isinstance(state, TrialStateFailed) else "it was not measured"
+    return state.reason if isinstance(state, TrialStateCrashed | TrialStateFailed) else "it was not measured"
 
 
 def read_floor(sides: Sides, name: str, factor: float, reports: Sequence[Floor]) -> None:

@@ -18,6 +18,7 @@ from bench_format.schemas import (
     LoadTest,
     ReasonKind,
     SearchStep,
+    TrialStateCrashed,
     TrialStateFailed,
     TrialStateFinished,
     Validity,
@@ -161,7 +162,7 @@ def _outcome(trial: Trial, bound_share: float) -> Outcome | None:
     """Whether a trial passed; `None` for an invalid one. Unsent messages are the loss of a service that has used up its
     CPU and reads nothing more."""
     state, load = trial.entry.state, trial.id.tier
-    if isinstance(state, TrialStateFailed):
+    if isinstance(state, TrialStateCrashed | TrialStateFailed):
         ended = trial.entry.search is not None and trial.entry.search.service_ended
         return Outcome(load, False) if ended else None
     if not isinstance(state, TrialStateFinished):

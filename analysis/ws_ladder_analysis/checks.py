@@ -23,6 +23,7 @@ from bench_format.schemas import (
     RunState,
     Shown,
     TrialResult,
+    TrialStateCrashed,
     TrialStateFailed,
     TrialStateFinished,
     WindowCounts,
@@ -74,7 +75,8 @@ def _run(bundle: Bundle) -> Iterator[Check]:
         yield Check(f"trials/{stray}", False, "it has a result but run.json doesn't list it")
     open_ends = [trial for trial in bundle.trials if not isinstance(trial.entry.state, TrialStateFinished)]
     if bundle.run.state is RunState.FINISHED:
-        pending = [trial.name for trial in open_ends if not isinstance(trial.entry.state, TrialStateFailed)]
+        without_result = TrialStateFailed | TrialStateCrashed
+        pending = [trial.name for trial in open_ends if not isinstance(trial.entry.state, without_result)]
         yield Check("run.json", not pending, f"it is finished but these trials are not: {', '.join(pending)}")
     for search in bundle.run.searches:
         where = f"search of {search.service}/{search.workload}/{search.variant}"

@@ -13,7 +13,15 @@ import polars as pl
 from bench_format import histogram
 from bench_format.histogram import Values
 from bench_format.meaning import balance, holds, is_valid, reasons
-from bench_format.schemas import Figures, LoadOpen, TrialId, TrialResult, TrialStateFailed, TrialStateFinished
+from bench_format.schemas import (
+    Figures,
+    LoadOpen,
+    TrialId,
+    TrialResult,
+    TrialStateCrashed,
+    TrialStateFailed,
+    TrialStateFinished,
+)
 
 from . import wording
 from .compare import Comparison
@@ -128,6 +136,8 @@ def _trial(trial: Trial) -> Row:
     row: Row = {**asdict(trial.id), "state": state.state}
     if isinstance(state, TrialStateFailed):
         row["reasons"] = state.reason
+    if isinstance(state, TrialStateCrashed):
+        row["passed"], row["reasons"] = False, f"{state.cause}: {state.reason}"
     if isinstance(state, TrialStateFinished):
         row["passed"] = state.passed
     result = trial.result

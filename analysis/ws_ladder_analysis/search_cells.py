@@ -37,10 +37,13 @@ def at_least(found: SearchFound) -> str:
 
 
 def ended_early(run: Run) -> list[str]:
-    """What ended a search before its range did."""
+    """Under which load a service ended, and what ended a search before its range did."""
     found_notes = []
     for search in run.searches:
         found = search.found
+        if found and found.crash is not None:
+            load = wording.count(found.crash.load)
+            found_notes.append(f"{search.service} ended under a load of {load}: {found.crash.cause}.")
         if found and found.generator_limit is not None:
             load = wording.count(found.generator_limit)
             found_notes.append(

@@ -15,6 +15,7 @@ from bench_format.schemas import (
     Equation,
     LoadSessions,
     Shown,
+    TrialStateCrashed,
     TrialStateFailed,
     TrialStateFinished,
     TrialStateStarted,
@@ -252,6 +253,8 @@ def ended(trial: Trial) -> Cell:
     state = trial.entry.state
     if isinstance(state, TrialStateFailed):
         return Cell(f"not measured: {state.reason}", tone=Tone.BAD)
+    if isinstance(state, TrialStateCrashed):
+        return Cell(f"failed: {state.cause}", state.reason, Tone.BAD)
     if isinstance(state, TrialStateStarted):
         return Cell(f"interrupted in attempt {state.attempt}", tone=Tone.WARN)
     if not isinstance(state, TrialStateFinished):

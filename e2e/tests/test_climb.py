@@ -14,7 +14,7 @@ from waiting import until
 
 TIERS = [10, 20]
 WORKERS = 2
-REASONS = ["RunBegan", "RunEnded", "TrialInvalid", "TrialFailed", "TrialInterrupted", "NotPutBack"]
+REASONS = ["RunBegan", "RunEnded", "TrialInvalid", "TrialFailed", "ServiceEnded", "TrialInterrupted", "NotPutBack"]
 
 
 @dataclass

@@ -20,7 +20,7 @@ use crate::{print, store};
 pub enum Standing {
     /// Valid, and passed its objectives if it has any.
     Pass,
-    /// Valid, but an objective was missed.
+    /// Valid, but an objective was missed, or the service ended under load.
     Fail,
     /// Invalid, not measured, or unreadable.
     Invalid,
@@ -107,7 +107,9 @@ fn asserted_search(search: &Search) -> Asserted {
 /// The standing of a trial's state in `run.json`.
 pub fn of_state(state: &TrialState) -> Standing {
     match state {
-        TrialState::Finished { validity: Validity::Valid, passed: Some(false) } => Standing::Fail,
+        TrialState::Finished { validity: Validity::Valid, passed: Some(false) } | TrialState::Crashed { .. } => {
+            Standing::Fail
+        }
         TrialState::Finished { validity: Validity::Valid, .. } => Standing::Pass,
         _ => Standing::Invalid,
     }
@@ -130,6 +132,7 @@ pub fn bundle(folder: &Path) -> Result<Vec<Asserted>, store::Error> {
         let (standing, description) = match &entry.state {
             TrialState::Finished { .. } => of_contract(folder, &entry.trial.service)
                 .unwrap_or_else(|| of_result(folder, &entry.trial, of_state(&entry.state))),
+            TrialState::Crashed { cause, reason } => (Standing::Fail, format!("{}: {reason}", cause.as_str())),
             TrialState::Failed { reason } => (Standing::Invalid, format!("not measured: {reason}")),
             TrialState::Pending => (Standing::Invalid, "not climbed yet".into()),
             TrialState::Started { .. } => (Standing::Invalid, "interrupted; resume the run".into()),

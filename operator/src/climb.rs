@@ -238,12 +238,16 @@ impl<B: Backend> Climb<'_, B> {
     }
 
     fn finish(&mut self, index: usize, state: TrialState, running: &mut ClimbState) -> Result<(), Error> {
-        if let TrialState::Failed { reason } = &state {
-            self.watcher.failed(&self.run.trials[index].trial, reason);
-            let ended = running.service.is_some() && self.backend.service_ended().is_some();
-            if let Some(purpose) = &mut self.run.trials[index].search {
-                purpose.service_ended = ended;
+        let crashed = matches!(state, TrialState::Crashed { .. });
+        match &state {
+            TrialState::Failed { reason } => self.watcher.failed(&self.run.trials[index].trial, reason),
+            TrialState::Crashed { cause, reason } => {
+                self.watcher.crashed(&self.run.trials[index].trial, *cause, reason);
             }
+            TrialState::Pending | TrialState::Started { .. } | TrialState::Finished { .. } => {}
+        }
+        if let Some(purpose) = &mut self.run.trials[index].search {
+            purpose.service_ended = crashed;
         }
         self.run.trials[index].state = state;
         (running.begun, running.interruptions) = (None, 0);

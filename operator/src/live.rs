@@ -21,7 +21,7 @@ use std::{
 use bench_format::{
     comparison::Comparison,
     result::TrialResult,
-    run::{Run, Search},
+    run::{CrashCause, Run, Search},
     timeline::TimelineStep,
     trial::TrialId,
 };
@@ -185,6 +185,10 @@ impl Watcher for LiveTerminal {
 
     fn failed(&self, trial: &TrialId, reason: &str) {
         self.print(&Terminal::failed_line(trial, reason));
+    }
+
+    fn crashed(&self, trial: &TrialId, cause: CrashCause, reason: &str) {
+        self.print(&Terminal::crashed_line(trial, cause, reason));
     }
 
     fn found(&self, search: &Search) {

@@ -178,6 +178,7 @@ pub fn table(bundle: &Path, run: &Run) -> String {
                 Ok(result) => row(trial, &result),
                 Err(error) => bare(format!("unreadable: {error}")),
             },
+            TrialState::Crashed { cause, reason } => bare(shorten(&format!("failed: {}: {reason}", cause.as_str()))),
             TrialState::Failed { reason } => bare(shorten(&format!("not measured: {reason}"))),
             TrialState::Pending | TrialState::Started { .. } => bare("not climbed yet".into()),
         }

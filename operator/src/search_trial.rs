@@ -49,5 +49,9 @@ pub fn summary(
         _ if purpose.service_ended => TrialSummary::service_ended(&ladder.objectives),
         _ => TrialSummary::not_measured(),
     };
-    Ok(summary)
+    let crash = match entry.state {
+        TrialState::Crashed { cause, .. } => Some(cause),
+        _ => None,
+    };
+    Ok(TrialSummary { crash, ..summary })
 }

@@ -3,7 +3,7 @@
 use bench_format::{
     comparison::Comparison,
     result::TrialResult,
-    run::{Run, Search},
+    run::{CrashCause, Run, Search},
     timeline::TimelineStep,
     trial::TrialId,
 };
@@ -22,6 +22,8 @@ pub trait Watcher {
     fn result(&self, _result: &TrialResult) {}
     /// A trial could not be measured.
     fn failed(&self, _trial: &TrialId, _reason: &str) {}
+    /// The service ended under a trial's load, which is the trial's verdict.
+    fn crashed(&self, _trial: &TrialId, _cause: CrashCause, _reason: &str) {}
     /// A search has a result.
     fn found(&self, _search: &Search) {}
     /// A pair of the comparison has ended; its last look or dropped pair is new.
@@ -43,6 +45,11 @@ impl Terminal {
     /// The line of a trial that could not be measured.
     pub fn failed_line(trial: &TrialId, reason: &str) -> String {
         format!("{trial}: failed: {reason}")
+    }
+
+    /// The line of a trial under whose load the service ended.
+    pub fn crashed_line(trial: &TrialId, cause: CrashCause, reason: &str) -> String {
+        format!("{trial}: failed: {}: {reason}", cause.as_str())
     }
 
     /// The line of a search that has ended.
@@ -72,6 +79,10 @@ impl Watcher for Terminal {
 
     fn failed(&self, trial: &TrialId, reason: &str) {
         eprintln!("{}", Self::failed_line(trial, reason));
+    }
+
+    fn crashed(&self, trial: &TrialId, cause: CrashCause, reason: &str) {
+        eprintln!("{}", Self::crashed_line(trial, cause, reason));
     }
 
     fn found(&self, search: &Search) {

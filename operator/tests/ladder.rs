@@ -4,7 +4,7 @@ use std::fs;
 
 use bench_format::{
     result::{FixedWork, ReasonKind, TrialResult, Validity},
-    run::{RunState, TrialState},
+    run::{CrashCause, RunState, TrialState},
 };
 use fakes::{Checkout, is_alive, output_text, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
@@ -160,13 +160,22 @@ fn a_service_that_never_gets_ready_fails_its_trials_and_the_run_continues() {
 }
 
 #[test]
-fn a_service_that_dies_under_load_fails_its_trial_with_a_reason() {
+fn a_service_that_dies_under_load_has_failed_its_trial_with_a_reason() {
     let checkout = Checkout::new();
     checkout.plan("fake", "services: [dies, honest]\n", "");
     let output = checkout.run(RUN);
-    assert_eq!(output.status.code(), Some(2), "{}", output_text(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", output_text(&output));
     let states = states(&checkout);
-    let TrialState::Failed { reason } = &states[0] else { panic!("{:?}", states[0]) };
+    let TrialState::Crashed { cause, reason } = &states[0] else { panic!("{:?}", states[0]) };
+    assert_eq!(*cause, CrashCause::ServiceCrashed);
+    let line = "failed: service_crashed: dies ended";
+    assert_eq!(
+        output_text(&output).matches(line).count(),
+        2,
+        "when it happens and at the end: {}",
+        output_text(&output)
+    );
+    checkout.verify();
     assert!(reason.contains("dies ended (exit status: 9)") && reason.contains("dying as configured"), "{reason}");
     assert!(finished(&states[1]), "{:?}", states[1]);
 }

@@ -5,7 +5,7 @@ use std::fs;
 
 use bench_format::{
     result::Validity,
-    run::{Edge, Run, RunState, Search, SearchStep, SearchTrial, TrialEntry, TrialState},
+    run::{Crash, CrashCause, Edge, Run, RunState, Search, SearchStep, SearchTrial, TrialEntry, TrialState},
     timeline::TimelineStep,
 };
 use fakes::{Checkout, output_text, wait_for};
@@ -157,6 +157,8 @@ fn a_service_that_dies_under_the_smallest_load_has_no_capacity() {
     let run = checkout.run_file();
     let found = run.searches[0].found.as_ref().unwrap();
     assert_eq!((found.confirmed, found.first_solid_fail, found.edge), (None, Some(4), Some(Edge::Errors)));
+    assert_eq!(found.crash, Some(Crash { load: 4, cause: CrashCause::ServiceCrashed }));
+    assert!(output_text(&output).contains("ended at 4 (service_crashed)"), "{}", output_text(&output));
     let fails = steps(&run).iter().filter(|(step, ..)| *step == SearchStep::Fail).count();
     assert_eq!(fails, 5, "a load that fails five times of five needs no rounds");
     checkout.verify();

@@ -7,7 +7,7 @@ from enum import StrEnum
 from itertools import groupby
 
 from bench_format.meaning import reasons
-from bench_format.schemas import TrialStateFailed, TrialStateFinished, WirePlan
+from bench_format.schemas import TrialStateCrashed, TrialStateFailed, TrialStateFinished, WirePlan
 
 from .. import wording
 from ..load import Bundle, Trial
@@ -104,7 +104,7 @@ def _ladder(plan: WirePlan, trials: tuple[Trial, ...]) -> PilotedLadder:
 def pilot(trial: Trial) -> Pilot:
     """What one trial shows."""
     state = trial.entry.state
-    if isinstance(state, TrialStateFailed):
+    if isinstance(state, TrialStateCrashed | TrialStateFailed):
         return Pilot(trial, State.NOT_MEASURED, reason=state.reason)
     if trial.result is None or not isinstance(state, TrialStateFinished):
         return Pilot(trial, State.NOT_MEASURED, reason="it has not ended")

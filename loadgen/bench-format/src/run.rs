@@ -193,6 +193,9 @@ pub struct SearchFound {
     pub gates: Vec<Objective>,
     /// Kind of the failure in most of these trials; absent where none failed or the order is not known.
     pub edge: Option<Edge>,
+    /// The smallest load under which the service ended; absent where it never did, and in older bundles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crash: Option<Crash>,
     /// What limited these trials. It is the generator if it could not offer more before an objective failed.
     pub bound_by: Option<BoundBy>,
     /// The smallest load that the generator could not offer. Loads above it were not tried.
@@ -294,11 +297,51 @@ pub enum TrialState {
         /// Whether the trial met its objectives; absent without a verdict.
         passed: Option<bool>,
     },
+    /// The service ended under the trial's load. There is no `result.json`, and the verdict is `fail`.
+    Crashed {
+        /// How the service ended.
+        cause: CrashCause,
+        /// Message with the process or pod that ended, how, and its last output.
+        reason: String,
+    },
     /// The trial could not be measured. It keeps its row, with the reason.
     Failed {
         /// Message that says why the trial could not be measured.
         reason: String,
     },
+}
+
+/// How a service ended under load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CrashCause {
+    /// The kernel killed it because it used more memory than it may.
+    ServiceOom,
+    /// The node was low on memory and removed its pod.
+    ServiceEvicted,
+    /// It exited, or a signal ended it.
+    ServiceCrashed,
+}
+
+impl CrashCause {
+    /// The name in files and messages, such as `service_oom`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ServiceOom => "service_oom",
+            Self::ServiceEvicted => "service_evicted",
+            Self::ServiceCrashed => "service_crashed",
+        }
+    }
+}
+
+/// The smallest load of a search under which the service ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Crash {
+    /// Tier of the trial: connections, sessions or an open rate.
+    pub load: u32,
+    /// How the service ended.
+    pub cause: CrashCause,
 }
 
 #[cfg(test)]

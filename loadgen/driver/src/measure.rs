@@ -5,13 +5,14 @@
 //! settle, read again.
 //!
 //! Nothing is judged here: a failure is recorded as a problem or ends the trial. `assignments` computes each worker's
-//! part, `pods` what the trial's pods report.
+//! part, `ending` looks at processes that ended, `pods` at what the trial's pods report.
 
 use std::time::Duration;
 
 use bench_format::{
     SCHEMA, histogram,
     result::{FixedWork, Reason, ReasonKind, ServiceFile, ServiceReadings},
+    run::CrashCause,
     service::ServiceStats,
     terms::Terms,
     trial_file::{BOUND_RULES, BookKeeping, Cpus, TrialFile},
@@ -29,9 +30,11 @@ use crate::{
     trial_plan::{NothingOpen, TrialPlan},
 };
 use assignments::assignments;
+use ending::aborted;
 use pods::pods;
 
 mod assignments;
+mod ending;
 #[cfg(feature = "fixture")]
 pub mod fixture;
 mod pods;
@@ -62,6 +65,14 @@ pub enum Error {
     /// A process ended, or the trial was cancelled, under load; contains the reason.
     #[error("the trial was aborted: {0}")]
     Aborted(String),
+    /// The service ended under load, which is a failed trial.
+    #[error("{}: {description}", cause.as_str())]
+    Crashed {
+        /// How it ended.
+        cause: CrashCause,
+        /// Message with the process, how it ended, and its last output.
+        description: String,
+    },
     /// Another program stopped or changed a process, so the trial has no result; contains the reason.
     #[error("the trial was interrupted: {0}")]
     Interrupted(String),
@@ -124,10 +135,7 @@ pub async fn measure<S: Stage>(
         machine.fixed_work = Some(FixedWork::new(before.rounds, &before.cpu_ns, &after.cpu_ns));
     }
     // The result counts only if no other program interfered until the end.
-    let measured = match stage.confirm().await {
-        Some(Ended { cause: Cause::Outside, description }) => Err(Error::Interrupted(description)),
-        _ => measured,
-    };
+    let measured = ending::confirmed(stage, measured).await;
     if let Err(error) = &measured {
         coordinator.abandon(&error.to_string());
     }
@@ -287,8 +295,8 @@ impl<S: Stage> Trial<'_, S> {
         match self.watch(reached, deadline).await {
             WaitOutcome::Reached(Ok(open)) => Ok(open),
             WaitOutcome::Reached(Err(problem)) => Err(Error::NotReady(problem)),
-            WaitOutcome::Ended(Ended { cause: Cause::Outside, description }) => Err(Error::Interrupted(description)),
-            WaitOutcome::Ended(Ended { description, .. }) => Err(Error::NotReady(description)),
+            WaitOutcome::Ended(Ended { cause: Cause::Itself, description }) => Err(Error::NotReady(description)),
+            WaitOutcome::Ended(ended) => Err(aborted(ended)),
             WaitOutcome::Deadline => {
                 let late = self.coordinator.inspect(Barrier::not_ready);
                 let seconds = self.plan.opening.as_secs();
@@ -377,14 +385,6 @@ impl<S: Stage> Trial<'_, S> {
             }
             sleep(SETTLE_POLL).await;
         }
-    }
-}
-
-/// Converts the end of a process under load to an error.
-fn aborted(ended: Ended) -> Error {
-    match ended.cause {
-        Cause::Outside => Error::Interrupted(ended.description),
-        Cause::Itself => Error::Aborted(ended.description),
     }
 }
 

@@ -1,10 +1,11 @@
 //! The processes around a trial: what they used, how they ended, and how CPUs are divided among them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use bench_format::{
     pod::Pod,
     result::{InferenceCounts, ThreadReading},
+    run::CrashCause,
 };
 use serde::{Deserialize, Serialize};
 
@@ -68,7 +69,9 @@ pub struct Ended {
 /// What caused the end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The process itself. This is a result of the trial.
+    /// The service itself, under load: the trial has failed.
+    Service(CrashCause),
+    /// A worker or the inference simulator itself. The trial can't be measured.
     Itself,
     /// Another program, or an unknown cause. The trial is repeated.
     Outside,
@@ -125,6 +128,10 @@ pub trait Stage {
     /// Checks again, reliably, whether every process that was started still runs unchanged; returns the end of one that
     /// doesn't.
     async fn confirm(&mut self) -> Option<Ended>;
+    /// Longest time until the end of a process shows; zero where it shows at once.
+    fn notice_time(&self) -> Duration {
+        Duration::ZERO
+    }
     /// How CPUs are divided.
     fn shares(&self) -> Shares;
     /// Pods of the service, its companions, the inference simulator and the workers; empty on a single machine.

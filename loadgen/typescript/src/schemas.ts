@@ -47,6 +47,9 @@ export type ContractOutcome = "passed" | "failed" | "not-checked";
 /** A counter of the harness that a service's own counter can stand for. */
 export type Counter = "received" | "delivered" | "dropped" | "connections_accepted" | "connections_open";
 
+/** How a service ended under load. */
+export type CrashCause = "service_oom" | "service_evicted" | "service_crashed";
+
 /** How a worker cuts its connections. */
 export type Cut = "reset" | "close";
 
@@ -609,6 +612,14 @@ export interface Cpus {
   shared_with_inference?: number | null;
   /** Workers and service run on the same CPUs, so CPU that one side uses is not available to the other. */
   shared_with_service?: boolean;
+}
+
+/** The smallest load of a search under which the service ended. */
+export interface Crash {
+  /** Tier of the trial: connections, sessions or an open rate. */
+  load: number;
+  /** How the service ended. */
+  cause: CrashCause;
 }
 
 /** A pair that doesn't count. */
@@ -1650,6 +1661,8 @@ export interface SearchFound {
    * fail that passed every confirming trial, of two as a rule.)
    */
   confirmed?: number | null;
+  /** The smallest load under which the service ended; absent where it never did, and in older bundles. */
+  crash?: Crash | null;
   /** Kind of the failure in most of these trials; absent where none failed or the order is not known. */
   edge?: Edge | null;
   /** The load that failed 5 of 5 or 8 of 9 trials of its own. (Up to schema 2: the smallest that failed every one.) */
@@ -2021,6 +2034,15 @@ export interface TrialStateFinished {
   state: "finished";
   /** Whether the trial met its objectives; absent without a verdict. */
   passed?: boolean | null;
+}
+
+/** The service ended under the trial's load. There is no `result.json`, and the verdict is `fail`. */
+export interface TrialStateCrashed {
+  /** How the service ended. */
+  cause: CrashCause;
+  /** Message with the process or pod that ended, how, and its last output. */
+  reason: string;
+  state: "crashed";
 }
 
 /** The trial could not be measured. It keeps its row, with the reason. */
@@ -2483,7 +2505,12 @@ export type Name = string;
 export type SideSource = SideSourceRegistry | SideSourceCheckout | SideSourceCommit;
 
 /** The state of a trial, from pending to its end. */
-export type TrialState = TrialStatePending | TrialStateStarted | TrialStateFinished | TrialStateFailed;
+export type TrialState =
+  | TrialStatePending
+  | TrialStateStarted
+  | TrialStateFinished
+  | TrialStateCrashed
+  | TrialStateFailed;
 
 /** Whether the result of a trial may be used. */
 export type Validity = ValidityValid | ValidityInvalid;

@@ -43,6 +43,8 @@ mod workers;
 const WATCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait for the pods of an earlier process or tier to go.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(90);
+/// Longest time until the end of a container shows in its pod.
+const NOTICE_TIME: Duration = Duration::from_secs(5);
 /// Number of attempts to restore everything before it is left to the next start.
 const RESTORE_ATTEMPTS: u32 = 2;
 
@@ -319,6 +321,10 @@ impl Stage for Kubernetes {
                 cause: Cause::Outside,
             }),
         }
+    }
+
+    fn notice_time(&self) -> Duration {
+        NOTICE_TIME
     }
 
     fn shares(&self) -> Shares {

@@ -13,7 +13,7 @@ use std::{
 
 use bench_format::{
     result::{TrialResult, Validity},
-    run::Run,
+    run::{CrashCause, Run},
     timeline::TimelineStep,
     trial::TrialId,
 };
@@ -61,6 +61,11 @@ pub enum RunEvent {
         /// The trial and the reason.
         description: String,
     },
+    /// The service ended under a trial's load.
+    ServiceEnded {
+        /// The trial, how the service ended, and the reason.
+        description: String,
+    },
     /// A trial could not be measured.
     TrialFailed {
         /// The trial and the reason.
@@ -84,6 +89,7 @@ impl RunEvent {
             Self::RunBegan { .. } => "RunBegan",
             Self::RunEnded { .. } => "RunEnded",
             Self::TrialInvalid { .. } => "TrialInvalid",
+            Self::ServiceEnded { .. } => "ServiceEnded",
             Self::TrialFailed { .. } => "TrialFailed",
             Self::TrialInterrupted { .. } => "TrialInterrupted",
             Self::NotPutBack { .. } => "NotPutBack",
@@ -107,6 +113,7 @@ impl RunEvent {
             Self::RunBegan { run } => format!("climbing run {run}"),
             Self::RunEnded { run, standing } => format!("run {run} has ended: {}", standing.as_str()),
             Self::TrialInvalid { description }
+            | Self::ServiceEnded { description }
             | Self::TrialFailed { description }
             | Self::TrialInterrupted { description }
             | Self::NotPutBack { description } => description.clone(),
@@ -248,6 +255,12 @@ impl Watcher for EventWatcher<'_> {
     fn failed(&self, trial: &TrialId, reason: &str) {
         self.events.record(RunEvent::TrialFailed { description: format!("{trial}: {reason}") });
         self.live.failed(trial, reason);
+    }
+
+    fn crashed(&self, trial: &TrialId, cause: CrashCause, reason: &str) {
+        let description = format!("{trial}: {}: {reason}", cause.as_str());
+        self.events.record(RunEvent::ServiceEnded { description });
+        self.live.crashed(trial, cause, reason);
     }
 
     fn interrupted(&self, trial: &TrialId, reason: &str) {

@@ -8,7 +8,7 @@ use std::{
 
 use bench_format::{
     result::TrialResult,
-    run::{Run, RunState, TrialState},
+    run::{CrashCause, Run, RunState, TrialState},
     timeline::TimelineStep,
     trial::TrialId,
 };
@@ -237,6 +237,10 @@ impl Watcher for Live {
         self.problem(&format!("{trial}: failed: {reason}"));
     }
 
+    fn crashed(&self, trial: &TrialId, cause: CrashCause, reason: &str) {
+        self.problem(&Terminal::crashed_line(trial, cause, reason));
+    }
+
     fn interrupted(&self, trial: &TrialId, reason: &str) {
         self.change(|status| status.interruptions += 1);
         self.problem(&format!("{trial}: interrupted, to be repeated: {reason}"));
@@ -250,6 +254,7 @@ fn trial_status(trial: &TrialId, state: &TrialState, known: &BTreeMap<String, St
         TrialState::Pending => ("pending", String::new()),
         TrialState::Started { attempt } => ("started", format!("attempt {attempt}")),
         TrialState::Finished { .. } => ("finished", known),
+        TrialState::Crashed { cause, reason } => ("crashed", format!("{}: {reason}", cause.as_str())),
         TrialState::Failed { reason } => ("failed", reason.clone()),
     };
     let ended = !operator::step::is_open(state);

@@ -60,7 +60,7 @@ pub fn text(readings: &Readings) -> String {
     doing.get_or_create_owned(&StateLabel { state: serialized_name(&status.state) }).set(1);
     registry.register("state", "What the operator does", doing);
     let trials = Family::<StateLabel, Gauge>::default();
-    for state in ["pending", "started", "finished", "failed"] {
+    for state in ["pending", "started", "finished", "crashed", "failed"] {
         let count = status.trials.iter().filter(|trial| trial.state == state).count();
         trials.get_or_create_owned(&StateLabel { state: state.into() }).set(count as i64);
     }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use bench_format::run::CrashCause;
 use driver::stage::{Cause, Ended};
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -10,9 +11,9 @@ use k8s_openapi::api::{
     core::v1::{ContainerState, ContainerStatus, Pod},
 };
 
-use crate::pod_failure::{container, containers, disruption, ending, evicted, pod_name};
+use crate::pod_failure::{self, container, containers, disruption, ending, evicted, pod_name};
 
-/// Exit codes of a worker that was killed (137, SIGKILL) or asked to stop (143, SIGTERM), which is an external cause.
+/// Exit codes of a process that was killed (137, SIGKILL) or asked to stop (143, SIGTERM), which is an external cause.
 const KILLED: [i32; 2] = [137, 143];
 
 /// The pod of a service, its inference service or a companion, as it was when it became ready.
@@ -30,6 +31,15 @@ pub struct ServicePod {
     pub uid: String,
     /// Number of restarts of the main container.
     pub restarts: i32,
+}
+
+impl ServicePod {
+    /// The end of the pod. A service that ended by itself has failed under its load; the end of its companions and of its
+    /// inference service says nothing about it.
+    fn end(&self, description: String, crash: Option<CrashCause>) -> Ended {
+        let crash = crash.filter(|_| self.role == Role::Service);
+        Ended { description, cause: crash.map_or(Cause::Outside, Cause::Service) }
+    }
 }
 
 /// The purpose of a Deployment's pod.
@@ -78,13 +88,13 @@ pub fn of_service(known: &ServicePod, deployment: Option<&Deployment>, pod: Opti
         return external_end(format!("pod {} of the {} was removed", known.pod, known.role.container_name()));
     };
     if let Some(description) = removal_reason(pod) {
-        return external_end(description);
+        return Some(known.end(description, evicted_for_memory(pod).then_some(CrashCause::ServiceEvicted)));
     }
     let name = known.role.container_name();
     let status = container(pod, name)?;
     if status.restart_count > known.restarts || status.state.as_ref().is_some_and(|state| state.terminated.is_some()) {
         let how = ending(status).unwrap_or_else(|| format!("container {name} was restarted"));
-        return external_end(format!("pod {}: {how}", known.pod));
+        return Some(known.end(format!("pod {}: {how}", known.pod), crash_cause(status)));
     }
     None
 }
@@ -158,6 +168,22 @@ fn of_worker(index: u32, pod: &Pod) -> Option<Ended> {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
     let over = ["Failed", "Succeeded"].contains(&phase);
     over.then(|| external_end(format!("worker {index}: pod {} ended (phase {phase})", pod_name(pod)))).flatten()
+}
+
+/// How a container ended by itself; `None` if it was killed or asked to stop, or if that is not known.
+fn crash_cause(status: &ContainerStatus) -> Option<CrashCause> {
+    let end = pod_failure::terminated(status)?;
+    match end.reason.as_deref() {
+        Some("OOMKilled") => Some(CrashCause::ServiceOom),
+        Some("Error" | "Completed") if !KILLED.contains(&end.exit_code) => Some(CrashCause::ServiceCrashed),
+        _ => None,
+    }
+}
+
+/// Whether the kubelet removes a pod because its node is low on memory.
+fn evicted_for_memory(pod: &Pod) -> bool {
+    let message = evicted(pod).map(|(description, _)| description).or_else(|| disruption(pod));
+    message.is_some_and(|message| message.contains("low on resource: memory"))
 }
 
 /// Why a pod is being removed; `None` for a pod that is not.
@@ -259,6 +285,48 @@ mod tests {
             let pod = change.map(pod);
             assert_eq!(description(deployment.as_ref(), pod.as_ref()).as_deref(), Some(expected));
         }
+    }
+
+    fn cause(role: Role, change: Value) -> Cause {
+        let known = ServicePod { role, ..known() };
+        of_service(&known, Some(&deployment(1)), Some(&pod(change))).unwrap().cause
+    }
+
+    fn restarted(container: &str, exit_code: i32, reason: &str) -> Value {
+        json!({"status": {"containerStatuses": [{"name": container, "image": "i", "imageID": "", "ready": false,
+            "restartCount": 1, "state": {"running": {}},
+            "lastState": {"terminated": {"exitCode": exit_code, "reason": reason}}}]}})
+    }
+
+    #[test]
+    fn a_service_that_ends_by_itself_has_failed_and_one_that_is_killed_is_interrupted() {
+        let cases = [
+            (137, "OOMKilled", Cause::Service(CrashCause::ServiceOom)),
+            (139, "Error", Cause::Service(CrashCause::ServiceCrashed)),
+            (0, "Completed", Cause::Service(CrashCause::ServiceCrashed)),
+            (137, "Error", Cause::Outside),
+            (143, "Error", Cause::Outside),
+            (137, "ContainerStatusUnknown", Cause::Outside),
+        ];
+        for (code, reason, expected) in cases {
+            assert_eq!(cause(Role::Service, restarted("service", code, reason)), expected, "{code} {reason}");
+        }
+        for (role, container) in [(Role::Companion, "companion"), (Role::Inference, "inference")] {
+            assert_eq!(cause(role, restarted(container, 137, "OOMKilled")), Cause::Outside, "{container}");
+        }
+    }
+
+    #[test]
+    fn an_eviction_for_memory_is_a_result_and_any_other_is_an_interruption() {
+        let evicted = |message: &str| json!({"status": {"phase": "Failed", "reason": "Evicted", "message": message}});
+        let of_memory = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 90Mi.";
+        let by_kubelet = json!({"status": {"conditions": [{"type": "DisruptionTarget", "status": "True",
+            "reason": "TerminationByKubelet", "message": of_memory}]}});
+        for change in [evicted(of_memory), by_kubelet] {
+            assert_eq!(cause(Role::Service, change), Cause::Service(CrashCause::ServiceEvicted));
+        }
+        let of_disk = evicted("The node was low on resource: ephemeral-storage.");
+        assert_eq!(cause(Role::Service, of_disk), Cause::Outside);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Explains why a pod doesn't run, with a reason that a user can act on. Pure.
 
-use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Event, Pod, PodCondition};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod, PodCondition};
 
 /// Whether it makes sense to wait for the pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,9 +37,8 @@ pub fn of_pod(pod: &Pod, events: &[impl AsRef<Event>]) -> PodFailure {
 
 /// How a container ended; `None` while it runs or waits for its first start.
 pub fn ending(status: &ContainerStatus) -> Option<String> {
-    let terminated = |state: &Option<ContainerState>| state.as_ref()?.terminated.clone();
-    let end = terminated(&status.state).or_else(|| terminated(&status.last_state))?;
-    let reason = end.reason.unwrap_or_else(|| "Error".into());
+    let end = terminated(status)?;
+    let reason = end.reason.clone().unwrap_or_else(|| "Error".into());
     let why = match reason.as_str() {
         "OOMKilled" => "ran out of memory (OOMKilled): give it a higher memory limit".to_owned(),
         "Completed" | "Error" => match (end.exit_code, end.signal) {
@@ -49,9 +48,14 @@ pub fn ending(status: &ContainerStatus) -> Option<String> {
         },
         other => format!("ended: {other} (exit code {})", end.exit_code),
     };
-    let message = end.message.filter(|message| !message.trim().is_empty());
+    let message = end.message.as_ref().filter(|message| !message.trim().is_empty());
     let message = message.map(|message| format!(": {}", message.trim())).unwrap_or_default();
     Some(format!("container {} {why}{message}", status.name))
+}
+
+/// The last end of a container; `None` if it has not ended yet.
+pub fn terminated(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+    [&status.state, &status.last_state].into_iter().find_map(|state| state.as_ref()?.terminated.as_ref())
 }
 
 /// Status of all containers, init containers first.

@@ -14,6 +14,7 @@ use bench_format::{
     environment::Environment,
     plan::{CpuShape, CpuShapes},
     result::ThreadReading,
+    run::CrashCause,
     service::Started,
 };
 use driver::{
@@ -411,8 +412,8 @@ impl Stage for Local {
 
     fn service_ended(&mut self) -> Option<Ended> {
         // Inference first: a service may end because of it.
-        let ready_process = self.inference.iter_mut().chain(&mut self.service);
-        ready_process.map(|ready_process| &mut ready_process.running).find_map(RunningProcess::ended).map(own_exit)
+        let inference = self.inference.as_mut().and_then(|inference| inference.running.ended()).map(own_exit);
+        inference.or_else(|| self.service.as_mut().and_then(|service| crash(&mut service.running)))
     }
 
     fn worker_ended(&mut self) -> Option<Ended> {
@@ -438,6 +439,13 @@ impl Stage for Local {
             shared_with_inference: self.roles.inference_shares().map(|cpus| cpus as f64),
         }
     }
+}
+
+/// The end of the service under load, which is a result.
+fn crash(service: &mut RunningProcess) -> Option<Ended> {
+    let description = service.ended()?;
+    let cause = if service.ran_out_of_memory() { CrashCause::ServiceOom } else { CrashCause::ServiceCrashed };
+    Some(Ended { description, cause: Cause::Service(cause) })
 }
 
 /// The end of a local process: nothing but ladder starts or stops them, so a process that ended did so by itself.

@@ -111,6 +111,9 @@ impl<B: Backend> Climb<'_, B> {
 
     /// The trial's state after an error; `None` if the trial is to be tried again.
     fn failed(&self, error: TrialError, index: usize, running: &mut ClimbState) -> Option<TrialState> {
+        if let TrialError::Measure(measure::Error::Crashed { cause, description }) = error {
+            return Some(TrialState::Crashed { cause, reason: description });
+        }
         let reason = chain(&error);
         if !error.is_interruption() {
             return Some(TrialState::Failed { reason });

@@ -26,6 +26,7 @@ pub fn finished(bundle: &Path, entry: &TrialEntry) -> Result<FinishedTrial, stor
                 }
             }
         }
+        TrialState::Crashed { cause, reason } => Err(format!("{}: {reason}", cause.as_str())),
         TrialState::Failed { reason } => Err(format!("not measured: {reason}")),
         TrialState::Pending | TrialState::Started { .. } => Err("not measured".into()),
     };

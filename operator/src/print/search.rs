@@ -2,7 +2,7 @@
 
 use bench_format::{
     plan::{Figure, Objective},
-    run::{Capacity, CapacityEstimate, Edge, LoadTest, Search, SearchFound},
+    run::{Capacity, CapacityEstimate, Crash, Edge, LoadTest, Search, SearchFound},
 };
 
 use super::serialized_name;
@@ -34,6 +34,8 @@ pub fn description(found: &SearchFound) -> String {
         Edge::Latency => "a clean latency edge".to_owned(),
         Edge::Errors => "an error cliff".to_owned(),
     }));
+    let crash = |crash: Crash| format!("ended at {} ({})", crash.load, crash.cause.as_str());
+    description.extend(found.crash.map(crash));
     description.extend(found.bound_by.as_ref().map(|bound_by| format!("bound by {}", serialized_name(bound_by))));
     description.extend(found.generator_limit.map(|load| format!("the generator could not offer {load}")));
     description.extend(found.given_up_at.map(|load| format!("given up: no valid trial at {load}")));
@@ -125,6 +127,7 @@ mod tests {
             at_least: false,
             gates: vec![gate(newest, 350.0), gate(Figure::ErrorShare, 0.00001)],
             edge: Some(Edge::Latency),
+            crash: None,
             bound_by: Some(BoundBy::Service),
             generator_limit: None,
             given_up_at: None,

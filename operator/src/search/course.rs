@@ -5,7 +5,7 @@ use bench_format::{
     Name,
     plan::{Objective, SearchStart, WireSearch},
     result::BoundBy,
-    run::{Capacity, GoalBounds, LoadTest, SearchFound, SearchStep, SearchTrial, TrialEntry, TrialState},
+    run::{Capacity, Crash, GoalBounds, LoadTest, SearchFound, SearchStep, SearchTrial, TrialEntry, TrialState},
     trial::TrialId,
 };
 
@@ -81,7 +81,7 @@ impl Course<'_> {
             Next::SearchResult(found) => found,
         };
         if found.given_up_at.is_some() {
-            return Ok(Step::SearchResult(Box::new(self.without_rounds(&found))));
+            return Ok(Step::SearchResult(Box::new(self.without_rounds(&found, finished))));
         }
         let rounds = self.rounds(&found, &full)?;
         Ok(match rounds.next() {
@@ -89,7 +89,10 @@ impl Course<'_> {
                 let entry = self.entry(finished, load, step, self.search.rounds.window_seconds);
                 Step::Measure(Progress::Turns(rounds.turns()), Box::new(entry))
             }
-            None => Step::SearchResult(Box::new(self.found(&found, &rounds, &full, in_turn))),
+            None => {
+                let without_rounds = self.without_rounds(&found, finished);
+                Step::SearchResult(Box::new(self.found(without_rounds, &found, &rounds, &full, in_turn)))
+            }
         })
     }
 
@@ -143,7 +146,15 @@ impl Course<'_> {
         TrialEntry { trial, state: TrialState::Pending, search: Some(purpose), pilot: None }
     }
 
-    fn found(&self, found: &SearchResult, rounds: &Rounds<'_>, full: &[&FinishedTrial], in_turn: u32) -> SearchFound {
+    /// Completes the result of the short trials with that of the rounds.
+    fn found(
+        &self,
+        without_rounds: SearchFound,
+        found: &SearchResult,
+        rounds: &Rounds<'_>,
+        full: &[&FinishedTrial],
+        in_turn: u32,
+    ) -> SearchFound {
         let result = &rounds.result;
         let failed: Vec<&TrialSummary> =
             full.iter().map(|trial| &trial.summary).filter(|summary| summary.full == TrialOutcome::Failed).collect();
@@ -170,12 +181,12 @@ impl Course<'_> {
             },
             generator_limit,
             given_up_at: result.given_up_at,
-            ..self.without_rounds(found)
+            ..without_rounds
         }
     }
 
     /// The result of a search whose short trials gave no bounds.
-    fn without_rounds(&self, found: &SearchResult) -> SearchFound {
+    fn without_rounds(&self, found: &SearchResult, finished: &[FinishedTrial]) -> SearchFound {
         let bounds = |(objective, goal): (&Objective, &GoalResult)| GoalBounds {
             objective: objective.clone(),
             lower: goal.lower,
@@ -187,6 +198,7 @@ impl Course<'_> {
         SearchFound {
             goals: self.ladder.objectives.iter().zip(&found.goals).map(bounds).collect(),
             conditional_throughput: throughput.flatten(),
+            crash: crash(finished),
             capacity: None,
             confirmed: None,
             borderline: vec![],
@@ -199,6 +211,12 @@ impl Course<'_> {
             given_up_at: found.given_up_at,
         }
     }
+}
+
+/// The smallest load under which the service ended; of several trials at that load, the first.
+fn crash(finished: &[FinishedTrial]) -> Option<Crash> {
+    let crashes = finished.iter().filter_map(|trial| Some(Crash { load: trial.load, cause: trial.summary.crash? }));
+    crashes.min_by_key(|crash| crash.load)
 }
 
 /// The largest load that meets every goal.
@@ -218,7 +236,7 @@ mod tests {
         plan::{Plan, check::fixture},
         search::{Fault, Outcome},
     };
-    use bench_format::run::Edge;
+    use bench_format::run::{CrashCause, Edge};
 
     fn latency(percentile: f64) -> Objective {
         let figure = Figure::PercentileMs { histogram: "response".into(), percentile };
@@ -241,12 +259,13 @@ mod tests {
             full: TrialOutcome::Failed,
             missed: vec![Missed { objective, first_ns: Some(0), observed: true }],
             bound_by: Some(BoundBy::Service),
+            crash: None,
         }
     }
 
     fn passing() -> TrialSummary {
         let outcome = Outcome::Measured(vec![0.0, 0.0]);
-        TrialSummary { outcome, full: TrialOutcome::Passed, missed: vec![], bound_by: None }
+        TrialSummary { outcome, full: TrialOutcome::Passed, missed: vec![], bound_by: None, crash: None }
     }
 
     fn capacity_of(load: u32, capacity: u32) -> TrialSummary {
@@ -290,6 +309,19 @@ mod tests {
         assert_eq!(count(&entries, SearchStep::Round), 12);
         assert_eq!((count(&entries, SearchStep::Confirm), count(&entries, SearchStep::Fail)), (5, 5));
         assert_eq!(entries[0].trial.to_string(), "ours/throughput/standard/10-p1-r1");
+    }
+
+    #[test]
+    fn the_smallest_load_under_which_the_service_ended_is_part_of_the_result() {
+        let plan = plan();
+        let objectives = plan.ladders[0].objectives.clone();
+        let ended = TrialSummary { crash: Some(CrashCause::ServiceOom), ..TrialSummary::service_ended(&objectives) };
+        let (entries, found) = run(|load| if load > 200 { ended.clone() } else { passing() });
+        let smallest = entries.iter().map(|entry| entry.trial.tier).filter(|load| *load > 200).min().unwrap();
+        assert_eq!(found.crash, Some(Crash { load: smallest, cause: CrashCause::ServiceOom }));
+        assert_eq!((found.edge, found.given_up_at), (Some(Edge::Errors), None));
+        assert!(found.confirmed.is_some_and(|load| (190..=200).contains(&load)), "{found:?}");
+        assert_eq!(run(|load| capacity_of(load, 200)).1.crash, None);
     }
 
     #[test]

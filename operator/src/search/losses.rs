@@ -11,6 +11,7 @@ use bench_format::{
     histogram::{Histogram, Recorder},
     plan::{Figure, Objective, Thresholds, WireSearch},
     result::{BoundBy, ReasonKind, TrialResult, Validity},
+    run::CrashCause,
 };
 
 use judge::verdict;
@@ -63,6 +64,8 @@ pub struct TrialSummary {
     pub missed: Vec<Missed>,
     /// The party that limited the trial, if known.
     pub bound_by: Option<BoundBy>,
+    /// How the service ended under the trial's load; absent if it did not, and in older bundles.
+    pub crash: Option<CrashCause>,
 }
 
 impl TrialSummary {
@@ -93,6 +96,7 @@ impl TrialSummary {
             },
             missed: missed.collect(),
             bound_by: result.bound_by.or(backpressured.then_some(BoundBy::Service)),
+            crash: None,
         }
     }
 
@@ -103,13 +107,14 @@ impl TrialSummary {
             full: TrialOutcome::Failed,
             missed: objectives.iter().map(|objective| Missed::at_unknown_time(objective, false)).collect(),
             bound_by: None,
+            crash: None,
         }
     }
 
     /// The summary of a trial without a result.
     pub fn not_measured() -> Self {
         let (outcome, full) = (Outcome::Invalid(Fault::Other), TrialOutcome::Invalid(Fault::Other));
-        Self { outcome, full, missed: Vec::new(), bound_by: None }
+        Self { outcome, full, missed: Vec::new(), bound_by: None, crash: None }
     }
 }
 

@@ -28,12 +28,12 @@ fn a_gateway_that_dies_in_the_window_costs_only_its_own_trial() {
     climbing.wait_for_stats(&second, "load in the window", |stats| stats.messages.received > 20 * 50);
     kill_process(Pid::from_raw(second.pid as i32).unwrap(), Signal::KILL).unwrap();
     let run = climbing.finish();
-    assert_eq!(run.exit, Some(2), "{}", run.output);
+    assert_eq!(run.exit, Some(1), "{}", run.output);
     let states = run.states();
-    let [TrialState::Finished { .. }, TrialState::Failed { reason }] = &states[..] else { panic!("{states:?}") };
-    assert_eq!(reason.lines().next(), Some(&*format!("the trial was aborted: {GATEWAY} ended (signal: 9 (SIGKILL))")));
+    let [TrialState::Finished { .. }, TrialState::Crashed { reason, .. }] = &states[..] else { panic!("{states:?}") };
+    assert_eq!(reason.lines().next(), Some(&*format!("{GATEWAY} ended (signal: 9 (SIGKILL))")));
     // Both trials are listed, and the first one's result can be read.
-    for listed in ["10-p1-r1  valid", "20-p1-r1  not measured: the trial was aborted"] {
+    for listed in ["10-p1-r1  valid", "20-p1-r1  failed: service_crashed: "] {
         assert!(run.output.contains(listed), "{listed}: {}", run.output);
     }
     assert!(run.trial(GATEWAY, "standard").messages.delivered > 0);

@@ -154,6 +154,17 @@ class Counter(StrEnum):
     CONNECTIONS_OPEN = "connections_open"
 
 
+class CrashCause(StrEnum):
+    """How a service ended under load."""
+
+    # The kernel killed it because it used more memory than it may.
+    SERVICE_OOM = "service_oom"
+    # The node was low on memory and removed its pod.
+    SERVICE_EVICTED = "service_evicted"
+    # It exited, or a signal ended it.
+    SERVICE_CRASHED = "service_crashed"
+
+
 class Cut(StrEnum):
     """How a worker cuts its connections."""
 
@@ -928,6 +939,16 @@ class Cpus:
     shared_with_inference: float | None = None
     # Workers and service run on the same CPUs, so CPU that one side uses is not available to the other.
     shared_with_service: bool = False
+
+
+@dataclass(frozen=True)
+class Crash:
+    """The smallest load of a search under which the service ended."""
+
+    # Tier of the trial: connections, sessions or an open rate.
+    load: int
+    # How the service ended.
+    cause: CrashCause
 
 
 @dataclass(frozen=True)
@@ -2042,6 +2063,8 @@ class SearchFound:
     # The load that passed 5 of 5 or 8 of 9 trials of its own. (Up to schema 2: the largest load below the first solid
     # fail that passed every confirming trial, of two as a rule.)
     confirmed: int | None = None
+    # The smallest load under which the service ended; absent where it never did, and in older bundles.
+    crash: Crash | None = None
     # Kind of the failure in most of these trials; absent where none failed or the order is not known.
     edge: Edge | None = None
     # The load that failed 5 of 5 or 8 of 9 trials of its own. (Up to schema 2: the smallest that failed every one.)
@@ -2448,6 +2471,18 @@ class TrialStateFinished:
     state: Literal["finished"] = "finished"
     # Whether the trial met its objectives; absent without a verdict.
     passed: bool | None = None
+
+
+@dataclass(frozen=True)
+class TrialStateCrashed:
+    """The service ended under the trial's load. There is no `result.json`, and the verdict is `fail`."""
+
+    # How the service ended.
+    cause: CrashCause
+    # Message with the process or pod that ended, how, and its last output.
+    reason: str
+    _: KW_ONLY
+    state: Literal["crashed"] = "crashed"
 
 
 @dataclass(frozen=True)
@@ -2928,7 +2963,7 @@ Name = Annotated[str, "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$"]
 SideSource = SideSourceRegistry | SideSourceCheckout | SideSourceCommit
 
 # The state of a trial, from pending to its end.
-TrialState = TrialStatePending | TrialStateStarted | TrialStateFinished | TrialStateFailed
+TrialState = TrialStatePending | TrialStateStarted | TrialStateFinished | TrialStateCrashed | TrialStateFailed
 
 # Whether the result of a trial may be used.
 Validity = ValidityValid | ValidityInvalid

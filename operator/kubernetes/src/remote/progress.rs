@@ -54,7 +54,7 @@ impl Printed {
 }
 
 fn line(trial: &TrialStatus) -> String {
-    let failed = if trial.state == "failed" { "failed: " } else { "" };
+    let failed = if ["failed", "crashed"].contains(&trial.state.as_str()) { "failed: " } else { "" };
     format!("{}: {failed}{}", trial.trial, trial.description)
 }
 
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     fn trial(name: &str, state: &str, description: &str) -> TrialStatus {
-        let ended = ["finished", "failed"].contains(&state).then(|| "pass".to_owned());
+        let ended = ["finished", "crashed", "failed"].contains(&state).then(|| "pass".to_owned());
         TrialStatus {
             trial: name.into(),
             state: state.into(),
@@ -101,6 +101,9 @@ mod tests {
         status.trials[1] = trial("b", "failed", "no such image");
         status.last_problem = problem("b: failed: no such image");
         assert_eq!(printed.new_lines(&status), ["b: failed: no such image"]);
+        status.trials.push(trial("c", "crashed", "service_oom: pod p ran out of memory"));
+        status.last_problem = problem("c: failed: service_oom: pod p ran out of memory");
+        assert_eq!(printed.new_lines(&status), ["c: failed: service_oom: pod p ran out of memory"]);
     }
 
     #[test]

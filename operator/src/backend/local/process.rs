@@ -5,7 +5,7 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io::{self, Read, Seek, SeekFrom},
-    os::fd::AsRawFd,
+    os::{fd::AsRawFd, unix::process::ExitStatusExt},
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     time::Duration,
@@ -75,6 +75,8 @@ pub struct RunningProcess {
     log: PathBuf,
     cgroup: Option<Box<dyn Cgroup>>,
     ended: Option<ExitStatus>,
+    /// Processes of this machine that the kernel had killed for memory when this one started.
+    oom_kills_before: u64,
 }
 
 impl RunningProcess {
@@ -99,10 +101,20 @@ impl RunningProcess {
             .process_group(0)
             .kill_on_drop(true);
         bind(&mut command, &launch.cpus, launch.cgroup.as_deref()).map_err(spawn)?;
+        let oom_kills_before = oom_kills();
         let mut child = command.spawn().map_err(spawn)?;
         let group = child.id().and_then(|pid| Pid::from_raw(pid as i32));
         let lines = child.stdout.take().map(|stdout| BufReader::new(stdout).lines());
-        Ok(Self { name: launch.name, child, group, lines, log: launch.log, cgroup: launch.cgroup, ended: None })
+        Ok(Self {
+            name: launch.name,
+            child,
+            group,
+            lines,
+            log: launch.log,
+            cgroup: launch.cgroup,
+            ended: None,
+            oom_kills_before,
+        })
     }
 
     /// The first line of standard output that looks like a JSON object; `None` at the end of the output.
@@ -141,6 +153,14 @@ impl RunningProcess {
             self.ended = self.child.try_wait().ok().flatten();
         }
         self.ended.map(|status| format!("{} ended ({status}){}", self.name, self.last_output()))
+    }
+
+    /// Whether the process was killed, and the kernel has killed a process of this machine for memory since it started.
+    /// False while it runs.
+    pub fn ran_out_of_memory(&self) -> bool {
+        // A shell in front of a killed program exits with 128 + 9.
+        let killed = |status: ExitStatus| status.signal() == Some(libc::SIGKILL) || status.code() == Some(137);
+        self.ended.is_some_and(killed) && oom_kills() > self.oom_kills_before
     }
 
     /// Waits up to a second for a process that closed its output, and returns how it ended.
@@ -248,6 +268,12 @@ pub fn process_tree(pid: u32) -> Vec<u32> {
 pub fn sum_over(process_tree: &[u32], read: impl Fn(u32) -> io::Result<u64>) -> io::Result<u64> {
     let (first, started) = process_tree.split_first().ok_or(io::ErrorKind::NotFound)?;
     Ok(read(*first)? + started.iter().filter_map(|pid| read(*pid).ok()).sum::<u64>())
+}
+
+/// Number of processes that the kernel has killed for memory since it booted; 0 where it doesn't report that.
+fn oom_kills() -> u64 {
+    let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
 }
 
 fn last_lines(path: &Path) -> Option<String> {
