@@ -150,10 +150,12 @@ def test_links_lead_somewhere(file: Path) -> None:
 def test_each_failure_of_a_cluster_names_a_test_that_causes_it_or_says_that_none_does() -> None:
     rows = re.findall(r"^\| .* \| ([^|]+) \|$", section("docs/KUBERNETES.md", "When something fails"), re.MULTILINE)
     assert rows[:2] == ["caused by", "---"]
-    tests = "".join(file.read_text() for file in sorted((ROOT / "e2e/tests").glob("test_*.py")))
+    files = [*(ROOT / "e2e/tests").glob("test_*.py"), *(ROOT / "operator/kubernetes").rglob("*.rs")]
+    tests = "".join(file.read_text() for file in sorted(files))
     for named in rows[2:]:
         if named != "not on a cluster":
-            assert f"def {named.strip('`')}(" in tests, named
+            name = named.strip("`")
+            assert f"def {name}(" in tests or f"fn {name}(" in tests, named
 
 
 def section(document: str, title: str) -> str:

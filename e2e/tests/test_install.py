@@ -14,7 +14,8 @@ def test_helm_waits_until_the_operator_is_ready_and_its_claim_is_bound(release: 
 
 def test_nothing_is_loaded_until_a_run_is_named(release: Release) -> None:
     assert release.status()["run_id"] == ""
-    assert len(release.cluster.list("jobs", release.instance)) == 2
+    # One for each tier, and a second one of each for when a worker crashes.
+    assert len(release.cluster.list("jobs", release.instance)) == 4
     assert release.is_restored()
     assert release.web("/api/runs") == []
 

@@ -3,7 +3,7 @@
 //! [`step::next`] decides the next step and this module executes it ([`trial_steps`] executes the steps towards a result). The
 //! store is written before and after each trial, so that an interrupted run can be resumed.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use bench_format::{
     environment::Environment,
@@ -14,6 +14,7 @@ use bench_format::{
 };
 use driver::{clock, coordinator::Coordinator, measure::Measured, service_client::ServiceClient, stage::Ended};
 use judge::Judged;
+use tokio::time::timeout;
 
 use crate::{
     backend::Backend,
@@ -30,10 +31,14 @@ use crate::{
 };
 
 mod compare;
+mod interruptions;
 mod pilot;
 mod search;
 mod trial_steps;
 
+use interruptions::Interruptions;
+
+pub use interruptions::RetryBudget;
 pub use pilot::PilotJudge;
 
 /// Why a climb ended before its last trial.
@@ -95,6 +100,8 @@ pub struct Climb<'a, B> {
     /// What the command of the plan's `websocket.connect.rows_command` printed; absent without one. No file of the bundle
     /// has it.
     pub printed_rows: Option<PrintedRows>,
+    /// How long it tries again after interruptions.
+    pub retry_budget: RetryBudget,
     /// A trial that was measured but could not be written; it is written when the climb resumes.
     pub unsaved: Option<Box<Unsaved>>,
 }
@@ -125,8 +132,9 @@ struct ClimbState {
     /// A failure occurred while the current processes ran, so they must not be used for another trial.
     tainted: bool,
     failed_starts: BTreeMap<String, u32>,
-    /// Number of times that the current trial was interrupted.
-    interruptions: u32,
+    interruptions: Interruptions,
+    /// Pause before the next step, after an interruption.
+    pause: Option<Duration>,
     /// Summaries of the finished trials of a search, by their index in the run's list.
     summaries: BTreeMap<usize, TrialSummary>,
     /// The finished trials of a comparison, in order.
@@ -182,8 +190,16 @@ impl<B: Backend> Climb<'_, B> {
                     if let Some(state) = done? {
                         self.finish(index, state, &mut running)?;
                     }
+                    Self::pause(&mut running, stop).await;
                 }
             }
+        }
+    }
+
+    /// Pauses after an interruption. A signal ends the pause early.
+    async fn pause(running: &mut ClimbState, stop: &mut Stop) {
+        if let Some(pause) = running.pause.take() {
+            let _ = timeout(pause, stop.wait()).await;
         }
     }
 
@@ -250,7 +266,11 @@ impl<B: Backend> Climb<'_, B> {
             purpose.service_ended = crashed;
         }
         self.run.trials[index].state = state;
-        (running.begun, running.interruptions) = (None, 0);
+        running.begun = None;
+        match self.run.trials[index].state {
+            TrialState::Finished { .. } | TrialState::Crashed { .. } => running.interruptions.over(),
+            _ => running.interruptions.next_trial(),
+        }
         self.save_run()
     }
 

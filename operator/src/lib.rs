@@ -11,7 +11,8 @@
 //! - [`store`]: writes the bundle
 //! - [`mod@print`], [`watcher`], [`live`], [`report`] and [`mod@assert`]: output and exit codes
 //!
-//! [`secrets`] keeps secrets out of the bundle, and [`resume`] checks a bundle that is resumed.
+//! [`secrets`] keeps secrets out of the bundle, [`resume`] checks a bundle that is resumed, and [`retry`] marks its failed
+//! trials to be measured again.
 //! [`rejudge`] judges a stored trial again, [`verify`] checks a whole bundle, and [`mod@sign`] signs one with the keys of
 //! [`signing`]. [`search_trial`] reads the trials by which a search decides. [`contract`] calls the program that checks a
 //! service's protocol.
@@ -37,6 +38,7 @@ pub mod rejudge;
 pub mod report;
 pub mod rest;
 pub mod resume;
+pub mod retry;
 pub mod roles;
 pub mod search;
 pub mod search_trial;

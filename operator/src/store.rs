@@ -176,6 +176,22 @@ impl<F: Files> Store<F> {
         self.write(&self.folder.join("run.json"), &text)
     }
 
+    /// Writes a run that had ended and goes on. Its list and signature, which are those of its end, are removed.
+    ///
+    /// # Errors
+    /// When a file can't be written or removed.
+    pub fn reopen(&self, run: &Run) -> Result<(), Error> {
+        self.save_run(run)?;
+        for name in [MANIFEST, manifest::SIGNATURE, manifest::PUBLIC_KEY] {
+            let path = self.folder.join(name);
+            match std::fs::remove_file(&path) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(failed("remove", &path, source)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Writes the list of a bundle that has none, because an older ladder or another program wrote it.
     ///
     /// # Errors

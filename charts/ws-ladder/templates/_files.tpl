@@ -56,6 +56,9 @@ The two files that the operator reads. `toYaml` and `toJson` keep integers; prin
 {{- end -}}
 schema: 1
 run_id: {{ .Values.run.id | quote }}
+{{- with .Values.run.retry }}
+retry: {{ . | quote }}
+{{- end }}
 release: {{ .Release.Name | quote }}
 namespace: {{ .Release.Namespace | quote }}
 lease: {{ include "ws-ladder.operator" . | quote }}

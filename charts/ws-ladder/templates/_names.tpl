@@ -1,6 +1,6 @@
 {{/*
-Names and labels. Names of Jobs, Deployments and Services have at most 52 characters, so that the suffixes that the
-cluster appends for pods still fit into the 63 of a label.
+Names and labels. Names of Jobs, Deployments and Services have at most 52 characters (a tier's second Job 54), so that
+the suffixes that the cluster appends for pods still fit into the 63 of a label.
 */}}
 
 {{/*

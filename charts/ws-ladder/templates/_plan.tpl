@@ -120,18 +120,21 @@ Reads the plan. Helm's `merge` and `default` treat `false`, `0` and "" as missin
 {{- end -}}
 {{- end -}}
 
-{{/* The Jobs of all tiers, as JSON: [{service, workload, variant, tier, job, spec}]; `spec` is YAML. */}}
+{{/* The Jobs of all tiers, as JSON: [{service, workload, variant, tier, job, spare, spec}]; `spec` is YAML. The spare has the same spec, for when a worker of the Job crashes: a failed Job can't be released again, and the operator may not create Jobs. */}}
 {{- define "ws-ladder.jobs" -}}
 {{- $jobs := list -}}
 {{- range $climb := include "ws-ladder.climbs" . | fromJsonArray -}}
 {{- range $tier := $climb.tiers -}}
 {{- $tier = int64 $tier -}}
 {{- $spec := include "ws-ladder.jobSpec" (dict "root" $ "climb" $climb "tier" $tier) -}}
-{{- $identity := list $.Release.Namespace $.Release.Name $climb.service $climb.workload $climb.variant $tier $.Values.run.id $spec | toJson -}}
+{{- $identity := list $.Release.Namespace $.Release.Name $climb.service $climb.workload $climb.variant $tier $.Values.run.id $spec -}}
+{{- /* A retry has Jobs of its own, because those of failed trials may have ended. */}}
+{{- with $.Values.run.retry }}{{ $identity = append $identity . }}{{ end -}}
+{{- $identity = toJson $identity -}}
 {{- $tail := printf "-%d-%s" $tier (sha256sum $identity | trunc 8) -}}
 {{- $front := printf "%s-%s-%s-%s" (include "ws-ladder.fullname" $) $climb.service $climb.workload $climb.variant -}}
 {{- $front = include "ws-ladder.cut" (dict "text" (include "ws-ladder.part" $front) "max" (sub 52 (len $tail)) "hashed" false) -}}
-{{- $jobs = append $jobs (dict "service" $climb.service "workload" $climb.workload "variant" $climb.variant "tier" $tier "job" (print $front $tail) "spec" $spec) -}}
+{{- $jobs = append $jobs (dict "service" $climb.service "workload" $climb.workload "variant" $climb.variant "tier" $tier "job" (print $front $tail) "spare" (print $front $tail "-2") "spec" $spec) -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $jobs -}}

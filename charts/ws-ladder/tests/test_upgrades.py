@@ -106,8 +106,9 @@ def test_no_upgrade_changes_the_selector_of_a_deployment_that_keeps_its_name(
 
 def test_another_run_has_jobs_of_its_own(rendered: dict[str, dict[str, str]]) -> None:
     names = [set(of_kind("Job", rendered[values])) for values in ("", "run.id=first", "run.id=second")]
-    assert [len(each) for each in names] == [4, 4, 4]
-    assert len(set.union(*names)) == 12
+    # Two for each of four tiers.
+    assert [len(each) for each in names] == [8, 8, 8]
+    assert len(set.union(*names)) == 24
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,9 @@ pub struct Run {
     /// Addresses of a service that ladder climbed without starting it; absent where ladder started its services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outside: Option<Outside>,
+    /// Requests in a cluster (`run.retry`) that have measured failed trials again; each is followed once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retries: Vec<String>,
     /// Every trial of the plan in climbing order. A search adds its trials as it decides them.
     pub trials: Vec<TrialEntry>,
     /// The searches of the run in order; empty if it climbs tiers.

@@ -5,7 +5,8 @@
 //! settle, read again.
 //!
 //! Nothing is judged here: a failure is recorded as a problem or ends the trial. `assignments` computes each worker's
-//! part, `ending` looks at processes that ended, `pods` at what the trial's pods report.
+//! part, `ending` looks at processes that ended, `settle` waits for the service's counters, `pods` looks at what the trial's
+//! pods report.
 
 use std::time::Duration;
 
@@ -13,11 +14,10 @@ use bench_format::{
     SCHEMA, histogram,
     result::{FixedWork, Reason, ReasonKind, ServiceFile, ServiceReadings},
     run::CrashCause,
-    service::ServiceStats,
     terms::Terms,
     trial_file::{BOUND_RULES, BookKeeping, Cpus, TrialFile},
 };
-use judge::{Judged, delta::ServiceDelta, judge, published::Start, reason};
+use judge::{Judged, judge, published::Start, reason};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
@@ -38,6 +38,7 @@ mod ending;
 #[cfg(feature = "fixture")]
 pub mod fixture;
 mod pods;
+mod settle;
 
 /// Time between the release and the start of the load; enough for every worker to receive the release.
 const LEAD: Duration = Duration::from_millis(50);
@@ -47,8 +48,6 @@ const UPLOAD_GRACE: Duration = Duration::from_secs(20);
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval at which a service is read until it settles or publishes.
 const SETTLE_POLL: Duration = Duration::from_millis(20);
-/// A service whose counters haven't changed for this long has settled, even if they don't add up.
-const UNCHANGED_TIME: Duration = Duration::from_secs(1);
 
 /// Why a trial could not be measured.
 #[derive(Debug, thiserror::Error)]
@@ -196,6 +195,10 @@ impl<S: Stage> Trial<'_, S> {
         self.coordinator.shown(|live| live.phase(LivePhase::Drain, Instant::now(), None));
         let grace = self.plan.drain + self.plan.close_grace + UPLOAD_GRACE;
         self.wait_by(window_end + grace, Barrier::all_delivered).await?;
+        let missing = self.coordinator.inspect(Barrier::not_delivered);
+        if !missing.is_empty() && self.stage.has_remote_workers() {
+            return Err(ending::cut_off(&missing, "deliver a result", grace));
+        }
         let uploads = self.coordinator.take_uploads();
         if uploads.is_empty() {
             return Err(Error::NoResult { seconds: grace.as_secs() });
@@ -299,6 +302,9 @@ impl<S: Stage> Trial<'_, S> {
             WaitOutcome::Ended(ended) => Err(aborted(ended)),
             WaitOutcome::Deadline => {
                 let late = self.coordinator.inspect(Barrier::not_ready);
+                if self.stage.has_remote_workers() {
+                    return Err(ending::cut_off(&late, "report ready", self.plan.opening));
+                }
                 let seconds = self.plan.opening.as_secs();
                 Err(Error::NotReady(format!("workers {late:?} did not report ready within {seconds} s")))
             }
@@ -355,50 +361,6 @@ impl<S: Stage> Trial<'_, S> {
             }
         }
     }
-
-    /// Waits until the service has counted every message that was sent, none is on its way to the application, and no
-    /// publication is on its way between the service's instances. It waits at most for the drain, or until the counters
-    /// stop changing.
-    async fn settle(&self, uploads: &[Upload], before: Option<&ServiceStats>) {
-        let sent: u64 = uploads.iter().map(sent_by).sum();
-        let (numbered, unnumbered) = (uploads.iter().map(numbered_by).sum(), uploads.iter().map(unnumbered_by).sum());
-        let deadline = Instant::now() + self.plan.drain;
-        let mut unchanged = (Instant::now(), None);
-        while Instant::now() < deadline {
-            let Ok(mut stats) = self.client.stats().await else { return };
-            let delta = ServiceDelta::between(before.unwrap_or(&ServiceStats::default()), &stats);
-            let counters = self.plan.counters.as_ref();
-            let shown = |counters| delta.shows(counters, numbered, unnumbered);
-            if counters.map_or_else(|| delta.settled(sent), shown) && self.client.links_are_idle().await.unwrap_or(true)
-            {
-                return;
-            }
-            stats.uptime_seconds = 0.0;
-            match unchanged {
-                (since, Some(last)) if last == stats => {
-                    if since.elapsed() > UNCHANGED_TIME {
-                        return;
-                    }
-                    unchanged = (since, Some(last));
-                }
-                _ => unchanged = (Instant::now(), Some(stats)),
-            }
-            sleep(SETTLE_POLL).await;
-        }
-    }
-}
-
-fn sent_by(upload: &Upload) -> u64 {
-    upload.result.messages.sent + unnumbered_by(upload)
-}
-
-fn unnumbered_by(upload: &Upload) -> u64 {
-    upload.result.books.iter().map(|book| book.unnumbered).sum()
-}
-
-/// Messages of the load that a worker sent. Those of a connection that publishes are in its book only.
-fn numbered_by(upload: &Upload) -> u64 {
-    upload.result.messages.sent.max(upload.result.books.iter().map(|book| book.sent).sum())
 }
 
 /// Returns what was read. A failed reading is recorded as a problem of the service.

@@ -128,6 +128,10 @@ pub trait Stage {
     /// Checks again, reliably, whether every process that was started still runs unchanged; returns the end of one that
     /// doesn't.
     async fn confirm(&mut self) -> Option<Ended>;
+    /// Whether workers reach the coordinator over a network that may be cut while they run.
+    fn has_remote_workers(&self) -> bool {
+        false
+    }
     /// Longest time until the end of a process shows; zero where it shows at once.
     fn notice_time(&self) -> Duration {
         Duration::ZERO

@@ -1613,6 +1613,8 @@ export interface Run {
    * and in older bundles.
    */
   rest?: MachineUse | null;
+  /** Requests in a cluster (`run.retry`) that have measured failed trials again; each is followed once. */
+  retries?: string[];
   /** The searches of the run in order; empty if it climbs tiers. */
   searches?: Search[];
   /**

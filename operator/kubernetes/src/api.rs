@@ -32,12 +32,20 @@ pub enum Error {
         /// The operation that failed.
         what: String,
     },
-    /// The API server refused the request, or the request failed.
+    /// The API server can't be reached, or is too busy.
+    #[error("failed to {what}: {reason}")]
+    Unavailable {
+        /// The operation that failed.
+        what: String,
+        /// The error of the connection, or the API server's message.
+        reason: String,
+    },
+    /// The API server refused the request.
     #[error("failed to {what}: {reason}")]
     Refused {
         /// The operation that failed.
         what: String,
-        /// The reason of the API server or the client.
+        /// The reason of the API server.
         reason: String,
     },
     /// The API server didn't respond in time.
@@ -169,7 +177,7 @@ async fn with_retries<T, F: Future<Output = kube::Result<T>>>(
             Ok(Err(kube::Error::Api(status))) if (400..500).contains(&status.code) && status.code != 429 => {
                 return Err(Error::Refused { what, reason: status.message });
             }
-            Ok(Err(error)) => Error::Refused { what: what.clone(), reason: chain(&error) },
+            Ok(Err(error)) => Error::Unavailable { what: what.clone(), reason: chain(&error) },
             Err(_) => Error::NoResponse { what: what.clone() },
         };
         if attempts >= ATTEMPTS {

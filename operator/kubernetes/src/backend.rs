@@ -2,11 +2,10 @@
 //!
 //! The chart creates both; the backend only scales and releases them, and restores them at the end. The original values
 //! are written to the [`journal`](crate::journal) before a change. [`service`] and [`workers`] start and stop pods,
-//! [`logs`] stores their logs, [`pods`] reports where they ran.
+//! [`restore`] restores original values, [`logs`] stores logs, [`pods`] reports where pods ran, [`errors`] words errors.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io,
     path::PathBuf,
     sync::Arc,
     time::Duration,
@@ -26,16 +25,21 @@ use crate::{
     api::{self, ClusterApi},
     caches::Caches,
     cluster_file::ClusterFile,
-    events::{Events, RunEvent},
-    journal::{Journal, Original},
+    events::Events,
+    journal::Journal,
     pod_end::{self, ServicePod, WorkerPods},
     pod_failure::pod_name,
     quantity,
 };
 
+pub use errors::describe_volume_error;
+use errors::found;
+
+mod errors;
 mod logs;
 mod pods;
 mod readiness;
+mod restore;
 mod service;
 mod workers;
 
@@ -45,8 +49,6 @@ const WATCH_TIMEOUT: Duration = Duration::from_secs(10);
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(90);
 /// Longest time until the end of a container shows in its pod.
 const NOTICE_TIME: Duration = Duration::from_secs(5);
-/// Number of attempts to restore everything before it is left to the next start.
-const RESTORE_ATTEMPTS: u32 = 2;
 
 /// The Deployments and Jobs of a Helm release in a cluster.
 #[derive(Debug)]
@@ -60,6 +62,10 @@ pub struct Kubernetes {
     /// Longest wait for a pod to run or become ready, including image pulls.
     start_deadline: Duration,
     service: Option<ServingPod>,
+    /// Deployments and Jobs whose pods have run, so that the cluster has had room for them.
+    have_run: BTreeSet<String>,
+    /// Jobs of which a worker has crashed; they are not released again.
+    crashed_jobs: BTreeSet<String>,
     /// The inference service and the companions of the service, in the order in which they were started.
     dependencies: Vec<ServingPod>,
     workers: Option<Workers>,
@@ -107,6 +113,8 @@ impl Kubernetes {
             events,
             start_deadline,
             service: None,
+            have_run: BTreeSet::new(),
+            crashed_jobs: BTreeSet::new(),
             dependencies: Vec::new(),
             workers: None,
             machines,
@@ -128,16 +136,20 @@ impl Kubernetes {
     }
 
     /// Waits until no pod of a kind is left, before the next ones are started.
+    /// A pod stays as long as its node is lost: it may still run there, and load the service.
     async fn wait_until_removed(&self, owner: &str, ours: impl Fn(&Pod) -> bool) -> Result<(), Error> {
         let left = |caches: &Caches| {
-            caches.pods().into_iter().filter(|pod| ours(pod) && !has_ended(pod)).map(|pod| pod_name(&pod))
+            caches.pods().into_iter().filter(|pod| ours(pod) && !has_ended(pod)).map(|pod| leftover(&pod))
         };
         let removed =
             self.wait_for(Instant::now() + REMOVAL_TIMEOUT, |caches| left(caches).next().is_none().then_some(())).await;
         removed.ok_or_else(|| {
             let names: Vec<String> = left(&self.caches).collect();
-            let reason = format!("not removed after {} s: {}", REMOVAL_TIMEOUT.as_secs(), names.join(", "));
-            Error::Remote { what: format!("wait until the previous pods of {owner} are removed"), reason }
+            let seconds = REMOVAL_TIMEOUT.as_secs();
+            Error::Interrupted(format!(
+                "the previous pods of {owner} are there after {seconds} s: {}",
+                names.join(", ")
+            ))
         })
     }
 
@@ -158,47 +170,11 @@ impl Kubernetes {
     }
 
     fn is_of_a_job(&self, pod: &Pod) -> bool {
-        pod_end::job_of(pod).is_some_and(|job| self.cluster.jobs.iter().any(|known| known.job == job))
-    }
-
-    fn note(&mut self, found: Original) -> Result<(), Error> {
-        self.journal.note(found).map_err(|error| Error::Remote {
-            what: "write the original value to the journal".into(),
-            reason: describe_volume_error(&error),
-        })
+        pod_end::job_of(pod).is_some_and(|job| self.cluster.job_names().any(|known| known == job))
     }
 
     fn pod(&self, uid: &str) -> Option<Arc<Pod>> {
         self.caches.pods().into_iter().find(|pod| pod.metadata.uid.as_deref() == Some(uid))
-    }
-
-    /// Whether the cluster file has the object of a journal's entry.
-    fn is_known(&self, found: &Original) -> bool {
-        match found {
-            Original::Deployment { name, .. } => self.cluster.deployments().any(|known| known == name),
-            Original::Job { name, .. } => self.cluster.jobs.iter().any(|known| known.job == *name),
-        }
-    }
-
-    /// Restores one object to its original value. An object that the cluster file doesn't have is left alone: an
-    /// upgrade of the chart has removed it, or another program has written to the results volume.
-    async fn restore(&self, found: &Original) -> Result<(), api::Error> {
-        if !self.is_known(found) {
-            eprintln!("ladder: not restored, because the cluster file doesn't list it: {found:?}");
-            return Ok(());
-        }
-        let restored = match found {
-            Original::Deployment { name, replicas } => self.api.scale(name, *replicas).await,
-            Original::Job { name, suspend } => self.api.suspend(name, *suspend).await,
-        };
-        match restored {
-            // The object was deleted, so there is nothing to restore.
-            Err(api::Error::NotFound { .. }) => Ok(()),
-            // Server-side apply to a Job that was deleted would create it, and is refused because the template is
-            // missing.
-            Err(api::Error::Refused { reason, .. }) if reason.contains("spec.template") => Ok(()),
-            other => other,
-        }
     }
 }
 
@@ -222,25 +198,7 @@ impl Backend for Kubernetes {
     async fn put_back(&mut self) -> Result<(), Error> {
         self.stop_workers().await;
         self.stop_service().await;
-        let mut last = None;
-        for _ in 0..RESTORE_ATTEMPTS {
-            last = None;
-            // In reverse order of the changes: a service goes before its inference service and companions.
-            for found in self.journal.entries().iter().rev().cloned().collect::<Vec<_>>() {
-                match self.restore(&found).await {
-                    Ok(()) => self.journal.forget(&found),
-                    Err(error) => last = Some(error),
-                }
-            }
-            if last.is_none() {
-                return Ok(());
-            }
-        }
-        let reason = last.map(|error| error.to_string()).unwrap_or_default();
-        let description = format!("not everything was restored, the next start tries again: {reason}");
-        eprintln!("ladder: {description}");
-        self.events.record(RunEvent::NotPutBack { description });
-        Err(Error::Remote { what: "restore everything".into(), reason })
+        self.restore_all().await
     }
 
     fn placement(&self) -> Placement {
@@ -323,6 +281,10 @@ impl Stage for Kubernetes {
         }
     }
 
+    fn has_remote_workers(&self) -> bool {
+        true
+    }
+
     fn notice_time(&self) -> Duration {
         NOTICE_TIME
     }
@@ -362,31 +324,11 @@ impl Kubernetes {
     }
 }
 
-/// Turns a "not found" error into `None`.
-fn found<T>(result: Result<T, api::Error>) -> Result<Option<T>, api::Error> {
-    match result {
-        Ok(found) => Ok(Some(found)),
-        Err(api::Error::NotFound { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-fn remote_error(error: api::Error) -> Error {
-    let text = error.to_string();
-    let (what, reason) =
-        text.strip_prefix("failed to ").and_then(|text| text.split_once(": ")).unwrap_or(("do it", &text));
-    Error::Remote { what: what.into(), reason: reason.into() }
-}
-
-/// An error of the results volume as text, with how to fix it if known.
-pub fn describe_volume_error(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            format!("the results volume is full ({error}): delete old runs or enlarge the claim")
-        }
-        io::ErrorKind::ReadOnlyFilesystem => format!("the results volume can't be written ({error})"),
-        _ => error.to_string(),
-    }
+/// A pod that should be gone, with its node.
+fn leftover(pod: &Pod) -> String {
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or("no node");
+    let state = if pod.metadata.deletion_timestamp.is_some() { "Terminating" } else { "not deleted" };
+    format!("{} ({state} on {node})", pod_name(pod))
 }
 
 /// Whether a pod has ended and uses nothing any more, though it may still be listed.

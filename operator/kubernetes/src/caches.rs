@@ -14,6 +14,7 @@ use kube::{
     runtime::{
         WatchStreamExt,
         reflector::{self, Store},
+        utils::Backoff,
         watcher,
     },
 };
@@ -22,6 +23,9 @@ use tokio::{sync::watch, time::timeout};
 
 /// Longest wait for the first complete lists.
 const FIRST_LISTS: Duration = Duration::from_secs(30);
+/// Pause before a watch that broke is tried again. The client's default grows to 30 s, so that an operator would wait that
+/// long after an API server is back.
+const WATCH_RETRY: Duration = Duration::from_secs(1);
 
 /// The caches of one namespace.
 #[derive(Clone)]
@@ -99,6 +103,21 @@ impl Caches {
     }
 }
 
+/// The same pause after each failure of a watch.
+struct EvenPauses;
+
+impl Iterator for EvenPauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        Some(WATCH_RETRY)
+    }
+}
+
+impl Backoff for EvenPauses {
+    fn reset(&mut self) {}
+}
+
 /// Keeps a cache of one kind current for as long as the process lives.
 fn watch<K>(
     api: Api<K>,
@@ -111,7 +130,7 @@ where
 {
     let (store, writer) = reflector::store();
     let (changed, pod_failure) = (changed.clone(), pod_failure.clone());
-    let stream = watcher(api, config).default_backoff().reflect(writer);
+    let stream = watcher(api, config).backoff(EvenPauses).reflect(writer);
     tokio::spawn(async move {
         let mut stream = std::pin::pin!(stream);
         while let Some(event) = stream.next().await {

@@ -6,6 +6,7 @@ use std::{env, path::PathBuf, process::ExitCode, time::Duration};
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use driver::coordinator::Token;
+use operator::climb::RetryBudget;
 use tokio::net::TcpListener;
 
 use crate::{
@@ -73,6 +74,10 @@ struct Serve {
     /// Remove bundles of runs that ended more than so many days ago.
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..))]
     keep_days: Option<u32>,
+    /// How long trials are tried again while a cause outside interrupts them, such as a lost node or a registry that is
+    /// away.
+    #[arg(long, env = "LADDER_RETRY_SECONDS", default_value_t = RetryBudget::default().0.as_secs(), value_name = "SECONDS")]
+    retry_seconds: u64,
     /// Name of the pod in which the operator runs.
     #[arg(long, env = "POD_NAME")]
     pod_name: Option<String>,
@@ -153,6 +158,7 @@ fn options(arguments: Serve, token: Option<&str>) -> anyhow::Result<serve::Optio
         metrics_port: arguments.metrics_port,
         start_deadline: Duration::from_secs(arguments.start_deadline),
         keep: serve::Keep { runs: arguments.keep_runs, days: arguments.keep_days },
+        retry_budget: Duration::from_secs(arguments.retry_seconds),
         token: Token::new(token.unwrap_or_default())?,
         pod: arguments.pod_name.filter(|name| !name.is_empty()),
         pod_uid: arguments.pod_uid.filter(|uid| !uid.is_empty()),

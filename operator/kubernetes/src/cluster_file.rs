@@ -26,6 +26,9 @@ pub struct ClusterFile {
     /// Id of the run to climb; empty for none.
     #[serde(default)]
     pub run_id: String,
+    /// Request to measure failed trials of the run again, `failed` or `failed-N`; empty for none.
+    #[serde(default)]
+    pub retry: String,
     /// Name of the Helm release.
     pub release: String,
     /// Namespace of the release.
@@ -178,6 +181,16 @@ pub struct TierJob {
     pub tier: u32,
     /// Name of the workers' Job.
     pub job: String,
+    /// Name of an equal Job, for when a worker of the first has crashed; absent if the chart made none.
+    #[serde(default)]
+    pub spare: Option<String>,
+}
+
+impl TierJob {
+    /// The names of the Job and of the one after it, in the order in which they are used.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.job.as_str()).chain(self.spare.as_deref())
+    }
 }
 
 fn one() -> i32 {
@@ -213,6 +226,11 @@ impl ClusterFile {
             (&job.service, &job.workload, &job.variant, job.tier)
                 == (&trial.service, &trial.workload, &trial.variant, trial.tier)
         })
+    }
+
+    /// The names of all Jobs.
+    pub fn job_names(&self) -> impl Iterator<Item = &str> {
+        self.jobs.iter().flat_map(TierJob::names)
     }
 
     /// The registry that the plan is checked against.

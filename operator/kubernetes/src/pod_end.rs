@@ -159,11 +159,10 @@ fn of_worker(index: u32, pod: &Pod) -> Option<Ended> {
     if let Some(description) = removal_reason(pod) {
         return external_end(format!("worker {index}: {description}"));
     }
-    let ended = containers(pod).find_map(|status| Some((status, status.state.as_ref()?.terminated.as_ref()?)));
-    if let Some((status, terminated)) = ended {
-        let description = format!("worker {index}, pod {}: {}", pod_name(pod), ending(status).unwrap_or_default());
-        let killed = KILLED.contains(&terminated.exit_code);
-        return Some(Ended { description, cause: if killed { Cause::Outside } else { Cause::Itself } });
+    let ended = containers(pod).find(|status| status.state.as_ref().is_some_and(|state| state.terminated.is_some()));
+    if let Some(status) = ended {
+        // Also a crash: it says nothing about the service, and the tier's next Job has other pods.
+        return external_end(format!("worker {index}, pod {}: {}", pod_name(pod), ending(status).unwrap_or_default()));
     }
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
     let over = ["Failed", "Succeeded"].contains(&phase);
@@ -184,6 +183,12 @@ fn crash_cause(status: &ContainerStatus) -> Option<CrashCause> {
 fn evicted_for_memory(pod: &Pod) -> bool {
     let message = evicted(pod).map(|(description, _)| description).or_else(|| disruption(pod));
     message.is_some_and(|message| message.contains("low on resource: memory"))
+}
+
+/// Whether a worker's pod has ended with a failure of its own, after which its Job fails.
+pub fn has_crashed(pod: &Pod) -> bool {
+    let code = |status: &ContainerStatus| status.state.as_ref()?.terminated.as_ref().map(|end| end.exit_code);
+    containers(pod).filter_map(code).any(|code| code != 0 && !KILLED.contains(&code))
 }
 
 /// Why a pod is being removed; `None` for a pod that is not.
@@ -354,14 +359,16 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_was_killed_is_an_interruption_and_one_that_failed_is_not() {
+    fn a_worker_that_ends_is_an_interruption_and_one_that_crashed_needs_another_job() {
         let ended = |code: i32| {
             let pod = pod(json!({"status": {"containerStatuses": [{"name": "worker", "image": "i", "imageID": "",
                 "ready": false, "restartCount": 0, "state": {"terminated": {"exitCode": code, "reason": "Error"}}}]}}));
-            of_workers(&workers(), Some(&job(false)), &[std::sync::Arc::new(pod)]).unwrap()
+            let crashed = has_crashed(&pod);
+            (crashed, of_workers(&workers(), Some(&job(false)), &[std::sync::Arc::new(pod)]).unwrap())
         };
-        assert_eq!((ended(137).cause, ended(5).cause), (Cause::Outside, Cause::Itself));
-        assert_eq!(ended(5).description, "worker 0, pod p: container worker ended with exit code 5");
+        assert_eq!([137, 143, 0, 5].map(|code| ended(code).0), [false, false, false, true]);
+        assert_eq!((ended(137).1.cause, ended(5).1.cause), (Cause::Outside, Cause::Outside));
+        assert_eq!(ended(5).1.description, "worker 0, pod p: container worker ended with exit code 5");
     }
 
     #[test]

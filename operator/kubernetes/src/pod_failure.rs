@@ -2,11 +2,35 @@
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod, PodCondition};
 
+/// Taints of a node that is lost.
+const LOST_NODE: [&str; 2] = ["node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"];
+/// Parts of the messages of an image pull that failed between the node and the registry, or in the registry.
+const AWAY: [&str; 14] = [
+    "dial tcp",
+    "i/o timeout",
+    "connection refused",
+    "connection reset",
+    "no such host",
+    "no route to host",
+    "server misbehaving",
+    "TLS handshake timeout",
+    "deadline exceeded",
+    "unexpected EOF",
+    "500 Internal Server Error",
+    "502 Bad Gateway",
+    "503 Service Unavailable",
+    "429 Too Many Requests",
+];
+
 /// Whether it makes sense to wait for the pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outlook {
     /// The failure may resolve itself, after any time.
     Open,
+    /// No node has room for the pod; one may get some.
+    NoRoom,
+    /// The cause is outside the pod, such as a registry that is away; a new pod may do better.
+    Outside,
     /// The failure rarely resolves itself; only a short wait makes sense.
     Doubtful,
     /// The failure does not resolve itself.
@@ -25,11 +49,15 @@ pub struct PodFailure {
 /// Why a pod's containers are not ready. For a healthy pod, the condition that is still missing.
 pub fn of_pod(pod: &Pod, events: &[impl AsRef<Event>]) -> PodFailure {
     let name = pod_name(pod);
-    let (reason, outlook) = evicted(pod)
+    let (reason, mut outlook) = evicted(pod)
         .or_else(|| unschedulable(pod))
         .or_else(|| containers(pod).find_map(in_a_bad_state))
         .unwrap_or_else(|| (not_ready(pod), Outlook::Open));
     let event = last_event(pod.metadata.uid.as_deref(), events);
+    let pulls = |text: &str| text.contains("pull") && is_registry_away(text);
+    if outlook == Outlook::Doubtful && (pulls(&reason) || event.as_deref().is_some_and(pulls)) {
+        outlook = Outlook::Outside;
+    }
     let event = event.filter(|event| !reason.contains(event.trim_end_matches('.')));
     let event = event.map(|event| format!("; last event: {event}")).unwrap_or_default();
     PodFailure { description: format!("pod {name}: {reason}{event}"), outlook }
@@ -89,7 +117,9 @@ pub fn evicted(pod: &Pod) -> Option<(String, Outlook)> {
     let message = status.message.clone().unwrap_or_default();
     let description =
         if reason == "Evicted" { format!("evicted: {message}") } else { format!("failed: {reason}: {message}") };
-    Some((description, Outlook::Hopeless))
+    // The kubelet refuses some pods at each attempt. Others were evicted, preempted or shut down with their node.
+    let outlook = if reason == "UnexpectedAdmissionError" { Outlook::Hopeless } else { Outlook::Outside };
+    Some((description, outlook))
 }
 
 /// The newest event about an object.
@@ -119,7 +149,15 @@ fn unschedulable(pod: &Pod) -> Option<(String, Outlook)> {
     let condition = find_condition(pod, "PodScheduled").filter(|condition| condition.status == "False")?;
     let reason = condition.reason.as_deref().unwrap_or("Unschedulable");
     let message = condition.message.as_deref().unwrap_or("the scheduler gave no message");
-    Some((format!("can't be scheduled ({reason}): {message}"), Outlook::Open))
+    let lost = LOST_NODE.iter().any(|taint| message.contains(taint));
+    let outlook = if lost { Outlook::Outside } else { Outlook::NoRoom };
+    Some((format!("can't be scheduled ({reason}): {message}"), outlook))
+}
+
+/// Whether the error of an image pull is that of a registry that can't be reached or fails, and not that of an image that
+/// isn't there.
+fn is_registry_away(text: &str) -> bool {
+    AWAY.iter().any(|part| text.contains(part))
 }
 
 fn in_a_bad_state(status: &ContainerStatus) -> Option<(String, Outlook)> {
@@ -211,7 +249,7 @@ mod tests {
                 json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
                     "reason": "Unschedulable", "message": "0/1 nodes are available: 1 Insufficient cpu."}]}),
                 "pod p: can't be scheduled (Unschedulable): 0/1 nodes are available: 1 Insufficient cpu.",
-                Outlook::Open,
+                Outlook::NoRoom,
             ),
             (
                 waiting("ImagePullBackOff", "Back-off pulling image"),
@@ -231,7 +269,7 @@ mod tests {
             (
                 json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}),
                 "pod p: evicted: The node was low on resource: memory.",
-                Outlook::Hopeless,
+                Outlook::Outside,
             ),
             (
                 json!({"phase": "Running", "containerStatuses": [{"name": "service", "image": "", "imageID": "",
@@ -250,6 +288,31 @@ mod tests {
         for (status, description, outlook) in cases {
             assert_eq!(of_pod(&pod(status), &NONE), PodFailure { description: description.into(), outlook });
         }
+    }
+
+    #[test]
+    fn a_registry_that_is_away_is_told_from_an_image_that_is_not_there() {
+        let outlook = |message: &str| of_pod(&pod(waiting("ErrImagePull", message)), &NONE).outlook;
+        for away in [
+            "failed to do request: Head \"https://r/v2/x/manifests/1\": dial tcp 10.0.0.1:443: connect: connection refused",
+            "failed to do request: Head \"https://r/v2/x/manifests/1\": dial tcp: lookup r on 10.0.0.10:53: no such host",
+            "unexpected status from HEAD request to https://r/v2/x/manifests/1: 503 Service Unavailable",
+        ] {
+            assert_eq!(outlook(away), Outlook::Outside, "{away}");
+        }
+        for missing in ["failed to resolve reference \"r/x:1\": r/x:1: not found", "pull access denied, 403 Forbidden"]
+        {
+            assert_eq!(outlook(missing), Outlook::Doubtful, "{missing}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_waits_for_a_lost_node_is_interrupted() {
+        let message = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint \
+            {node.kubernetes.io/unreachable: }.";
+        let status = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
+            "reason": "Unschedulable", "message": message}]});
+        assert_eq!(of_pod(&pod(status), &NONE).outlook, Outlook::Outside);
     }
 
     #[test]

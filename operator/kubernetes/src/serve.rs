@@ -70,6 +70,8 @@ pub struct Options {
     pub start_deadline: Duration,
     /// Which bundles are kept.
     pub keep: Keep,
+    /// How long interruptions are waited for.
+    pub retry_budget: Duration,
     /// Bearer token that workers must send.
     pub token: Token,
     /// Name of this pod, which identifies the holder of the Lease.

@@ -25,7 +25,7 @@ use super::{
     chosen_plan::ChosenPlan,
     compared,
     core_check::{self, CoreCheck},
-    described::{add_described, with_sides_and_described},
+    described::add_described,
     machine, outside, piloted,
 };
 use crate::{
@@ -35,7 +35,7 @@ use crate::{
         local::Local,
         outside::{OutsideService, description},
     },
-    climb::{Climb, ClimbEnd},
+    climb::{Climb, ClimbEnd, RetryBudget},
     compare::course::attempts_at_most,
     evidence,
     live::{self, LiveTerminal},
@@ -43,7 +43,7 @@ use crate::{
     plan::{self, Plan, TrialFilter},
     print,
     registry::{Registry, Service},
-    report, rest, resume,
+    report, rest,
     roles::Roles,
     secrets,
     signals::Stop,
@@ -51,6 +51,10 @@ use crate::{
     watcher::{Terminal, Watcher},
     websocket,
 };
+
+use resume::{Retry, resume};
+
+mod resume;
 
 #[derive(Debug, Args)]
 pub(super) struct Run {
@@ -63,6 +67,9 @@ pub(super) struct Run {
     /// name its file, too: a bundle's commands are not run.
     #[arg(long, value_name = "RUN_ID", conflicts_with_all = ["run_id", "services", "only"])]
     resume: Option<Name>,
+    /// Measure trials again that could not be measured; all others keep their results. With --resume.
+    #[arg(long, value_name = "WHICH", requires = "resume")]
+    retry: Option<Retry>,
     /// Skip the check of each service's contract (its core) before its first trial and after its last.
     #[arg(long)]
     no_conformance: bool,
@@ -144,15 +151,7 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<u8> {
     let mut registry = Registry::load(&arguments.shared.registry)?;
     let check = if arguments.no_conformance { CoreCheck::Skipped } else { CoreCheck::BeforeAndAfter };
     if let Some(id) = &arguments.resume {
-        let registry = with_sides_and_described(
-            registry,
-            &arguments.plan,
-            (&arguments.shared.results, &arguments.shared.i_may_load_this_host),
-            id,
-        )?;
-        return execute(&arguments.shared, &registry, check, |allowed| {
-            open_run(&arguments.shared, id, &registry, allowed)
-        });
+        return resume(arguments, id, registry, check);
     }
     let of_service = |service: &Service| registry.protocol_of(service).plan.clone();
     let ChosenPlan { plan_argument, path, services } =
@@ -289,6 +288,7 @@ fn climb_with<B: Backend>(
             requested_at_unix_ns,
             pilots,
             printed_rows,
+            retry_budget: RetryBudget::default(),
             unsaved: None,
         };
         let end = climb.climb(&mut stop).await?;
@@ -354,6 +354,7 @@ fn begin(
         usage: BTreeMap::new(),
         rest: None,
         outside,
+        retries: vec![],
         trials: pilot::entries(trials, pilot_window),
         searches,
         comparison,
@@ -386,34 +387,6 @@ fn lines_of_code(services: &[String], registry: &Registry) -> BTreeMap<String, u
     let folder = |name: &str| registry.root.join("services").join(name);
     let found = services.iter().map(|name| (name.clone(), evidence::lines::of_folder(&folder(name))));
     found.filter(|(_, lines)| *lines > 0).collect()
-}
-
-/// Opens an interrupted run. It keeps the plan in its `run.json`, even if the plan file has changed since.
-fn open_run(shared: &Shared, id: &Name, registry: &Registry, allowed: &[usize]) -> anyhow::Result<Prepared> {
-    let results = fs::canonicalize(&shared.results)
-        .with_context(|| format!("failed to find {}; give --results", shared.results.display()))?;
-    let (store, mut file) = Store::open(&results, id)?;
-    let path = store.folder().join("run.json");
-    let of_file = || path.display().to_string();
-    secrets::restore(&mut file.plan, |name| env::var(name).ok()).with_context(of_file)?;
-    let plan = Plan::check(file.plan.clone(), &path, registry, &machine::machine_limits()?)?;
-    resume::check(&file, &plan, registry).with_context(of_file)?;
-    let (roles, cpu_roles) = roles(&plan, allowed, file.outside.as_ref());
-    if file.cpu_roles != cpu_roles {
-        bail!("run {id} was measured on other CPUs ({:?}); start a new run", file.cpu_roles);
-    }
-    let mut reproduce_command = match &file.comparison {
-        Some(comparison) => compared::reproduce_command(&file.plan.name, comparison),
-        None if pilot::has_pilots(&file) => format!("ladder pilot {}", file.plan.name),
-        None if file.searches.is_empty() => format!("ladder run {}", file.plan.name),
-        None => format!("ladder search {}", file.plan.name),
-    };
-    if let (Some(outside), Some(service)) = (&file.outside, file.plan.services.first()) {
-        outside::check_service(outside, service, Duration::ZERO)?;
-        reproduce_command += &outside::Flags::reproduce_command(outside);
-    }
-    file.state = RunState::Running;
-    Ok(Prepared { plan, reproduce_command, roles, store, file })
 }
 
 /// The CPUs of each role, and their descriptions for `run.json`.

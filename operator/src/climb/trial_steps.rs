@@ -22,7 +22,10 @@ use driver::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::{Climb, ClimbState, Error, Unsaved};
+use super::{
+    Climb, ClimbState, Error, Unsaved,
+    interruptions::{Place, Retry},
+};
 use crate::{
     backend::{self, Backend, InferenceSpec, READY_DEADLINE, ServiceSpec, WorkersSpec},
     fixed_work::EarlierWork,
@@ -34,8 +37,6 @@ use crate::{
 
 /// Limit of consecutive failed starts of a service. Each further attempt would cost its whole deadline.
 const MAX_STARTS: u32 = 2;
-/// Limit of interruptions of one trial. After that many the cause is not expected to go away.
-const MAX_INTERRUPTIONS: u32 = 3;
 /// Longest wait for workers to open their connections and to compute the expected replies.
 const OPENING_TIMEOUT: Duration = Duration::from_secs(120);
 /// Interval between two checks whether the workers have registered.
@@ -105,12 +106,13 @@ impl<B: Backend> Climb<'_, B> {
             if name == TimelineStep::Trial {
                 self.note(TimelineStep::Interrupted, Some(index), began);
             }
-            Ok(self.failed(error, index, running))
+            let place = if name == TimelineStep::Trial { Place::Trial } else { Place::Start };
+            Ok(self.failed(error, index, place, running))
         })
     }
 
     /// The trial's state after an error; `None` if the trial is to be tried again.
-    fn failed(&self, error: TrialError, index: usize, running: &mut ClimbState) -> Option<TrialState> {
+    fn failed(&self, error: TrialError, index: usize, place: Place, running: &mut ClimbState) -> Option<TrialState> {
         if let TrialError::Measure(measure::Error::Crashed { cause, description }) = error {
             return Some(TrialState::Crashed { cause, reason: description });
         }
@@ -118,12 +120,13 @@ impl<B: Backend> Climb<'_, B> {
         if !error.is_interruption() {
             return Some(TrialState::Failed { reason });
         }
-        running.interruptions += 1;
-        if running.interruptions >= MAX_INTERRUPTIONS {
-            let reason = format!("given up after {MAX_INTERRUPTIONS} interruptions, the last: {reason}");
-            return Some(TrialState::Failed { reason });
+        match running.interruptions.add(place, self.retry_budget, Instant::now()) {
+            Retry::GiveUp(end) => return Some(TrialState::Failed { reason: format!("{end}, the last: {reason}") }),
+            Retry::After(pause) => running.pause = Some(pause),
         }
-        self.watcher.interrupted(&self.run.trials[index].trial, &reason);
+        if running.interruptions.is_news(&reason) {
+            self.watcher.interrupted(&self.run.trials[index].trial, &reason);
+        }
         running.begun = None;
         // Nothing would clear the flag of processes that don't run.
         running.tainted = running.service.is_some() || running.workers.is_some();
@@ -329,6 +332,14 @@ async fn registered<B: Backend>(backend: &mut B, coordinator: &Coordinator, coun
                 return Err(backend::Error::Interrupted(ended.description).into());
             }
             Some(ended) => return Err(register(ended.description)),
+            None if Instant::now() >= deadline && backend.has_remote_workers() => {
+                let registered = coordinator.inspect(Barrier::registered);
+                return Err(backend::Error::Interrupted(format!(
+                    "{registered} of {count} workers registered within {} s, though all run: their network may be cut",
+                    READY_DEADLINE.as_secs()
+                ))
+                .into());
+            }
             None if Instant::now() >= deadline => {
                 return Err(register(format!("{} of {count} did", coordinator.inspect(Barrier::registered))));
             }

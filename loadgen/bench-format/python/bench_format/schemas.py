@@ -2017,6 +2017,8 @@ class Run:
     # What others used of the trials' CPUs in two seconds of rest before the first trial; absent where it can't be read
     # and in older bundles.
     rest: MachineUse | None = None
+    # Requests in a cluster (`run.retry`) that have measured failed trials again; each is followed once.
+    retries: list[str] = field(default_factory=list)
     # The searches of the run in order; empty if it climbs tiers.
     searches: list[Search] = field(default_factory=list)
     # Whose CPU time and memory the figures have, as a sentence, by service: those of services that ladder didn't start,

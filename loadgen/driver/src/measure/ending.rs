@@ -1,5 +1,7 @@
 //! Processes that end during a trial: whether that is a result, an interruption, or a failure.
 
+use std::time::Duration;
+
 use tokio::time::{Instant, sleep};
 
 use super::{Error, Measured, WATCH_INTERVAL};
@@ -34,6 +36,12 @@ pub(super) fn aborted(ended: Ended) -> Error {
     }
 }
 
+/// The error for workers that run and aren't heard of, which says nothing about the service.
+pub(super) fn cut_off(workers: &[u32], step: &str, waited: Duration) -> Error {
+    let seconds = waited.as_secs();
+    Error::Interrupted(format!("workers {workers:?} did not {step} within {seconds} s: their network may be cut"))
+}
+
 /// Whether the end of a process may be the cause of what a trial lacks.
 fn is_unexplained(measured: &Result<Measured, Error>) -> bool {
     match measured {
@@ -57,8 +65,6 @@ async fn noticed<S: Stage>(stage: &mut S) -> Option<Ended> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use bench_format::run::CrashCause;
 
     use super::*;

@@ -25,10 +25,12 @@ pub(super) enum Readiness<T> {
 }
 
 impl Kubernetes {
-    /// Calls `look` at every change until the object is there, or waiting is pointless.
+    /// Calls `look` at every change until the object is there, or waiting is pointless. `owner` is the Deployment or Job of
+    /// the pods.
     pub(super) async fn wait_for_pods<T>(
         &self,
         name: &str,
+        owner: &str,
         look: impl Fn(&Caches) -> Readiness<T>,
     ) -> Result<T, Error> {
         let not_ready = |reason: String| Error::NotReady { name: name.into(), reason, log: String::new() };
@@ -43,9 +45,15 @@ impl Kubernetes {
                 Readiness::Interrupted(description) => return Err(Error::Interrupted(description)),
                 Readiness::NotYet(pod_failure) => pod_failure,
             };
-            doubted_at = (pod_failure.outlook == Outlook::Doubtful).then(|| doubted_at.unwrap_or(now));
-            let given_up =
-                doubted_at.is_some_and(|at| now >= at + DOUBTFUL_WAIT) || pod_failure.outlook == Outlook::Hopeless;
+            let outlook = pod_failure.outlook;
+            doubted_at = [Outlook::Doubtful, Outlook::Outside].contains(&outlook).then(|| doubted_at.unwrap_or(now));
+            let given_up = doubted_at.is_some_and(|at| now >= at + DOUBTFUL_WAIT) || outlook == Outlook::Hopeless;
+            // What has run before fits into the cluster as its user set it up.
+            let lost_room = outlook == Outlook::NoRoom && self.have_run.contains(owner);
+            let is_outside = outlook == Outlook::Outside || lost_room;
+            if is_outside && (given_up || now >= deadline) {
+                return Err(Error::Interrupted(pod_failure.description));
+            }
             if given_up {
                 return Err(not_ready(pod_failure.description));
             }

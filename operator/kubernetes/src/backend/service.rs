@@ -20,7 +20,12 @@ use k8s_openapi::api::core::v1::Pod;
 use operator::backend::{Error, InferenceSpec, ServiceSpec, StartedService};
 use tokio::time::{Instant, sleep};
 
-use super::{Kubernetes, ServingPod, WATCH_TIMEOUT, has_ended, logs, readiness::Readiness, remote_error};
+use super::{
+    Kubernetes, ServingPod, WATCH_TIMEOUT,
+    errors::{deleted, remote_error, watch_is_late},
+    has_ended, logs,
+    readiness::Readiness,
+};
 use crate::{
     cluster_file::{CompanionTarget, InferenceTarget, Target},
     journal::Original,
@@ -223,15 +228,20 @@ impl Kubernetes {
             let now = caches.deployment(deployment)?.spec.as_ref()?.replicas?;
             (now == replicas).then_some(())
         });
-        shown.await.ok_or_else(|| {
-            Error::Interrupted(format!(
-                "Deployment {deployment} doesn't keep {replicas} replicas: another client changes them"
-            ))
-        })
+        if shown.await.is_some() {
+            return Ok(());
+        }
+        let now = self.api.deployment(deployment).await.map_err(remote_error)?;
+        Err(Error::Interrupted(if now.spec.and_then(|spec| spec.replicas) == Some(replicas) {
+            watch_is_late(&format!("the {replicas} replicas of Deployment {deployment}"))
+        } else {
+            format!("Deployment {deployment} doesn't keep {replicas} replicas: another client changes them")
+        }))
     }
 
     async fn up(&mut self, start: &DeploymentStart<'_>) -> Result<RunningPod, Error> {
         let pod = self.ready_pod(start).await?;
+        self.have_run.insert(start.deployment.into());
         let ip = pod.status.as_ref().and_then(|status| status.pod_ip.clone()).unwrap_or_default();
         let ip: IpAddr =
             ip.parse().map_err(|_| start.not_ready(format!("its pod has no usable address (\"{ip}\")")))?;
@@ -267,13 +277,14 @@ impl Kubernetes {
     /// Waits for the single Ready pod.
     async fn ready_pod(&self, start: &DeploymentStart<'_>) -> Result<Arc<Pod>, Error> {
         let deployment = start.deployment;
-        self.wait_for_pods(&start.display_name(), |caches| {
+        self.wait_for_pods(&start.display_name(), deployment, |caches| {
             let replicas = caches.deployment(deployment).and_then(|found| found.spec.as_ref()?.replicas);
-            if replicas != Some(start.replicas) {
-                let now =
-                    replicas.map_or("was deleted".into(), |replicas| format!("was scaled to {replicas} replicas"));
+            let Some(replicas) = replicas else {
+                return Readiness::Interrupted(deleted(&format!("Deployment {deployment}")));
+            };
+            if replicas != start.replicas {
                 return Readiness::Interrupted(format!(
-                    "Deployment {deployment} {now} by another client while its pod was starting"
+                    "Deployment {deployment} was scaled to {replicas} replicas by another client while its pod was starting"
                 ));
             }
             let events = caches.events();

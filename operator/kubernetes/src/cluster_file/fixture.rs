@@ -18,7 +18,7 @@ services:
 targets:
   - { service: wse-server, workload: throughput, variant: batch, deployment: wsl-wse-server, replicas: 1, ports: { ws: 5006, metrics: 9100, evidence: 9101 } }
 jobs:
-  - { service: wse-server, workload: throughput, variant: batch, tier: 100, job: wsl-wse-server-throughput-batch-100-abcdef12 }
+  - { service: wse-server, workload: throughput, variant: batch, tier: 100, job: wsl-wse-server-throughput-batch-100-abcdef12, spare: wsl-wse-server-throughput-batch-100-abcdef12-2 }
 "#;
 
 pub(crate) const PLAN: &str = "schema: 1\nname: small\nwhy: a test\nseed: 1\nservices: [wse-server]\n\

@@ -10,17 +10,17 @@ use driver::{clock, http::chain};
 use operator::{
     assert,
     backend::Backend,
-    climb::{Climb, ClimbEnd, Error},
+    climb::{Climb, ClimbEnd, Error, RetryBudget},
     evidence,
     plan::Mistakes,
-    resume,
+    resume, retry,
     store::{self, Store},
     watcher::Watcher,
 };
 
 use super::{
     Keep, Operator,
-    decide::{Decision, decide, superseded},
+    decide::{Decision, decide, is_to_be_retried, superseded},
     describe_store_error, is_volume_error, prune, reject_with_mistakes,
 };
 use crate::{
@@ -37,7 +37,7 @@ impl Operator<'_> {
         let inputs = self.inputs;
         let id = &inputs.cluster.run_id;
         let runs = stored(&self.options.results);
-        let decision = decide(id, &inputs.plan.wire, &runs);
+        let decision = decide(id, &inputs.cluster.retry, &inputs.plan.wire, &runs);
         for old in superseded(id, decision, &runs) {
             if let Err(error) = supersede(&self.options.results, old) {
                 self.live.problem(&format!("failed to mark run {old} superseded: {}", describe_store_error(&error)));
@@ -48,7 +48,9 @@ impl Operator<'_> {
         }
         self.prune();
         match decision {
-            Decision::Begin | Decision::Resume => return self.begin_or_resume(decision, backend).await,
+            Decision::Begin | Decision::Resume | Decision::Retry => {
+                return self.begin_or_resume(decision, backend).await;
+            }
             Decision::Idle => self.live.set_status(State::Idle, "no run is requested; set run.id to climb"),
             Decision::Ended => {
                 self.live.set_status(State::Finished, &format!("run {id} has ended; another run.id runs again"))
@@ -98,8 +100,7 @@ impl Operator<'_> {
         let (store, run) = loop {
             let opened = match decision {
                 // The stored plan is this one without its secrets.
-                Decision::Resume => Store::open(&self.options.results, &id)
-                    .map(|(store, run)| (store, Run { plan: self.inputs.plan.wire.clone(), ..run })),
+                Decision::Resume | Decision::Retry => self.reopen(&id),
                 _ => {
                     let run = self.new_run(&id, &backend);
                     Store::create(&self.options.results, &run).map(|store| (store, run))
@@ -136,6 +137,20 @@ impl Operator<'_> {
         self.climb(&inputs, backend, store, run).await
     }
 
+    /// Opens a run to go on with it; if it is requested, with the trials that failed.
+    fn reopen(&self, id: &Name) -> Result<(Store, Run), store::Error> {
+        let (store, run) = Store::open(&self.options.results, id)?;
+        let mut run = Run { plan: self.inputs.plan.wire.clone(), ..run };
+        let request = &self.inputs.cluster.retry;
+        if is_to_be_retried(&run, request) {
+            let count = retry::failed_trials(&mut run);
+            run.retries.push(request.clone());
+            store.reopen(&run)?;
+            eprintln!("ladder: run.retry={request}: {count} failed trials of run {id} are measured again");
+        }
+        Ok((store, run))
+    }
+
     async fn climb(
         &mut self,
         inputs: &CheckedInputs,
@@ -160,6 +175,7 @@ impl Operator<'_> {
             requested_at_unix_ns: self.requested_at_unix_ns,
             pilots: None,
             printed_rows: None,
+            retry_budget: RetryBudget(self.options.retry_budget),
             unsaved: None,
         };
         loop {
@@ -222,6 +238,7 @@ impl Operator<'_> {
             rest: None,
             outside: None,
             trials: plan.trials().into_iter().map(TrialEntry::pending).collect(),
+            retries: vec![],
             searches: vec![],
             comparison: None,
         }

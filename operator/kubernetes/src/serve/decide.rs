@@ -5,7 +5,7 @@ use bench_format::{
     plan::WirePlan,
     run::{Run, RunState},
 };
-use operator::secrets::masked_plan;
+use operator::{retry, secrets::masked_plan};
 
 /// What to do about the requested run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub(super) enum Decision {
     Begin,
     /// Resume the run, with the plan that it began with.
     Resume,
+    /// Measure the failed trials of the run again.
+    Retry,
     /// The run has ended.
     Ended,
     /// The run began with another plan. A run keeps its plan, so it can't be resumed with this one.
@@ -24,13 +26,21 @@ pub(super) enum Decision {
     Superseded,
 }
 
+/// Whether a run has failed trials that this request measures again. A request is followed once, so that a restart of the
+/// operator doesn't repeat it.
+pub(super) fn is_to_be_retried(run: &Run, request: &str) -> bool {
+    let is_new = !request.is_empty() && !run.retries.iter().any(|known| known == request);
+    is_new && retry::failed_trials(&mut run.clone()) > 0
+}
+
 /// Decides about the requested run.
-pub(super) fn decide(run_id: &str, plan: &WirePlan, stored: &[Run]) -> Decision {
+pub(super) fn decide(run_id: &str, request: &str, plan: &WirePlan, stored: &[Run]) -> Decision {
     if run_id.is_empty() {
         return Decision::Idle;
     }
     let Some(run) = stored.iter().find(|run| run.id == run_id) else { return Decision::Begin };
     match run.state {
+        RunState::Finished if is_to_be_retried(run, request) && same(&run.plan, plan) => Decision::Retry,
         RunState::Finished | RunState::Failed => Decision::Ended,
         RunState::Superseded => Decision::Superseded,
         RunState::Running if same(&run.plan, plan) => Decision::Resume,
@@ -57,6 +67,8 @@ fn same(a: &WirePlan, b: &WirePlan) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use bench_format::run::{TrialEntry, TrialState};
+
     use super::*;
     use crate::cluster_file::fixture::inputs;
 
@@ -79,6 +91,7 @@ mod tests {
             rest: None,
             outside: None,
             trials: vec![],
+            retries: vec![],
             searches: vec![],
             comparison: None,
         }
@@ -90,7 +103,7 @@ mod tests {
         let stored = [run("done", RunState::Finished), run("cut", RunState::Running), run("old", RunState::Superseded)];
         let plan = inputs().plan.wire;
         for (id, expected) in [("", Idle), ("new", Begin), ("done", Ended), ("cut", Resume), ("old", Superseded)] {
-            assert_eq!(decide(id, &plan, &stored), expected, "{id}");
+            assert_eq!(decide(id, "", &plan, &stored), expected, "{id}");
         }
     }
 
@@ -99,7 +112,7 @@ mod tests {
         let mut changed = run("cut", RunState::Running);
         changed.plan.repeats = 7;
         let stored = [changed];
-        let decision = decide("cut", &inputs().plan.wire, &stored);
+        let decision = decide("cut", "", &inputs().plan.wire, &stored);
         assert_eq!(
             (decision, superseded("cut", decision, &stored)),
             (Decision::PlanChanged, vec![&Name::from_static("cut")])
@@ -111,7 +124,26 @@ mod tests {
         let mut plan = inputs().plan.wire;
         plan.ladders[0].service_env.insert("JWT_SECRET".into(), "secret".into());
         let stored = [Run { plan: masked_plan(&plan), ..run("cut", RunState::Running) }];
-        assert_eq!(decide("cut", &plan, &stored), Decision::Resume);
+        assert_eq!(decide("cut", "", &plan, &stored), Decision::Resume);
+    }
+
+    #[test]
+    fn failed_trials_are_measured_again_once_for_each_request() {
+        let plan = inputs().plan.wire;
+        let reason = "no room".into();
+        let failed = TrialEntry {
+            state: TrialState::Failed { reason },
+            ..TrialEntry::pending(inputs().plan.trials()[0].clone())
+        };
+        let ended = Run { trials: vec![failed], ..run("done", RunState::Finished) };
+        let decided = |request: &str, run: &Run| decide("done", request, &plan, std::slice::from_ref(run));
+        assert_eq!((decided("", &ended), decided("failed", &ended)), (Decision::Ended, Decision::Retry));
+        let retried = Run { retries: vec!["failed".into()], ..ended.clone() };
+        assert_eq!((decided("failed", &retried), decided("failed-2", &retried)), (Decision::Ended, Decision::Retry));
+        assert_eq!(decided("failed", &run("done", RunState::Finished)), Decision::Ended, "nothing failed");
+        let mut other_plan = ended;
+        other_plan.plan.repeats = 7;
+        assert_eq!(decided("failed", &other_plan), Decision::Ended, "a run keeps its plan");
     }
 
     #[test]

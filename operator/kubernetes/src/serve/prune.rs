@@ -96,6 +96,7 @@ mod tests {
             trials: vec![],
             searches: vec![],
             comparison: None,
+            retries: vec![],
         }
     }
 

@@ -1,5 +1,6 @@
 //! A fake API server in this process: Deployments create a pod when they are scaled, and watches report changes. Each
-//! pod is a small HTTP server on loopback.
+//! pod is a small HTTP server on loopback. Jobs create the pod of one worker when they are released.
+#![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,8 +11,9 @@ use std::{
 use axum::{
     Json, Router,
     body::Body,
-    extract::{Path, State},
+    extract::{Path, Request, State},
     http::{StatusCode, Uri},
+    middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::{get, patch},
 };
@@ -39,6 +41,10 @@ struct Inner {
     history: Vec<(u64, String, Value)>,
     scaled: Vec<(String, i64)>,
     never_ready: BTreeSet<String>,
+    /// Pods that stay when their Deployment is scaled down, as on a lost node.
+    stuck: BTreeSet<String>,
+    /// Whether every request but a watch that runs is refused with 503.
+    is_away: bool,
 }
 
 impl Cluster {
@@ -57,17 +63,22 @@ impl Cluster {
         let routes = Router::new()
             .route("/apis/apps/v1/namespaces/lab/{kind}", get(list))
             .route("/apis/batch/v1/namespaces/lab/{kind}", get(list))
+            .route("/apis/batch/v1/namespaces/lab/{kind}/{name}", get(one).patch(suspend))
             .route("/api/v1/namespaces/lab/{kind}", get(list))
             .route("/apis/apps/v1/namespaces/lab/{kind}/{name}", get(one))
             .route("/api/v1/namespaces/lab/{kind}/{name}", get(one))
             .route("/apis/apps/v1/namespaces/lab/deployments/{name}/scale", patch(scale))
-            .route("/api/v1/namespaces/lab/pods/{name}/log", get(log));
+            .route("/api/v1/namespaces/lab/pods/{name}/log", get(log))
+            .layer(middleware::from_fn_with_state(cluster.clone(), refuse_while_away));
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(axum::serve(listener, routes.with_state(cluster.clone())).into_future());
         // As in `cli::main`: when all crates are built, two crypto providers are compiled in.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        (cluster, Client::try_from(Config::new(url.parse().unwrap())).unwrap())
+        let mut config = Config::new(url.parse().unwrap());
+        // As the operator's own client.
+        config.default_retry = false;
+        (cluster, Client::try_from(config).unwrap())
     }
 
     /// The names and replicas of all scale requests, in order.
@@ -83,6 +94,53 @@ impl Cluster {
     /// From now on, pods of this Deployment never become Ready, and an event gives the reason.
     pub(crate) fn never_ready(&self, deployment: &str) {
         self.lock().never_ready.insert(deployment.into());
+    }
+
+    /// Creates a suspended Job.
+    pub(crate) fn job(&self, name: &str) {
+        let job = json!({
+            "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {"suspend": true, "parallelism": 1, "template": {}},
+        });
+        self.put("jobs", name, job);
+    }
+
+    /// An object, as a client gets it.
+    pub(crate) fn object(&self, kind: &str, name: &str) -> Value {
+        self.lock().objects[&(kind.to_owned(), name.to_owned())].clone()
+    }
+
+    /// Creates an object again that was deleted.
+    pub(crate) fn restore(&self, kind: &str, name: &str, object: Value) {
+        self.put(kind, name, object);
+    }
+
+    /// Deletes an object, such as `deployments` `wsl`.
+    pub(crate) fn delete(&self, kind: &str, name: &str) {
+        self.remove(kind, name);
+    }
+
+    /// Refuses all requests from now on, or accepts them again.
+    pub(crate) fn set_away(&self, is_away: bool) {
+        self.lock().is_away = is_away;
+    }
+
+    /// From now on the Deployment's pod stays when it is scaled down.
+    pub(crate) fn lose_node(&self, deployment: &str) {
+        self.lock().stuck.insert(deployment.into());
+    }
+
+    /// Ends the worker of a Job with exit code 5, after which the Job has failed.
+    pub(crate) fn crash_worker(&self, job: &str) {
+        let name = format!("{job}-0");
+        let mut pod = self.object("pods", &name);
+        pod["status"]["phase"] = json!("Failed");
+        pod["status"]["containerStatuses"][0]["state"] = json!({"terminated": {"exitCode": 5, "reason": "Error"}});
+        self.put("pods", &name, pod);
+        let mut failed = self.object("jobs", job);
+        failed["status"] = json!({"conditions": [{"type": "Failed", "status": "True", "reason": "PodFailurePolicy",
+            "message": "exit code 5"}]});
+        self.put("jobs", job, failed);
     }
 
     /// Marks a pod's container as restarted, as the kubelet does.
@@ -198,7 +256,12 @@ async fn scale(State(cluster): State<Cluster>, Path(name): Path<String>, body: S
     cluster.lock().scaled.push((name.clone(), replicas));
     deployment["spec"]["replicas"] = json!(replicas);
     cluster.put("deployments", &name, deployment);
-    if replicas == 0 {
+    if replicas == 0 && cluster.lock().stuck.contains(&name) {
+        let key = ("pods".to_owned(), format!("{name}-1"));
+        let mut pod = cluster.lock().objects[&key].clone();
+        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        cluster.put("pods", &key.1, pod)
+    } else if replicas == 0 {
         cluster.remove("pods", &format!("{name}-1"))
     } else {
         cluster.make_pod(&name)
@@ -206,6 +269,39 @@ async fn scale(State(cluster): State<Cluster>, Path(name): Path<String>, body: S
     let metadata = json!({"name": name, "namespace": NAMESPACE});
     Json(json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": {"replicas": replicas}}))
         .into_response()
+}
+
+/// Handles the release and the suspension of a Job. Its pod is created or removed before the response is sent.
+async fn suspend(State(cluster): State<Cluster>, Path((kind, name)): Path<(String, String)>, body: String) -> Response {
+    let change: Value = serde_json::from_str(&body).unwrap();
+    let Some(mut job) = cluster.lock().objects.get(&(kind, name.clone())).cloned() else {
+        return error_status(StatusCode::NOT_FOUND, "NotFound");
+    };
+    job["spec"]["suspend"] = change["spec"]["suspend"].clone();
+    cluster.put("jobs", &name, job.clone());
+    let pod_name = format!("{name}-0");
+    if change["spec"]["suspend"] == json!(true) {
+        cluster.remove("pods", &pod_name);
+    } else {
+        let index = "batch.kubernetes.io/job-completion-index";
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": pod_name, "namespace": NAMESPACE, "uid": format!("uid of {pod_name}"),
+                "labels": {"batch.kubernetes.io/job-name": name}, "annotations": {index: "0"}},
+            "spec": {"nodeName": "node-a", "containers": [{"name": "worker", "image": "w:1"}]},
+            "status": {"phase": "Running", "containerStatuses": [{"name": "worker", "image": "w", "imageID": "w",
+                "ready": true, "restartCount": 0, "state": {"running": {}}}]},
+        });
+        cluster.put("pods", &pod_name, pod);
+    }
+    Json(job).into_response()
+}
+
+async fn refuse_while_away(State(cluster): State<Cluster>, request: Request, next: Next) -> Response {
+    if cluster.lock().is_away {
+        return error_status(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable");
+    }
+    next.run(request).await
 }
 
 async fn log(Path(name): Path<String>, uri: Uri) -> Response {

@@ -81,6 +81,7 @@ pub(crate) fn run(id: &'static str, plan: WirePlan) -> Run {
         outside: None,
         trials: vec![],
         searches: vec![],
+        retries: vec![],
         comparison: None,
     }
 }

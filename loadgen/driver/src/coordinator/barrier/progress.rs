@@ -57,6 +57,15 @@ impl Barrier {
         }
     }
 
+    /// Indices of the workers that haven't delivered a result.
+    pub fn not_delivered(&self) -> Vec<u32> {
+        let participants = self.current.iter().flat_map(|current| &current.participants);
+        participants
+            .filter(|participant| participant.upload.is_none())
+            .map(|participant| participant.assignment.worker)
+            .collect()
+    }
+
     /// Indices of the workers that haven't reported ready.
     pub fn not_ready(&self) -> Vec<u32> {
         let participants = self.current.iter().flat_map(|current| &current.participants);
@@ -107,6 +116,7 @@ mod tests {
         }
         // A worker that doesn't report the end of its load has finished when its result arrives.
         barrier.deliver(1, upload(1, 1)).unwrap();
+        assert_eq!(barrier.not_delivered(), [0]);
         assert_eq!((barrier.all_over(), barrier.drain_release(&over(1))), (Some(Ok(())), DrainRelease::Wait));
         barrier.end_window();
         assert_eq!((barrier.drain_release(&over(1)), barrier.all_delivered()), (DrainRelease::Drain, None));
