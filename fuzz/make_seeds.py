@@ -19,6 +19,7 @@ import seeds_messages
 TARGETS = [
     seeds_frames.cluster_frame,
     seeds_frames.cluster_hello,
+    seeds_frames.compressed_message,
     seeds_frames.frame,
     seeds_frames.service_frame,
     seeds_frames.stt_frame,

@@ -6,6 +6,7 @@ Each function is named after its target and returns the inputs by name; make_see
 from __future__ import annotations
 
 import struct
+import zlib
 
 from seed_values import BINARY, CLOSE, HELLO, PING, PONG, TEXT, Seeds, client, compact, websocket
 
@@ -64,6 +65,32 @@ def cluster_hello() -> Seeds:
     }
 
 
+def compressed_message() -> Seeds:
+    # The service's response to an offer up to the first zero, then messages, each behind its length in two bytes.
+    def said(response: bytes, *messages: bytes) -> bytes:
+        return response + b"\0" + b"".join(struct.pack(">H", len(message)) + message for message in messages)
+
+    def deflated(message: bytes, level: int = 9) -> bytes:
+        compressor = zlib.compressobj(level, zlib.DEFLATED, -15)
+        return compressor.compress(message) + compressor.flush(zlib.Z_SYNC_FLUSH)[:-4]
+
+    name = b"permessage-deflate"
+    # RFC 7692, section 7.2.3: "Hello" as a block, after itself, stored, in a final block, in two blocks; and nothing.
+    hello, again = bytes.fromhex("f248cdc9c90700"), bytes.fromhex("f200110000")
+    return {
+        "hello-twice": said(name, hello, again),
+        "hello-without-takeover": said(name + b"; server_no_context_takeover", hello, again),
+        "stored": said(name, bytes.fromhex("000500faff48656c6c6f00")),
+        "final-block": said(name, bytes.fromhex("f348cdc9c9070000"), again),
+        "two-blocks": said(name, bytes.fromhex("f248050000 00ffffcac9c90700"), b"\0"),
+        "bomb": said(name, deflated(bytes(1 << 20))),
+        "as-much-as-may-be": said(name, deflated(bytes(4096)), deflated(b"x")),
+        "windows": said(name + b'; server_max_window_bits="10"; client_max_window_bits=9', deflated(b"x" * 300)),
+        "unknown-parameter": said(name + b"; x=1", hello),
+        "final-blocks-without-end": said(name, b"\x03\0" * 40),
+    }
+
+
 def frame() -> Seeds:
     # The rest is split into chunks, whose size is the first byte plus one.
     text, long = client(TEXT, compact(HELLO)), client(BINARY, bytes(range(256)))
@@ -101,6 +128,8 @@ def service_frame() -> Seeds:
         "close": websocket(CLOSE, struct.pack(">H", 1001) + b"going away"),
         "masked": client(TEXT, b"x"),
         "reserved-bit": bytes([0xC1]) + text[1:],
+        "compressed-hello": websocket(TEXT, bytes.fromhex("f248cdc9c90700")).replace(b"\x81", b"\xc1", 1),
+        "compressed-ping": bytes([0xC9, 0]),
         "length-not-the-shortest": bytes([0x81, 126, 0, 1]) + b"x",
         "length-of-an-exabyte": bytes([0x82, 127]) + struct.pack(">Q", 1 << 60),
         "fragmented-ping": websocket(PING, b"x", last=False),

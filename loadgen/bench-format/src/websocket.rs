@@ -110,6 +110,10 @@ pub struct Connect {
     /// Subprotocols that are offered, in order of preference. The service must choose one of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subprotocols: Vec<String>,
+    /// How messages may be compressed (`permessage-deflate`, RFC 7692). Without it, nothing is offered. A service that doesn't
+    /// accept the offer is spoken to without compression, which the workers' evidence says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deflate: Option<DeflateTerms>,
     /// How connections to `wss` addresses are encrypted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
@@ -125,6 +129,27 @@ pub struct Connect {
     /// chooses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub source_addresses: Vec<String>,
+}
+
+/// What is offered about compression. Compressed messages of the service are inflated to at most 16 MiB each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeflateTerms {
+    /// Whether the messages that are sent are compressed, if the service accepts. Without it, only the service compresses.
+    pub compress_sent: bool,
+    /// Require that each message of the service can be inflated without the ones before it. The worker then needs no memory
+    /// for each connection.
+    #[serde(default)]
+    pub server_no_context_takeover: bool,
+    /// Compress each message that is sent without the ones before it. A service may require the same.
+    #[serde(default)]
+    pub client_no_context_takeover: bool,
+    /// Largest window of the service, from 8 to 15 bits; absent if the service chooses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_max_window_bits: Option<u8>,
+    /// Largest window of the worker, from 9 to 15 bits (8 if nothing is compressed); absent if the service chooses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_max_window_bits: Option<u8>,
 }
 
 /// How connections to `wss` addresses are encrypted. Files are read by the workers.

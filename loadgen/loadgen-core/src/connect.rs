@@ -14,7 +14,11 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use sha1::{Digest, Sha1};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::{error::Error, schedule::splitmix64};
+use crate::{
+    deflate::{DeflateOffer, Negotiated, Unacceptable},
+    error::Error,
+    schedule::splitmix64,
+};
 
 /// Send buffer of each connection, in bytes. It limits the data in flight, so that a flood on thousands of connections
 /// doesn't fill the kernel's memory for TCP and the drain stays short.
@@ -218,7 +222,14 @@ impl UpgradeRequest {
 
     /// The bytes of the request with this key.
     pub fn bytes(&self, key: &str) -> Vec<u8> {
-        [&self.before_key, key, &self.after_key].concat().into_bytes()
+        self.bytes_offering(key, None)
+    }
+
+    /// The bytes of the request with this key, which offers compression.
+    pub fn bytes_offering(&self, key: &str, deflate: Option<&DeflateOffer>) -> Vec<u8> {
+        let offer =
+            deflate.map(|offer| format!("\r\nSec-WebSocket-Extensions: {}", offer.header())).unwrap_or_default();
+        [&self.before_key, key, &offer, &self.after_key].concat().into_bytes()
     }
 }
 
@@ -243,14 +254,19 @@ pub fn accept(key: &str) -> String {
 pub enum Upgrade {
     /// The response isn't complete yet.
     Incomplete,
-    /// The protocol was switched; frames start after this number of bytes.
-    Done(usize),
+    /// The protocol was switched.
+    Done {
+        /// Number of bytes before the first frame.
+        length: usize,
+        /// How messages may be compressed; absent if the service didn't accept that, or it wasn't offered.
+        deflate: Option<Negotiated>,
+    },
     /// The protocol was not switched; the reason is a key in results.
     Failed(String),
 }
 
-/// Checks an upgrade response against the key of its request and the subprotocols that it offered.
-pub fn check_upgrade(bytes: &[u8], key: &str, subprotocols: &[String]) -> Upgrade {
+/// Checks an upgrade response against the key of its request, and the subprotocols and the compression that it offered.
+pub fn check_upgrade(bytes: &[u8], key: &str, subprotocols: &[String], offer: Option<&DeflateOffer>) -> Upgrade {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut response = httparse::Response::new(&mut headers);
     match response.parse(bytes) {
@@ -270,14 +286,24 @@ pub fn check_upgrade(bytes: &[u8], key: &str, subprotocols: &[String]) -> Upgrad
             }
             let chosen = header("sec-websocket-protocol");
             let is_offered = |name: &[u8]| subprotocols.iter().any(|offered| offered.as_bytes() == name);
-            if header("sec-websocket-extensions").is_some() || chosen.is_some_and(|name| !is_offered(name)) {
-                // The request offers no extension, so a response with one is wrong.
+            let extensions: Vec<_> = response
+                .headers
+                .iter()
+                .filter(|header| header.name.eq_ignore_ascii_case("sec-websocket-extensions"))
+                .map(|header| header.value)
+                .collect();
+            if (!extensions.is_empty() && offer.is_none()) || chosen.is_some_and(|name| !is_offered(name)) {
                 return Upgrade::Failed("upgrade_unasked".into());
             }
             if chosen.is_none() && !subprotocols.is_empty() {
                 return Upgrade::Failed("subprotocol_refused".into());
             }
-            Upgrade::Done(length)
+            // Several headers are one list (RFC 6455, section 9.1), of more extensions than the one that was offered.
+            let accepted = offer.filter(|_| !extensions.is_empty()).map(|offer| offer.accept(&extensions.join(&b',')));
+            match accepted.transpose() {
+                Ok(deflate) => Upgrade::Done { length, deflate },
+                Err(Unacceptable(reason)) => Upgrade::Failed(reason.into()),
+            }
         }
     }
 }
@@ -309,16 +335,16 @@ mod tests {
     fn an_upgrade_is_recognised_only_when_its_response_is_complete() {
         let response = accepted_response();
         for length in 0..response.len() {
-            assert_eq!(check_upgrade(&response[..length], KEY, &[]), Upgrade::Incomplete, "at {length}");
+            assert_eq!(check_upgrade(&response[..length], KEY, &[], None), Upgrade::Incomplete, "at {length}");
         }
         let with_frame = [&response[..], &[0x81, 0]].concat();
-        assert_eq!(check_upgrade(&with_frame, KEY, &[]), Upgrade::Done(response.len()));
+        assert_eq!(check_upgrade(&with_frame, KEY, &[], None), Upgrade::Done { length: response.len(), deflate: None });
     }
 
     #[test]
     fn a_refusal_names_its_status() {
         let refusal = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
-        assert_eq!(check_upgrade(refusal, KEY, &[]), Upgrade::Failed("http_503".into()));
+        assert_eq!(check_upgrade(refusal, KEY, &[], None), Upgrade::Failed("http_503".into()));
     }
 
     #[test]
@@ -328,10 +354,10 @@ mod tests {
                 "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n{line}"
             );
             let offered: Vec<String> = offered.iter().map(|name| (*name).to_owned()).collect();
-            check_upgrade(&response(&lines), KEY, &offered)
+            check_upgrade(&response(&lines), KEY, &offered, None)
         };
         let chosen = "Sec-WebSocket-Protocol: mqtt\r\n";
-        assert!(matches!(with(chosen, &["v5", "mqtt"]), Upgrade::Done(_)));
+        assert!(matches!(with(chosen, &["v5", "mqtt"]), Upgrade::Done { .. }));
         assert_eq!(with(chosen, &["v5"]), Upgrade::Failed("upgrade_unasked".into()));
         assert_eq!(with(chosen, &[]), Upgrade::Failed("upgrade_unasked".into()));
         assert_eq!(with("", &["mqtt"]), Upgrade::Failed("subprotocol_refused".into()));
@@ -340,7 +366,7 @@ mod tests {
     #[test]
     fn a_wrong_accept_value_is_not_an_upgrade() {
         assert_eq!(
-            check_upgrade(&accepted_response(), "AAAAAAAAAAAAAAAAAAAAAA==", &[]),
+            check_upgrade(&accepted_response(), "AAAAAAAAAAAAAAAAAAAAAA==", &[], None),
             Upgrade::Failed("upgrade_not_accepted".into())
         );
     }
@@ -349,7 +375,30 @@ mod tests {
     fn an_extension_that_was_not_offered_is_refused() {
         let lines = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\
                      Sec-WebSocket-Extensions: permessage-deflate\r\n";
-        assert_eq!(check_upgrade(&response(lines), KEY, &[]), Upgrade::Failed("upgrade_unasked".into()));
+        assert_eq!(check_upgrade(&response(lines), KEY, &[], None), Upgrade::Failed("upgrade_unasked".into()));
+    }
+
+    #[test]
+    fn compression_is_used_if_it_was_offered_and_accepted() {
+        let offer = DeflateOffer { compress_sent: true, ..DeflateOffer::default() };
+        let with = |line: &str| {
+            let lines = format!(
+                "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n{line}"
+            );
+            check_upgrade(&response(&lines), KEY, &[], Some(&offer))
+        };
+        assert!(matches!(with(""), Upgrade::Done { deflate: None, .. }));
+        let accepted = "Sec-WebSocket-Extensions: permessage-deflate\r\n";
+        assert!(matches!(with(accepted), Upgrade::Done { deflate: Some(_), .. }));
+        for wrong in [accepted.repeat(2), accepted.replace("deflate", "other"), "Sec-WebSocket-Extensions:\r\n".into()]
+        {
+            assert_eq!(with(&wrong), Upgrade::Failed("upgrade_deflate".into()), "{wrong:?}");
+        }
+        let request = UpgradeRequest::new("host:1", "/", &[]);
+        let plain = String::from_utf8(request.bytes(KEY)).unwrap();
+        let line = "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n";
+        let offering = String::from_utf8(request.bytes_offering(KEY, Some(&offer))).unwrap();
+        assert_eq!(offering, format!("{}{line}\r\n", &plain[..plain.len() - 2]));
     }
 
     #[test]

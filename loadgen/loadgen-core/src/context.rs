@@ -6,6 +6,7 @@ use bench_format::result::add_counts;
 
 use crate::{
     connect::{UpgradeRequest, unread_each},
+    deflate::Shared,
     frame::{Batch, Masks},
     live::{Counters, LiveCounts},
     outbox::Outbox,
@@ -65,6 +66,8 @@ pub(crate) struct ConnectionTally {
     pub(crate) opened: u64,
     pub(crate) failed: BTreeMap<String, u64>,
     pub(crate) closed_early: BTreeMap<String, u64>,
+    /// What was agreed on about compression, if it was offered, with the number of connections.
+    pub(crate) extensions: BTreeMap<String, u64>,
     /// Time at which the last attempt succeeded or failed, in nanoseconds of the monotonic clock.
     pub(crate) last_outcome_ns: u64,
 }
@@ -86,6 +89,12 @@ pub(crate) struct Context<W: Workload> {
     pub(crate) epoll: OwnedFd,
     pub(crate) masks: Masks,
     pub(crate) batch: Batch,
+    /// What compressed connections share; empty without them.
+    pub(crate) deflate: Shared,
+    /// Number of frames of each numbered message.
+    pub(crate) frames_per_message: u64,
+    /// Whether a numbered message may be something else than one plain frame.
+    pub(crate) has_special_messages: bool,
     pub(crate) read_buffer: Vec<u8>,
     pub(crate) tally: Tally,
     pub(crate) connections: ConnectionTally,
@@ -131,10 +140,13 @@ impl<W: Workload> Context<W> {
             timers: Timers::default(),
             upgrade: workload.shared_request(&plan.targets[0].host),
             targets: Arc::clone(&plan.targets),
-            workload,
             epoll,
             masks: Masks::new(seed),
             batch: Batch::default(),
+            deflate: Shared::default(),
+            frames_per_message: u64::from(workload.frames_per_message()),
+            has_special_messages: workload.frames_per_message() > 1
+                || workload.deflate().is_some_and(|offer| offer.compress_sent),
             read_buffer: vec![0; READ_BUFFER],
             tally: Tally::default(),
             connections: ConnectionTally::default(),
@@ -149,6 +161,7 @@ impl<W: Workload> Context<W> {
             last_of_window: None,
             in_ping_pong: 0,
             live: Arc::clone(&plan.live),
+            workload,
         }
     }
 
@@ -260,6 +273,7 @@ impl ConnectionTally {
         self.opened += other.opened;
         add_counts(&mut self.failed, &other.failed);
         add_counts(&mut self.closed_early, &other.closed_early);
+        add_counts(&mut self.extensions, &other.extensions);
         self.last_outcome_ns = self.last_outcome_ns.max(other.last_outcome_ns);
     }
 }

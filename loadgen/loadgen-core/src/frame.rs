@@ -2,7 +2,7 @@
 //!
 //! Parsing is strict, because a service that sends broken frames must not look fast.
 
-pub use build::{Batch, LONGEST_HEADER, Masks, Progress, append, append_fragments, progress};
+pub use build::{Batch, LONGEST_HEADER, Masks, Progress, append, append_compressed, append_fragments, progress};
 
 mod build;
 
@@ -11,6 +11,10 @@ pub const LARGEST_FRAME: u64 = 16 << 20;
 
 /// The FIN bit of a frame's first byte, set in the last frame of a message.
 const LAST: u8 = 0x80;
+/// The reserved bits of a frame's first byte.
+const RESERVED: u8 = 0x70;
+/// The reserved bit of the first frame of a compressed message (RSV1; RFC 7692, section 6).
+const COMPRESSED: u8 = 0x40;
 
 /// The opcode of a frame (RFC 6455, section 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +69,7 @@ pub struct Frame<'a> {
 /// How a service violated the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// A reserved bit is set, although no extension was negotiated.
+    /// A reserved bit is set, and no extension that was negotiated gives it a meaning.
     #[error("a reserved bit is set")]
     Reserved,
     /// The opcode is not defined.
@@ -94,10 +98,30 @@ pub enum Violation {
 /// A [`Violation`], as soon as the header shows it.
 #[inline]
 pub fn parse(bytes: &[u8]) -> Result<Option<Frame<'_>>, Violation> {
-    let [first, second, following @ ..] = bytes else { return Ok(None) };
-    if first & 0x70 != 0 {
+    match bytes {
+        [first, _, ..] if first & RESERVED != 0 => Err(Violation::Reserved),
+        _ => parse_any(bytes),
+    }
+}
+
+/// The first frame of `bytes`, which is that of a compressed message; `None` while it is incomplete.
+///
+/// # Errors
+/// A [`Violation`], as soon as the header shows it; [`Violation::Reserved`] also if the frame isn't that of a compressed
+/// message.
+pub fn parse_compressed(bytes: &[u8]) -> Result<Option<Frame<'_>>, Violation> {
+    let [first, _, ..] = bytes else { return Ok(None) };
+    let begins_message = matches!(Opcode::from_bits(first & 0x0F), Some(Opcode::Text | Opcode::Binary));
+    if first & RESERVED != COMPRESSED || !begins_message {
         return Err(Violation::Reserved);
     }
+    parse_any(bytes)
+}
+
+/// The first frame, whatever its reserved bits are.
+#[inline]
+fn parse_any(bytes: &[u8]) -> Result<Option<Frame<'_>>, Violation> {
+    let [first, second, following @ ..] = bytes else { return Ok(None) };
     let opcode = Opcode::from_bits(first & 0x0F).ok_or(Violation::Opcode)?;
     if second & 0x80 != 0 {
         return Err(Violation::Masked);
@@ -172,6 +196,33 @@ mod tests {
             }
         }
 
+    }
+
+    #[test]
+    fn only_the_first_frame_of_a_message_may_be_marked_as_compressed() {
+        // RFC 7692, section 7.2.3.1: "Hello" in one frame, and in two.
+        let whole = [0xc1, 0x07, 0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00];
+        let first = [0x41, 0x03, 0xf2, 0x48, 0xcd];
+        for (bytes, last) in [(&whole[..], true), (&first, false)] {
+            let frame = Frame { last, opcode: Opcode::Text, payload: &bytes[2..], length: bytes.len() };
+            assert_eq!(parse_compressed(bytes), Ok(Some(frame)));
+            assert_eq!(parse(bytes), Err(Violation::Reserved), "without the extension");
+            for cut in 0..bytes.len() {
+                assert_eq!(parse_compressed(&bytes[..cut]), Ok(None));
+            }
+        }
+        for wrong in [
+            [0x81, 0x00],
+            [0xe1, 0x00],
+            [0xa1, 0x00],
+            [0x91, 0x00],
+            [0xc0, 0x00],
+            [0xc9, 0x00],
+            [0xc8, 0x00],
+            [0xc3, 0x00],
+        ] {
+            assert_eq!(parse_compressed(&wrong), Err(Violation::Reserved), "{wrong:x?}");
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //! | `turnover` | counts of connections that come and go under load |
 //! | [`tls`] | its encryption |
 //! | [`outbox`] | what a protocol sends besides the load; pure |
+//! | [`deflate`] | its compression; pure |
 //! | [`frame`], [`replies`] | frames on the wire, and the matching of replies to messages; pure |
 //! | [`receiver`] | what a connection received from a service that publishes; pure |
 //! | [`recorder`] | histograms |
@@ -31,6 +32,7 @@ pub mod clock;
 pub mod connect;
 mod context;
 pub mod coordinator;
+pub mod deflate;
 mod error;
 pub mod evidence;
 pub mod frame;

@@ -147,11 +147,11 @@ impl Peer {
         let key = key(random);
         peer.send(&upgrade.bytes(&key), deadline).map_err(failed)?;
         loop {
-            match check_upgrade(&peer.input, &key, offer.subprotocols) {
+            match check_upgrade(&peer.input, &key, offer.subprotocols, None) {
                 Upgrade::Incomplete if peer.read(deadline).map_err(failed)? == 0 => return Err(Refusal::Ended),
                 Upgrade::Incomplete => {}
                 Upgrade::Failed(reason) => return Err(Refusal::Upgrade(reason)),
-                Upgrade::Done(length) => {
+                Upgrade::Done { length, .. } => {
                     peer.input.drain(..length);
                     return Ok(peer);
                 }

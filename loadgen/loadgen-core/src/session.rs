@@ -6,6 +6,7 @@
 mod answers;
 mod receive;
 mod send;
+mod special;
 mod turnover;
 
 use std::{collections::VecDeque, os::fd::OwnedFd};
@@ -18,6 +19,7 @@ use crate::{
     clock::monotonic_ns,
     connect::{key, reason, start},
     context::Context,
+    deflate::Deflate,
     frame::Opcode,
     receiver::Receiver,
     replies::Outstanding,
@@ -61,6 +63,9 @@ struct Extra {
     /// The answers that are incomplete.
     parts: Parts,
     tls: Option<Tls>,
+    deflate: Option<Box<Deflate>>,
+    /// Number of frames that the socket accepted of the numbered message that it hasn't accepted completely.
+    frames_of_message: u64,
 }
 
 /// One WebSocket connection with its counters.
@@ -198,7 +203,7 @@ impl Session {
         self.stage = Stage::Upgrading;
         let target = &cx.targets[self.index as usize % cx.targets.len()];
         let own = cx.workload.request(&target.host, self.index);
-        self.out = own.as_ref().unwrap_or(&cx.upgrade).bytes(&self.key);
+        self.out = own.as_ref().unwrap_or(&cx.upgrade).bytes_offering(&self.key, cx.workload.deflate());
         self.flush(cx);
     }
 

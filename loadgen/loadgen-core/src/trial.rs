@@ -76,6 +76,7 @@ pub fn run<W: Workload>(
         opening_ns,
         start_skew_ns: merged.skew_ns,
         congestion_control: prepared.congestion_control.unwrap_or_else(|| Environment::read().congestion_control),
+        extensions: std::mem::take(&mut merged.connections.extensions),
         ..baseline.evidence(start, &usage_at_start, &usage_at_end)
     };
     Ok(result(assignment, witness, merged, evidence))

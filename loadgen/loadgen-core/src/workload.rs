@@ -5,7 +5,7 @@
 
 use std::{net::IpAddr, time::Duration};
 
-pub use crate::{connect::UpgradeRequest, frame::Opcode, outbox::Outbox, tls::TlsClient};
+pub use crate::{connect::UpgradeRequest, deflate::DeflateOffer, frame::Opcode, outbox::Outbox, tls::TlsClient};
 
 /// The rules of one protocol and workload.
 pub trait Workload: Send + Sync + 'static {
@@ -43,6 +43,11 @@ pub trait Workload: Send + Sync + 'static {
 
     /// How the connection with this index among those of all workers is encrypted; `None` if it isn't.
     fn tls(&self, _index: u32) -> Option<&TlsClient> {
+        None
+    }
+
+    /// What the request offers about compression; `None` for nothing. A service that doesn't accept is spoken to without.
+    fn deflate(&self) -> Option<&DeflateOffer> {
         None
     }
 
@@ -102,6 +107,11 @@ pub trait Workload: Send + Sync + 'static {
     /// Number of messages that a connection can send before the sequence number no longer fits its field.
     fn most_messages(&self) -> u64;
 
+    /// Number of frames of each numbered message: itself and its attachments. At least 1.
+    fn frames_per_message(&self) -> u8 {
+        1
+    }
+
     /// Whether each message gets a reply. Without replies, a message is settled when the socket has accepted it.
     fn expects_replies(&self) -> bool;
 
@@ -158,6 +168,12 @@ pub trait Messages<C>: Send {
     /// The message with this sequence number: text or binary, and its payload. `unix_us` is its due time by the wall
     /// clock in microseconds, as precise as the caller knows it.
     fn message(&mut self, connection: &C, sequence: u64, unix_us: u64) -> (Opcode, &[u8]);
+
+    /// The binary message that is sent as part `nth`, from 0, behind the message with this sequence number. It is called
+    /// only for workloads with more than one frame per message.
+    fn attachment(&mut self, _connection: &C, _sequence: u64, _unix_us: u64, _nth: usize) -> &[u8] {
+        &[]
+    }
 }
 
 /// The state of a connection after a message that arrived before it was ready.

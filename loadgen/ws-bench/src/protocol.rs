@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use loadgen_core::workload::{Admission, Opcode, Outbox, Received, TlsClient, UpgradeRequest, Workload};
+use loadgen_core::workload::{Admission, DeflateOffer, Opcode, Outbox, Received, TlsClient, UpgradeRequest, Workload};
 
 use crate::{
     framing::{Uncuttable, cut},
@@ -117,6 +117,10 @@ impl Workload for Websocket {
 
     fn subprotocols(&self) -> &[String] {
         &self.section.request.subprotocols
+    }
+
+    fn deflate(&self) -> Option<&DeflateOffer> {
+        self.section.request.deflate.as_ref()
     }
 
     fn source_addresses(&self) -> &[IpAddr] {

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use bench_format::websocket::Connect;
-use loadgen_core::workload::UpgradeRequest;
+use bench_format::websocket::{Connect, DeflateTerms};
+use loadgen_core::workload::{DeflateOffer, UpgradeRequest};
 
 use crate::{
     mistakes::Mistakes,
@@ -13,8 +13,7 @@ use crate::{
 
 const KINDS: &[Kind] = &[Kind::Connection, Kind::Worker, Kind::Row];
 /// Headers that the upgrade itself sets (RFC 6455, section 4.1).
-const OWN_HEADERS: [&str; 6] =
-    ["host", "connection", "upgrade", "sec-websocket-key", "sec-websocket-version", "sec-websocket-extensions"];
+const OWN_HEADERS: [&str; 5] = ["host", "connection", "upgrade", "sec-websocket-key", "sec-websocket-version"];
 
 /// A compiled upgrade request.
 #[derive(Clone, Debug)]
@@ -24,6 +23,8 @@ pub struct Request {
     headers: Vec<(String, Template)>,
     /// Subprotocols that are offered.
     pub subprotocols: Vec<String>,
+    /// What is offered about compression; absent for nothing.
+    pub deflate: Option<DeflateOffer>,
     /// Addresses to connect from.
     pub source_addresses: Vec<IpAddr>,
 }
@@ -55,8 +56,9 @@ impl Request {
             text.parse().map_err(wrong).ok()
         };
         let source_addresses = connect.source_addresses.iter().enumerate().filter_map(address).collect();
+        let deflate = connect.deflate.as_ref().map(|terms| deflate(terms, mistakes));
         let paths = paths.into_iter().collect::<Option<Vec<_>>>()?;
-        Some(Self { paths, headers, subprotocols: connect.subprotocols.clone(), source_addresses })
+        Some(Self { paths, headers, subprotocols: connect.subprotocols.clone(), deflate, source_addresses })
     }
 
     /// Whether all connections have the same request.
@@ -87,6 +89,25 @@ impl Request {
     }
 }
 
+fn deflate(terms: &DeflateTerms, mistakes: &mut Mistakes) -> DeflateOffer {
+    let least_of_client = if terms.compress_sent { 9 } else { 8 };
+    for (field, bits, least) in [
+        ("server_max_window_bits", terms.server_max_window_bits, 8),
+        ("client_max_window_bits", terms.client_max_window_bits, least_of_client),
+    ] {
+        if let Some(bits) = bits.filter(|bits| !(least..=15).contains(bits)) {
+            mistakes.add(format!("connect.deflate.{field}"), format!("{bits} is not from {least} to 15 bits"));
+        }
+    }
+    DeflateOffer {
+        compress_sent: terms.compress_sent,
+        server_no_context_takeover: terms.server_no_context_takeover,
+        client_no_context_takeover: terms.client_no_context_takeover,
+        server_max_window_bits: terms.server_max_window_bits,
+        client_max_window_bits: terms.client_max_window_bits,
+    }
+}
+
 fn text(template: &Template, values: &Values<'_>) -> String {
     String::from_utf8_lossy(&template.bytes(values)).into_owned()
 }
@@ -110,6 +131,9 @@ fn header(name: &str, value: &str, rows: &Rows, mistakes: &mut Mistakes) -> Opti
     }
     if OWN_HEADERS.iter().any(|own| name.eq_ignore_ascii_case(own)) {
         mistakes.add(&place, "the upgrade sets this header itself; remove it");
+    }
+    if name.eq_ignore_ascii_case("sec-websocket-extensions") {
+        mistakes.add(&place, "offer compression under connect.deflate; no other extension is possible");
     }
     if name.eq_ignore_ascii_case("sec-websocket-protocol") {
         mistakes.add(&place, "list subprotocols under connect.subprotocols");

@@ -86,6 +86,21 @@ fn a_mistake_in_requests_and_addresses_is_listed_with_its_place() {
             "connect.headers.Sec-WebSocket-Protocol",
             "subprotocols",
         ),
+        (
+            "{ connect: { headers: { sec-websocket-extensions: permessage-deflate } } }",
+            "connect.headers.sec-websocket-extensions",
+            "connect.deflate",
+        ),
+        (
+            "{ connect: { deflate: { compress_sent: true, client_max_window_bits: 8 } } }",
+            "connect.deflate.client_max_window_bits",
+            "8 is not from 9 to 15 bits",
+        ),
+        (
+            "{ connect: { deflate: { compress_sent: false, server_max_window_bits: 16, client_max_window_bits: 8 } } }",
+            "connect.deflate.server_max_window_bits",
+            "16 is not from 8 to 15 bits",
+        ),
         ("{ connect: { subprotocols: ['a, b'] } }", "connect.subprotocols[0]", "no commas"),
         ("{ connect: { source_addresses: [localhost] } }", "connect.source_addresses[0]", "no IP address"),
         ("{ connect: { rows: /no.csv, headers: { A: '{{row.a}}' } } }", "connect.rows", "/no.csv"),

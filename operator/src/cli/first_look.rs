@@ -160,7 +160,7 @@ fn lines(url: &Url, seen: &Look, names: &[&str]) -> Vec<String> {
         Some(refusal) => format!("{url} without a subprotocol: {refusal}"),
     }];
     if let Some(extension) = &seen.extension {
-        lines.push(format!("  accepts an extension if it is offered, which no load here does: {extension}"));
+        lines.push(format!("  accepts an extension if connect.deflate of a plan offers it: {extension}"));
     }
     lines.extend(seen.greetings.iter().map(|greeting| format!("  says by itself: {greeting}")));
     lines.extend(seen.closing.map(|closing| match closing {

@@ -67,7 +67,7 @@ fn parse(text: &str) -> Result<WireWebsocket, String> {
 pub fn extend(section: &mut WireWebsocket, folder: &Path) -> Result<(), String> {
     let Some(name) = &section.extends else { return Ok(()) };
     let preset = preset(name, folder)?;
-    let Connect { headers, subprotocols, tls, rows, rows_command, source_addresses } = preset.connect;
+    let Connect { headers, subprotocols, deflate, tls, rows, rows_command, source_addresses } = preset.connect;
     let connect = &mut section.connect;
     for (name, value) in headers {
         connect.headers.entry(name).or_insert(value);
@@ -78,6 +78,7 @@ pub fn extend(section: &mut WireWebsocket, folder: &Path) -> Result<(), String> 
     if connect.rows.is_none() && connect.rows_command.is_none() {
         (connect.rows, connect.rows_command) = (rows, rows_command);
     }
+    connect.deflate = connect.deflate.or(deflate);
     connect.tls = connect.tls.take().or(tls);
     fill(&mut section.open, preset.open);
     fill(&mut section.messages, preset.messages);

@@ -318,4 +318,8 @@ pub struct WorkerEvidence {
     pub nodelay: bool,
     /// TCP congestion control of the sockets.
     pub congestion_control: String,
+    /// Number of connections by the extension that they use, as `Sec-WebSocket-Extensions` names it with all parameters,
+    /// or `none`. Empty if no extension was offered, and in older bundles.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub extensions: BTreeMap<String, u64>,
 }

@@ -2,7 +2,7 @@
 //!
 //! Building copies a payload once and masks it at the same time, so a flood touches each byte once.
 
-use super::{LAST, Opcode};
+use super::{COMPRESSED, LAST, Opcode};
 
 /// Longest header of a client frame: two bytes, eight bytes of length, four bytes of mask.
 pub const LONGEST_HEADER: usize = 14;
@@ -63,6 +63,13 @@ impl Batch {
         mask_into(&mut target[header..header + payload.len()], payload, mask);
         self.end += header + payload.len();
     }
+
+    /// Appends one unfragmented masked frame whose payload is a compressed message.
+    pub fn push_compressed(&mut self, opcode: Opcode, payload: &[u8], mask: [u8; 4]) {
+        let start = self.end;
+        self.push(opcode, payload, mask);
+        self.bytes[start] |= COMPRESSED;
+    }
 }
 
 /// Appends one masked text message with a frame for each part. Only protocol checks send fragments.
@@ -83,6 +90,13 @@ pub fn append(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], mask: [u8; 4]) 
     let header = write_header(&mut out[start..], opcode, payload.len(), mask);
     mask_into(&mut out[start + header..start + header + payload.len()], payload, mask);
     out.truncate(start + header + payload.len());
+}
+
+/// Appends one masked frame whose payload is a compressed message.
+pub fn append_compressed(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], mask: [u8; 4]) {
+    let start = out.len();
+    append(out, opcode, payload, mask);
+    out[start] |= COMPRESSED;
 }
 
 #[inline]
@@ -217,6 +231,19 @@ mod tests {
             let expected: Vec<u8> = payload.iter().zip(mask.iter().cycle()).map(|(byte, key)| byte ^ key).collect();
             assert_eq!(target, expected, "{length} bytes");
         }
+    }
+
+    #[test]
+    fn the_first_bit_that_is_reserved_marks_a_compressed_message() {
+        let mut batch = Batch::default();
+        batch.push(Opcode::Text, b"a", [0; 4]);
+        batch.push_compressed(Opcode::Text, b"b", [0; 4]);
+        let mut appended = Vec::new();
+        append(&mut appended, Opcode::Text, b"a", [0; 4]);
+        append_compressed(&mut appended, Opcode::Text, b"b", [0; 4]);
+        assert_eq!(batch.bytes(), b"\x81\x81\0\0\0\0a\xC1\x81\0\0\0\0b");
+        assert_eq!(batch.bytes(), appended);
+        assert_eq!(progress(&appended, appended.len()).data_frames, 2);
     }
 
     #[test]

@@ -15,8 +15,8 @@ use crate::{
     workload::{Received, Workload},
 };
 
-/// Largest message that is assembled from fragments, in bytes; it equals the largest frame.
-const LARGEST_MESSAGE: usize = frame::LARGEST_FRAME as usize;
+/// Largest message that is assembled from fragments or inflated, in bytes; it equals the largest frame.
+pub(super) const LARGEST_MESSAGE: usize = frame::LARGEST_FRAME as usize;
 
 impl Session {
     pub(super) fn on_readable<W: Workload>(&mut self, cx: &mut Context<W>) {
@@ -120,14 +120,15 @@ impl Session {
     pub(super) fn consume<W: Workload>(&mut self, cx: &mut Context<W>, bytes: &[u8], now_ns: u64) -> usize {
         let mut used = 0;
         if self.stage == Stage::Upgrading {
-            match check_upgrade(bytes, &self.key, cx.workload.subprotocols()) {
+            match check_upgrade(bytes, &self.key, cx.workload.subprotocols(), cx.workload.deflate()) {
                 Upgrade::Incomplete => return 0,
                 Upgrade::Failed(reason) => {
                     self.end(cx, &reason);
                     return bytes.len();
                 }
-                Upgrade::Done(length) => {
+                Upgrade::Done { length, deflate } => {
                     used = length;
+                    self.negotiated(cx, deflate);
                     self.stage = Stage::AwaitingReady;
                     self.key = String::new();
                     self.receiver = self.receives(cx).then(|| Box::new(Receiver::of(cx.pattern)));
@@ -145,7 +146,10 @@ impl Session {
                     used += frame.length;
                     self.on_frame(cx, &frame, now_ns);
                 }
-                Err(_) => self.end(cx, "protocol"),
+                Err(violation) => match self.on_special_frame(cx, &bytes[used..], violation, now_ns) {
+                    0 => break,
+                    length => used += length,
+                },
             }
         }
         used
@@ -156,7 +160,8 @@ impl Session {
             Opcode::Ping => self.send_control(cx, Opcode::Pong, frame.payload),
             Opcode::Pong => {}
             Opcode::Close => self.on_close(cx, frame.payload),
-            Opcode::Text | Opcode::Binary | Opcode::Continuation => match self.assembly.take(frame, LARGEST_MESSAGE) {
+            Opcode::Continuation => self.on_continuation(cx, frame, now_ns),
+            Opcode::Text | Opcode::Binary => match self.assembly.take(frame, LARGEST_MESSAGE) {
                 Ok(Some((opcode, payload))) => self.on_message(cx, opcode, &payload, now_ns),
                 Ok(None) => {}
                 Err(_) => self.end(cx, "protocol"),

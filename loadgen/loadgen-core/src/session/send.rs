@@ -109,10 +109,13 @@ impl Session {
     #[inline]
     pub(super) fn compose<W: Workload>(&mut self, cx: &mut Context<W>, unix_us: u64) {
         let sequence = cx.workload.first_sequence() + self.next;
+        self.next += 1;
+        if cx.has_special_messages {
+            return self.compose_special(cx, sequence, unix_us);
+        }
         let mask = cx.masks.next_mask();
         let (opcode, payload) = cx.messages.message(&cx.protocol[self.slot as usize], sequence, unix_us);
         cx.batch.push(opcode, payload, mask);
-        self.next += 1;
     }
 
     /// Ends a connection whose sequence numbers are used up. Returns whether it did.
@@ -144,7 +147,8 @@ impl Session {
                 let progress = progress(bytes, length);
                 self.out = bytes[progress.boundary..].to_vec();
                 self.out_at = length - progress.boundary;
-                self.count_sent(cx, progress.data_frames);
+                let count = self.completed(cx, progress.data_frames);
+                self.count_sent(cx, count);
                 self.watch_writes(cx);
             }
             Err(Errno::AGAIN | Errno::INTR) => {
@@ -233,7 +237,8 @@ impl Session {
         let unnumbered = frames.min(self.out_unnumbered);
         self.out_unnumbered -= unnumbered;
         self.unnumbered += unnumbered;
-        self.count_sent(cx, frames - unnumbered);
+        let count = self.completed(cx, frames - unnumbered);
+        self.count_sent(cx, count);
     }
 
     #[inline]
@@ -262,7 +267,9 @@ impl Session {
     /// Sends a message without a sequence number, unless other data is queued: it must be first in `out`.
     pub(super) fn send_unnumbered<W: Workload>(&mut self, cx: &mut Context<W>, opcode: Opcode, payload: &[u8]) {
         if self.out.is_empty() {
-            append(&mut self.out, opcode, payload, cx.masks.next_mask());
+            let mut frames = std::mem::take(&mut self.out);
+            self.append_message(cx, &mut frames, opcode, payload);
+            self.out = frames;
             self.out_unnumbered = 1;
             self.flush(cx);
         }
@@ -273,11 +280,12 @@ impl Session {
         if self.out.is_empty() {
             return self.send_unnumbered(cx, opcode, payload);
         }
-        let mask = cx.masks.next_mask();
+        let mut frames = std::mem::take(&mut self.extra().later.bytes);
+        self.append_message(cx, &mut frames, opcode, payload);
+        let waiting = frames.len();
         let later = &mut self.extra().later;
-        append(&mut later.bytes, opcode, payload, mask);
-        later.frames += 1;
-        if later.bytes.len() > LARGEST_BACKLOG {
+        (later.bytes, later.frames) = (frames, later.frames + 1);
+        if waiting > LARGEST_BACKLOG {
             self.end(cx, "responses_unread");
         }
     }

@@ -49,13 +49,13 @@ impl Session {
     fn consume(&mut self, cx: &mut Context, bytes: &[u8], now_ns: u64) -> usize {
         let mut used = 0;
         if self.stage == Stage::Upgrading {
-            match check_upgrade(bytes, &self.key, &[]) {
+            match check_upgrade(bytes, &self.key, &[], None) {
                 Upgrade::Incomplete => return 0,
                 Upgrade::Failed(reason) => {
                     self.end(cx, &reason);
                     return bytes.len();
                 }
-                Upgrade::Done(length) => {
+                Upgrade::Done { length, .. } => {
                     used = length;
                     self.on_open(cx, now_ns);
                 }
