@@ -61,16 +61,18 @@ fn joined(parts: [String; 2]) -> String {
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
-/// Messages that were not answered, or not correctly, and publications that did not arrive; empty without any.
+/// Messages that were not answered, or not correctly, publications that did not arrive, and connections that ended early;
+/// empty without any.
 fn missed(result: &TrialResult) -> String {
-    if !matches!(result.witness, Witness::Reply | Witness::Receiver) {
-        return String::new();
-    }
     let counts = &result.messages;
-    let of = |count: u64, what: &str| (count > 0).then(|| format!("{count} of {} {what}", counts.due));
-    let parts = [of(counts.lost, "lost"), of(counts.wrong, "wrong"), of(counts.unsent, "unsent")];
-    let turnover = result.turnover.as_ref().map(|turnover| turnover::missed(turnover, &result.connections));
-    parts.into_iter().flatten().chain(turnover.into_iter().flatten()).collect::<Vec<_>>().join(", ")
+    let is_witnessed = matches!(result.witness, Witness::Reply | Witness::Receiver);
+    let of = |count: u64, what: &str| (is_witnessed && count > 0).then(|| format!("{count} of {} {what}", counts.due));
+    let messages = [of(counts.lost, "lost"), of(counts.wrong, "wrong"), of(counts.unsent, "unsent")];
+    let connections = match &result.turnover {
+        Some(turnover) => turnover::missed(turnover, &result.connections),
+        None => turnover::ended_early(&result.connections).into_iter().collect(),
+    };
+    messages.into_iter().flatten().chain(connections).collect::<Vec<_>>().join(", ")
 }
 
 /// What others took of the trial's CPUs, if that is worth a remark; the trial is valid all the same.
@@ -297,6 +299,13 @@ mod tests {
         assert_eq!(line(&result), format!("ours/throughput/standard/20-p1-r1: {neither}"));
         (result.bound_by, result.bound_checks) = (Some(BoundBy::Generator), None);
         assert!(line(&result).ends_with("bound by generator, >= 900 delivered/s"), "an older bundle");
+    }
+
+    #[test]
+    fn a_line_says_why_connections_ended_early() {
+        let mut result = flood().judge().unwrap().result;
+        result.connections.closed_early.insert("deflate_too_long".into(), 4);
+        assert!(line(&result).ends_with(", 4 connections ended early (4 deflate_too_long)"), "{}", line(&result));
     }
 
     #[test]

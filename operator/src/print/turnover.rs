@@ -25,20 +25,28 @@ pub(super) fn reconnected(figures: &Figures, is_generator_bound: bool) -> String
 pub(super) fn missed(turnover: &Turnover, connections: &ConnectionCounts) -> Vec<String> {
     let due = turnover.due;
     let of = |counts: &BTreeMap<String, u64>, what: &str| {
-        let kinds: Vec<String> = counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-        (!kinds.is_empty()).then(|| format!("{} of {due} attempts {what} ({})", sum(counts), kinds.join(", ")))
+        (!counts.is_empty()).then(|| format!("{} of {due} attempts {what} ({})", sum(counts), kinds(counts)))
     };
-    let early = sum(&connections.closed_early);
     let some = |count: u64, what: &str| (count > 0).then(|| format!("{count} {what}"));
     let all = [
         of(&turnover.refused, "refused"),
         of(&turnover.failed, "failed"),
         some(turnover.not_made, "attempts not made"),
-        some(early, "connections ended early"),
+        ended_early(connections),
         some(turnover.unanswered_messages, "messages unanswered when their connection was closed as planned"),
         some(turnover.unanswered_closes, "Close frames not answered"),
     ];
     all.into_iter().flatten().collect()
+}
+
+/// The connections that ended before the worker closed them, with the reasons; `None` without any.
+pub(super) fn ended_early(connections: &ConnectionCounts) -> Option<String> {
+    let early = &connections.closed_early;
+    (!early.is_empty()).then(|| format!("{} connections ended early ({})", sum(early), kinds(early)))
+}
+
+fn kinds(counts: &BTreeMap<String, u64>) -> String {
+    counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect::<Vec<_>>().join(", ")
 }
 
 fn sum(counts: &BTreeMap<String, u64>) -> u64 {
@@ -75,5 +83,9 @@ mod tests {
             ]
         );
         assert_eq!(missed(&Turnover::default(), &ConnectionCounts::default()), [""; 0]);
+        let early = [("eof".to_owned(), 1), ("protocol".to_owned(), 2)].into();
+        let connections = ConnectionCounts { closed_early: early, ..ConnectionCounts::default() };
+        let expected = "3 connections ended early (1 eof, 2 protocol)";
+        assert_eq!(missed(&Turnover::default(), &connections), [expected]);
     }
 }
