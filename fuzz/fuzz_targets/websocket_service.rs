@@ -42,19 +42,23 @@ fuzz_target!(|input: (u8, &[u8], &[u8])| {
     let (mut connection, mut outbox, mut received) = (Default::default(), Outbox::default(), Vec::new());
     let mut admission = client.begin(&mut connection, 1, &mut outbox);
     for message in input.2.split(|byte| *byte == 0xFF) {
+        let (opcode, message) = match message {
+            [0xFE, binary @ ..] => (Opcode::Binary, binary),
+            text => (Opcode::Text, text),
+        };
         match admission {
-            Admission::Waiting => admission = client.admit(&mut connection, Opcode::Text, message, &mut outbox),
+            Admission::Waiting => admission = client.admit(&mut connection, opcode, message, &mut outbox),
             // An empty message stands for the time that passes.
             Admission::Timed { timer, .. } if message.is_empty() => {
                 admission = client.elapsed(&mut connection, timer, &mut outbox);
             }
-            Admission::Timed { .. } => match client.admit(&mut connection, Opcode::Text, message, &mut outbox) {
+            Admission::Timed { .. } => match client.admit(&mut connection, opcode, message, &mut outbox) {
                 Admission::Waiting => {}
                 next => admission = next,
             },
             Admission::Refused(_) => break,
             Admission::Ready { .. } => {
-                client.receive(&mut connection, Opcode::Text, message, &mut outbox, &mut received);
+                client.receive(&mut connection, opcode, message, &mut outbox, &mut received);
                 received.clear();
             }
         }
@@ -64,5 +68,9 @@ fuzz_target!(|input: (u8, &[u8], &[u8])| {
     for sequence in [0, 1, 70_000] {
         let first = messages.message(&connection, sequence, 5).1.to_vec();
         assert_eq!(messages.message(&connection, sequence, 5).1, first, "a message can be composed again");
+        for nth in 0..usize::from(client.frames_per_message() - 1) {
+            let first = messages.attachment(&connection, sequence, 5, nth).to_vec();
+            assert_eq!(messages.attachment(&connection, sequence, 5, nth), first);
+        }
     }
 });

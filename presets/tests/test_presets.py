@@ -72,6 +72,8 @@ ladders:
 
 
 def load_of(workload: str) -> str:
+    if workload == "churn":
+        return "{ model: churn, rate_per_second: 200, life_seconds: 0.5 }"
     return "{ model: closed }" if workload in ("connection-storm", "idle") else "{ model: open, rate_per_second: 200 }"
 
 
@@ -105,6 +107,82 @@ def test_a_preset_speaks_to_a_server_of_another_project(server: Server, tmp_path
             assert counts["delivered"] == counts["sent"] >= 150, f"{name}: {counts}\n{output}"
         if name == "fanout/standard":
             assert counts["delivered"] >= 9 * 150, f"{name}: {counts}\n{output}"
+
+
+BINARY_EVENTS = """  messages:
+    - text: '451-{{sequence}}["message",{"_placeholder":true,"num":0}]'
+      attachments: [[{ hex: ff }, { text: '{{payload}}' }]]
+"""
+"""As docs/PRESETS.md has them."""
+
+
+def test_a_binary_event_of_socket_io_is_one_message_of_two_frames(tmp_path: Path) -> None:
+    assert BINARY_EVENTS in (ROOT / "docs/PRESETS.md").read_text()
+    server = Server("socket.io", "/socket.io/?EIO=4&transport=websocket", ("request-reply",))
+    extends = "  extends: socket.io\n"
+    file = tmp_path / "plan.yaml"
+    file.write_text(plan(server).replace(extends, extends + BINARY_EVENTS))
+    done = run([LADDER, "run", file, "--no-rest", "--no-report", "--results", tmp_path / "results"], ROOT)
+    output = done.stdout + done.stderr
+    (result,) = results(tmp_path / "results").values()
+    counts = result["messages"]
+    assert result["validity"]["state"] == "valid", output
+    assert result["connections"]["closed_early"] == {}, output
+    assert counts["delivered"] == counts["sent"] >= 150, f"{counts}\n{output}"
+    # The attachment comes back, too.
+    assert counts["bytes_received"] > counts["delivered"] * 175, counts
+
+
+COMPRESSED = {
+    "{ compress_sent: true }": (),
+    "{ compress_sent: false }": (),
+    "{ compress_sent: true, server_no_context_takeover: true, client_no_context_takeover: true }": (),
+    "{ compress_sent: true, server_max_window_bits: 10, client_max_window_bits: 9 }": (),
+    "{ compress_sent: true, client_max_window_bits: 14 }": ("clientMaxWindowBits=12", "clientNoContextTakeover"),
+}
+"""`connect.deflate` of a plan, and the settings of the server."""
+AGREED = (
+    {"server_max_window_bits=15", "client_max_window_bits=15"},
+    {"server_max_window_bits=15", "client_max_window_bits=15"},
+    {
+        "server_no_context_takeover",
+        "client_no_context_takeover",
+        "server_max_window_bits=15",
+        "client_max_window_bits=15",
+    },
+    {"server_max_window_bits=10", "client_max_window_bits=9"},
+    {"client_no_context_takeover", "server_max_window_bits=15", "client_max_window_bits=12"},
+)
+"""What both have to agree on, in the order of `COMPRESSED`."""
+
+
+@pytest.mark.parametrize("case", range(len(COMPRESSED)), ids=list(COMPRESSED))
+def test_messages_are_compressed_as_a_server_of_another_project_agrees_to(case: int, tmp_path: Path) -> None:
+    (deflate, settings), agreed = list(COMPRESSED.items())[case], AGREED[case]
+    server = Server("echo", "/", ("request-reply", "churn"))
+    text = (
+        plan(server)
+        .replace("echo.mjs", "echo-deflate.mjs")
+        .replace('{port}"]', '{port}"' + "".join(f", {one}" for one in settings) + "]")
+    )
+    file = tmp_path / "plan.yaml"
+    file.write_text(text.replace("  extends: echo\n", f"  extends: echo\n  connect: {{ deflate: {deflate} }}\n"))
+    done = run([LADDER, "run", file, "--no-rest", "--no-report", "--results", tmp_path / "results"], ROOT)
+    output = done.stdout + done.stderr
+    found = results(tmp_path / "results")
+    assert set(found) == {"request-reply/standard", "churn/standard"}, output
+    for name, result in found.items():
+        counts = result["messages"]
+        assert result["validity"]["state"] == "valid", f"{name}: {result['validity']}\n{output}"
+        assert counts["delivered"] == counts["sent"] >= 150, f"{name}: {counts}\n{output}"
+        (extensions,) = (worker["extensions"] for worker in result["workers"])
+        (extension,) = extensions
+        assert set(extension.split("; ")) == {"permessage-deflate", *agreed}, extensions
+        assert extensions[extension] >= result["connections"]["open"], f"{name}: {extensions}"
+    saved = found["request-reply/standard"]["messages"]
+    # The texts are random characters, of which three quarters are left; with takeover the rest of each message is that of
+    # the ones before it.
+    assert saved["bytes_received"] < saved["delivered"] * (175 if "takeover" not in deflate else 230), saved
 
 
 def test_every_preset_has_a_server_or_frames_of_its_specification() -> None:

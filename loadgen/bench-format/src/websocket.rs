@@ -309,6 +309,10 @@ pub enum Framing {
     /// The payloads of WebSocket messages are a stream of lines that end with CR LF; a line that begins with `MSG` or
     /// `HMSG` names the length of the payload that follows it and belongs to it (NATS).
     Nats,
+    /// A text message that begins with `45N-` or `46N-` and the N binary messages behind it, its attachments, are one message:
+    /// the text with the attachments behind it (binary events and acknowledgements of Socket.IO). All other text messages
+    /// are messages.
+    SocketIo,
 }
 
 /// A further address of the service.

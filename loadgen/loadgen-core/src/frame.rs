@@ -118,7 +118,7 @@ pub fn parse_compressed(bytes: &[u8]) -> Result<Option<Frame<'_>>, Violation> {
     parse_any(bytes)
 }
 
-/// The first frame, whatever its reserved bits are.
+/// The first frame, regardless of its reserved bits.
 #[inline]
 fn parse_any(bytes: &[u8]) -> Result<Option<Frame<'_>>, Violation> {
     let [first, second, following @ ..] = bytes else { return Ok(None) };

@@ -67,7 +67,7 @@ export type PlainFigure =
   | "service_bytes_per_connection";
 
 /** How the service's messages are cut from WebSocket messages. */
-export type Framing = "frame" | "lines" | "record-separator" | "mqtt" | "nats";
+export type Framing = "frame" | "lines" | "record-separator" | "mqtt" | "nats" | "socket-io";
 
 /** How a number is written in bytes. */
 export type NumberFormat = "u8" | "u16be" | "u16le" | "u32be" | "u32le" | "u64be" | "u64le" | "varint";
@@ -1268,6 +1268,11 @@ export interface MessageStats {
 
 /** A message of the load: text or binary, exactly one of them. */
 export interface MessageTemplate {
+  /**
+   * Binary messages that are sent right behind it and belong to it, each field by field; only with `framing: socket-
+   * io`. All messages have the same number of them.
+   */
+  attachments?: BinaryField[][];
   /** A binary message, field by field. */
   binary?: BinaryField[];
   /** A text message, as a template. */

@@ -27,7 +27,7 @@ const KINDS: &[Kind] =
     &[Kind::Sequence, Kind::Connection, Kind::DueUs, Kind::Payload, Kind::Random, Kind::PacketId, Kind::Choice];
 
 fn composer(text: &str, payload_bytes: usize) -> SectionMessages {
-    let message = MessageTemplate { weight: 1, text: Some(text.into()), binary: Vec::new() };
+    let message = MessageTemplate { weight: 1, text: Some(text.into()), binary: Vec::new(), attachments: Vec::new() };
     let payload = Payload::new(payload_bytes, 7);
     let scope = Scope { kinds: KINDS, captured: &[], columns: Some(&[]), payload: &payload };
     let set = MessageSet::compile(&[message], &scope, &mut Mistakes::default());

@@ -34,8 +34,12 @@ impl FanoutReader {
         mistakes: &mut Mistakes,
     ) -> Option<Self> {
         let subscribing = opening.clone().extended(&fanout.subscribe, "fanout.subscribe", steps, mistakes);
-        let template =
-            MessageTemplate { weight: 1, text: fanout.publish.text.clone(), binary: fanout.publish.binary.clone() };
+        let template = MessageTemplate {
+            weight: 1,
+            text: fanout.publish.text.clone(),
+            binary: fanout.publish.binary.clone(),
+            attachments: Vec::new(),
+        };
         let published = MessageSet::compile_at(&[template], |_| "fanout.publish".into(), messages, mistakes);
         for (kind, purpose) in [(Kind::Sequence, "losses are found by it"), (Kind::DueUs, "latency counts from it")] {
             if published.templates().any(|template| !template.has(kind)) {

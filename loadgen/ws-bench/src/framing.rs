@@ -4,9 +4,14 @@
 //! without number.
 
 use bench_format::websocket::Framing;
+use loadgen_core::workload::Opcode;
 use memchr::{memchr, memmem};
 
 use crate::number::decode;
+
+mod socket_io;
+
+pub use socket_io::MOST_ATTACHMENTS;
 
 /// Longest message that is put together from several WebSocket messages, in bytes.
 pub const LONGEST: usize = 1 << 20;
@@ -23,6 +28,8 @@ pub struct Rest {
     bytes: Vec<u8>,
     /// Number of bytes in which no end was found; the next search starts there.
     searched: usize,
+    /// Number of attachments that are missing (Socket.IO).
+    attachments: usize,
 }
 
 /// Why a service's bytes can't be cut; a key in results.
@@ -45,7 +52,13 @@ enum Cut {
 ///
 /// # Errors
 /// [`Uncuttable`], after the messages before it.
-pub fn cut(framing: Framing, rest: &mut Rest, payload: &[u8], mut handle: impl FnMut(&[u8])) -> Result<(), Uncuttable> {
+pub fn cut(
+    framing: Framing,
+    rest: &mut Rest,
+    opcode: Opcode,
+    payload: &[u8],
+    mut handle: impl FnMut(&[u8]),
+) -> Result<(), Uncuttable> {
     match framing {
         Framing::Frame => {
             handle(payload);
@@ -55,6 +68,7 @@ pub fn cut(framing: Framing, rest: &mut Rest, payload: &[u8], mut handle: impl F
         Framing::RecordSeparator => stream(rest, payload, handle, record),
         Framing::Mqtt => stream(rest, payload, handle, packet),
         Framing::Nats => stream(rest, payload, handle, nats),
+        Framing::SocketIo => socket_io::cut(rest, opcode, payload, handle),
     }
 }
 
@@ -186,7 +200,7 @@ mod tests {
     fn all(framing: Framing, payloads: &[&[u8]]) -> Result<Vec<Vec<u8>>, Uncuttable> {
         let (mut rest, mut messages) = (Rest::default(), Vec::new());
         for payload in payloads {
-            cut(framing, &mut rest, payload, |message| messages.push(message.to_vec()))?;
+            cut(framing, &mut rest, Opcode::Text, payload, |message| messages.push(message.to_vec()))?;
         }
         Ok(messages)
     }

@@ -329,6 +329,11 @@ impl Conversation {
         let (opcode, payload) = messages.message(&self.state, self.protocol.first_sequence(), unix_ns() / 1000);
         let mut bytes = Vec::new();
         append(&mut bytes, opcode, payload, [5, 6, 7, 8]);
+        for nth in 1..self.protocol.frames_per_message() {
+            let sequence = self.protocol.first_sequence();
+            let attachment = messages.attachment(&self.state, sequence, unix_ns() / 1000, usize::from(nth - 1));
+            append(&mut bytes, Opcode::Binary, attachment, [5, 6, 7, 8]);
+        }
         self.peer.send(&bytes, deadline).ok()
     }
 

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use bench_format::websocket::MessageTemplate;
+use bench_format::websocket::{Framing, MessageTemplate, WireWebsocket};
 use loadgen_core::workload::{Messages, Opcode};
 
 use crate::{
     constants::Constants,
+    framing::MOST_ATTACHMENTS,
     mistakes::Mistakes,
     state::Connection,
     template::{Composer, Scope, Template, Values},
@@ -17,6 +18,8 @@ use crate::{
 pub struct MessageSet {
     /// Each with the sum of the weights up to it.
     templates: Vec<(u64, Template)>,
+    /// Those of each message; as many for each.
+    attachments: Vec<Vec<Template>>,
 }
 
 impl MessageSet {
@@ -32,7 +35,7 @@ impl MessageSet {
         scope: &Scope<'_>,
         mistakes: &mut Mistakes,
     ) -> Self {
-        let mut templates = Vec::new();
+        let (mut templates, mut attachments) = (Vec::new(), Vec::new());
         let mut total = 0;
         for (index, message) in messages.iter().enumerate() {
             let place = place(index);
@@ -42,13 +45,28 @@ impl MessageSet {
             total += u64::from(message.weight);
             let template = Template::frame(message.text.as_deref(), &message.binary, scope, &place, mistakes);
             templates.extend(template.map(|template| (total, template)));
+            let all = message.attachments.iter().enumerate();
+            let compile = |(nth, fields): (usize, &Vec<_>)| {
+                Template::frame(None, fields, scope, &format!("{place}.attachments[{nth}]"), mistakes)
+            };
+            attachments.push(all.filter_map(compile).collect());
         }
-        Self { templates }
+        Self { templates, attachments }
     }
 
-    /// The templates in the order of the section.
+    /// Number of attachments of each message.
+    pub fn attachments(&self) -> usize {
+        self.attachments.first().map_or(0, Vec::len)
+    }
+
+    /// The templates in the order of the section, without attachments.
     pub fn templates(&self) -> impl Iterator<Item = &Template> {
         self.templates.iter().map(|(_, template)| template)
+    }
+
+    /// All templates, with those of attachments.
+    pub fn all_templates(&self) -> impl Iterator<Item = &Template> {
+        self.templates().chain(self.attachments.iter().flatten())
     }
 
     /// The index of the template of one message.
@@ -73,18 +91,49 @@ impl MessageSet {
     }
 }
 
+/// Lists the mistakes of messages with attachments.
+pub fn check_attachments(wire: &WireWebsocket, mistakes: &mut Mistakes) {
+    let most = wire.messages.iter().map(|message| message.attachments.len()).max().unwrap_or(0);
+    if most == 0 {
+        return;
+    }
+    if wire.framing != Framing::SocketIo {
+        mistakes.add("framing", "messages have attachments, which only socket-io knows; set `framing: socket-io`");
+    }
+    for (index, message) in wire.messages.iter().enumerate() {
+        let (place, count) = (format!("messages[{index}]"), message.attachments.len());
+        if count > MOST_ATTACHMENTS {
+            let many = format!("there are {count}, and at most {MOST_ATTACHMENTS} are possible; remove some");
+            mistakes.add(format!("{place}.attachments"), many);
+            continue;
+        }
+        if count != most {
+            let other = format!("has {count} attachments and another message {most}; give all the same number");
+            mistakes.add(format!("{place}.attachments"), other);
+            continue;
+        }
+        let announces = |text: &String| ["45", "46"].iter().any(|kind| text.starts_with(&format!("{kind}{count}-")));
+        if !message.text.as_ref().is_some_and(announces) {
+            mistakes.add(place, format!("doesn't announce its attachments; begin its text with 45{count}-"));
+        }
+    }
+}
+
 /// Composes the messages of one thread.
 pub struct SectionMessages {
     constants: Arc<Constants>,
     set: MessageSet,
     composers: Vec<Composer>,
+    attachments: Vec<Vec<Composer>>,
 }
 
 impl SectionMessages {
     /// Creates the composer of one thread.
     pub fn new(constants: Arc<Constants>, set: &MessageSet) -> Self {
         let composers = set.templates().cloned().map(Composer::new).collect();
-        Self { constants, set: set.clone(), composers }
+        let of_message = |all: &Vec<Template>| all.iter().cloned().map(Composer::new).collect();
+        let attachments = set.attachments.iter().map(of_message).collect();
+        Self { constants, set: set.clone(), composers, attachments }
     }
 }
 
@@ -96,6 +145,12 @@ impl Messages<Connection> for SectionMessages {
             Some(composer) => composer.compose(&values),
             None => (Opcode::Text, &[]),
         }
+    }
+
+    fn attachment(&mut self, connection: &Connection, sequence: u64, unix_us: u64, nth: usize) -> &[u8] {
+        let values = self.constants.values(connection, sequence, unix_us);
+        let drawn = self.attachments.get_mut(self.set.drawn(&values));
+        drawn.and_then(|all| all.get_mut(nth)).map_or(&[], |composer| composer.compose(&values).1)
     }
 }
 
@@ -111,6 +166,7 @@ mod tests {
             weight: *weight,
             text: Some((*text).into()),
             binary: Vec::new(),
+            attachments: Vec::new(),
         };
         let messages: Vec<_> = messages.iter().map(message).collect();
         let payload = Payload::default();

@@ -64,13 +64,13 @@ impl Websocket {
     fn take(
         &self,
         connection: &mut Connection,
-        payload: &[u8],
+        (opcode, payload): (Opcode, &[u8]),
         outbox: &mut Outbox,
         mut handle: impl FnMut(&mut Connection, &[u8], &mut Outbox),
     ) -> Result<(), Uncuttable> {
         let mut rest = std::mem::take(&mut connection.rest);
         let mut responses = 0;
-        let result = cut(self.section.framing, &mut rest, payload, |message| {
+        let result = cut(self.section.framing, &mut rest, opcode, payload, |message| {
             if self.section.responses.is_empty() {
                 handle(connection, message, outbox);
             } else if responses <= MOST_RESPONSES {
@@ -132,9 +132,9 @@ impl Workload for Websocket {
         self.script(index).begin(&self.section.constants, connection, outbox)
     }
 
-    fn admit(&self, connection: &mut Connection, _: Opcode, payload: &[u8], outbox: &mut Outbox) -> Admission {
+    fn admit(&self, connection: &mut Connection, opcode: Opcode, payload: &[u8], outbox: &mut Outbox) -> Admission {
         let mut admission = Admission::Waiting;
-        let cut = self.take(connection, payload, outbox, |connection, message, outbox| {
+        let cut = self.take(connection, (opcode, payload), outbox, |connection, message, outbox| {
             // A message behind the one that made the connection ready answers nothing, because nothing was sent.
             if matches!(admission, Admission::Waiting | Admission::Timed { .. }) {
                 let script = self.script(connection.index);
@@ -180,8 +180,13 @@ impl Workload for Websocket {
     }
 
     fn most_messages(&self) -> u64 {
-        let most = self.sent().templates().map(crate::template::Template::most_sequence).min();
+        let most = self.sent().all_templates().map(crate::template::Template::most_sequence).min();
         most.unwrap_or(u64::MAX).saturating_add(1)
+    }
+
+    fn frames_per_message(&self) -> u8 {
+        // A section has at most 64 attachments.
+        1 + self.sent().attachments() as u8
     }
 
     fn expects_replies(&self) -> bool {
@@ -212,7 +217,7 @@ impl Workload for Websocket {
         let section = &self.section;
         let reader = section.reply.as_ref().filter(|_| self.expects_replies());
         let fanout = section.fanout.as_ref().filter(|_| self.purpose == Use::Fanout);
-        let cut = self.take(connection, payload, outbox, |connection, message, _| {
+        let cut = self.take(connection, (opcode, payload), outbox, |connection, message, _| {
             if let Some(fanout) = fanout {
                 received.push(Received::Published(fanout.read(message)));
             }

@@ -9,7 +9,7 @@ use crate::{
     condition::Condition,
     constants::Constants,
     fanout::FanoutReader,
-    messages::MessageSet,
+    messages::{MessageSet, check_attachments},
     mistakes::Mistakes,
     reply::ReplyReader,
     request::Request,
@@ -126,6 +126,7 @@ impl Section {
         });
         let close = wire.close.as_ref().and_then(|close| shared(close, &constants, "close", mistakes));
         match_messages(wire, &messages, mistakes);
+        check_attachments(wire, mistakes);
         // What is described and didn't compile has a mistake.
         reply.as_ref().is_none_or(Option::is_some).then_some(())?;
         fanout.as_ref().is_none_or(Option::is_some).then_some(())?;
@@ -189,6 +190,12 @@ fn match_messages(wire: &WireWebsocket, messages: &MessageSet, mistakes: &mut Mi
             };
             let syntax = needed.syntax();
             mistakes.add(&place, format!("has no {syntax}, which reply.by: {by} needs; add it, or match by: order"));
+        }
+        if reply.by == ReplyBy::Same && messages.attachments() > 0 {
+            mistakes.add(
+                "reply.by",
+                "a message with attachments has several frames, and no reply equals it; match by sequence",
+            );
         }
         if reply.by == ReplyBy::Same && template.has_unclear_number() {
             mistakes.add(&place, "a number runs into the digits behind it; put another character between them");

@@ -218,7 +218,7 @@ impl Workload {
         let section = Section::compile(&task.section, &trial).map_err(|others| mistakes.extend(others)).ok();
         if let Some(section) = &section
             && pattern == Pattern::Flood
-            && section.messages.templates().any(|template| template.has(crate::template::Kind::DueUs))
+            && section.messages.all_templates().any(|template| template.has(crate::template::Kind::DueUs))
         {
             let advice =
                 "{{due_us}} has no value in a closed load, whose messages are due when the socket accepts them";

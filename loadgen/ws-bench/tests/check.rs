@@ -62,6 +62,27 @@ fn a_mistake_in_what_is_sent_and_received_is_listed_with_its_place() {
         ("{ reply: { by: sequence, value: { json: /a }, text: 'a' } }", "reply.text", "has no {{sequence}}"),
         ("{ reply: { by: order, value: { json: /a } } }", "reply.value", "remove it"),
         ("{ reply: { by: same, end: { equals: a } } }", "reply.end", "has no parts"),
+        ("{ messages: [{ text: '451-[]', attachments: [[{ hex: '00' }]] }] }", "framing", "set `framing: socket-io`"),
+        (
+            "{ framing: socket-io, messages: [{ text: '452-[]', attachments: [[{ hex: '00' }]] }] }",
+            "messages[0]",
+            "begin its text with 451-",
+        ),
+        (
+            "{ framing: socket-io, messages: [{ text: '451-[]', attachments: [[{ hex: '00' }]] }, { text: '42[]' }] }",
+            "messages[1].attachments",
+            "all the same number",
+        ),
+        (
+            "{ framing: socket-io, messages: [{ text: '451-[]', attachments: [[{ hex: x }]] }] }",
+            "messages[0].attachments[0].binary[0].hex",
+            "whole bytes",
+        ),
+        (
+            "{ framing: socket-io, messages: [{ text: '451-{{sequence}}[]', attachments: [[{ hex: '00' }]] }], reply: {} }",
+            "reply.by",
+            "match by sequence",
+        ),
         ("{ reply: { by: order, error: {} } }", "reply.error", "holds for every message"),
         ("{ respond: [{ when: {}, send: { text: a } }] }", "respond[0].when", "holds for every message"),
         ("{ keepalive: { after_seconds: 3, send: { text: a } } }", "keepalive.after_seconds", "4 to 1020"),

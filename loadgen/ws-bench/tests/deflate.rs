@@ -107,7 +107,7 @@ fn writes_that_end_within_a_message_count_whole_messages() {
     let section = "{ connect: { deflate: { compress_sent: true } }, \
                    messages: [{ text: 'm {{sequence}} {{payload}}' }], reply: { by: same } }";
     let mut assignment = assignment(&echo.address, "request-reply", 1, section);
-    // 200 000 random letters are more than a socket takes at once, also when they are compressed.
+    // A text of 200 000 random characters is more than a socket takes at once, also when it is compressed.
     assignment.message.size_bytes = 200_000;
     assignment.load = Load::Closed { messages_per_connection: Some(3), in_flight: 1 };
     let result = Workload::RequestReply.run(&assignment, &mut ImmediateGate).unwrap();

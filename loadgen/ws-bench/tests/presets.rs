@@ -10,6 +10,7 @@
 //! R WHAT    what the client made of the service's last message: ready, refused, or for each answer
 //!           `last N`, `part N`, `error N`, `last oldest`, `last #ID`, `wrong`; `none` for no answer;
 //!           `published N after DUE` for a publication, whose due time is <DUE> plus DUE microseconds
+//! MESSAGES  the load sends these messages instead of the preset's: the rest of the line, in YAML
 //! FANOUT    the connection receives what another one publishes, which is the messages of the load here
 //! ```
 
@@ -127,6 +128,11 @@ impl Player {
                 let sequence = rest.parse().unwrap();
                 let (opcode, payload) = self.messages.message(&self.connection, sequence, DUE_US + sequence);
                 self.sent.push_back((opcode, payload.to_vec()));
+                for nth in 1..self.client.frames_per_message() {
+                    let nth = usize::from(nth - 1);
+                    let attachment = self.messages.attachment(&self.connection, sequence, DUE_US + sequence, nth);
+                    self.sent.push_back((Opcode::Binary, attachment.to_vec()));
+                }
             }
             "KEEPALIVE" => self.sent.extend(self.client.keepalive().map(|(opcode, bytes)| (opcode, bytes.to_vec()))),
             "CLOSE" => self.sent.extend(self.client.farewell().map(|(opcode, bytes)| (opcode, bytes.to_vec()))),
@@ -210,8 +216,14 @@ fn every_preset_speaks_its_protocol_byte_by_byte() {
         for session in golden.split("\n---\n") {
             let steps = session.lines().filter(|line| !line.is_empty() && !line.starts_with("# "));
             let purpose = if session.contains("FANOUT\n") { Use::Fanout } else { Use::Replies };
+            let own_messages = steps.clone().find_map(|step| step.strip_prefix("MESSAGES "));
+            let mut preset = preset.clone();
+            if let Some(messages) = own_messages {
+                preset.messages = serde_saphyr::from_str(messages).unwrap();
+                assert_eq!(check(&preset), [], "{name}");
+            }
             let mut player = Player::new(&preset, purpose);
-            for step in steps.filter(|step| *step != "FANOUT") {
+            for step in steps.filter(|step| *step != "FANOUT" && !step.starts_with("MESSAGES ")) {
                 let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| player.play(step)));
                 assert!(played.is_ok(), "{name}: {step}");
             }

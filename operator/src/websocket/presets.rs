@@ -120,7 +120,8 @@ mod tests {
 
     #[test]
     fn what_a_plan_sets_comes_before_its_preset() {
-        let own = MessageTemplate { weight: 1, text: Some("mine {{sequence}}".into()), binary: vec![] };
+        let own =
+            MessageTemplate { weight: 1, text: Some("mine {{sequence}}".into()), binary: vec![], attachments: vec![] };
         let mut section =
             WireWebsocket { extends: Some("socket.io".into()), messages: vec![own.clone()], ..Default::default() };
         section.connect.headers.insert("X-Mine".into(), "1".into());

@@ -221,6 +221,10 @@ class Framing(StrEnum):
     # The payloads of WebSocket messages are a stream of lines that end with CR LF; a line that begins with `MSG` or
     # `HMSG` names the length of the payload that follows it and belongs to it (NATS).
     NATS = "nats"
+    # A text message that begins with `45N-` or `46N-` and the N binary messages behind it, its attachments, are one
+    # message: the text with the attachments behind it (binary events and acknowledgements of Socket.IO). All other text
+    # messages are messages.
+    SOCKET_IO = "socket-io"
 
 
 class NumberFormat(StrEnum):
@@ -1653,6 +1657,9 @@ class MessageTemplate:
     """A message of the load: text or binary, exactly one of them."""
 
     _: KW_ONLY
+    # Binary messages that are sent right behind it and belong to it, each field by field; only with `framing: socket-
+    # io`. All messages have the same number of them.
+    attachments: list[list[BinaryField]] = field(default_factory=list)
     # A binary message, field by field.
     binary: list[BinaryField] = field(default_factory=list)
     # A text message, as a template.

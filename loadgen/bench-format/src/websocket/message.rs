@@ -38,6 +38,10 @@ pub struct MessageTemplate {
     /// A binary message, field by field.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub binary: Vec<BinaryField>,
+    /// Binary messages that are sent right behind it and belong to it, each field by field; only with `framing: socket-io`.
+    /// All messages have the same number of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Vec<BinaryField>>,
 }
 
 /// A field of a binary message; exactly one of its fields is set.

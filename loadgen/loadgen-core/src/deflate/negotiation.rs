@@ -25,7 +25,7 @@ pub struct DeflateOffer {
     pub compress_sent: bool,
     /// Whether the service has to begin each message without the ones before it.
     pub server_no_context_takeover: bool,
-    /// Whether the client begins each message without the ones before it, whatever the service says.
+    /// Whether the client begins each message without the ones before it, also where the service does not require it.
     pub client_no_context_takeover: bool,
     /// Largest window of the service, from 8 to 15 bits; absent if the service chooses.
     pub server_max_window_bits: Option<u8>,

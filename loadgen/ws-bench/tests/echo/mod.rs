@@ -18,7 +18,7 @@ use loadgen_core::{
 /// How messages are sent back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Splitting {
-    /// In one frame.
+    /// Each in a frame of its own.
     Whole,
     /// In three frames, with a ping before each further one.
     Fragments,
@@ -62,7 +62,7 @@ impl Echo {
 
 struct Connection {
     socket: TcpStream,
-    /// Absent without compression.
+    /// Compresses what is sent back; absent if nothing is compressed.
     deflater: Option<Deflater>,
     inflater: Inflater,
     client_forgets: bool,
