@@ -100,13 +100,15 @@ def tools(pins: dict[str, Any]) -> Iterator[Finding]:
 
 
 def go_tools(pins: dict[str, Any]) -> Iterator[Finding]:
-    """Programs of the module tools/go: its go.mod must have the pinned versions, and the programs must be built."""
-    locked = dict(re.findall(r"^\s*(\S+) v(\S+)", (ROOT / "tools/go/go.mod").read_text(), re.MULTILINE))
+    """Programs of tools/go and modules below it: go.mod must have the pinned versions, and programs must be built."""
     for name, pin in pins.items():
-        found = locked.get(pin["package"], "not in tools/go/go.mod")
-        remedy = "" if found == pin["version"] else f"cd tools/go && go get {pin['package']}@v{pin['version']}"
+        module = pin.get("module", "tools/go")
+        locked = dict(re.findall(r"^\s*(\S+) v(\S+)", (ROOT / module / "go.mod").read_text(), re.MULTILINE))
+        found = locked.get(pin["package"], f"not in {module}/go.mod")
+        remedy = "" if found == pin["version"] else f"cd {module} && go get {pin['package']}@v{pin['version']}"
         if not remedy and not (ROOT / ".tools/bin" / name).exists():
-            found, remedy = "not built yet", "tools/chart-tools"
+            found = "not built yet"
+            remedy = "tools/chart-tools" if module == "tools/go" else "just release-rehearsal (builds it)"
         yield Finding(name, pin["version"], found, remedy)
 
 
@@ -232,6 +234,7 @@ def main() -> int:
         *cluster(pins.get("cluster", {})),
         *debian(pins.get("debian", {}), "just e2e-up (installs it)"),
         *debian(pins.get("debian-clang", {}), "tools/toolchains/clang (installs it)"),
+        *debian(pins.get("debian-cross", {}), "just release-rehearsal (installs it)"),
         *services(),
     ]
     for finding in findings:
