@@ -5,6 +5,8 @@
 //! `x * 403`, plus `x << 8`. The low half doesn't depend on the high half. Multiplications of 16 bits have a short
 //! latency, and every vector unit, even an old one, has as many lanes as needed; the compiler selects the instructions.
 
+use std::iter;
+
 use crate::compute::{self, Audio, BASIS, InferenceResult, OFFSET, PRIME};
 
 /// Number of requests side by side. Two vectors of AVX2 are enough to be limited by throughput and not by the latency
@@ -181,10 +183,11 @@ enum Width {
 impl Width {
     /// All instruction sets of this CPU, the best last.
     fn all() -> Vec<Self> {
-        let mut all = vec![Width::Plain];
         #[cfg(target_arch = "x86_64")]
-        all.extend(is_x86_feature_detected!("avx2").then_some(Width::Avx2));
-        all
+        let wider = is_x86_feature_detected!("avx2").then_some(Width::Avx2);
+        #[cfg(not(target_arch = "x86_64"))]
+        let wider = None;
+        iter::once(Width::Plain).chain(wider).collect()
     }
 
     fn best() -> Self {
