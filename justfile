@@ -204,9 +204,9 @@ chart-check: _python-env _chart-tools
     python3 tools/values_schema.py && git diff --exit-code -- charts/ws-ladder/values.schema.json
     tools/chart-check
 
-# package the Helm chart for publishing: chart-package 0.1.0 OWNER FOLDER
+# package the Helm chart for publishing: chart-package 0.1.0 ghcr.io/OWNER FOLDER
 [group("chart")]
-chart-package VERSION OWNER FOLDER: _chart-tools
+chart-package VERSION REGISTRY FOLDER: _chart-tools
     tools/chart-package "$@"
 
 # run only the Helm chart's unit tests
@@ -229,9 +229,14 @@ k8s-install *VALUES: _kubernetes-build
 bench-ladder-k8s *VALUES: _kubernetes-build
     tools/k8s bench "$@"
 
-# build the programs for publishing, with whole-program link-time optimisation
-dist:
-    cargo build --locked --profile dist {{cluster}}
+# build the programs for publishing, with whole-program link-time optimisation; OPTIONS go to cargo
+dist *OPTIONS:
+    cargo build --locked --profile dist {{cluster}} "$@"
+
+# rehearse a release (docs/RELEASE.md): build, push to a registry on this machine, sign, verify, install from it into an empty cluster, climb
+[group("release")]
+release-rehearsal: _python-env
+    @tools/turn shared tools/release-rehearsal
 
 # build the images with buildah, podman or docker; OPTIONS: see tools/images
 [group("kubernetes")]
@@ -281,8 +286,8 @@ _extension: _python-env
 _kubernetes-build: _python-env _chart-tools _cluster-programs
 
 # build the programs that run in a cluster or control one
-_cluster-programs:
-    @cargo build --locked --release --quiet {{cluster_programs}}
+_cluster-programs *OPTIONS:
+    @cargo build --locked --release --quiet {{cluster_programs}} "$@"
 
 _rust-lint: _python-env
     cargo fmt --all --check
