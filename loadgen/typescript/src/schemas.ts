@@ -391,6 +391,11 @@ export interface Conformance {
 /** How a connection is requested. */
 export interface Connect {
   /**
+   * How messages may be compressed (`permessage-deflate`, RFC 7692). Without it, nothing is offered. A service that
+   * doesn't accept the offer is spoken to without compression, which the workers' evidence says.
+   */
+  deflate?: DeflateTerms | null;
+  /**
    * Headers of the upgrade request, beyond those of RFC 6455. Values may have the placeholders `{{connection}}`,
    * `{{worker}}` and `{{row.NAME}}`.
    */
@@ -620,6 +625,25 @@ export interface Crash {
   load: number;
   /** How the service ended. */
   cause: CrashCause;
+}
+
+/** What is offered about compression. Compressed messages of the service are inflated to at most 16 MiB each. */
+export interface DeflateTerms {
+  /**
+   * Whether the messages that are sent are compressed, if the service accepts. Without it, only the service compresses.
+   */
+  compress_sent: boolean;
+  /** Largest window of the worker, from 9 to 15 bits (8 if nothing is compressed); absent if the service chooses. */
+  client_max_window_bits?: number | null;
+  /** Compress each message that is sent without the ones before it. A service may require the same. */
+  client_no_context_takeover?: boolean;
+  /** Largest window of the service, from 8 to 15 bits; absent if the service chooses. */
+  server_max_window_bits?: number | null;
+  /**
+   * Require that each message of the service can be inflated without the ones before it. The worker then needs no
+   * memory for each connection.
+   */
+  server_no_context_takeover?: boolean;
 }
 
 /** A pair that doesn't count. */
@@ -2436,6 +2460,11 @@ export interface WorkerEvidence {
   nodelay: boolean;
   /** TCP congestion control of the sockets. */
   congestion_control: string;
+  /**
+   * Number of connections by the extension that they use, as `Sec-WebSocket-Extensions` names it with all parameters,
+   * or `none`. Empty if no extension was offered, and in older bundles.
+   */
+  extensions?: Record<string, number>;
   /**
    * Time from the first connection attempt until all attempts had ended, in nanoseconds; absent if connections are
    * opened in the window.

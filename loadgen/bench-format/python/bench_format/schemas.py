@@ -707,6 +707,9 @@ class Connect:
     """How a connection is requested."""
 
     _: KW_ONLY
+    # How messages may be compressed (`permessage-deflate`, RFC 7692). Without it, nothing is offered. A service that
+    # doesn't accept the offer is spoken to without compression, which the workers' evidence says.
+    deflate: DeflateTerms | None = None
     # Headers of the upgrade request, beyond those of RFC 6455. Values may have the placeholders `{{connection}}`,
     # `{{worker}}` and `{{row.NAME}}`.
     headers: dict[str, str] = field(default_factory=dict)
@@ -953,6 +956,25 @@ class Crash:
     load: int
     # How the service ended.
     cause: CrashCause
+
+
+@dataclass(frozen=True)
+class DeflateTerms:
+    """What is offered about compression. Compressed messages of the service are inflated to at most 16 MiB each."""
+
+    # Whether the messages that are sent are compressed, if the service accepts. Without it, only the service
+    # compresses.
+    compress_sent: bool
+    _: KW_ONLY
+    # Largest window of the worker, from 9 to 15 bits (8 if nothing is compressed); absent if the service chooses.
+    client_max_window_bits: int | None = None
+    # Compress each message that is sent without the ones before it. A service may require the same.
+    client_no_context_takeover: bool = False
+    # Largest window of the service, from 8 to 15 bits; absent if the service chooses.
+    server_max_window_bits: int | None = None
+    # Require that each message of the service can be inflated without the ones before it. The worker then needs no
+    # memory for each connection.
+    server_no_context_takeover: bool = False
 
 
 @dataclass(frozen=True)
@@ -2898,6 +2920,9 @@ class WorkerEvidence:
     # TCP congestion control of the sockets.
     congestion_control: str
     _: KW_ONLY
+    # Number of connections by the extension that they use, as `Sec-WebSocket-Extensions` names it with all parameters,
+    # or `none`. Empty if no extension was offered, and in older bundles.
+    extensions: dict[str, int] = field(default_factory=dict)
     # Time from the first connection attempt until all attempts had ended, in nanoseconds; absent if connections are
     # opened in the window.
     opening_ns: int | None = None
