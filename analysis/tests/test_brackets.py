@@ -66,6 +66,12 @@ def test_a_bound_that_the_generator_could_not_reach_is_at_least(tmp_path: Path) 
     assert "the generator could not offer 700" in table.notes[0]
 
 
+def test_a_bracket_names_the_smallest_load_under_which_the_service_ended(tmp_path: Path) -> None:
+    table = brackets(run(tmp_path, FOUND | {"crash": {"load": 640, "cause": "service_oom"}}))
+    assert table is not None
+    assert "rust-sync ended under a load of 640: service_oom." in table.notes
+
+
 def test_a_search_without_a_result_is_reported_as_not_finished(tmp_path: Path) -> None:
     assert cells(brackets(run(tmp_path, None)))["confirmed"] == "not finished"
     assert bounds(run(tmp_path / "again", None)) is None

@@ -287,6 +287,11 @@ def test_a_finished_run_with_pending_trials_is_found(tmp_path: Path) -> None:
     assert found(root) == ["it is finished but these trials are not: wse-server/throughput/standard/100-p1-r1"]
 
 
+def test_a_finished_run_may_have_trials_under_which_the_service_ended(tmp_path: Path) -> None:
+    state = {"state": "crashed", "cause": "service_crashed", "reason": "it exited with status 9"}
+    assert found(bundle(tmp_path, [CLOSED, TrialSpec(repeat=2, state=state)])) == []
+
+
 def test_a_missing_result_is_found(tmp_path: Path) -> None:
     root = bundle(tmp_path, [CLOSED])
     (root / "trials" / CLOSED.folder / "result.json").unlink()

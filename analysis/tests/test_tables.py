@@ -176,6 +176,7 @@ def test_several_reasons_are_all_shown(tmp_path: Path) -> None:
     ("state", "description"),
     [
         ({"state": "failed", "reason": "no port"}, "not measured: no port"),
+        ({"state": "crashed", "cause": "service_oom", "reason": "pod p was OOMKilled"}, "failed: service_oom"),
         ({"state": "pending"}, "not started"),
         ({"state": "started", "attempt": 2}, "interrupted in attempt 2"),
     ],
