@@ -35,7 +35,7 @@ def connections_cursor() -> Seeds:
 
 
 def judged_upload() -> Seeds:
-    found = {f"unchanged-{which}": bytes([which]) + two(b"", b"") for which in range(6)}
+    found = {f"unchanged-{which}": bytes([which]) + two(b"", b"") for which in range(8)}
     for kind in range(10):
         worker = b"".join(change(37 * step, kind, 10**step) for step in range(8))
         service = b"".join(change(53 * step, kind, 3**step) for step in range(8))

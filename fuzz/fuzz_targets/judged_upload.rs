@@ -21,13 +21,15 @@ macro_rules! documents {
 }
 
 /// Trials of the judge's own tests: trial, worker's result, service's counters.
-const TRIALS: [[&str; 3]; 6] = [
+const TRIALS: [[&str; 3]; 8] = [
     documents!("connection-storm-none"),
     documents!("fanout-broadcast-paced-publisher"),
     documents!("ping-latency-open-none"),
     documents!("sessions-gateway-none"),
     documents!("throughput-flood-none"),
     documents!("throughput-open-none"),
+    documents!("churn-refusing"),
+    documents!("reconnect-honest"),
 ];
 
 fuzz_target!(|input: (u8, &[u8], &[u8])| {
