@@ -79,6 +79,10 @@ PARTS = (
         for tier in FANOUT_FLOODS
     ),
     Part("memory", "memory", "ping-latency/idle/10000", ("idle", "--connections", "10000")),
+    # In turns: what a machine does meanwhile falls on both generators.
+    Part("template-before", "bench-websocket", "request-reply/template", together="template"),
+    Part("template-compiled", "bench-websocket", "ping-latency/compiled", together="template"),
+    Part("template-after", "bench-websocket", "request-reply/template", together="template"),
 )
 
 
@@ -96,6 +100,10 @@ class RowDefinition:
     # The name of the floor's figure, and the factor from its unit to the row's.
     floor: tuple[str, float] | None = None
     more_is_better: bool = False
+    # A further part whose figures are ours, and the part whose figure is the reference, where neither is `part`. Such a
+    # row says how many times costlier we are, as one with a floor does.
+    again: str | None = None
+    reference_part: str | None = None
 
 
 def scaled(getter: Getter, factor: float) -> Getter:
@@ -251,4 +259,15 @@ ROWS = (
     *(row for tier in FANOUT_FLOODS for row in fanout_flood(tier)),
     *(row for tier in FANOUT_SINGLES for row in fanout_single(tier)),
     *(row for tier in FANOUT_FLOODS for row in fanout_paced(tier)),
+    # The same bytes to the same service.
+    RowDefinition(
+        "generator CPU for pings at 10 000/s: ws-bench with a template; reference wse-bench",
+        "template-before",
+        "ns/message",
+        GENERATOR_NS,
+        "wse-server-described",
+        "wse-server",
+        again="template-after",
+        reference_part="template-compiled",
+    ),
 )

@@ -1,8 +1,8 @@
 """The summary of `just bench`: our figures beside the reference's and the floor's, from bundles and JSON. Pure.
 
 A figure has one value per process. A row has the geometric means over processes, and their ratio with its 95 % interval
-as in reports: over pairs where services take turns, and Welch's to the floor, whose runs are not pairs. A missing
-figure is null, with the reason in `why`.
+as in reports: over pairs where services take turns, and Welch's to the floor and to another part, which are not pairs.
+A missing figure is null, with the reason in `why`.
 """
 
 from __future__ import annotations
@@ -66,6 +66,12 @@ class Sides:
         known = self.all(side)
         return mean(known) if known else None
 
+    def add(self, side: str, values: Mapping[int, list[float]]) -> None:
+        """Adds values by process; processes of another bundle are others."""
+        known = self.values.setdefault(side, {})
+        before = max(known, default=0)
+        known.update({before + process: found for process, found in values.items()})
+
     def all(self, side: str) -> list[float]:
         """All values of a side; empty without any."""
         return [value for values in self.values.get(side, {}).values() for value in values]
@@ -73,23 +79,29 @@ class Sides:
 
 def summary(evidence: Mapping[str, Evidence]) -> list[Row]:
     """All rows in order; rows of a part that didn't run have no figures and say why."""
-    return [row(definition, evidence.get(definition.part, Evidence())) for definition in ROWS]
+    return [row(definition, evidence) for definition in ROWS]
 
 
-def row(definition: RowDefinition, evidence: Evidence) -> Row:
-    """Fills one row from its part's output."""
-    part = next(part for part in PARTS if part.name == definition.part)
+def row(definition: RowDefinition, evidence: Mapping[str, Evidence]) -> Row:
+    """Fills one row from the output of its parts."""
     sides = Sides()
-    services = {"ours": definition.ours} | ({"reference": definition.reference} if definition.reference else {})
-    for side, service in services.items():
-        read_service(sides, side, service, definition.getter, part, evidence.bundle)
+    sources = [("ours", definition.ours, definition.part)]
+    if definition.again:
+        sources.append(("ours", definition.ours, definition.again))
+    if definition.reference:
+        sources.append(("reference", definition.reference, definition.reference_part or definition.part))
+    for side, service, name in sources:
+        part = next(part for part in PARTS if part.name == name)
+        read_service(sides, side, service, definition.getter, part, evidence.get(name, Evidence()).bundle)
     if definition.floor is not None:
-        read_floor(sides, *definition.floor, evidence.floor)
+        read_floor(sides, *definition.floor, evidence.get(definition.part, Evidence()).floor)
     above, below = "ours", FLOOR if definition.floor else "reference"
-    # The ratio to the reference says how many times better we are; the ratio to the floor, how many times costlier.
-    if below == "reference" and not definition.more_is_better:
+    # The ratio to the reference says how many times better we are; the ratio to the floor or to another part, how many
+    # times costlier.
+    if below == "reference" and not definition.more_is_better and not definition.reference_part:
         above, below = below, above
-    mean_ratio, interval = compared(sides, above, below)
+    mean_ratio, interval = compared(sides, above, below, is_paired=definition.reference_part is None)
+    commands = [one for _, _, name in sources for one in evidence.get(name, Evidence()).commands]
     return Row(
         definition.name,
         definition.unit,
@@ -100,7 +112,7 @@ def row(definition: RowDefinition, evidence: Evidence) -> Row:
         interval,
         f"{above} / {below}",
         sides.bounds or None,
-        "; ".join(evidence.commands),
+        "; ".join(dict.fromkeys(commands)),
         "; ".join(sides.missing) or None,
     )
 
@@ -123,8 +135,9 @@ def read_service(sides: Sides, side: str, service: str, getter: Getter, part: Pa
     bad = [f"{trial.name}: {unusable(trial)}" for trial in tier.trials if not trial.valid]
     if bad:
         sides.missing.append(f"{side}: {len(bad)} of {len(tier.trials)} trials can't be used ({bad[0]})")
-    sides.values[side] = tier.by_process(getter)
-    if tier.valid and not sides.values[side]:
+    values = tier.by_process(getter)
+    sides.add(side, values)
+    if tier.valid and not values:
         sides.missing.append(f"{side}: its trials have no such figure")
     if tier.bounds:
         sides.bounds[side] = ", ".join(tier.bounds)
@@ -149,12 +162,14 @@ def read_floor(sides: Sides, name: str, factor: float, reports: Sequence[Floor])
         sides.missing.append(f"floor: it has no {name}")
 
 
-def compared(sides: Sides, above: str, below: str) -> tuple[float | None, tuple[float, float] | None]:
+def compared(
+    sides: Sides, above: str, below: str, *, is_paired: bool = True
+) -> tuple[float | None, tuple[float, float] | None]:
     """The ratio of two sides and its interval; `None` where there are too few processes."""
-    if FLOOR in (above, below):
-        estimate = unpaired_ratio(sides.all(above), sides.all(below))
-    else:
+    if is_paired and FLOOR not in (above, below):
         estimate = ratio(sides.values.get(above, {}), sides.values.get(below, {}))
+    else:
+        estimate = unpaired_ratio(sides.all(above), sides.all(below))
     if estimate is None:
         return None, None
     interval = estimate.interval()

@@ -95,6 +95,28 @@ def test_against_the_floor_a_ratio_is_the_distance(tmp_path: Path) -> None:
     assert service.why == "reference: the bundle has no trial of wse-reference"
 
 
+def test_a_row_whose_reference_is_another_part_says_how_many_times_costlier_it_is(tmp_path: Path) -> None:
+    template = TrialSpec("wse-server-described", "request-reply", "template", 1000, **(PINGS | {"worker_share": 0.26}))
+    compiled = replace(template, service="wse-server", workload="ping-latency", variant="compiled", worker_share=0.2)
+    parts = {"template-before": template, "template-compiled": compiled, "template-after": template}
+    evidence = {
+        name: Evidence(
+            read_bundle(bundle(tmp_path / name, processes(spec, *[20_000] * 5))), (), [f"run {spec.variant}"]
+        )
+        for name, spec in parts.items()
+    }
+    name = "generator CPU for pings at 10 000/s: ws-bench with a template; reference wse-bench"
+    (one,) = (row for row in summary(evidence) if row.name == name)
+    assert (one.ratio_of, one.ratio) == ("ours / reference", pytest.approx(1.3))
+    assert one.interval == pytest.approx((1.3, 1.3), abs=0.01)
+    assert one.command == "run template; run compiled"
+    # Both parts of ours count.
+    del evidence["template-compiled"]
+    (one,) = (row for row in summary(evidence) if row.name == name)
+    assert (one.ratio, one.reference) == (None, None)
+    assert one.why == "reference: bench-websocket ping-latency/compiled was not climbed"
+
+
 def test_a_percentile_comes_in_the_floors_unit(tmp_path: Path) -> None:
     specs = processes(PING, *[20_000] * 3)
     found = rows(tmp_path, "ping", specs, report(response_p50=[100_000.0] * 3, response_p99=[None] * 3))
@@ -156,7 +178,8 @@ def test_numbers_have_three_digits_or_their_thousands() -> None:
 
 
 def test_every_row_has_its_part_and_every_part_a_ladder_of_its_plan() -> None:
-    assert {asked.part for asked in ROWS} == {part.name for part in PARTS}
+    used = {name for asked in ROWS for name in (asked.part, asked.again, asked.reference_part) if name}
+    assert used == {part.name for part in PARTS}
     for part in PARTS:
         text = (Path(__file__).parents[2] / f"plans/{part.plan}.yaml").read_text(encoding="utf-8")
         workload, variant = part.ladder
