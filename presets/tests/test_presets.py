@@ -180,8 +180,8 @@ def test_messages_are_compressed_as_a_server_of_another_project_agrees_to(case: 
         assert set(extension.split("; ")) == {"permessage-deflate", *agreed}, extensions
         assert extensions[extension] >= result["connections"]["open"], f"{name}: {extensions}"
     saved = found["request-reply/standard"]["messages"]
-    # The texts are random characters, of which three quarters are left; with takeover the rest of each message is that
-    # of the ones before it.
+    # The texts are random characters, of which three quarters are left; with takeover the rest of a message is that of
+    # the ones before it.
     assert saved["bytes_received"] < saved["delivered"] * (175 if "takeover" not in deflate else 230), saved
 
 
