@@ -114,8 +114,9 @@ def climb(part: Part, ladder: str, folder: Path) -> None:
     run = folder / name / "run.json"
     if run.is_file() and json.loads(run.read_text())["state"] == "finished":
         return
-    which = ["--resume", name] if run.is_file() else [part.plan, "--only", part.only, "--run-id", name]
-    command = [ladder, "run", *which, "--results", str(folder)]
+    # A plan that runs programs of its own is named when it is resumed, too.
+    which = ["--resume", name] if run.is_file() else ["--only", part.only, "--run-id", name]
+    command = [ladder, "run", part.plan, *which, "--results", str(folder)]
     if subprocess.run(command, cwd=ROOT, stdout=sys.stderr, check=False).returncode not in MEASURED_EXIT_CODES:
         raise StoppedError
 
