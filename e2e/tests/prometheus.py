@@ -1,19 +1,24 @@
-"""A real Prometheus beside the cluster: it finds pods as in a cluster, and reads them through the API server."""
+"""A real Prometheus beside the cluster, which reads the release's pods through the API server.
+
+Debian's can't find pods by itself, so a thread lists them for it, with the labels that the chart's monitors give them.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
 import subprocess
+import threading
 import time
 import urllib.parse
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
-from cluster import Cluster
+from cluster import Cluster, Object, name_of
 from waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,32 +34,44 @@ class Prometheus:
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster, self.folder = cluster, folder
+        self.targets = folder / "targets.json"
+        self.server, self.credentials = self.access()
+        self.is_over = threading.Event()
+        self.lister = threading.Thread(target=self.list_pods)
         self.url = ""
         # The environment may name a proxy, which doesn't reach this machine's loopback.
         self.http = build_opener(ProxyHandler({}))
         self.started = 0.0
 
     def __enter__(self) -> Prometheus:
-        self.folder.mkdir(parents=True, exist_ok=True)
         file = self.folder / "prometheus.yaml"
         file.write_text(json.dumps(self.configuration()))
-        self.process = subprocess.Popen(
-            [
-                *(str(PROGRAM), f"--config.file={file}", f"--storage.tsdb.path={self.folder / 'data'}"),
-                # The kernel picks the port.
-                "--web.listen-address=127.0.0.1:0",
-            ],
-            stderr=(self.folder / "log").open("w"),
-        )
+        self.targets.write_text("[]")
+        # The kernel picks the port.
+        options = [f"--config.file={file}", f"--storage.tsdb.path={self.folder / 'data'}"]
+        options.append("--web.listen-address=127.0.0.1:0")
+        with (self.folder / "log").open("w") as log:
+            self.process = subprocess.Popen([str(PROGRAM), *options], stderr=log)
+        self.lister.start()
+        try:
+            port = until("the port of Prometheus", self.port, START_SECONDS, self.log)
+            self.url = f"http://127.0.0.1:{port}"
+            until("Prometheus", self.is_ready, START_SECONDS, self.log)
+        except BaseException:
+            self.stop()
+            raise
         self.started = time.time()
-        port = until("the port of Prometheus", self.port, START_SECONDS, self.log)
-        self.url = f"http://127.0.0.1:{port}"
-        until("Prometheus", self.is_ready, START_SECONDS, self.log)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Ends the process and the thread."""
+        self.is_over.set()
+        self.lister.join()
         self.process.terminate()
         self.process.wait(START_SECONDS)
 
@@ -90,39 +107,47 @@ class Prometheus:
         return found
 
     def configuration(self) -> dict[str, Any]:
-        """Finds pods and nodes by the API, and reads each through its proxy: their addresses are the node's own."""
-        server, credentials = self.access()
-        found = {"kubeconfig_file": str(self.cluster.kubeconfig)}
-        pods = {**found, "role": "pod", "namespaces": {"names": [self.cluster.namespace]}}
-        name = "__meta_kubernetes_pod"
-        pod_path = [f"{name}_name", f"{name}_container_port_number"]
-        labels = {
-            "namespace": "__meta_kubernetes_namespace",
-            "pod": f"{name}_name",
-            "app_kubernetes_io_instance": f"{name}_label_app_kubernetes_io_instance",
-            "ws_ladder_dev_service": f"{name}_label_ws_ladder_dev_service",
-        }
-        of_pods = [
-            {"source_labels": [f"{name}_container_port_name"], "regex": "metrics", "action": "keep"},
-            path(pod_path, "(.+)/(.+)", f"/api/v1/namespaces/{self.cluster.namespace}/pods/$1:$2/proxy/metrics"),
-            *({"source_labels": [source], "target_label": label} for label, source in labels.items()),
-        ]
-        cadvisor = path(["__meta_kubernetes_node_name"], "(.+)", "/api/v1/nodes/$1/proxy/metrics/cadvisor")
-        jobs = [("pods", pods, of_pods), ("cadvisor", {**found, "role": "node"}, [cadvisor])]
-        through = {"target_label": "__address__", "replacement": server}
+        """Reads pods and nodes through the API server's proxy: their addresses are the node's own."""
+        common = {"scheme": "https", "tls_config": self.credentials}
+        nodes = [target(self.server, f"/api/v1/nodes/{name_of(node)}/proxy/metrics/cadvisor") for node in self.nodes()]
+        found = {"files": [str(self.targets)], "refresh_interval": "1s"}
         return {
             "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
             "scrape_configs": [
-                {
-                    "job_name": job,
-                    "scheme": "https",
-                    "tls_config": credentials,
-                    "kubernetes_sd_configs": [service_discovery],
-                    "relabel_configs": [*rules, through],
-                }
-                for job, service_discovery, rules in jobs
+                {"job_name": "pods", **common, "file_sd_configs": [found]},
+                {"job_name": "cadvisor", **common, "static_configs": nodes},
             ],
         }
+
+    def nodes(self) -> list[Object]:
+        found: list[Object] = self.cluster.list("nodes")
+        return found
+
+    def list_pods(self) -> None:
+        """Writes the pods with a port named `metrics` into the file that Prometheus watches, until the block ends."""
+        while not self.is_over.wait(1):
+            pods = self.cluster.attempt(*self.cluster.kubectl_command("get", "pods", "-o", "json"))
+            if pods.returncode == 0:
+                found = [one for pod in json.loads(pods.stdout)["items"] for one in self.targets_of(pod)]
+                # Replaced in one step, so that it is never read half written.
+                new = self.targets.with_suffix(".new")
+                new.write_text(json.dumps(found))
+                new.replace(self.targets)
+
+    def targets_of(self, pod: Object) -> Iterator[Object]:
+        """The metrics of a pod, labelled as by the chart's PodMonitor."""
+        own = pod["metadata"].get("labels", {})
+        labels = {
+            "namespace": self.cluster.namespace,
+            "pod": name_of(pod),
+            "app_kubernetes_io_instance": own.get("app.kubernetes.io/instance", ""),
+            "ws_ladder_dev_service": own.get("ws-ladder.dev/service", ""),
+        }
+        ports = [port for container in pod["spec"]["containers"] for port in container.get("ports", [])]
+        for port in ports:
+            if port.get("name") == "metrics" and pod["status"].get("phase") == "Running":
+                path = f"/api/v1/namespaces/{self.cluster.namespace}/pods/{name_of(pod)}:{port['containerPort']}/proxy"
+                yield target(self.server, f"{path}/metrics", labels)
 
     def access(self) -> tuple[str, dict[str, str]]:
         """The API server's address, and the files of the kubeconfig's certificates."""
@@ -142,10 +167,9 @@ class Prometheus:
         return server["server"].removeprefix("https://"), files
 
 
-def path(sources: list[str], regex: str, to: str) -> dict[str, Any]:
-    """A rule that makes a target's path."""
-    rule = {"source_labels": sources, "separator": "/", "regex": regex}
-    return {**rule, "target_label": "__metrics_path__", "replacement": to}
+def target(server: str, path: str, labels: dict[str, str] | None = None) -> Object:
+    """A target of Prometheus behind the API server."""
+    return {"targets": [server], "labels": {"__metrics_path__": path, **(labels or {})}}
 
 
 def socket_of(file: Path) -> str:
