@@ -122,7 +122,7 @@ def test_a_second_run_is_watched_and_keeps_the_first_bundle(climbed: Climbed, tm
     with release.seconds() as seconds:
         watched = release.ladder("watch", "--quiet").splitlines()
     ended = [line.partition(": ")[0] for line in watched if ": passed, " in line]
-    assert ended == [f"wse-server/throughput/batch/{tier}-p1-r1" for tier in TIERS]
+    assert ended == [f"wse-server/throughput/batch/{tier}-p1-r1" for tier in TIERS], watched
     assert watched[-1] == "run second has ended: pass"
     shown = [second["trial"] for second in seconds if second["trial"]]
     assert {trial["connections"] for trial in shown} == set(TIERS)
