@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus import RATE_INTERVAL, Prometheus
 from release import CHART, Release
+from waiting import until
 
 # Long enough for Prometheus to find the pods, which takes it up to five seconds, and to read each several times.
 PLAN = {
@@ -49,6 +50,9 @@ def watched(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Itera
         release.upgrade({"run": {"id": "dashboard"}, "plan": PLAN})
         release.until_run_ends("dashboard")
         release.until_restored()
+        # The next scrape has the figures of the trial that ended last.
+        is_scraped = lambda: prometheus.series("ladder_trial_delivered_per_second")  # noqa: E731
+        until("Prometheus to read the ended trial", is_scraped, 60, prometheus.log)
         yield prometheus
 
 
