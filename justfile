@@ -296,11 +296,12 @@ _rust-lint: _python-env
     cargo clippy {{checked}} --test self_test_harness --locked -- -D warnings
 
 # Builds and fetches in parallel what CI's tests need, before any test runs: most of these steps leave a CPU idle at times,
-# and timing-sensitive tests then have a quiet machine.
+# and timing-sensitive tests then have a quiet machine. What clippy and the fuzz targets compile is left to their recipes:
+# they run beside the tests of clusters, which leave a CPU idle.
 [parallel]
-_ahead: _ahead-rust _ahead-debian _ahead-fuzz _cargo-deny _node-env _preset-servers _league-ci _reference-env history-env
+_ahead: _ahead-rust _ahead-debian _cargo-fuzz _cargo-deny _node-env _preset-servers _league-ci _reference-env history-env
 
-_ahead-rust: _rust-lint _bench-build
+_ahead-rust: _bench-build
     cargo test --locked --quiet {{checked}} --no-run
 
 # One after the other, because apt-get fails while another apt-get holds its lock.
@@ -320,9 +321,6 @@ _ahead-gateways:
 _ahead-cluster:
     e2e/cluster/build
     @{{just_executable()}} _chart-tools
-
-_ahead-fuzz: _cargo-fuzz
-    tools/fuzz 0
 
 _python-env:
     @tools/python-env .venv 3.11 analysis/requirements.txt analysis/requirements-test.txt loadgen/python/requirements.txt \
