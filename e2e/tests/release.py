@@ -31,11 +31,13 @@ Values = dict[str, Any]
 class Release:
     """One release, managed by one major version of Helm."""
 
-    def __init__(self, cluster: Cluster, name: str, helm: str, work: Path) -> None:
+    def __init__(self, cluster: Cluster, name: str, helm: str, work: Path, base: Path | None = VALUES) -> None:
+        """`base`: the values below those of each command; `None`: only the chart's own."""
         self.cluster = cluster
         self.name = name
         self.helm = helm
         self.work = work
+        self.base = base
         # By default, Helm 4 also waits for Jobs, and a suspended Job never starts.
         self.wait = "--wait=legacy" if helm == HELM_4 else "--wait"
         self.instance = f"app.kubernetes.io/instance={name}"
@@ -51,12 +53,13 @@ class Release:
         self.cluster.run(*self.helm_command("upgrade", values), *options, seconds=INSTALL_SECONDS)
 
     def helm_command(self, verb: str, values: Values | None = None) -> list[str]:
-        """The command line of helm: the values of the end-to-end test, overridden by `values`."""
+        """The command line of helm: the release's base values, overridden by `values`."""
         file = self.work / f"{self.name}.json"
         file.write_text(json.dumps(values or {}))
         common = ["--kubeconfig", str(self.cluster.kubeconfig), "--namespace", self.cluster.namespace]
         wait = [self.wait, "--timeout", f"{INSTALL_SECONDS - 10}s"]
-        return [self.helm, verb, self.name, str(CHART), *common, *wait, "-f", str(VALUES), "-f", str(file)]
+        files = [option for path in (self.base, file) if path for option in ("-f", str(path))]
+        return [self.helm, verb, self.name, str(CHART), *common, *wait, *files]
 
     def uninstall(self) -> None:
         """Uninstalls the release and waits until its pods are gone; kept objects remain."""
