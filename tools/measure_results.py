@@ -246,7 +246,7 @@ def command_of(name: str) -> str:
 
 
 def git(*arguments: str) -> str:
-    """What git prints."""
+    """What git prints about this checkout, without the last line's end."""
     done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 

@@ -1,5 +1,5 @@
 # What the scripts of a release share: where it goes, how it is signed. Sourced, never run. The workflow and the rehearsal set:
-#   RELEASE_REGISTRY    host and owner, such as ghcr.io/a user: images go below /ws-ladder/, the chart below /charts/
+#   RELEASE_REGISTRY    host and owner, such as ghcr.io/OWNER: images go below /ws-ladder/, the chart below /charts/
 #   RELEASE_FOLDER      what one script leaves for the next (default: target/release-VERSION)
 #   RELEASE_PROFILE     profile of cargo (default: dist)
 #   RELEASE_KEY         private key (cosign's); without it signatures are keyless, with the identity of the workflow

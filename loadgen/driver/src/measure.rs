@@ -67,7 +67,7 @@ pub enum Error {
     /// The service ended under load, which is a failed trial.
     #[error("{}: {description}", cause.as_str())]
     Crashed {
-        /// How it ended.
+        /// How the service ended: by its own, or by what killed it.
         cause: CrashCause,
         /// Message with the process, how it ended, and its last output.
         description: String,

@@ -54,7 +54,7 @@ impl Trials {
 pub struct WorkerView {
     /// Number of the worker.
     pub worker: u32,
-    /// Its open connections.
+    /// Connections that it has open at the moment.
     pub open: u64,
     /// Its messages since the trial began.
     pub messages: Messages,
@@ -132,7 +132,7 @@ pub struct Bucket {
     pub from_ms: f64,
     /// The least latency of the next one, in milliseconds.
     pub to_ms: f64,
-    /// Number of latencies.
+    /// Number of latencies of the window that fell into it.
     pub count: u64,
 }
 

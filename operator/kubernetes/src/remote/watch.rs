@@ -66,7 +66,7 @@ pub async fn watch(arguments: &Watch) -> anyhow::Result<u8> {
     }
 }
 
-/// Why following stopped.
+/// Why the command no longer follows the run.
 enum Failure {
     /// The operator doesn't answer, which may pass.
     Away(anyhow::Error),
