@@ -253,13 +253,21 @@ compose-test *OPTIONS: _bench-build _cluster-programs
 e2e-up:
     @e2e/up
 
-# run the end-to-end test, and start and stop a cluster for it unless one is running; OPTIONS go to pytest
+# run the end-to-end test without its longest parts, and start and stop a cluster for it unless one is running; OPTIONS go to pytest
 [group("kubernetes")]
-e2e *OPTIONS: _cluster-programs _extension
+e2e *OPTIONS: _e2e-programs
+    @echo "tests marked 'long' are left out; ./justw e2e-all runs them, too" >&2
+    @tools/turn shared e2e/run -m "not long" "$@"
+
+# run the whole end-to-end test, as the GitHub workflow does
+[group("kubernetes")]
+e2e-all *OPTIONS: _e2e-programs
+    @tools/turn shared e2e/run "$@"
+
+_e2e-programs: _cluster-programs _extension
     @tools/go-tool helm helm.sh/helm/v4/cmd/helm
     @tools/go-tool helm3 helm.sh/helm/v3/cmd/helm
     @tools/prometheus-env
-    @tools/turn shared e2e/run "$@"
 
 # stop the cluster that e2e-up started
 [group("kubernetes")]

@@ -67,6 +67,7 @@ def test_a_service_that_is_killed_for_memory_has_failed_its_trial(
     assert "service_oom" in event["note"]
 
 
+@pytest.mark.long
 def test_a_registry_that_comes_back_costs_no_trial(release: Release, tmp_path: Path) -> None:
     small_volume = os.environ.get("E2E_SMALL_VOLUME")
     if not small_volume:
@@ -114,6 +115,7 @@ def test_a_deleted_job_is_named_and_the_run_goes_on_when_it_is_back(release: Rel
     assert Bundle(release.fetch("jobless", tmp_path)).valid() == len(TIERS)
 
 
+@pytest.mark.long
 def test_failed_trials_are_measured_again_under_the_same_id(release: Release, tmp_path: Path) -> None:
     # The image is on no node, and interruptions are not waited for.
     late = {"wse-server": {"image": {"repository": "late-image"}}}

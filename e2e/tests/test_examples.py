@@ -28,7 +28,14 @@ def mapped(example: Path) -> Values:
     return values
 
 
-@pytest.fixture(params=EXAMPLES, ids=[example.name for example in EXAMPLES])
+# The one that sets most runs always.
+PARAMETERS = [
+    pytest.param(example, id=example.name, marks=[] if "eks" in example.name else [pytest.mark.long])
+    for example in EXAMPLES
+]
+
+
+@pytest.fixture(params=PARAMETERS)
 def installed(request: pytest.FixtureRequest, release: Release, cluster: Cluster, tmp_path: Path) -> Iterator[Release]:
     """A release of an example beside the shared one, which stays as it is."""
     assert release.ready_pod("operator")
