@@ -59,20 +59,17 @@ impl Barrier {
 
     /// Indices of the workers that haven't delivered a result.
     pub fn not_delivered(&self) -> Vec<u32> {
-        let participants = self.current.iter().flat_map(|current| &current.participants);
-        participants
-            .filter(|participant| participant.upload.is_none())
-            .map(|participant| participant.assignment.worker)
-            .collect()
+        self.workers(|participant| participant.upload.is_none())
     }
 
     /// Indices of the workers that haven't reported ready.
     pub fn not_ready(&self) -> Vec<u32> {
+        self.workers(|participant| participant.ready.is_none())
+    }
+
+    fn workers(&self, condition: impl Fn(&Participant) -> bool) -> Vec<u32> {
         let participants = self.current.iter().flat_map(|current| &current.participants);
-        participants
-            .filter(|participant| participant.ready.is_none())
-            .map(|participant| participant.assignment.worker)
-            .collect()
+        participants.filter(|one| condition(one)).map(|one| one.assignment.worker).collect()
     }
 }
 
