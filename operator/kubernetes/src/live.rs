@@ -234,7 +234,7 @@ impl Watcher for Live {
     }
 
     fn failed(&self, trial: &TrialId, reason: &str) {
-        self.problem(&format!("{trial}: failed: {reason}"));
+        self.problem(&Terminal::failed_line(trial, reason));
     }
 
     fn crashed(&self, trial: &TrialId, cause: CrashCause, reason: &str) {
@@ -243,7 +243,7 @@ impl Watcher for Live {
 
     fn interrupted(&self, trial: &TrialId, reason: &str) {
         self.change(|status| status.interruptions += 1);
-        self.problem(&format!("{trial}: interrupted, to be repeated: {reason}"));
+        self.problem(&Terminal::interrupted_line(trial, reason));
     }
 }
 

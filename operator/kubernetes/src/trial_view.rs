@@ -10,7 +10,7 @@ use bench_format::{
 };
 use driver::live::{Live, LivePhase, LiveTrial};
 use operator::{
-    live::figures::{LiveFigures, is_storm, latency_name},
+    live::figures::{LiveFigures, latency_name},
     plan::Plan,
     print,
 };
@@ -167,10 +167,10 @@ impl TrialView {
                 errors: figures.errors,
             },
             rates: Rates {
-                due: figures.due_per_second.filter(|_| trial.load.is_open() && !is_storm(trial)),
+                due: figures.due_per_second,
                 sent: figures.sent_per_second,
                 answered: figures.answered_per_second,
-                opened: figures.opened_per_second.filter(|_| is_storm(trial)),
+                opened: figures.opened_per_second,
             },
             latency: latency.into(),
             p50_ms: percentile_ms(&figures, 50.0),
@@ -256,6 +256,28 @@ pub(crate) mod fixture {
             latencies: vec![(40, 90), (42, 10)],
             cpu_ns: sent * 1_000_000,
             cpu_limit: 1.0,
+        }
+    }
+
+    /// A trial with 50 open connections in its window, of which nothing else is known.
+    pub(crate) fn view(trial: &str) -> TrialView {
+        TrialView {
+            trial: trial.into(),
+            phase: "window".into(),
+            seconds: 1.0,
+            of_seconds: None,
+            connections: 50,
+            open: Some(50),
+            messages: Messages::default(),
+            rates: Rates::default(),
+            latency: "response".into(),
+            p50_ms: None,
+            p95_ms: None,
+            p99_ms: None,
+            histogram: vec![],
+            service_cpu: None,
+            workers_cpu: None,
+            objectives: vec![],
         }
     }
 

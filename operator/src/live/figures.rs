@@ -17,13 +17,13 @@ use driver::live::{CpuReading, LiveTrial};
 pub struct LiveFigures {
     /// Open connections; absent before the first report.
     pub open: Option<u64>,
-    /// Messages due per second; absent before the second report.
+    /// Messages due per second; absent before the second report, and where no schedule says what is due.
     pub due_per_second: Option<f64>,
     /// Messages sent per second.
     pub sent_per_second: Option<f64>,
     /// Replies, or publications received, per second.
     pub answered_per_second: Option<f64>,
-    /// Connections opened per second.
+    /// Connections opened per second; absent where the load isn't connections that open.
     pub opened_per_second: Option<f64>,
     /// Messages due since the trial began.
     pub due: u64,
@@ -60,10 +60,10 @@ impl LiveFigures {
         let cpu_ns_per_second = rate(|progress| progress.cpu_ns);
         Self {
             open: (!last.is_empty()).then(|| sum(&last, |progress| progress.open)),
-            due_per_second: rate(|progress| progress.due),
+            due_per_second: rate(|progress| progress.due).filter(|_| trial.load.is_open() && !is_storm(trial)),
             sent_per_second: rate(|progress| progress.sent),
             answered_per_second: rate(|progress| progress.answered),
-            opened_per_second: rate(|progress| progress.open),
+            opened_per_second: rate(|progress| progress.open).filter(|_| opens_connections(trial)),
             due: sum(&last, |progress| progress.due),
             sent: sum(&last, |progress| progress.sent),
             answered: sum(&last, |progress| progress.answered),
@@ -95,14 +95,17 @@ impl LiveFigures {
 pub fn latency_name(trial: &LiveTrial) -> &'static str {
     match trial.load {
         Load::Sessions { .. } => "newest",
-        Load::Reconnect { .. } => "handshake",
-        _ if is_storm(trial) => "handshake",
+        _ if opens_connections(trial) => "handshake",
         _ => "response",
     }
 }
 
+fn opens_connections(trial: &LiveTrial) -> bool {
+    is_storm(trial) || matches!(trial.load, Load::Reconnect { .. })
+}
+
 /// Whether the trial's load is connections themselves.
-pub fn is_storm(trial: &LiveTrial) -> bool {
+fn is_storm(trial: &LiveTrial) -> bool {
     trial.trial.workload.as_str() == "connection-storm"
 }
 

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use bench_format::{buckets::least_ns, plan::Load};
+use bench_format::buckets::least_ns;
 use driver::live::{LivePhase, LiveTrial};
 
-use super::figures::{LiveFigures, is_storm, latency_name};
+use super::figures::{LiveFigures, latency_name};
 use crate::print::count;
 
 /// Most columns of the small histogram, and of the bar.
@@ -37,9 +37,11 @@ pub fn lines(course: &Course, trial: Option<&LiveTrial>, width: usize, now: Inst
         Some(trial) => {
             let figures = LiveFigures::of(trial);
             lines.push(fitted(&place(trial, now), width));
-            lines.push(fitted(&rates(trial, &figures), width));
+            let LiveFigures { due_per_second, sent_per_second, answered_per_second, opened_per_second, .. } = figures;
+            let per_second = [due_per_second, sent_per_second, answered_per_second, opened_per_second];
+            lines.push(fitted(&rates(per_second, figures.errors, figures.open, trial.connections), width));
             lines.extend(latencies(trial, &figures).map(|parts| fitted(&parts, width)));
-            lines.extend(cpu(&figures).map(|parts| fitted(&parts, width)));
+            lines.extend(cpu(figures.service_cpu, figures.workers_cpu).map(|parts| fitted(&parts, width)));
         }
         None => lines.push(fitted(&[format!("  {}", course.step)], width)),
     }
@@ -77,21 +79,15 @@ fn place(trial: &LiveTrial, now: Instant) -> Vec<String> {
     parts
 }
 
-fn rates(trial: &LiveTrial, figures: &LiveFigures) -> Vec<String> {
-    let Some(open) = figures.open else { return vec!["  the workers report nothing yet".into()] };
+/// What is due, sent, answered and opened per second, the errors, and how many of the `connections` are open; `open` is absent
+/// before the first report.
+pub fn rates(per_second: [Option<f64>; 4], errors: u64, open: Option<u64>, connections: u32) -> Vec<String> {
+    let Some(open) = open else { return vec!["  the workers report nothing yet".into()] };
     let rate =
-        |rate: Option<f64>, what: &str| rate.filter(|rate| *rate > 0.0).map(|rate| format!("{what} {}/s", count(rate)));
-    let is_storm = is_storm(trial);
-    let due = if is_storm || !trial.load.is_open() { None } else { figures.due_per_second };
-    let parts = [
-        rate(due, "due"),
-        rate(figures.sent_per_second, "sent"),
-        rate(figures.answered_per_second, "answered"),
-        rate(figures.opened_per_second.filter(|_| is_storm || matches!(trial.load, Load::Reconnect { .. })), "opened"),
-        Some(format!("errors {}", figures.errors)),
-        Some(format!("{open} of {} open", trial.connections)),
-    ];
-    let mut parts: Vec<String> = parts.into_iter().flatten().collect();
+        |(rate, what): (Option<f64>, &str)| Some(format!("{what} {}/s", count(rate.filter(|rate| *rate > 0.0)?)));
+    let rates = per_second.into_iter().zip(["due", "sent", "answered", "opened"]).filter_map(rate);
+    let counts = [format!("errors {errors}"), format!("{open} of {connections} open")];
+    let mut parts: Vec<String> = rates.chain(counts).collect();
     parts[0].insert_str(0, "  ");
     parts
 }
@@ -105,9 +101,10 @@ fn latencies(trial: &LiveTrial, figures: &LiveFigures) -> Option<Vec<String>> {
     Some(parts)
 }
 
-fn cpu(figures: &LiveFigures) -> Option<Vec<String>> {
+/// The shares of their CPUs that the service and the workers use; `None` if neither is known.
+pub fn cpu(service: Option<f64>, workers: Option<f64>) -> Option<Vec<String>> {
     let share = |share: Option<f64>, side: &str| share.map(|share| format!("{side} {:.0} %", share * 100.0));
-    let sides = [share(figures.service_cpu, "service"), share(figures.workers_cpu, "workers")];
+    let sides = [share(service, "service"), share(workers, "workers")];
     let mut parts: Vec<String> = sides.into_iter().flatten().collect();
     parts.first_mut()?.insert_str(0, "  CPU: ");
     Some(parts)
@@ -138,7 +135,6 @@ fn column(share: f64) -> char {
     EIGHTHS[((share * EIGHTHS.len() as f64).ceil() as usize).clamp(1, EIGHTHS.len()) - 1]
 }
 
-/// As many parts as fit; the first is cut if it doesn't.
 /// As many parts as fit into a line of `width` columns, the first ones; of a first part that is longer, its beginning.
 pub fn fitted(parts: &[String], width: usize) -> String {
     let mut line = String::new();
@@ -177,6 +173,8 @@ fn length(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use bench_format::plan::Load;
+
     use super::{super::figures::fixture, *};
 
     fn course(now: Instant) -> Course {

@@ -140,31 +140,19 @@ mod tests {
     use crate::{
         live::{EndedFigures, Status, TrialStatus},
         metrics::text,
-        trial_view::{ObjectiveView, Rates, WorkerView},
+        trial_view::{ObjectiveView, Rates, WorkerView, fixture},
     };
 
     fn trial() -> TrialView {
         TrialView {
-            trial: "a/b/c/50-p1-r2".into(),
-            phase: "window".into(),
-            seconds: 1.0,
-            of_seconds: None,
-            connections: 50,
-            open: Some(50),
-            messages: Messages::default(),
             rates: Rates { sent: Some(500.0), ..Rates::default() },
-            latency: "response".into(),
-            p50_ms: None,
-            p95_ms: None,
             p99_ms: Some(12.5),
-            histogram: vec![],
-            service_cpu: None,
-            workers_cpu: None,
             objectives: vec![ObjectiveView {
                 objective: "response p99 <= 50 ms".into(),
                 value: None,
                 used: Some(0.25),
             }],
+            ..fixture::view("a/b/c/50-p1-r2")
         }
     }
 

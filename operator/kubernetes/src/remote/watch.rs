@@ -11,8 +11,7 @@ use clap::Args;
 use console::Term;
 use operator::{
     assert::Standing,
-    live::render::{fitted, milliseconds},
-    print::count,
+    live::render::{cpu, fitted, milliseconds, rates},
 };
 use tokio::time::{Instant, sleep};
 
@@ -180,12 +179,13 @@ fn lines(second: &Second, width: usize) -> Vec<String> {
     let mut lines =
         vec![vec![second.description.clone(), format!("{} of {} trials ended", second.ended, second.trials)]];
     if let Some(trial) = &second.trial {
-        lines.extend([place(trial), rates(trial)]);
+        let per_second = [trial.rates.due, trial.rates.sent, trial.rates.answered, trial.rates.opened];
+        lines.extend([place(trial), rates(per_second, trial.messages.errors, trial.open, trial.connections)]);
         lines.extend(latencies(trial));
-        lines.push(cpus(trial));
+        lines.extend(cpu(trial.service_cpu, trial.workers_cpu));
         lines.extend(trial.objectives.iter().map(objective));
     }
-    lines.iter().filter(|parts| !parts.is_empty()).map(|parts| fitted(parts, width)).collect()
+    lines.iter().map(|parts| fitted(parts, width)).collect()
 }
 
 fn place(trial: &TrialView) -> Vec<String> {
@@ -193,31 +193,10 @@ fn place(trial: &TrialView) -> Vec<String> {
     vec![format!("  {}", trial.trial), format!("{} {:.0}{of} s", trial.phase, trial.seconds)]
 }
 
-fn rates(trial: &TrialView) -> Vec<String> {
-    let Some(open) = trial.open else { return vec!["  the workers report nothing yet".into()] };
-    let rate =
-        |rate: Option<f64>, what| rate.filter(|rate| *rate > 0.0).map(|rate| format!("{what} {}/s", count(rate)));
-    let rates = &trial.rates;
-    let parts = [
-        rate(rates.due, "due"),
-        rate(rates.sent, "sent"),
-        rate(rates.answered, "answered"),
-        rate(rates.opened, "opened"),
-    ];
-    let counts = [format!("errors {}", trial.messages.errors), format!("{open} of {} open", trial.connections)];
-    indented(parts.into_iter().flatten().chain(counts).collect())
-}
-
 fn latencies(trial: &TrialView) -> Option<Vec<String>> {
     let at = |name: &str, ms: Option<f64>| Some(format!("{name} ~{} ms", milliseconds((ms? * 1e6) as u64)));
-    let first = at(&format!("{} p50", trial.latency), trial.p50_ms)?;
-    Some(indented([Some(first), at("p95", trial.p95_ms), at("p99", trial.p99_ms)].into_iter().flatten().collect()))
-}
-
-fn cpus(trial: &TrialView) -> Vec<String> {
-    let share = |share: Option<f64>, side: &str| share.map(|share| format!("{side} {:.0} %", share * 100.0));
-    let sides = [share(trial.service_cpu, "CPU: service"), share(trial.workers_cpu, "workers")];
-    indented(sides.into_iter().flatten().collect())
+    let first = at(&format!("  {} p50", trial.latency), trial.p50_ms)?;
+    Some([Some(first), at("p95", trial.p95_ms), at("p99", trial.p99_ms)].into_iter().flatten().collect())
 }
 
 fn objective(objective: &ObjectiveView) -> Vec<String> {
@@ -229,13 +208,6 @@ fn objective(objective: &ObjectiveView) -> Vec<String> {
     vec![format!("  {}", objective.objective), state]
 }
 
-fn indented(mut parts: Vec<String>) -> Vec<String> {
-    if let Some(first) = parts.first_mut() {
-        first.insert_str(0, "  ");
-    }
-    parts
-}
-
 #[cfg(test)]
 mod tests {
     use tokio::{net::TcpListener, task::JoinHandle};
@@ -243,7 +215,7 @@ mod tests {
     use super::*;
     use crate::{
         live::{Live, State},
-        trial_view::Messages,
+        trial_view::{Messages, fixture},
         web::{self, Web},
     };
 
@@ -260,26 +232,19 @@ mod tests {
 
     fn trial() -> TrialView {
         TrialView {
-            trial: "honest/request-reply/standard/50-p1-r1".into(),
-            phase: "window".into(),
             seconds: 4.2,
             of_seconds: Some(10.0),
-            connections: 50,
-            open: Some(50),
             messages: Messages { due: 10, sent: 10, answered: 9, errors: 1 },
-            rates: Default::default(),
-            latency: "response".into(),
             p50_ms: Some(0.25),
             p95_ms: Some(1.0),
             p99_ms: Some(12.0),
-            histogram: vec![],
             service_cpu: Some(0.75),
-            workers_cpu: None,
             objectives: vec![
                 ObjectiveView { objective: "response p99 <= 50 ms".into(), value: Some(12.0), used: Some(0.24) },
                 ObjectiveView { objective: "failed_share <= 0".into(), value: Some(0.1), used: Some(f64::MAX) },
                 ObjectiveView { objective: "late_share <= 0.1".into(), value: None, used: None },
             ],
+            ..fixture::view("honest/request-reply/standard/50-p1-r1")
         }
     }
 
