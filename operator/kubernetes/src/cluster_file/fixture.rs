@@ -2,6 +2,11 @@
 
 use std::path::Path;
 
+use bench_format::{
+    Name,
+    run::{Run, RunState},
+};
+
 use super::{CheckedInputs, ClusterFile};
 
 pub(crate) const CLUSTER: &str = r#"
@@ -31,4 +36,30 @@ pub(crate) fn cluster() -> ClusterFile {
 pub(crate) fn inputs() -> CheckedInputs {
     let wire = operator::plan::read::parse(PLAN, Path::new("plan.yaml")).unwrap();
     CheckedInputs::check(wire, Path::new("plan.yaml"), cluster(), Path::new("cluster.yaml")).unwrap()
+}
+
+/// A run of that plan in this state, which has no trials and has not ended.
+pub(crate) fn run(id: &'static str, state: RunState) -> Run {
+    Run {
+        schema: 1,
+        id: Name::from_static(id),
+        started_at: String::new(),
+        finished_at: None,
+        state,
+        plan: inputs().plan.wire,
+        command: String::new(),
+        version: String::new(),
+        commit: String::new(),
+        versions: Default::default(),
+        lines: Default::default(),
+        machines: vec![],
+        cpu_roles: Default::default(),
+        usage: Default::default(),
+        rest: None,
+        outside: None,
+        trials: vec![],
+        retries: vec![],
+        searches: vec![],
+        comparison: None,
+    }
 }

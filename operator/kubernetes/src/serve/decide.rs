@@ -70,32 +70,7 @@ mod tests {
     use bench_format::run::{TrialEntry, TrialState};
 
     use super::*;
-    use crate::cluster_file::fixture::inputs;
-
-    fn run(id: &'static str, state: RunState) -> Run {
-        Run {
-            schema: 1,
-            id: Name::from_static(id),
-            started_at: String::new(),
-            finished_at: None,
-            state,
-            plan: inputs().plan.wire,
-            command: String::new(),
-            version: String::new(),
-            commit: String::new(),
-            versions: Default::default(),
-            lines: Default::default(),
-            machines: vec![],
-            cpu_roles: Default::default(),
-            usage: Default::default(),
-            rest: None,
-            outside: None,
-            trials: vec![],
-            retries: vec![],
-            searches: vec![],
-            comparison: None,
-        }
-    }
+    use crate::cluster_file::fixture::{inputs, run};
 
     #[test]
     fn each_state_of_a_run_leads_to_a_decision() {

@@ -70,34 +70,12 @@ pub(super) fn clean(results: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster_file::fixture::inputs;
+    use crate::cluster_file::fixture;
 
     const NOW: &str = "2026-11-10T00:00:00Z";
 
     fn run(id: &'static str, state: RunState, finished_at: Option<&str>) -> Run {
-        let plan = inputs().plan.wire;
-        Run {
-            schema: 1,
-            id: Name::from_static(id),
-            started_at: String::new(),
-            finished_at: finished_at.map(Into::into),
-            state,
-            plan,
-            command: String::new(),
-            version: String::new(),
-            commit: String::new(),
-            versions: Default::default(),
-            lines: Default::default(),
-            machines: vec![],
-            cpu_roles: Default::default(),
-            usage: Default::default(),
-            rest: None,
-            outside: None,
-            trials: vec![],
-            searches: vec![],
-            comparison: None,
-            retries: vec![],
-        }
+        Run { finished_at: finished_at.map(Into::into), ..fixture::run(id, state) }
     }
 
     fn now_unix_ns() -> u64 {
