@@ -111,14 +111,19 @@ def bundle_id(part: Part) -> str:
 def climb(part: Part, ladder: str, folder: Path) -> None:
     """Climbs a part's ladder, or what is left of it. Raises `StoppedError` when that was interrupted."""
     name = bundle_id(part)
-    run = folder / name / "run.json"
-    if run.is_file() and json.loads(run.read_text())["state"] == "finished":
+    if is_finished(folder / name):
         return
     # A plan that runs programs of its own is named when it is resumed, too.
-    which = ["--resume", name] if run.is_file() else ["--only", part.only, "--run-id", name]
+    which = ["--resume", name] if (folder / name / "run.json").is_file() else ["--only", part.only, "--run-id", name]
     command = [ladder, "run", part.plan, *which, "--results", str(folder)]
     if subprocess.run(command, cwd=ROOT, stdout=sys.stderr, check=False).returncode not in MEASURED_EXIT_CODES:
         raise StoppedError
+
+
+def is_finished(bundle: Path) -> bool:
+    """Whether all trials of a bundle have ended."""
+    file = bundle / "run.json"
+    return file.is_file() and json.loads(file.read_text())["state"] == "finished"
 
 
 def run_floor(part: Part, programs: Path, file: Path) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 import readme_highlights
 import result_archive
 import result_blocks
+from bench import is_finished
 from readme_highlights import replaced
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -216,18 +217,6 @@ def run(command: Sequence[str], until: float | None) -> int | None:
             if isinstance(stopped, KeyboardInterrupt):
                 raise
             return None
-
-
-def is_finished(bundle: Path) -> bool:
-    """Whether all trials of a bundle have ended."""
-    file = bundle / "run.json"
-    return file.is_file() and state(file) == "finished"
-
-
-def state(file: Path) -> str:
-    """The state of a run."""
-    found: dict[str, Any] = json.loads(file.read_text())
-    return str(found["state"])
 
 
 def write(part: Part, folder: Path) -> None:

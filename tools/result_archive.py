@@ -13,13 +13,16 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench_format.schemas import SearchStep
+from ws_ladder_analysis.load import read_bundle
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs/results"
 KEPT = ("run.json", "timeline.jsonl", "conformance/*.json", "trials/*/*/*/*/result.json")
 # Histograms of which docs/RESULTS.md prints percentiles.
 HISTOGRAMS = {"response_ns", "handshake_ns", "newest_ns", "oldest_ns"}
 # A search's trials are only counted, except for those whose memory is printed.
-COUNTED_STEPS = {"bounds", "round", "fail"}
+COUNTED_STEPS = {SearchStep.BOUNDS, SearchStep.ROUND, SearchStep.FAIL}
 
 
 def file_of(part: str) -> Path:
@@ -56,20 +59,14 @@ def kept(evidence: Path) -> Iterator[Path]:
             yield from kept(bundle)
         return
     counted = {
-        trial_folder(entry["trial"])
-        for entry in json.loads((evidence / "run.json").read_text())["trials"]
-        if (entry.get("search") or {}).get("step") in COUNTED_STEPS
+        f"trials/{trial.name}"
+        for trial in read_bundle(evidence).trials
+        if trial.entry.search is not None and trial.entry.search.step in COUNTED_STEPS
     }
     for pattern in KEPT:
         for path in sorted(evidence.glob(pattern)):
             if str(path.parent.relative_to(evidence)) not in counted:
                 yield path
-
-
-def trial_folder(trial: dict[str, object]) -> str:
-    """The folder of a trial inside its bundle."""
-    repeat = f"{trial['tier']}-p{trial['process']}-r{trial['repeat']}"
-    return f"trials/{trial['service']}/{trial['workload']}/{trial['variant']}/{repeat}"
 
 
 def trimmed(path: Path) -> bytes:

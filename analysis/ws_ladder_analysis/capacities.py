@@ -90,10 +90,11 @@ def _estimate(estimate: CapacityEstimate | None, in_turn: int) -> tuple[Cell, Ce
 
 def interval(estimate: CapacityEstimate) -> str:
     """The capacity and its 95 % interval as text: `203 [199, 208]`."""
-    return f"{_load(estimate.load)} [{_load(estimate.low)}, {_load(estimate.high)}]"
+    return f"{load_text(estimate.load)} [{load_text(estimate.low)}, {load_text(estimate.high)}]"
 
 
-def _load(load: float) -> str:
+def load_text(load: float) -> str:
+    """A load as text, with three digits at least."""
     return wording.digits(load) if load < 100 else wording.count(load)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from bench_format.schemas import Run
 
 from . import drawing, wording
+from .capacities import load_text
 from .drawing import Chart
 
 
@@ -74,14 +75,14 @@ def picture(run: Run) -> Chart | None:
     title = f"Sessions on {cpus:g} CPU against lines of code"
     rows = [{"name": one.name, "x": one.lines, "y": one.load, "low": one.low, "high": one.high} for one in found]
     text = "; ".join(
-        f"{one.name}: {_sessions(one.load)} [{_sessions(one.low)}, {_sessions(one.high)}] in {one.lines} lines"
+        f"{one.name}: {load_text(one.load)} [{load_text(one.low)}, {load_text(one.high)}] in {one.lines} lines"
         for one in found
     )
     return drawing.render("capacity", title, f"{title}. {text}.", drawing.intervals(rows, "lines of code", "sessions"))
 
 
 def _most(first: Option, alike: Sequence[Option]) -> str:
-    text = f"{first.name} carries most: {_sessions(first.load)} sessions, {wording.count(first.lines)} lines of code."
+    text = f"{first.name} carries most: {load_text(first.load)} sessions, {wording.count(first.lines)} lines of code."
     return f"{text} No difference from it is shown for {_listed(one.name for one in alike)}." if alike else text
 
 
@@ -100,10 +101,6 @@ def _outdone(one: Option, found: Sequence[Option]) -> str:
     by = min((other for other in found if other.outdoes(one)), key=lambda other: (other.lines, -other.load))
     code = "less code" if by.lines < one.lines else "no more code"
     return f"{one.name} is outdone by {by.name}, which carries more sessions with {code}."
-
-
-def _sessions(load: float) -> str:
-    return wording.digits(load) if load < 100 else wording.count(load)
 
 
 def _listed(names: Iterable[str]) -> str:
