@@ -2,6 +2,7 @@
 //! and stands in the evidence. A service of another project is in `presets/tests`.
 
 mod echo;
+mod frames;
 mod service;
 
 use std::collections::BTreeMap;

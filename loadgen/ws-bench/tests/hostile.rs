@@ -1,5 +1,6 @@
 //! Services that try to make the worker grow without bound: it ends the connection with a reason and stays small.
 
+mod frames;
 mod service;
 
 use std::{
@@ -10,6 +11,7 @@ use std::{
 };
 
 use bench_format::{plan::Load, result::WorkerResult};
+use frames::frame;
 use loadgen_core::{connect::accept, deflate::Deflater, trial::ImmediateGate};
 use service::assignment;
 use ws_bench::workloads::Workload;
@@ -61,25 +63,6 @@ fn serve(attack: impl FnOnce(&mut TcpStream) + Send + 'static) -> String {
         socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
         while socket.read(&mut buffer).is_ok_and(|length| length > 0) {}
     })
-}
-
-/// A frame from the service.
-fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
-    let length = payload.len();
-    let mut frame = vec![first];
-    match length {
-        0..126 => frame.push(length as u8),
-        126..0x1_0000 => {
-            frame.push(126);
-            frame.extend((length as u16).to_be_bytes());
-        }
-        _ => {
-            frame.push(127);
-            frame.extend((length as u64).to_be_bytes());
-        }
-    }
-    frame.extend_from_slice(payload);
-    frame
 }
 
 /// Writes as long as the worker reads.

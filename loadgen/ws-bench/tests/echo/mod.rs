@@ -15,6 +15,8 @@ use loadgen_core::{
     deflate::{Deflater, Inflater},
 };
 
+use crate::frames::frame;
+
 /// How messages are sent back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Splitting {
@@ -169,21 +171,8 @@ impl Connection {
     }
 
     fn send(&mut self, first: u8, payload: &[u8]) {
-        let mut frame = vec![first];
-        match payload.len() {
-            length @ 0..126 => frame.push(length as u8),
-            length @ 126..0x1_0000 => {
-                frame.push(126);
-                frame.extend((length as u16).to_be_bytes());
-            }
-            length => {
-                frame.push(127);
-                frame.extend((length as u64).to_be_bytes());
-            }
-        }
-        frame.extend_from_slice(payload);
         // A client that has gone is noticed by the next read.
-        let _ = self.socket.write_all(&frame);
+        let _ = self.socket.write_all(&frame(first, payload));
     }
 }
 
