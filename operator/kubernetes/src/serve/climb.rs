@@ -19,7 +19,7 @@ use operator::{
 };
 
 use super::{
-    Keep, Operator,
+    Operator,
     decide::{Decision, decide, is_to_be_retried, superseded},
     describe_store_error, is_volume_error, prune, reject_with_mistakes,
 };
@@ -46,7 +46,7 @@ impl Operator<'_> {
         if let Some(run) = runs.iter().find(|run| run.id == *id) {
             self.publish(run);
         }
-        self.prune();
+        self.prune(&runs);
         match decision {
             Decision::Begin | Decision::Resume | Decision::Retry => {
                 return self.begin_or_resume(decision, backend).await;
@@ -69,14 +69,10 @@ impl Operator<'_> {
     }
 
     /// Removes the bundles that are beyond what is kept.
-    fn prune(&self) {
+    fn prune(&self, runs: &[Run]) {
         let (results, keep) = (&self.options.results, self.options.keep);
         prune::clean(results);
-        if keep == Keep::default() {
-            return;
-        }
-        let runs = stored(results);
-        for id in prune::surplus(&runs, keep, &self.inputs.cluster.run_id, clock::unix_ns()) {
+        for id in prune::surplus(runs, keep, &self.inputs.cluster.run_id, clock::unix_ns()) {
             match prune::remove(results, id) {
                 Ok(()) => eprintln!("ladder: removed the bundle of run {id}, which is beyond what is kept"),
                 Err(error) => self.live.problem(&format!("failed to remove the bundle of run {id}: {error}")),
@@ -187,7 +183,7 @@ impl Operator<'_> {
                     let standing = assert::of_run(&climb.run);
                     self.events.record(RunEvent::RunEnded { run: id.to_string(), standing });
                     live.set_status(State::Finished, &format!("run {id} has ended: {}", standing.as_str()));
-                    self.prune();
+                    self.prune(&stored(&self.options.results));
                     return Ok(());
                 }
                 Ok(ClimbEnd::Stopped(_)) => {
