@@ -11,6 +11,7 @@ use bench_format::{
     comparison::{ComparedFigure, Comparison, ComparisonEnd, ComparisonVerdict},
     run::{Run, RunState, TrialState},
 };
+use driver::fixture::write_program;
 use fakes::{Checkout, output_text, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -209,8 +210,7 @@ fn sides_of_two_commits_are_checked_out_and_built_and_kept() {
     let root = checkout.folder.path();
     fs::write(checkout.path(".gitignore"), "target\nresults\n").unwrap();
     let justw = "#!/bin/sh\n[ \"$*\" = 'build fast' ] || { echo 'no such thing'; exit 3; }\necho built >> ../built\n";
-    fs::write(checkout.path("justw"), justw).unwrap();
-    fs::set_permissions(checkout.path("justw"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    write_program(&checkout.path("justw"), justw);
     git(root, &["init", "--quiet"]);
     for response_ms in ["10", "12"] {
         set_response(&checkout, "fast", response_ms);

@@ -1,11 +1,12 @@
 //! Tests of the contract check in `ladder run`: before the first trial and after the last one, with its consequences.
 
-use std::{fs, os::unix::fs::PermissionsExt, process::Output};
+use std::{fs, process::Output};
 
 use bench_format::{
     contract::{CaseStatus, ContractFile, ContractOutcome},
     run::TrialState,
 };
+use driver::fixture::write_program;
 use fakes::{Checkout, output_text};
 
 mod fakes;
@@ -31,8 +32,7 @@ echo '{"schema":2,"services":[{"cases":[{"name":"batches","status":"'"$finding"'
 "evidence":{"expected":"all","seen":"some"}}]}]}' > "$2"
 [ "$finding" = passed ]
 "#;
-    fs::write(checkout.path("bin/fake-conformance"), program).unwrap();
-    fs::set_permissions(checkout.path("bin/fake-conformance"), fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&checkout.path("bin/fake-conformance"), program);
     checkout
 }
 

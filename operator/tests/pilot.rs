@@ -1,12 +1,13 @@
 //! Tests of `ladder pilot` as a process: which trials it makes, that it can be resumed, and what decides its exit code.
 //! A script takes the place of the analysis, whose rule has its own tests.
 
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::fs;
 
 use bench_format::{
     run::{Run, RunState, TrialState},
     timeline::TimelineStep,
 };
+use driver::fixture::write_program;
 use fakes::{Checkout, output_text, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -26,9 +27,7 @@ fn checkout() -> Checkout {
         "#!/bin/sh\n[ \"$2\" = --json ] && echo '{{\"ladders\": [{{\"pilots\": [{}]}}]}}' || echo \"levels of $3\"\nexit 1\n",
         pilots.join(", ")
     );
-    let path = checkout.path("bin/analysis");
-    fs::write(&path, script).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&checkout.path("bin/analysis"), &script);
     checkout
 }
 

@@ -16,6 +16,8 @@ pub mod coordinator;
 pub mod counters;
 pub mod evidence_client;
 pub mod exposition;
+#[cfg(feature = "fixture")]
+pub mod fixture;
 pub mod fixed_work;
 pub mod http;
 pub mod http_server;

@@ -235,8 +235,7 @@ fn run_program(path: &Path, registry: &Registry, name: &str, bundle: &Path) -> a
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
+    use driver::fixture::write_program;
     use tempfile::TempDir;
 
     use super::*;
@@ -248,8 +247,7 @@ mod tests {
         // The fourth argument is the path of the results file.
         let text =
             format!("#!/bin/sh\n[ -z '{results}' ] || echo '{results}' > \"$4\"\necho no gateway >&2\nexit {code}\n");
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&path, &text);
         path
     }
 

@@ -8,13 +8,13 @@
 
 use std::{
     env, fs,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
 };
 
 use bench_format::{result::TrialResult, run::Run, trial::TrialId};
+use driver::fixture::write_program;
 use tempfile::TempDir;
 
 pub mod bundle;
@@ -157,8 +157,7 @@ impl Checkout {
         let exe = env::current_exe().unwrap();
         let text =
             format!("#!/bin/sh\nFAKE_ARGUMENTS=\"$*\" exec {} --exact --ignored --nocapture {test}\n", exe.display());
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&path, &text);
     }
 }
 
