@@ -16,9 +16,9 @@ pub mod coordinator;
 pub mod counters;
 pub mod evidence_client;
 pub mod exposition;
+pub mod fixed_work;
 #[cfg(feature = "fixture")]
 pub mod fixture;
-pub mod fixed_work;
 pub mod http;
 pub mod http_server;
 pub mod inference_client;
