@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from bench_format.schemas import Environment, WorkerEvidence
+from bench_format.schemas import Environment, NodeFacts, WorkerEvidence
 
 from . import wording
 from .cells import NOTHING, Cell, Column, Table, Tone
@@ -23,6 +23,18 @@ _MACHINE: tuple[tuple[str, Callable[[Environment], str]], ...] = (
     ("tcp_rmem", lambda one: one.tcp_rmem),
     ("tcp_wmem", lambda one: one.tcp_wmem),
     ("open files", lambda one: wording.count(one.open_files)),
+    ("MTU", lambda one: f"{one.mtu}" if one.mtu is not None else ""),
+)
+# What a cluster says of its nodes.
+_NODE: tuple[tuple[str, Callable[[NodeFacts], str]], ...] = (
+    ("machine type", lambda one: one.instance_type),
+    ("zone", lambda one: one.zone),
+    ("architecture", lambda one: one.architecture),
+    ("operating system", lambda one: one.os_image),
+    ("kubelet", lambda one: one.kubelet),
+    ("container runtime", lambda one: one.container_runtime),
+    ("CPUs for pods", lambda one: one.allocatable_cpus),
+    ("pods of others", lambda one: ", ".join(one.neighbours)),
 )
 
 
@@ -30,8 +42,11 @@ def machines(bundle: Bundle) -> Table:
     """One column for each machine that took part."""
     found = bundle.run.machines
     columns = (Column("", number=False), *(Column(one.host or "unnamed", number=False) for one in found))
-    rows = tuple((Cell(name), *(_text(read(one)) for one in found)) for name, read in _MACHINE)
-    return Table("Machines", columns, rows)
+    rows = [(Cell(name), *(_text(read(one)) for one in found)) for name, read in _MACHINE]
+    if any(one.node is not None for one in found):
+        nodes = [one.node for one in found]
+        rows += [(Cell(name), *(_text(read(one) if one else "") for one in nodes)) for name, read in _NODE]
+    return Table("Machines", columns, tuple(rows))
 
 
 def roles(bundle: Bundle) -> Table:

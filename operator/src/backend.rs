@@ -6,7 +6,11 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use bench_format::{environment::Environment, service::Started, trial::TrialId};
+use bench_format::{
+    environment::{Environment, NodeFacts},
+    service::Started,
+    trial::TrialId,
+};
 use driver::{
     coordinator::Token,
     counters::MappedCounters,
@@ -173,6 +177,8 @@ pub struct Placement {
     pub machines: Vec<Environment>,
     /// The CPUs of each role, as text.
     pub cpu_roles: BTreeMap<String, String>,
+    /// What a cluster says of its nodes, by name.
+    pub nodes: BTreeMap<String, NodeFacts>,
 }
 
 /// Starts and stops what a trial needs: one service and one set of workers at a time.

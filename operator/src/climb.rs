@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use bench_format::{
-    environment::Environment,
+    environment::{Environment, NodeFacts},
     run::{Run, RunState, TrialState},
     service::Started,
     timeline::{TimelineEntry, TimelineStep},
@@ -319,12 +319,16 @@ impl<B: Backend> Climb<'_, B> {
         let _ = self.store.append_to_timeline(&entry);
     }
 
-    /// Adds machines to the run that are not in it yet; the host name identifies a machine.
-    fn add_machines(&mut self, found: impl IntoIterator<Item = Environment>) {
+    /// Adds machines to the run that are not in it yet, and what a cluster says of its nodes; the host name identifies a
+    /// machine.
+    fn add_machines(&mut self, found: impl IntoIterator<Item = Environment>, nodes: &BTreeMap<String, NodeFacts>) {
         for machine in found {
             if !self.run.machines.iter().any(|known| known.host == machine.host) {
                 self.run.machines.push(machine);
             }
+        }
+        for machine in &mut self.run.machines {
+            machine.node = machine.node.take().or_else(|| nodes.get(&machine.host).cloned());
         }
     }
 }

@@ -326,7 +326,7 @@ mod tests {
     fn a_busy_machine_is_remarked_with_the_process_that_took_most() {
         let mut result = flood().judge().unwrap().result;
         let group = CpuGroup { cpus: vec![0], busy_ns: 100_000_000, ..CpuGroup::default() };
-        let process = ForeignProcess { pid: 71, name: "rustc".into(), cpu_ns: 90_000_000 };
+        let process = ForeignProcess { pid: Some(71), name: "rustc".into(), cpu_ns: 90_000_000 };
         let mut used =
             MachineUse { seconds: 2.0, groups: vec![group], busiest: vec![process], ..MachineUse::default() };
         result.machine = Some(used.clone());

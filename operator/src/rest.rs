@@ -23,7 +23,7 @@ pub fn at_rest(roles: &Roles) -> Option<MachineUse> {
 pub fn line(rest: &MachineUse) -> Option<String> {
     let (share, _) = rest.busy().filter(|(share, _)| *share > WORTH_A_LINE)?;
     let of = |cpu_ns: u64| cpu_ns as f64 / 1e7 / rest.seconds;
-    let named = rest.busiest.iter().map(|one| format!("{} ({}) {:.1} % of a CPU", one.name, one.pid, of(one.cpu_ns)));
+    let named = rest.busiest.iter().map(|one| format!("{} {:.1} % of a CPU", one.description(), of(one.cpu_ns)));
     let named = named.collect::<Vec<_>>().join(", ");
     let processes = if named.is_empty() { "programs that came and went".into() } else { named };
     Some(format!("busy machine: before the first trial others used {:.1} % of its CPUs: {processes}", share * 100.0))
@@ -45,13 +45,13 @@ mod tests {
     #[test]
     fn a_busy_machine_is_a_line_with_its_processes_and_a_quiet_one_is_none() {
         let group = |busy_ns| CpuGroup { cpus: vec![0], busy_ns, ..CpuGroup::default() };
-        let process = |pid, name: &str, cpu_ns| ForeignProcess { pid, name: name.into(), cpu_ns };
+        let process = |pid, name: &str, cpu_ns| ForeignProcess { pid: Some(pid), name: name.into(), cpu_ns };
         let busiest = vec![process(71, "rustc", 300_000_000), process(72, "python", 20_000_000)];
         let mut rest = MachineUse { seconds: 2.0, groups: vec![group(320_000_000)], busiest, ..MachineUse::default() };
         assert_eq!(
             line(&rest).unwrap(),
-            "busy machine: before the first trial others used 16.0 % of its CPUs: rustc (71) 15.0 % of a CPU, python \
-             (72) 1.0 % of a CPU"
+            "busy machine: before the first trial others used 16.0 % of its CPUs: rustc (process 71) 15.0 % of a CPU, \
+             python (process 72) 1.0 % of a CPU"
         );
         rest.groups = vec![group(20_000_000)];
         assert_eq!(line(&rest), None);

@@ -63,6 +63,12 @@ release: {{ .Release.Name | quote }}
 namespace: {{ .Release.Namespace | quote }}
 lease: {{ include "ws-ladder.operator" . | quote }}
 coordinator_url: {{ include "ws-ladder.url" (dict "root" . "port" 8080) }}
+{{- if ne .Values.isolation.require "none" }}
+isolation: {{ .Values.isolation.require | quote }}
+{{- end }}
+{{- if .Values.nodeEvidence.enabled }}
+node_evidence_port: 9102
+{{- end }}
 protocols:
   {{- toYaml $protocols | nindent 2 }}
 inference:

@@ -110,4 +110,28 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 {{- end }}
+{{- if and (has .role (list "worker" "inference")) (not (index .root.Values.scheduling .role "affinity")) }}
+affinity:
+  {{- include "ws-ladder.apart" . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Keeps a pod that loads the service away from the service's node: where it can, or always. */}}
+{{- define "ws-ladder.apart" -}}
+podAntiAffinity:
+  {{- if eq .root.Values.isolation.require "node" }}
+  requiredDuringSchedulingIgnoredDuringExecution:
+    - topologyKey: kubernetes.io/hostname
+      labelSelector:
+        matchLabels:
+          {{- include "ws-ladder.selectorLabels" (dict "root" .root "component" "service") | nindent 10 }}
+  {{- else }}
+  preferredDuringSchedulingIgnoredDuringExecution:
+    - weight: 100
+      podAffinityTerm:
+        topologyKey: kubernetes.io/hostname
+        labelSelector:
+          matchLabels:
+            {{- include "ws-ladder.selectorLabels" (dict "root" .root "component" "service") | nindent 12 }}
+  {{- end }}
 {{- end -}}

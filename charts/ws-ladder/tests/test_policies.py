@@ -15,6 +15,7 @@ import pytest
 from rendering import CHART, FANOUT, GATEWAY, render
 
 MODEL = CHART.parents[1] / "docs" / "SECURITY-MODEL.md"
+AGENTS = ["--set", "nodeEvidence.enabled=true"]
 MONITORED = ["--set", "monitoring.podMonitor.enabled=true"]
 
 
@@ -46,11 +47,11 @@ FOREIGN_PODS = [
 
 
 def pods(objects: list[dict[str, Any]]) -> list[Pod]:
-    """The pods that the objects create, one of each Deployment, Job and Pod."""
+    """The pods that the objects create, one of each Deployment, DaemonSet, Job and Pod."""
     found = []
     for each in objects:
         template = each if each["kind"] == "Pod" else each.get("spec", {}).get("template")
-        if each["kind"] not in ("Deployment", "Job", "Pod"):
+        if each["kind"] not in ("Deployment", "DaemonSet", "Job", "Pod"):
             continue
         labels = template["metadata"]["labels"]
         ports = {
@@ -128,7 +129,9 @@ def documented() -> dict[tuple[str, str], set[str]]:
     return table
 
 
-@pytest.mark.parametrize("values", [[], FANOUT, GATEWAY], ids=["the defaults", "several instances", "a gateway"])
+@pytest.mark.parametrize(
+    "values", [[], FANOUT, GATEWAY, AGENTS], ids=["the defaults", "several instances", "a gateway", "agents"]
+)
 def test_each_port_is_open_only_to_the_pods_that_the_security_model_names(values: list[str]) -> None:
     expected = documented()
     table = evaluated(render(*values))
@@ -139,7 +142,8 @@ def test_each_port_is_open_only_to_the_pods_that_the_security_model_names(values
 
 
 def test_every_port_of_the_security_model_belongs_to_a_pod() -> None:
-    assert documented().keys() == evaluated(render(*GATEWAY)).keys() | evaluated(render(*FANOUT)).keys()
+    rendered = [evaluated(render(*values)).keys() for values in (GATEWAY, FANOUT, AGENTS)]
+    assert documented().keys() == set().union(*rendered)
 
 
 def test_without_policies_a_foreign_pod_reaches_every_port() -> None:
@@ -169,6 +173,19 @@ def test_the_operator_may_scale_and_patch_only_the_rendered_objects(values: list
         rendered = {each["metadata"]["name"] for each in objects if each["kind"] == kind} - operator
         assert rendered, kind
         assert set(allowed[resource, verb]) == rendered, kind
+    assert not [each for each in objects if each["kind"] == "ClusterRole"]
     # Kubernetes can't restrict these to names: lists and watches, new objects, pods with generated names.
     unnamed = {verb for (_, verb), names in allowed.items() if names == "all"}
     assert unnamed == {"get", "list", "watch", "create"}
+
+
+def test_agents_of_nodes_let_the_operator_read_nodes_and_have_no_rights_themselves() -> None:
+    objects = render(*AGENTS)
+    (role,) = [each for each in objects if each["kind"] == "ClusterRole"]
+    rights = {(resource, *rule["verbs"]) for rule in role["rules"] for resource in rule["resources"]}
+    assert rights == {("pods", "list"), ("nodes", "get")}
+    (agents,) = [each["spec"]["template"]["spec"] for each in objects if each["kind"] == "DaemonSet"]
+    assert agents["automountServiceAccountToken"] is False
+    assert [volume.get("hostPath", {}).get("path") for volume in agents["volumes"]] == ["/sys/fs/cgroup"]
+    (container,) = agents["containers"]
+    assert all(mount["readOnly"] for mount in container["volumeMounts"])

@@ -35,6 +35,35 @@ pub struct Environment {
     pub tcp_wmem: String,
     /// Hard limit of open files of this process.
     pub open_files: u64,
+    /// Largest packet of the network interface with the default route, in bytes; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// What the cluster says of the node that this machine is; absent outside a cluster, and where the operator may not read
+    /// nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeFacts>,
+}
+
+/// A node as the cluster describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NodeFacts {
+    /// Type of the machine, such as `c7g.2xlarge` (label `node.kubernetes.io/instance-type`); empty without one.
+    pub instance_type: String,
+    /// Zone (label `topology.kubernetes.io/zone`); empty without one.
+    pub zone: String,
+    /// Architecture of the CPU, as in `arm64`.
+    pub architecture: String,
+    /// Name of the operating system.
+    pub os_image: String,
+    /// Version of the kubelet.
+    pub kubelet: String,
+    /// Container runtime and its version.
+    pub container_runtime: String,
+    /// CPUs that pods may request; the rest is reserved.
+    pub allocatable_cpus: String,
+    /// The pods of others on the node when the run first used it, as `NAMESPACE/NAME`. The network plugin's is among them.
+    pub neighbours: Vec<String>,
 }
 
 impl Environment {
@@ -57,6 +86,9 @@ impl Environment {
             tcp_rmem: read("/proc/sys/net/ipv4/tcp_rmem").replace('\t', " "),
             tcp_wmem: read("/proc/sys/net/ipv4/tcp_wmem").replace('\t', " "),
             open_files: hard_limit(&limits, "Max open files"),
+            mtu: default_interface(&read("/proc/net/route"))
+                .and_then(|interface| read(&format!("/sys/class/net/{interface}/mtu")).parse().ok()),
+            node: None,
         }
     }
 }
@@ -72,6 +104,15 @@ fn field(text: &str, name: &str) -> String {
         .find(|(key, _)| key.trim() == name)
         .map(|(_, value)| value.trim().to_owned())
         .unwrap_or_default()
+}
+
+/// The interface of the default route in `/proc/net/route`: that of the network 0 with the mask 0.
+fn default_interface(routes: &str) -> Option<&str> {
+    routes.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [interface, network, .., mask, _, _, _] = fields.as_slice() else { return None };
+        [*network, *mask].iter().all(|part| *part == "00000000").then_some(*interface)
+    })
 }
 
 fn kibibytes(text: &str) -> u64 {
@@ -95,6 +136,15 @@ mod tests {
     fn this_machine_has_cpus_memory_and_a_kernel() {
         let environment = Environment::read();
         assert!(environment.cpus > 0 && environment.memory_bytes > 0 && !environment.kernel.is_empty());
+    }
+
+    #[test]
+    fn the_interface_of_the_default_route_is_found() {
+        let head = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n";
+        let near = "pods\t0001D60A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n";
+        let default = "eth0\t00000000\t0101D60A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n";
+        assert_eq!(default_interface(&format!("{head}{near}{default}")), Some("eth0"));
+        assert_eq!(default_interface(&format!("{head}{near}")), None);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What Kubernetes gave to a pod that took part in a trial. Absent from results of a single machine.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +22,9 @@ pub struct Pod {
     pub node: String,
     /// Quality of service class. Only `Guaranteed` pods are promised their CPU.
     pub qos_class: String,
+    /// Limits of its main container as Kubernetes writes them, by resource: `cpu: 300m`; empty in older bundles.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, String>,
     /// CPUs on which the pod may run, as the kernel lists them; empty if they could not be read.
     pub cpus_allowed: String,
     /// The image that the pod's specification names.

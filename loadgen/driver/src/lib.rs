@@ -25,6 +25,7 @@ pub mod inference_client;
 pub mod live;
 pub mod machine;
 pub mod measure;
+pub mod nodes;
 pub mod readings;
 pub mod service_client;
 pub mod service_process;

@@ -1,12 +1,15 @@
-//! What else than a trial uses the machine's CPUs: the time of its CPUs minus that of its own processes.
+//! What else than a trial uses the machine's CPUs: the time of its CPUs minus that of its own processes. On the nodes of
+//! a cluster: [`crate::nodes`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bench_format::result::{CpuGroup, ForeignProcess, MachineUse};
 use process_usage::machine::{self, MachineReading, Source};
 
+use crate::nodes::NodesSnapshot;
+
 /// Number of processes of others that are named.
-const NAMED: usize = 3;
+pub(crate) const NAMED: usize = 3;
 /// A process that used less CPU time in between, in nanoseconds, is not looked at.
 const HARDLY_RAN_NS: u64 = 1_000_000;
 
@@ -17,6 +20,26 @@ pub struct OwnGroup {
     pub cpus: BTreeSet<usize>,
     /// Ids of the processes that may run on them and nowhere else.
     pub pids: BTreeSet<u32>,
+}
+
+/// What a trial's machines had done by a moment.
+#[derive(Clone, Debug)]
+pub enum MachineSnapshot {
+    /// The machine on which all processes of the trial run.
+    Machine(Snapshot),
+    /// The nodes of a cluster on which its pods run.
+    Nodes(NodesSnapshot),
+}
+
+impl MachineSnapshot {
+    /// The use of the CPUs from this moment to a later one; `None` if they are not of the same kind.
+    pub fn until(&self, later: &Self) -> Option<MachineUse> {
+        match (self, later) {
+            (Self::Machine(from), Self::Machine(to)) => Some(from.until(to)),
+            (Self::Nodes(from), Self::Nodes(to)) => Some(from.until(to)),
+            _ => None,
+        }
+    }
 }
 
 /// The machine at one moment.
@@ -48,7 +71,7 @@ impl Snapshot {
         let own: BTreeSet<u32> = later.groups.iter().flat_map(|group| group.pids.iter().copied()).collect();
         let foreign = kinds.iter().filter(|(pid, kind)| !own.contains(pid) && !kind.is_kernel);
         let mut busiest: Vec<_> = foreign
-            .map(|(pid, kind)| ForeignProcess { pid: *pid, name: kind.name.clone(), cpu_ns: used[pid] })
+            .map(|(pid, kind)| ForeignProcess { pid: Some(*pid), name: kind.name.clone(), cpu_ns: used[pid] })
             .collect();
         busiest.sort_by_key(|process| std::cmp::Reverse(process.cpu_ns));
         busiest.truncate(NAMED);
@@ -57,6 +80,7 @@ impl Snapshot {
             on_group.map(|(pid, _)| used[pid]).sum()
         };
         let groups = later.groups.iter().map(|group| CpuGroup {
+            node: None,
             cpus: group.cpus.iter().map(|cpu| *cpu as u32).collect(),
             busy_ns: self.grown(later, group, |reading| &reading.busy_ns),
             own_ns: self.own_ns(later, group),
@@ -151,6 +175,6 @@ mod tests {
         assert_eq!((used.groups[0].busy_ns, used.groups[0].own_ns), (3_000_000_000, 1_000_000_000));
         assert_eq!((used.groups[1].busy_ns, used.groups[1].own_ns), (0, 0));
         let named: Vec<_> = used.busiest.iter().map(|process| (process.pid, process.cpu_ns)).collect();
-        assert_eq!(named, [(other, 2_000_000_000)]);
+        assert_eq!(named, [(Some(other), 2_000_000_000)]);
     }
 }

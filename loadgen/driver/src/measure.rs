@@ -5,8 +5,8 @@
 //! settle, read again.
 //!
 //! Nothing is judged here: a failure is recorded as a problem or ends the trial. `assignments` computes each worker's
-//! part, `ending` looks at processes that ended, `settle` waits for the service's counters, `pods` looks at what the trial's
-//! pods report.
+//! part, `ending` looks at processes that ended, `silence` notices machines that are lost, `settle` waits for the service's
+//! counters, `pods` looks at what the trial's pods report.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use bench_format::{
     trial_file::{BOUND_RULES, BookKeeping, Cpus, TrialFile},
 };
 use judge::{Judged, judge, published::Start, reason};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use crate::{
     clock::unix_ns,
@@ -26,12 +26,13 @@ use crate::{
     live::{Live, LivePhase},
     readings,
     service_client::ServiceClient,
-    stage::{Cause, Ended, Stage},
+    stage::{self, Cause, Ended, Stage},
     trial_plan::{NothingOpen, TrialPlan},
 };
 use assignments::assignments;
 use ending::aborted;
 use pods::pods;
+use silence::ServiceSilence;
 
 mod assignments;
 mod ending;
@@ -39,6 +40,7 @@ mod ending;
 pub mod fixture;
 mod pods;
 mod settle;
+mod silence;
 
 /// Time between the release and the start of the load; enough for every worker to receive the release.
 const LEAD: Duration = Duration::from_millis(50);
@@ -185,19 +187,19 @@ impl<S: Stage> Trial<'_, S> {
         sleep_until(window_start).await;
         self.coordinator.shown(|live| live.phase(LivePhase::Window, window_start, Some(window_end)));
         readings.window_start = record_problem(&mut problems, readings::read_edge(self.client, self.stage).await);
-        let machine = self.stage.machine();
+        let machine = self.stage.machine().await;
         // The load of a closed loop may end before the window. Its workers keep their connections until the service has
         // been read, because closing thousands of them takes a good part of the time that opening them took.
         self.wait_by(window_end, Barrier::all_over).await?;
         readings.window_end = record_problem(&mut problems, readings::read_edge(self.client, self.stage).await);
-        let machine = machine.zip(self.stage.machine()).map(|(from, to)| from.until(&to));
+        let machine = machine.zip(self.stage.machine().await).and_then(|(from, to)| from.until(&to));
         self.coordinator.end_window();
         self.coordinator.shown(|live| live.phase(LivePhase::Drain, Instant::now(), None));
         let grace = self.plan.drain + self.plan.close_grace + UPLOAD_GRACE;
         self.wait_by(window_end + grace, Barrier::all_delivered).await?;
         let missing = self.coordinator.inspect(Barrier::not_delivered);
         if !missing.is_empty() && self.stage.has_remote_workers() {
-            return Err(ending::cut_off(&missing, "deliver a result", grace));
+            return Err(ending::cut_off(&missing, &self.stage.pods(), "deliver a result", grace));
         }
         let uploads = self.coordinator.take_uploads();
         if uploads.is_empty() {
@@ -303,7 +305,8 @@ impl<S: Stage> Trial<'_, S> {
             WaitOutcome::Deadline => {
                 let late = self.coordinator.inspect(Barrier::not_ready);
                 if self.stage.has_remote_workers() {
-                    return Err(ending::cut_off(&late, "report ready", self.plan.opening));
+                    let pods = self.stage.pods();
+                    return Err(ending::cut_off(&late, &pods, "report ready", self.plan.opening));
                 }
                 let seconds = self.plan.opening.as_secs();
                 Err(Error::NotReady(format!("workers {late:?} did not report ready within {seconds} s")))
@@ -345,6 +348,7 @@ impl<S: Stage> Trial<'_, S> {
         let coordinator = self.coordinator;
         let waiting = coordinator.wait_until(reached);
         tokio::pin!(waiting);
+        let mut silence = ServiceSilence::broken(Instant::now());
         loop {
             tokio::select! {
                 biased;
@@ -355,11 +359,35 @@ impl<S: Stage> Trial<'_, S> {
             if let Some(ended) = self.stage.service_ended().or_else(|| self.stage.worker_ended()) {
                 return WaitOutcome::Ended(ended);
             }
-            if let Ok(Some(usage)) = self.stage.service_usage().await {
+            // A pod that does not answer must not hold up what follows at the deadline.
+            let Ok(usage) = timeout_at(deadline, self.stage.service_usage()).await else {
+                return WaitOutcome::Deadline;
+            };
+            if let Ok(Some(usage)) = &usage {
                 self.rss_peak_bytes = self.rss_peak_bytes.max(usage.rss_bytes);
-                self.coordinator.shown(|live| live.service(&usage));
+                self.coordinator.shown(|live| live.service(usage));
+            }
+            if self.stage.has_remote_workers()
+                && let Some(ended) = self.silent(&mut silence, usage.err())
+            {
+                return WaitOutcome::Ended(ended);
             }
         }
+    }
+
+    /// The end of a trial of which a worker or the service has given no sign of life for too long; `unread` is why the
+    /// service's pod did not answer just now.
+    fn silent(&self, silence: &mut ServiceSilence, unread: Option<stage::Error>) -> Option<Ended> {
+        let now = Instant::now();
+        let workers = self.coordinator.inspect(|barrier| barrier.silent(silence::LONGEST_SILENCE, now));
+        if !workers.is_empty() {
+            return Some(silence::of_workers(&workers, &self.stage.pods()));
+        }
+        let Some(error) = unread else {
+            *silence = ServiceSilence::broken(now);
+            return None;
+        };
+        silence.too_long(&error, &self.stage.pods(), now)
     }
 }
 

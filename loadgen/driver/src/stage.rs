@@ -9,7 +9,7 @@ use bench_format::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{fixed_work::Timing, machine::Snapshot};
+use crate::{fixed_work::Timing, machine::MachineSnapshot};
 
 /// Why the usage of a process could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -107,8 +107,9 @@ pub trait Stage {
     async fn details(&self) -> Details {
         Details::default()
     }
-    /// What the machine and the trial's processes on it used so far; absent where it isn't known which these are.
-    fn machine(&self) -> Option<Snapshot> {
+    /// What the machine, or the nodes of a cluster, and the trial's processes on it used so far; absent where it isn't known
+    /// which these are.
+    async fn machine(&self) -> Option<MachineSnapshot> {
         None
     }
     /// Times the fixed work on each CPU of the trial's roles; absent where these CPUs are not known. To be called while no

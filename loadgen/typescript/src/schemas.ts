@@ -579,10 +579,15 @@ export interface CpuGroup {
   busy_ns: number;
   /** CPU time of the trial's processes among it, ladder's included, in nanoseconds. */
   own_ns: number;
-  /** CPU time of the kernel's threads among it, in nanoseconds. They may work for the trial. */
+  /**
+   * CPU time of the kernel's threads among it, in nanoseconds. They may work for the trial. On a node: of everything
+   * that is in no cgroup.
+   */
   kernel_ns: number;
   /** Time that the hypervisor took, in nanoseconds; counted in ticks of 10 ms. */
   steal_ns: number;
+  /** Name of the node that they belong to; absent on a single machine. */
+  node?: string | null;
 }
 
 /** How much CPU one process of a role may use. */
@@ -684,6 +689,13 @@ export interface Environment {
   tcp_wmem: string;
   /** Hard limit of open files of this process. */
   open_files: number;
+  /** Largest packet of the network interface with the default route, in bytes; absent without one. */
+  mtu?: number | null;
+  /**
+   * What the cluster says of the node that this machine is; absent outside a cluster, and where the operator may not
+   * read nodes.
+   */
+  node?: NodeFacts | null;
 }
 
 /** One equation, with the counts of both sides. */
@@ -959,12 +971,12 @@ export interface FixedWorkTime {
 
 /** A process that isn't the trial's. */
 export interface ForeignProcess {
-  /** Process id, with which it can be found. */
-  pid: number;
-  /** Name of the process. */
+  /** Name of the process; in a cluster `pod NAMESPACE/NAME`, or the name of another cgroup. */
   name: string;
   /** CPU time between the readings, on any CPU of the machine, in nanoseconds. */
   cpu_ns: number;
+  /** Process id, with which it can be found; absent for a cgroup of a node. */
+  pid?: number | null;
 }
 
 /** A message to send: text or binary, exactly one of them. */
@@ -1204,11 +1216,17 @@ export interface Look {
 export interface MachineUse {
   /** Time between the two readings, in seconds. */
   seconds: number;
-  /** Where the CPU time of the machine comes from: `cpuacct`, `schedstat` or `cgroup`. */
+  /**
+   * Where the CPU time of the machine comes from: `cpuacct`, `schedstat` or `cgroup`; in a cluster `nodes`, the cgroups
+   * of each node.
+   */
   source: string;
-  /** The CPUs of the trial. CPUs that roles share are one group. */
+  /** The CPUs of the trial. CPUs that roles share are one group. In a cluster all CPUs of a node are one. */
   groups: CpuGroup[];
-  /** The processes of others that used most CPU time, at most three. Programs that came and went aren't among them. */
+  /**
+   * The processes of others that used most CPU time, at most three; in a cluster pods and other cgroups of the nodes.
+   * Programs that came and went aren't among them.
+   */
   busiest: ForeignProcess[];
   /**
    * How long fixed work took on the trial's CPUs before and after it; absent where it isn't done and in older bundles.
@@ -1305,6 +1323,28 @@ export interface MessageTemplate {
   weight?: number;
 }
 
+/** A node as the cluster describes it. */
+export interface NodeFacts {
+  /** Type of the machine, such as `c7g.2xlarge` (label `node.kubernetes.io/instance-type`); empty without one. */
+  instance_type: string;
+  /** Zone (label `topology.kubernetes.io/zone`); empty without one. */
+  zone: string;
+  /** Architecture of the CPU, as in `arm64`. */
+  architecture: string;
+  /** Name of the operating system. */
+  os_image: string;
+  /** Version of the kubelet. */
+  kubelet: string;
+  /** Container runtime and its version. */
+  container_runtime: string;
+  /** CPUs that pods may request; the rest is reserved. */
+  allocatable_cpus: string;
+  /**
+   * The pods of others on the node when the run first used it, as `NAMESPACE/NAME`. The network plugin's is among them.
+   */
+  neighbours: string[];
+}
+
 /** One condition on a trial's figures. */
 export interface Objective {
   /** The figure that is compared. */
@@ -1373,6 +1413,8 @@ export interface Pod {
   restarts: number;
   /** Name of the companion that the pod ran; absent for all other roles. */
   companion?: string | null;
+  /** Limits of its main container as Kubernetes writes them, by resource: `cpu: 300m`; empty in older bundles. */
+  limits?: Record<string, string>;
   /** CPU periods in which the pod was throttled during the trial (a worker: in the window); absent without a quota. */
   throttled_periods?: number | null;
   /** Index of the worker; absent for all other roles. */

@@ -1,13 +1,17 @@
 //! The operations of the operator on a cluster, each with a deadline and a few attempts. Changes are applied
 //! server-side with our own field manager, which distinguishes them from the chart's.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use driver::http::chain;
-use k8s_openapi::api::{apps::v1::Deployment, batch::v1::Job, core::v1::Pod};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    batch::v1::Job,
+    core::v1::{Node, Pod},
+};
 use kube::{
-    Api, Client,
-    api::{ListParams, LogParams, Patch, PatchParams},
+    Api, Client, ResourceExt,
+    api::{ListParams, LogParams, PartialObjectMeta, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
@@ -62,6 +66,8 @@ pub struct ClusterApi {
     deployments: Api<Deployment>,
     jobs: Api<Job>,
     pods: Api<Pod>,
+    pods_of_all: Api<Pod>,
+    nodes: Api<Node>,
 }
 
 impl std::fmt::Debug for ClusterApi {
@@ -77,6 +83,8 @@ impl ClusterApi {
             deployments: Api::namespaced(client.clone(), namespace),
             jobs: Api::namespaced(client.clone(), namespace),
             pods: Api::namespaced(client.clone(), namespace),
+            pods_of_all: Api::all(client.clone()),
+            nodes: Api::all(client.clone()),
         }
     }
 
@@ -111,6 +119,29 @@ impl ClusterApi {
     pub async fn pods_of_job(&self, job: &str) -> Result<Vec<Pod>, Error> {
         let of_job = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
         Ok(with_retries(format!("list the pods of Job {job}"), || self.pods.list(&of_job)).await?.items)
+    }
+
+    /// Reads a node from the API server.
+    ///
+    /// # Errors
+    /// When it doesn't exist, or the API server refuses, as it does without a ClusterRole, or doesn't respond.
+    pub async fn node(&self, name: &str) -> Result<Node, Error> {
+        with_retries(format!("read node {name}"), || self.nodes.get(name)).await
+    }
+
+    /// The pods of a node, of all namespaces: `NAMESPACE/NAME` by unique id.
+    ///
+    /// # Errors
+    /// When the API server refuses, as it does without a ClusterRole, or doesn't respond.
+    pub async fn pods_of_node(&self, node: &str) -> Result<BTreeMap<String, String>, Error> {
+        let of_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        let what = format!("list the pods of node {node}");
+        let pods = with_retries(what, || self.pods_of_all.list_metadata(&of_node)).await?;
+        let named = |pod: PartialObjectMeta<Pod>| {
+            let name = format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
+            Some((pod.uid()?, name))
+        };
+        Ok(pods.items.into_iter().filter_map(named).collect())
     }
 
     /// Sets the number of pods of a Deployment.

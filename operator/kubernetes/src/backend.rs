@@ -2,7 +2,8 @@
 //!
 //! The chart creates both; the backend only scales and releases them, and restores them at the end. The original values
 //! are written to the [`journal`](crate::journal) before a change. [`service`] and [`workers`] start and stop pods,
-//! [`restore`] restores original values, [`logs`] stores logs, [`pods`] reports where pods ran, [`errors`] words errors.
+//! [`restore`] restores original values, [`logs`] stores logs, [`pods`] reports where pods ran, [`nodes`] reads the nodes,
+//! [`isolation`] tells whether the pods are apart, [`errors`] words errors.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,10 +12,14 @@ use std::{
     time::Duration,
 };
 
-use bench_format::{environment::Environment, pod::Pod as PodEvidence};
+use bench_format::{
+    environment::{Environment, NodeFacts},
+    pod::Pod as PodEvidence,
+};
 use driver::{
     evidence_client::EvidenceClient,
     inference_client::InferenceClient,
+    machine::MachineSnapshot,
     stage::{self, Cause, Details, Ended, Shares, Stage, Usage},
 };
 use k8s_openapi::api::core::v1::Pod;
@@ -36,7 +41,9 @@ pub use errors::describe_volume_error;
 use errors::found;
 
 mod errors;
+mod isolation;
 mod logs;
+mod nodes;
 mod pods;
 mod readiness;
 mod restore;
@@ -71,6 +78,8 @@ pub struct Kubernetes {
     workers: Option<Workers>,
     /// The machines, by node name; each is read once.
     machines: BTreeMap<String, Environment>,
+    /// What the cluster says of the nodes, by name; each is read once.
+    nodes: BTreeMap<String, NodeFacts>,
 }
 
 /// A pod that serves: of the service, its inference service or a companion.
@@ -118,6 +127,7 @@ impl Kubernetes {
             dependencies: Vec::new(),
             workers: None,
             machines,
+            nodes: BTreeMap::new(),
         }
     }
 
@@ -212,6 +222,7 @@ impl Backend for Kubernetes {
         Placement {
             machines: self.machines.values().cloned().collect(),
             cpu_roles: cpu_roles.into_iter().map(|(role, places)| (role, joined(places))).collect(),
+            nodes: self.nodes.clone(),
         }
     }
 }
@@ -250,6 +261,10 @@ impl Stage for Kubernetes {
             details.inference_counts = InferenceClient::new(&simulator.metrics_address).counts().await;
         }
         details
+    }
+
+    async fn machine(&self) -> Option<MachineSnapshot> {
+        self.read_nodes().await.map(MachineSnapshot::Nodes)
     }
 
     fn service_ended(&mut self) -> Option<Ended> {
@@ -295,7 +310,7 @@ impl Stage for Kubernetes {
         Shares {
             worker_cpus: cpus,
             shared_with_service: false,
-            isolation: self.unguaranteed_cpu(),
+            isolation: self.missing_isolation(),
             shared_with_inference: None,
         }
     }

@@ -10,7 +10,7 @@ use operator::climb::RetryBudget;
 use tokio::net::TcpListener;
 
 use crate::{
-    evidence,
+    evidence::{self, node::NodeCgroups},
     remote::{assert, fetch, status, watch},
     serve,
 };
@@ -38,7 +38,7 @@ enum Command {
     Fetch(fetch::Fetch),
     /// Turn the verdicts of the requested run into an exit code: 0 pass, 1 fail, 2 invalid.
     Assert(assert::Assert),
-    /// Report the CPU and memory use of a service in the same pod, over HTTP.
+    /// Report the CPU and memory use of a service in the same pod, or the CPU use of a node, over HTTP.
     Evidence(Evidence),
 }
 
@@ -94,6 +94,9 @@ struct Evidence {
     /// Port to listen on.
     #[arg(long, default_value_t = 9101)]
     port: u16,
+    /// Report the CPU use of the node whose /sys/fs/cgroup is mounted in this folder, and nothing else.
+    #[arg(long, value_name = "FOLDER")]
+    node_cgroups: Option<PathBuf>,
 }
 
 /// Parses the process's arguments, runs the subcommand and returns its exit code.
@@ -133,11 +136,17 @@ async fn run(command: Command) -> anyhow::Result<u8> {
 
 async fn serve_evidence(arguments: &Evidence) -> anyhow::Result<u8> {
     let mut stop = operator::signals::Stop::listen().context("failed to listen for signals")?;
-    let Evidence { host, port } = arguments;
+    let Evidence { host, port, node_cgroups } = arguments;
     let listener = TcpListener::bind((host.as_str(), *port)).await;
     let listener = listener.with_context(|| format!("failed to listen on {host}:{port}"))?;
+    let serving = async {
+        match node_cgroups {
+            Some(folder) => evidence::serve_node(listener, NodeCgroups::new(folder)).await,
+            None => evidence::serve(listener).await,
+        }
+    };
     tokio::select! {
-        () = evidence::serve(listener) => {}
+        () = serving => {}
         () = stop.wait() => {}
     }
     Ok(0)
@@ -200,6 +209,7 @@ mod tests {
             "ladder assert --url http://a-operator.b.svc:8081 --wait --timeout 3600",
             "ladder fetch r1 -n b --release a --results results",
             "ladder evidence --host 0.0.0.0 --port 9101",
+            "ladder evidence --host 0.0.0.0 --port 9102 --node-cgroups /host/cgroup",
         ] {
             assert!(Arguments::try_parse_from(line.split_whitespace()).is_ok(), "{line}");
         }

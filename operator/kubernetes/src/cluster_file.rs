@@ -37,6 +37,12 @@ pub struct ClusterFile {
     pub lease: String,
     /// Address at which workers reach the coordinator.
     pub coordinator_url: String,
+    /// How far the service has to be apart from what loads it.
+    #[serde(default)]
+    pub isolation: Isolation,
+    /// Port of the agents that read the nodes' CPU clocks; absent without agents.
+    #[serde(default)]
+    pub node_evidence_port: Option<u16>,
     /// The protocols, by name.
     pub protocols: BTreeMap<String, Protocol>,
     /// The inference services behind gateways, by name.
@@ -48,6 +54,19 @@ pub struct ClusterFile {
     pub targets: Vec<Target>,
     /// The Job of each service, ladder and tier.
     pub jobs: Vec<TierJob>,
+}
+
+/// How far the service has to be apart from workers and inference; a trial without that is invalid.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Isolation {
+    /// They may share everything.
+    #[default]
+    None,
+    /// On a node without them.
+    Node,
+    /// On CPUs that are its own.
+    Cpuset,
 }
 
 /// A service of the release.

@@ -4,6 +4,9 @@
 //! The pod shares its process namespace, so that the kernel's counters of the service's process can be read, and
 //! through the process's root also the files of its cgroup. [`process`] finds the process. The client is
 //! [`driver::evidence_client`].
+//!
+//! On a node, with the node's cgroups mounted, it reports the CPU clocks of the whole node instead: [`node`]. The client of
+//! that is [`driver::nodes`].
 
 use axum::{
     Json, Router,
@@ -16,7 +19,18 @@ use driver::{evidence_client::ServiceEnvironment, http_server};
 use serde::Serialize;
 use tokio::net::TcpListener;
 
+pub mod node;
 pub mod process;
+
+/// Serves `/node`: the clocks of the node whose cgroups these are.
+pub async fn serve_node(listener: TcpListener, cgroups: node::NodeCgroups) {
+    let read = move || {
+        let cgroups = cgroups.clone();
+        async move { json_or_unavailable(cgroups.read()) }
+    };
+    let routes = Router::new().route("/node", get(read)).route("/healthz", get(|| async { StatusCode::OK }));
+    http_server::serve(listener, routes).await;
+}
 
 /// Serves `/usage`, `/threads` and `/environment`.
 pub async fn serve(listener: TcpListener) {
@@ -46,7 +60,7 @@ fn service_environment(service: &process::Service) -> ServiceEnvironment {
     ServiceEnvironment { environment: Environment::read(), service_cpus_allowed: service.cpus_allowed() }
 }
 
-fn json_or_unavailable<T: Serialize>(found: Result<T, process::Error>) -> Response {
+fn json_or_unavailable<T: Serialize>(found: Result<T, impl std::error::Error>) -> Response {
     match found {
         Ok(found) => Json(found).into_response(),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response(),

@@ -171,6 +171,11 @@ impl Live {
         change(&mut self.lock().status);
     }
 
+    /// Replaces the reasons why the operator isn't ready; without any it is.
+    pub fn set_not_ready(&self, reasons: Vec<String>) {
+        self.change(|status| (status.ready, status.not_ready) = (reasons.is_empty(), reasons));
+    }
+
     /// Sets the state and its message, and logs a change.
     pub fn set_status(&self, state: State, description: &str) {
         let mut inner = self.lock();

@@ -156,7 +156,13 @@ fn reject_with_mistakes(live: &Live, mistakes: Vec<String>) {
         State::Idle,
         &format!("{} mistakes in the plan or the cluster file; fix the values and upgrade", mistakes.len()),
     );
-    live.change(|status| (status.ready, status.not_ready) = (false, mistakes));
+    live.set_not_ready(mistakes);
+}
+
+/// Another operator climbs. While this one waits it isn't ready, so that workers and clients reach the other.
+fn wait_for_lease(live: &Live, description: String) {
+    live.set_status(State::Waiting, &description);
+    live.set_not_ready(vec![description]);
 }
 
 impl Operator<'_> {
@@ -173,9 +179,10 @@ impl Operator<'_> {
         let live = self.live;
         let mut stop = self.stop.clone();
         tokio::select! {
-            () = holder.acquire(|description| live.set_status(State::Waiting, &description)) => {}
+            () = holder.acquire(|description| wait_for_lease(live, description)) => {}
             () = stop.wait() => return Ok(()),
         }
+        live.set_not_ready(vec![]);
         let lost = watch::Sender::new(None);
         let mut loss = lost.subscribe();
         let renewal = tokio::spawn(holder.clone().renew(lost));
@@ -271,12 +278,12 @@ impl Operator<'_> {
                 format!("nothing is measured until results can be written: {}", describe_volume_error(&error));
             self.live.problem(&description);
             self.live.set_status(waiting, &description);
-            self.live.change(|status| (status.ready, status.not_ready) = (false, vec![description]));
+            self.live.set_not_ready(vec![description]);
             if !self.pause().await {
                 return false;
             }
         }
-        self.live.change(|status| (status.ready, status.not_ready) = (true, vec![]));
+        self.live.set_not_ready(vec![]);
         true
     }
 

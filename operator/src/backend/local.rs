@@ -324,6 +324,6 @@ impl Backend for Local {
     }
 
     fn placement(&self) -> Placement {
-        Placement { machines: vec![Environment::read()], cpu_roles: self.roles.description() }
+        Placement { machines: vec![Environment::read()], cpu_roles: self.roles.description(), nodes: BTreeMap::new() }
     }
 }

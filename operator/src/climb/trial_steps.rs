@@ -257,7 +257,8 @@ impl<B: Backend> Climb<'_, B> {
             earlier.set_medians(work);
             earlier.add(work);
         }
-        self.add_machines(machines_of(&measured.uploads, &measured.trial.pods));
+        let nodes = self.backend.placement().nodes;
+        self.add_machines(machines_of(&measured.uploads, &measured.trial.pods), &nodes);
         let judged = match measured.judge() {
             Ok(judged) => judged,
             Err(error) => return Ok(Err(error.into())),
@@ -318,7 +319,7 @@ impl<B: Backend> Climb<'_, B> {
     fn note_placement(&mut self) {
         let placement = self.backend.placement();
         self.run.cpu_roles.extend(placement.cpu_roles);
-        self.add_machines(placement.machines);
+        self.add_machines(placement.machines, &placement.nodes);
     }
 }
 

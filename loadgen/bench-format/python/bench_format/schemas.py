@@ -902,10 +902,14 @@ class CpuGroup:
     busy_ns: int
     # CPU time of the trial's processes among it, ladder's included, in nanoseconds.
     own_ns: int
-    # CPU time of the kernel's threads among it, in nanoseconds. They may work for the trial.
+    # CPU time of the kernel's threads among it, in nanoseconds. They may work for the trial. On a node: of everything
+    # that is in no cgroup.
     kernel_ns: int
     # Time that the hypervisor took, in nanoseconds; counted in ticks of 10 ms.
     steal_ns: int
+    _: KW_ONLY
+    # Name of the node that they belong to; absent on a single machine.
+    node: str | None = None
 
 
 @dataclass(frozen=True)
@@ -1019,6 +1023,12 @@ class Environment:
     tcp_wmem: str
     # Hard limit of open files of this process.
     open_files: int
+    _: KW_ONLY
+    # Largest packet of the network interface with the default route, in bytes; absent without one.
+    mtu: int | None = None
+    # What the cluster says of the node that this machine is; absent outside a cluster, and where the operator may not
+    # read nodes.
+    node: NodeFacts | None = None
 
 
 @dataclass(frozen=True)
@@ -1316,12 +1326,13 @@ class FixedWorkTime:
 class ForeignProcess:
     """A process that isn't the trial's."""
 
-    # Process id, with which it can be found.
-    pid: int
-    # Name of the process.
+    # Name of the process; in a cluster `pod NAMESPACE/NAME`, or the name of another cgroup.
     name: str
     # CPU time between the readings, on any CPU of the machine, in nanoseconds.
     cpu_ns: int
+    _: KW_ONLY
+    # Process id, with which it can be found; absent for a cgroup of a node.
+    pid: int | None = None
 
 
 @dataclass(frozen=True)
@@ -1589,11 +1600,13 @@ class MachineUse:
 
     # Time between the two readings, in seconds.
     seconds: float
-    # Where the CPU time of the machine comes from: `cpuacct`, `schedstat` or `cgroup`.
+    # Where the CPU time of the machine comes from: `cpuacct`, `schedstat` or `cgroup`; in a cluster `nodes`, the
+    # cgroups of each node.
     source: str
-    # The CPUs of the trial. CPUs that roles share are one group.
+    # The CPUs of the trial. CPUs that roles share are one group. In a cluster all CPUs of a node are one.
     groups: list[CpuGroup]
-    # The processes of others that used most CPU time, at most three. Programs that came and went aren't among them.
+    # The processes of others that used most CPU time, at most three; in a cluster pods and other cgroups of the nodes.
+    # Programs that came and went aren't among them.
     busiest: list[ForeignProcess]
     _: KW_ONLY
     # How long fixed work took on the trial's CPUs before and after it; absent where it isn't done and in older bundles.
@@ -1691,6 +1704,29 @@ class MessageTemplate:
 
 
 @dataclass(frozen=True)
+class NodeFacts:
+    """A node as the cluster describes it."""
+
+    # Type of the machine, such as `c7g.2xlarge` (label `node.kubernetes.io/instance-type`); empty without one.
+    instance_type: str
+    # Zone (label `topology.kubernetes.io/zone`); empty without one.
+    zone: str
+    # Architecture of the CPU, as in `arm64`.
+    architecture: str
+    # Name of the operating system.
+    os_image: str
+    # Version of the kubelet.
+    kubelet: str
+    # Container runtime and its version.
+    container_runtime: str
+    # CPUs that pods may request; the rest is reserved.
+    allocatable_cpus: str
+    # The pods of others on the node when the run first used it, as `NAMESPACE/NAME`. The network plugin's is among
+    # them.
+    neighbours: list[str]
+
+
+@dataclass(frozen=True)
 class Objective:
     """One condition on a trial's figures."""
 
@@ -1771,6 +1807,8 @@ class Pod:
     _: KW_ONLY
     # Name of the companion that the pod ran; absent for all other roles.
     companion: str | None = None
+    # Limits of its main container as Kubernetes writes them, by resource: `cpu: 300m`; empty in older bundles.
+    limits: dict[str, str] = field(default_factory=dict)
     # CPU periods in which the pod was throttled during the trial (a worker: in the window); absent without a quota.
     throttled_periods: int | None = None
     # Index of the worker; absent for all other roles.

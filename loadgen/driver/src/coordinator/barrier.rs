@@ -1,4 +1,4 @@
-//! The state of a trial's workers and the rules for what each does next. Pure: no sockets, no clocks.
+//! The state of a trial's workers and the rules for what each does next. Pure: no sockets, and moments are arguments.
 //!
 //! A request about a trial names the run, the trial, the attempt and the worker. A repeated request has the effect of
 //! one, and a request about another trial is refused with a message.
@@ -11,6 +11,7 @@ use bench_format::{
     terms::Terms,
     trial::{Assignment, DrainRelease, Next, Progress, Ready, Registration, Release, TrialId, WindowOver},
 };
+use tokio::time::Instant;
 
 use super::upload::Upload;
 pub use conflict::Conflict;
@@ -50,6 +51,8 @@ struct Current {
 struct Participant {
     assignment: Assignment,
     ready: Option<Ready>,
+    /// When the worker last reported its progress; absent if it never did.
+    heard_at: Option<Instant>,
     /// Whether the worker has finished its load in the window.
     is_over: bool,
     /// Raw rows, compressed. They arrive before the result that they belong to.
@@ -102,7 +105,14 @@ impl Barrier {
     pub fn offer(&mut self, assignments: Vec<Assignment>) {
         let participants = assignments
             .into_iter()
-            .map(|assignment| Participant { assignment, ready: None, is_over: false, samples: None, upload: None })
+            .map(|assignment| Participant {
+                assignment,
+                ready: None,
+                heard_at: None,
+                is_over: false,
+                samples: None,
+                upload: None,
+            })
             .collect();
         self.current = Some(Current { participants, start_at_unix_ns: None, window_read: false, abandoned: None });
     }
@@ -158,10 +168,11 @@ impl Barrier {
         Ok(self.drain_release(over))
     }
 
-    /// Whether a worker may report its progress: its trial is under way.
-    pub fn takes_progress(&mut self, worker: u32, progress: &Progress) -> Result<(), Conflict> {
+    /// Records that a worker reports its progress, at the moment `now`. Refused unless its trial is under way.
+    pub fn takes_progress(&mut self, worker: u32, progress: &Progress, now: Instant) -> Result<(), Conflict> {
         self.check_run(&progress.run)?;
-        self.participant(worker, &progress.trial, progress.attempt).map(drop)
+        self.participant(worker, &progress.trial, progress.attempt)?.heard_at = Some(now);
+        Ok(())
     }
 
     /// The response to a worker that has finished its load. It is "drain" if the trial is no longer under way.

@@ -154,7 +154,7 @@ async fn progress(
         return Err(error_response(StatusCode::BAD_REQUEST, &NoProgress::Latencies));
     }
     // No one waits for it, so it wakes no one.
-    shared.lock().takes_progress(worker, &progress).map_err(IntoResponse::into_response)?;
+    shared.lock().takes_progress(worker, &progress, Instant::now()).map_err(IntoResponse::into_response)?;
     live.worker(worker, progress);
     Ok(StatusCode::NO_CONTENT)
 }

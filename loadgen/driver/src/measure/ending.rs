@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use bench_format::pod::Pod;
 use tokio::time::{Instant, sleep};
 
-use super::{Error, Measured, WATCH_INTERVAL};
+use super::{Error, Measured, WATCH_INTERVAL, silence};
 use crate::stage::{Cause, Ended, Stage};
 
 /// The outcome of a trial, once it is known how its processes ended. A result counts only if no other program interfered
@@ -15,6 +16,10 @@ pub(super) async fn confirmed<S: Stage>(stage: &mut S, measured: Result<Measured
     let ended = match noticed {
         Some(ended) => Some(ended),
         None => stage.confirm().await,
+    };
+    let ended = match ended {
+        None if unexplained => silent(stage).await,
+        ended => ended,
     };
     match (measured, ended) {
         (_, Some(Ended { cause: Cause::Outside, description })) => Err(Error::Interrupted(description)),
@@ -37,9 +42,9 @@ pub(super) fn aborted(ended: Ended) -> Error {
 }
 
 /// The error for workers that run and aren't heard of, which says nothing about the service.
-pub(super) fn cut_off(workers: &[u32], step: &str, waited: Duration) -> Error {
-    let seconds = waited.as_secs();
-    Error::Interrupted(format!("workers {workers:?} did not {step} within {seconds} s: their network may be cut"))
+pub(super) fn cut_off(workers: &[u32], pods: &[Pod], step: &str, waited: Duration) -> Error {
+    let (workers, seconds) = (silence::named(workers, pods), waited.as_secs());
+    Error::Interrupted(format!("{workers} did not {step} within {seconds} s; the node may be lost or cut off"))
 }
 
 /// Whether the end of a process may be the cause of what a trial lacks.
@@ -61,6 +66,15 @@ async fn noticed<S: Stage>(stage: &mut S) -> Option<Ended> {
         sleep(WATCH_INTERVAL).await;
     }
     None
+}
+
+/// The end of a trial whose service runs on another machine that does not answer. The cluster may still call it ready.
+async fn silent<S: Stage>(stage: &S) -> Option<Ended> {
+    if !stage.has_remote_workers() {
+        return None;
+    }
+    let error = stage.service_usage().await.err()?;
+    Some(silence::of_service(&error, &stage.pods()))
 }
 
 #[cfg(test)]

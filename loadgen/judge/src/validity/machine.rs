@@ -28,13 +28,14 @@ mod tests {
     fn busy(others_ms: u64, stolen_ms: u64, limits: (Option<f64>, Option<f64>)) -> Vec<String> {
         let ms = 1_000_000;
         let group = CpuGroup {
+            node: None,
             cpus: vec![0],
             busy_ns: (1000 + others_ms) * ms,
             own_ns: 1000 * ms,
             kernel_ns: 0,
             steal_ns: stolen_ms * ms,
         };
-        let process = ForeignProcess { pid: 71, name: "rustc".into(), cpu_ns: others_ms * ms };
+        let process = ForeignProcess { pid: Some(71), name: "rustc".into(), cpu_ns: others_ms * ms };
         reasons(flood(), |files| {
             (files.trial.thresholds.busy_share, files.trial.thresholds.steal_share) = limits;
             files.trial.machine = Some(MachineUse {

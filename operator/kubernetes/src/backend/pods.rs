@@ -1,12 +1,18 @@
 //! Reports where the pods of a trial ran and which resources are guaranteed to them, for the bundle.
 
-use bench_format::pod::{Pod as PodEvidence, PodRole};
-use k8s_openapi::api::core::v1::Pod;
+use std::collections::BTreeMap;
 
-use super::{Kubernetes, ServingPod};
+use bench_format::pod::{Pod as PodEvidence, PodRole};
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+use super::{
+    Kubernetes, ServingPod,
+    isolation::{self, ServiceCpus},
+};
 use crate::{
     pod_end::{Role, index_of},
     pod_failure::{container, pod_name},
+    quantity,
 };
 
 /// The quality-of-service class whose pods are guaranteed the CPU that they request.
@@ -43,8 +49,18 @@ impl Kubernetes {
         serving.chain(workers).collect()
     }
 
+    /// Why the service is not as isolated as it has to be; `None` if it is.
+    pub(super) fn missing_isolation(&self) -> Option<String> {
+        let cpus = self.service.as_ref().and_then(|service| {
+            let pod = self.pod(&service.known.uid)?;
+            let machine = self.machines.get(pod.spec.as_ref()?.node_name.as_deref()?)?;
+            Some(ServiceCpus { asked: quantity::cpu_limit(&pod, "service")?, of_node: machine.cpus })
+        });
+        self.unguaranteed_cpu().or_else(|| isolation::missing(self.cluster.isolation, &self.pods_evidence(), cpus))
+    }
+
     /// Why the CPU of the service or of a companion is not guaranteed; `None` if it is guaranteed for all.
-    pub(super) fn unguaranteed_cpu(&self) -> Option<String> {
+    fn unguaranteed_cpu(&self) -> Option<String> {
         let class =
             |serving_pod: &ServingPod| self.pod(&serving_pod.known.uid).map(|pod| qos_class(&pod)).unwrap_or_default();
         let description = |owner: &str, class: String| {
@@ -82,6 +98,11 @@ fn container_of(role: PodRole) -> &'static str {
     }
 }
 
+fn limits(container: &Container) -> BTreeMap<String, String> {
+    let limits = container.resources.iter().flat_map(|resources| resources.limits.iter().flatten());
+    limits.map(|(resource, quantity)| (resource.clone(), quantity.0.clone())).collect()
+}
+
 fn pod_evidence(pod: &Pod, role: PodRole, worker: Option<u32>) -> PodEvidence {
     let name = container_of(role);
     let status = container(pod, name);
@@ -93,6 +114,7 @@ fn pod_evidence(pod: &Pod, role: PodRole, worker: Option<u32>) -> PodEvidence {
         worker: worker.or_else(|| index_of(pod)),
         node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default(),
         qos_class: qos_class(pod),
+        limits: specified.map(limits).unwrap_or_default(),
         cpus_allowed: String::new(),
         image: specified.and_then(|container| container.image.clone()).unwrap_or_default(),
         image_digest: status.map(|status| status.image_id.clone()).unwrap_or_default(),

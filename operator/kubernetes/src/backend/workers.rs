@@ -42,6 +42,7 @@ impl Kubernetes {
             workers.known.pods = pods;
         }
         self.have_run.insert(job);
+        self.describe_nodes().await;
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use bench_format::run::CrashCause;
 use driver::{
     fixed_work::{self, Timing},
     inference_client::InferenceClient,
-    machine::{OwnGroup, Snapshot},
+    machine::{MachineSnapshot, OwnGroup, Snapshot},
     service_process::ServiceProcess,
     stage::{self, Cause, Details, Ended, Shares, Stage, Usage},
 };
@@ -52,7 +52,7 @@ impl Stage for Local {
         }
     }
 
-    fn machine(&self) -> Option<Snapshot> {
+    async fn machine(&self) -> Option<MachineSnapshot> {
         let group = |cpus: &[usize], pids: Vec<u32>| OwnGroup {
             cpus: cpus.iter().copied().collect(),
             pids: pids.into_iter().collect(),
@@ -68,7 +68,7 @@ impl Stage for Local {
             group(&self.roles.workers[index % self.roles.workers.len()], pids)
         });
         let ladder = group(&self.roles.ladder, vec![std::process::id()]);
-        Snapshot::take(service.chain(inference).chain(workers).chain([ladder]))
+        Snapshot::take(service.chain(inference).chain(workers).chain([ladder])).map(MachineSnapshot::Machine)
     }
 
     async fn fixed_work(&mut self) -> Option<Timing> {

@@ -3,6 +3,10 @@
 //! Each step is absent until all workers have reached it, and an error as soon as the trial is cancelled. `measure` waits
 //! for these steps.
 
+use std::time::Duration;
+
+use tokio::time::Instant;
+
 use super::{Barrier, Participant};
 
 impl Barrier {
@@ -67,6 +71,16 @@ impl Barrier {
         self.workers(|participant| participant.ready.is_none())
     }
 
+    /// Indices of the workers that report their progress and have not done so for `longest`, though the window lasts.
+    /// A worker that never reports, because there is no display, is none of them.
+    pub fn silent(&self, longest: Duration, now: Instant) -> Vec<u32> {
+        if self.current.as_ref().is_some_and(|current| current.window_read) {
+            return Vec::new();
+        }
+        let lasts = |heard_at: Instant| now - heard_at >= longest;
+        self.workers(|one| !one.is_over && one.upload.is_none() && one.heard_at.is_some_and(lasts))
+    }
+
     fn workers(&self, condition: impl Fn(&Participant) -> bool) -> Vec<u32> {
         let participants = self.current.iter().flat_map(|current| &current.participants);
         participants.filter(|one| condition(one)).map(|one| one.assignment.worker).collect()
@@ -75,12 +89,34 @@ impl Barrier {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use bench_format::trial::{Assignment, DrainRelease, Ready, Release, WindowOver};
+    use tokio::time::Instant;
 
     use crate::coordinator::{
         barrier::{Conflict, fixture::offered},
-        upload::fixture::{assignment, ready, trial, upload},
+        upload::fixture::{assignment, progress, ready, trial, upload},
     };
+
+    #[test]
+    fn a_worker_that_reported_and_reports_no_more_is_silent_until_its_load_is_over() {
+        let (mut barrier, start) = (offered(3), Instant::now());
+        let silent = |barrier: &super::Barrier, seconds| {
+            barrier.silent(Duration::from_secs(10), start + Duration::from_secs(seconds))
+        };
+        barrier.release(5);
+        for worker in [0, 1] {
+            barrier.takes_progress(worker, &progress(1), start).unwrap();
+        }
+        assert_eq!((silent(&barrier, 9), silent(&barrier, 10)), (vec![], vec![0, 1]), "worker 2 never reports");
+        barrier.takes_progress(0, &progress(1), start + Duration::from_secs(5)).unwrap();
+        assert_eq!(silent(&barrier, 10), [1]);
+        barrier.window_over(1, &WindowOver { run: "run".into(), trial: trial(), attempt: 1 }).unwrap();
+        assert_eq!((silent(&barrier, 14), silent(&barrier, 15)), (vec![], vec![0]));
+        barrier.end_window();
+        assert!(silent(&barrier, 99).is_empty(), "no one reports while it drains");
+    }
 
     #[test]
     fn no_worker_starts_before_all_are_ready_and_released() {

@@ -1,0 +1,160 @@
+//! What else than a trial uses the nodes of a cluster: the time of their CPUs minus that of the release's pods.
+//!
+//! An agent on each node reads the clocks of its cgroups; the client of it is [`NodeClient`]. An agent knows a pod by its
+//! unique id alone, so the names come from the API server.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use bench_format::result::{CpuGroup, ForeignProcess, MachineUse};
+use serde::{Deserialize, Serialize};
+
+use crate::{http::HttpClient, machine::NAMED};
+
+/// Longest wait for a response.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The CPU clocks of a node at one moment. CPU times are in nanoseconds since its start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeReading {
+    /// The moment, in nanoseconds since the start of the agent.
+    pub at_ns: u64,
+    /// Number of CPUs.
+    pub cpus: u32,
+    /// CPU time of everything that ran.
+    pub busy_ns: u64,
+    /// CPU time of what is in no cgroup: the kernel's threads, and on a node without systemd other processes.
+    pub ungrouped_ns: u64,
+    /// Time that a hypervisor took.
+    pub steal_ns: u64,
+    /// CPU time of each pod, by its unique id.
+    pub pods: BTreeMap<String, u64>,
+    /// CPU time of each other cgroup at the top, such as `system.slice`, without the pods in it.
+    pub others: BTreeMap<String, u64>,
+}
+
+/// The client of the agent of one node.
+#[derive(Clone, Debug)]
+pub struct NodeClient {
+    http: HttpClient,
+    url: String,
+}
+
+impl NodeClient {
+    /// Creates a client for the agent at `host:port`.
+    pub fn new(address: &str) -> Self {
+        Self { http: HttpClient::new(PATIENCE), url: format!("http://{address}/node") }
+    }
+
+    /// The clocks of the node; `None` if the agent does not answer in time or can't read them.
+    pub async fn read(&self) -> Option<NodeReading> {
+        let (status, body) = self.http.get(&self.url).await.ok()?;
+        status.is_success().then(|| serde_json::from_slice(&body).ok())?
+    }
+}
+
+/// The nodes of a trial at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct NodesSnapshot {
+    /// The readings, by name of the node.
+    pub nodes: BTreeMap<String, NodeReading>,
+    /// Unique ids of the release's pods.
+    pub own: BTreeSet<String>,
+    /// `NAMESPACE/NAME` of pods, by their unique ids, as far as they are known.
+    pub names: BTreeMap<String, String>,
+}
+
+impl NodesSnapshot {
+    /// The use of the nodes' CPUs from this moment to a later one. A node that was read only once is left out.
+    pub fn until(&self, later: &Self) -> MachineUse {
+        let both = || later.nodes.iter().filter_map(|(name, to)| Some((name, self.nodes.get(name)?, to)));
+        let seconds = both().map(|(_, from, to)| to.at_ns.saturating_sub(from.at_ns) as f64 / 1e9);
+        let seconds = seconds.sum::<f64>() / both().count().max(1) as f64;
+        let own = |uid: &String| self.own.contains(uid) || later.own.contains(uid);
+        let groups = both().map(|(name, from, to)| CpuGroup {
+            node: Some(name.clone()),
+            cpus: (0..to.cpus).collect(),
+            busy_ns: to.busy_ns.saturating_sub(from.busy_ns),
+            own_ns: to.pods.iter().filter(|(uid, _)| own(uid)).map(|(uid, ns)| grown(&from.pods, uid, *ns)).sum(),
+            kernel_ns: to.ungrouped_ns.saturating_sub(from.ungrouped_ns),
+            steal_ns: to.steal_ns.saturating_sub(from.steal_ns),
+        });
+        let mut busiest: Vec<ForeignProcess> = both()
+            .flat_map(|(_, from, to)| {
+                let pods = to.pods.iter().filter(|(uid, _)| !own(uid));
+                let pods = pods.map(|(uid, ns)| (later.name(uid), grown(&from.pods, uid, *ns)));
+                let others = to.others.iter().map(|(name, ns)| (name.clone(), grown(&from.others, name, *ns)));
+                pods.chain(others)
+            })
+            .filter(|(_, cpu_ns)| *cpu_ns > 0)
+            .map(|(name, cpu_ns)| ForeignProcess { pid: None, name, cpu_ns })
+            .collect();
+        busiest.sort_by_key(|one| std::cmp::Reverse(one.cpu_ns));
+        busiest.truncate(NAMED);
+        MachineUse { seconds, source: "nodes".into(), groups: groups.collect(), busiest, fixed_work: None }
+    }
+
+    fn name(&self, uid: &str) -> String {
+        format!("pod {}", self.names.get(uid).map_or(uid, String::as_str))
+    }
+}
+
+/// Growth of a clock; one that is new counts from 0.
+fn grown(before: &BTreeMap<String, u64>, key: &str, now: u64) -> u64 {
+    now.saturating_sub(before.get(key).copied().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times<const N: usize>(of: [(&str, u64); N]) -> BTreeMap<String, u64> {
+        of.map(|(name, ns)| (name.into(), ns)).into()
+    }
+
+    fn snapshot(nodes: &[(&str, NodeReading)]) -> NodesSnapshot {
+        NodesSnapshot {
+            nodes: nodes.iter().map(|(name, reading)| ((*name).into(), reading.clone())).collect(),
+            own: BTreeSet::from(["ours".into()]),
+            names: [("noisy".into(), "default/spinner".into())].into(),
+        }
+    }
+
+    #[test]
+    fn the_time_of_other_pods_and_of_the_system_is_what_the_releases_pods_did_not_use() {
+        let from = NodeReading {
+            at_ns: 5,
+            cpus: 2,
+            busy_ns: 1000,
+            ungrouped_ns: 10,
+            steal_ns: 1,
+            pods: times([("ours", 100), ("noisy", 50), ("idle", 7)]),
+            others: times([("system.slice", 3)]),
+        };
+        let to = NodeReading {
+            at_ns: 2_000_000_005,
+            busy_ns: 2000,
+            ungrouped_ns: 30,
+            steal_ns: 4,
+            pods: times([("ours", 500), ("noisy", 550), ("idle", 7), ("new", 20)]),
+            others: times([("system.slice", 43)]),
+            ..from.clone()
+        };
+        let alone = snapshot(&[("left", from.clone())]);
+        let used = alone.until(&snapshot(&[("left", to), ("right", from)]));
+        assert_eq!((used.seconds, used.source.as_str()), (2.0, "nodes"));
+        let [group] = used.groups.as_slice() else { panic!("a node that was read once: {:?}", used.groups) };
+        assert_eq!((group.node.as_deref(), group.cpus.len()), (Some("left"), 2));
+        assert_eq!((group.busy_ns, group.own_ns, group.kernel_ns, group.steal_ns), (1000, 400, 20, 3));
+        let busiest: Vec<_> = used.busiest.iter().map(|one| (one.name.as_str(), one.cpu_ns)).collect();
+        assert_eq!(busiest, [("pod default/spinner", 500), ("system.slice", 40), ("pod new", 20)]);
+    }
+
+    #[test]
+    fn without_nodes_there_is_nothing_to_judge() {
+        let used = NodesSnapshot::default().until(&NodesSnapshot::default());
+        assert_eq!((used.groups.len(), used.busy().map(|(share, _)| share)), (0, None));
+    }
+}

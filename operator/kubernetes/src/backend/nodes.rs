@@ -1,0 +1,125 @@
+//! Reads the nodes of a trial, where the release has an agent on them and a ClusterRole to read them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bench_format::environment::NodeFacts;
+use driver::nodes::{NodeClient, NodesSnapshot};
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::{Node, Pod};
+
+use super::Kubernetes;
+
+/// The label of a pod's component, and its value for agents.
+const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "node");
+
+impl Kubernetes {
+    /// The CPU clocks of the nodes on which pods of the trial run; `None` without agents.
+    pub(super) async fn read_nodes(&self) -> Option<NodesSnapshot> {
+        let port = self.cluster.node_evidence_port?;
+        let used = self.used_nodes();
+        let pods = self.caches.pods();
+        let agents = pods.iter().filter_map(|pod| agent(pod)).filter(|(node, _)| used.contains(*node));
+        let readings = agents.map(async |(node, address)| {
+            let reading = NodeClient::new(&format!("{address}:{port}")).read().await?;
+            // Without a ClusterRole the pods are named by their unique ids.
+            let names = self.api.pods_of_node(node).await.unwrap_or_default();
+            Some((node.to_owned(), reading, names))
+        });
+        let mut snapshot = NodesSnapshot {
+            nodes: BTreeMap::new(),
+            own: pods.iter().filter_map(|pod| pod.metadata.uid.clone()).collect(),
+            names: BTreeMap::new(),
+        };
+        for (node, reading, names) in join_all(readings).await.into_iter().flatten() {
+            snapshot.nodes.insert(node, reading);
+            snapshot.names.extend(names);
+        }
+        (!snapshot.nodes.is_empty()).then_some(snapshot)
+    }
+}
+
+impl Kubernetes {
+    fn used_nodes(&self) -> BTreeSet<String> {
+        self.pods_evidence().into_iter().map(|pod| pod.node).collect()
+    }
+
+    /// Asks the API server for the nodes of the trial that the run uses for the first time. What it doesn't tell is
+    /// evidence that is missing, and no reason to stop.
+    pub(super) async fn describe_nodes(&mut self) {
+        if self.cluster.node_evidence_port.is_none() {
+            return;
+        }
+        let own: BTreeSet<String> = self.caches.pods().iter().filter_map(|pod| pod.metadata.uid.clone()).collect();
+        for name in self.used_nodes() {
+            if self.nodes.contains_key(&name) {
+                continue;
+            }
+            if let (Ok(node), Ok(pods)) = (self.api.node(&name).await, self.api.pods_of_node(&name).await) {
+                let others = pods.into_iter().filter(|(uid, _)| !own.contains(uid)).map(|(_, pod)| pod);
+                self.nodes.insert(name, facts(&node, others.collect()));
+            }
+        }
+    }
+}
+
+fn facts(node: &Node, mut neighbours: Vec<String>) -> NodeFacts {
+    neighbours.sort_unstable();
+    let label = |key: &str| node.metadata.labels.as_ref().and_then(|labels| labels.get(key)).cloned().unwrap_or_default();
+    let status = node.status.clone().unwrap_or_default();
+    let info = status.node_info.unwrap_or_default();
+    let allocatable = status.allocatable.unwrap_or_default();
+    NodeFacts {
+        instance_type: label("node.kubernetes.io/instance-type"),
+        zone: label("topology.kubernetes.io/zone"),
+        architecture: info.architecture,
+        os_image: info.os_image,
+        kubelet: info.kubelet_version,
+        container_runtime: info.container_runtime_version,
+        allocatable_cpus: allocatable.get("cpu").map(|cpus| cpus.0.clone()).unwrap_or_default(),
+        neighbours,
+    }
+}
+
+/// Node and address of a pod that is an agent.
+fn agent(pod: &Pod) -> Option<(&str, &str)> {
+    let component = pod.metadata.labels.as_ref()?.get(COMPONENT.0)?;
+    let node = pod.spec.as_ref()?.node_name.as_deref()?;
+    let address = pod.status.as_ref()?.pod_ip.as_deref()?;
+    (component == COMPONENT.1).then_some((node, address))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_node_is_described_by_its_labels_and_its_status() {
+        let labels = json!({"node.kubernetes.io/instance-type": "c7g.2xlarge", "topology.kubernetes.io/zone": "a"});
+        let info = json!({
+            "architecture": "arm64", "osImage": "Debian", "kubeletVersion": "v1.34.1",
+            "containerRuntimeVersion": "containerd://1.6", "bootID": "", "kernelVersion": "", "kubeProxyVersion": "",
+            "machineID": "", "operatingSystem": "linux", "systemUUID": ""
+        });
+        let status = json!({"nodeInfo": info, "allocatable": {"cpu": "7910m"}});
+        let node: Node = serde_json::from_value(json!({"metadata": {"labels": labels}, "status": status})).unwrap();
+        let found = facts(&node, vec!["kube-system/cilium-x".into(), "default/a".into()]);
+        assert_eq!((found.instance_type.as_str(), found.zone.as_str()), ("c7g.2xlarge", "a"));
+        assert_eq!((found.architecture.as_str(), found.allocatable_cpus.as_str()), ("arm64", "7910m"));
+        assert_eq!(found.neighbours, ["default/a", "kube-system/cilium-x"]);
+        assert_eq!(facts(&Node::default(), vec![]), NodeFacts::default());
+    }
+
+    #[test]
+    fn only_a_pod_of_the_component_with_a_node_and_an_address_is_an_agent() {
+        let pod = |component: &str, address: Option<&str>| -> Pod {
+            let metadata = json!({"labels": {"app.kubernetes.io/component": component}});
+            let status = json!({"podIP": address});
+            let pod = json!({"metadata": metadata, "spec": {"containers": [], "nodeName": "left"}, "status": status});
+            serde_json::from_value(pod).unwrap()
+        };
+        assert_eq!(agent(&pod("node", Some("10.0.0.1"))), Some(("left", "10.0.0.1")));
+        assert_eq!((agent(&pod("node", None)), agent(&pod("worker", Some("10.0.0.1")))), (None, None));
+    }
+}
