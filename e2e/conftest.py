@@ -16,8 +16,12 @@ NAMESPACE = "ws-ladder-e2e"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Runs test_install.py first, because it checks the state before the first run."""
-    items.sort(key=lambda item: item.path.name != "test_install.py")
+    """Runs test_install.py first, because it checks the state before the first run, and test_nodes.py last.
+
+    A further node would get pods of other tests, too.
+    """
+    order = {"test_install.py": 0, "test_nodes.py": 2}
+    items.sort(key=lambda item: order.get(item.path.name, 1))
 
 
 @pytest.fixture(scope="session")
@@ -28,8 +32,19 @@ def cluster() -> Iterator[Cluster]:
     cluster = Cluster(Path(kubeconfig), NAMESPACE)
     cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", seconds=120)
     cluster.kubectl("create", "namespace", NAMESPACE)
+    # The API server refuses every pod of ours that could do more than it has to.
+    cluster.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
     yield cluster
     cluster.kubectl("delete", "namespace", NAMESPACE, seconds=120)
+
+
+@pytest.fixture(scope="session")
+def own_cluster() -> Path:
+    """The folder of the cluster, where it is the one of this checkout and its nodes may be disturbed."""
+    small_volume = os.environ.get("E2E_SMALL_VOLUME")
+    if not small_volume or os.geteuid() != 0:
+        pytest.skip("only the nodes of this checkout's own cluster may be disturbed")
+    return Path(small_volume).parent
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,9 @@ node=ws-ladder-node
 host_address=10.213.$number.1
 node_address=10.213.$number.2
 pod_cidr=10.214.0.0/16
-pod_gateway=10.214.0.1
+# Of this node. Each node has its own part, because a pod looks for its whole network on its own bridge.
+node_cidr=10.214.1.0/24
+pod_gateway=10.214.1.1
 service_cidr=10.215.0.0/16
 api_service=10.215.0.1
 dns_service=10.215.0.10
@@ -32,10 +34,26 @@ say() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; }
 die() { say "$@"; exit 1; }
 
 # Prints the process id of the node's first process if it is alive; the start time is compared because ids are reused.
-node_pid() {
+node_pid() { pid_in "$state/pid"; }
+
+# The same for any file with a process id and its start time.
+pid_in() {
     local pid started
-    read -r pid started 2>/dev/null <"$state/pid" || return 1
+    read -r pid started 2>/dev/null <"$1" || return 1
     [ "$(start_time "$pid")" = "$started" ] && echo "$pid"
+}
+
+# name_further K: sets folder, name, addresses and cgroup of node K (2 to 60), which hangs on the first node by a link of its own.
+name_further() {
+    [[ $1 =~ ^[0-9]+$ ]] && [ "$1" -ge 2 ] && [ "$1" -le 60 ] || die "a further node has a number from 2 to 60, not '$1'"
+    further=$state/nodes/$1
+    further_node=$node-$1
+    further_link=node-$1
+    further_cgroup=$cgroup/node-$1
+    further_cidr=10.214.$1.0/24
+    further_gateway=10.214.$1.1
+    hub_address=${host_address%.*}.$((4 * $1 + 1))
+    further_address=${host_address%.*}.$((4 * $1 + 2))
 }
 
 # Field 22 of stat, counted after the command's name, which may contain spaces.

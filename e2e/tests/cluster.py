@@ -58,6 +58,18 @@ class Cluster:
         )
 
 
+def hardened_pod(name: str, container: Object, **spec: Any) -> Object:
+    """A pod of one container that a namespace with Pod Security `restricted` admits."""
+    context = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    of_pod = {"runAsNonRoot": True, "runAsUser": 65532, "runAsGroup": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"securityContext": of_pod, "containers": [{**container, "securityContext": context}], **spec},
+    }
+
+
 def name_of(resource: Object) -> str:
     """The object's `metadata.name`."""
     name: str = resource["metadata"]["name"]

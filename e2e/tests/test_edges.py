@@ -68,16 +68,13 @@ def test_a_service_that_is_killed_for_memory_has_failed_its_trial(
 
 
 @pytest.mark.long
-def test_a_registry_that_comes_back_costs_no_trial(release: Release, tmp_path: Path) -> None:
-    small_volume = os.environ.get("E2E_SMALL_VOLUME")
-    if not small_volume:
-        pytest.skip("only the cluster of this checkout gets an image during a run")
+def test_a_registry_that_comes_back_costs_no_trial(release: Release, tmp_path: Path, own_cluster: Path) -> None:
     late = {"repository": "late-image"}
     release.upgrade({"run": {"id": "late"}, "services": {"wse-server": {"image": late}}})
     # No registry can be reached from the node.
     release.until_status_prints("late-image", 120)
     release.until_status("an interruption", lambda status: status["interruptions"] >= 1)
-    ctr = ["ctr", "--address", str(Path(small_volume).parent / "containerd.sock"), "--namespace", "k8s.io", "images"]
+    ctr = ["ctr", "--address", str(own_cluster / "containerd.sock"), "--namespace", "k8s.io", "images"]
     tag = f"{IMAGES}/late-image:{VERSION}"
     release.cluster.run(*ctr, "tag", f"{IMAGES}/wse-server:{VERSION}", tag)
     try:

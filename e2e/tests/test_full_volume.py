@@ -1,10 +1,12 @@
-"""The results' volume is full: the operator reports it and restores what it changed."""
+"""The results' volume is full or read-only: the operator reports it and restores what it changed."""
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from cluster import Cluster, Object
+from cluster import Cluster, Object, hardened_pod
+from nodes import inside_first_node
 from release import HELM_4, Release
 from waiting import until
 
@@ -54,26 +56,15 @@ EMPTY = "rm -f /results/ballast /results/more"
 
 def run_on_volume(cluster: Cluster, name: str, script: str) -> None:
     """Runs a script in a pod that mounts the volume."""
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {
-            "restartPolicy": "Never",
-            "securityContext": {"runAsUser": 65532, "runAsGroup": 65532},
-            "containers": [
-                {
-                    "name": "script",
-                    "image": IMAGE,
-                    "imagePullPolicy": "IfNotPresent",
-                    "command": ["sh", "-c", script],
-                    "volumeMounts": [{"name": "results", "mountPath": "/results"}],
-                }
-            ],
-            "volumes": [{"name": "results", "persistentVolumeClaim": {"claimName": CLAIM}}],
-        },
+    container = {
+        "name": "script",
+        "image": IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sh", "-c", script],
+        "volumeMounts": [{"name": "results", "mountPath": "/results"}],
     }
-    cluster.apply(pod)
+    volumes = [{"name": "results", "persistentVolumeClaim": {"claimName": CLAIM}}]
+    cluster.apply(hardened_pod(name, container, restartPolicy="Never", volumes=volumes))
     until(f"pod {name} to end", lambda: phase(cluster, name) in ("Succeeded", "Failed"), 60)
     assert phase(cluster, name) == "Succeeded", cluster.kubectl("logs", name)
     cluster.kubectl("delete", "pod", name, "--wait=false")
@@ -85,12 +76,35 @@ def phase(cluster: Cluster, pod: str) -> str:
     return phase
 
 
-def test_a_full_volume_is_reported_and_the_run_continues_when_there_is_space(small: Release) -> None:
-    run_on_volume(small.cluster, "fill", FILL)
-    values = {"run": {"id": "full"}, "results": {"existingClaim": CLAIM}}
-    # The operator can't become ready without space on its volume, so helm must not wait.
+def test_a_volume_that_becomes_read_only_is_reported_and_the_run_continues_when_it_can_be_written(
+    small: Release, own_cluster: Path
+) -> None:
+    folder = os.environ["E2E_SMALL_VOLUME"]
+    remount = [*inside_first_node(own_cluster, "mount"), "mount", "-o"]
+    request(small, "read-only")
+    small.until_trial("read-only", 10)
+    # Not while a file is being written.
+    is_read_only = lambda: small.cluster.attempt(*remount, "remount,ro", folder).returncode == 0  # noqa: E731
+    until("the volume to be read-only", is_read_only, 30)
+    try:
+        small.until_status_prints("the results volume can't be written")
+        small.until_restored()
+    finally:
+        small.cluster.run(*remount, "remount,rw", folder)
+    status = small.until_run_ends("read-only")
+    assert [trial["standing"] for trial in status["trials"]] == ["pass", "pass"]
+
+
+def request(small: Release, run: str) -> None:
+    """Requests a run. The operator can't become ready while it can't write, so helm must not wait."""
+    values = {"run": {"id": run}, "results": {"existingClaim": CLAIM}}
     command = [part for part in small.helm_command("upgrade", values) if part != small.wait]
     small.cluster.run(*command, seconds=120)
+
+
+def test_a_full_volume_is_reported_and_the_run_continues_when_there_is_space(small: Release) -> None:
+    run_on_volume(small.cluster, "fill", FILL)
+    request(small, "full")
     small.until_status_prints("the results volume is full")
     small.until_restored()
     run_on_volume(small.cluster, "empty", EMPTY)

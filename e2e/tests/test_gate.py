@@ -1,7 +1,9 @@
-"""`helm test` as a pipeline's gate: it waits for the run, and its exit code is the verdict."""
+"""What a pipeline relies on: `helm test` waits for the run, and its exit code is the verdict; required isolation is a gate."""
 
 import subprocess
+from pathlib import Path
 
+from bundle import Bundle, read
 from release import RUN_SECONDS, Release
 
 # No service of this size delivers so much.
@@ -37,3 +39,15 @@ def test_helm_test_fails_and_says_which_objective_was_missed(release: Release) -
     missed = "fail    wse-server/throughput/batch/10-p1-r1: delivered_per_second at least 1000000000, measured "
     assert missed in tested.stdout + tested.stderr, tested.stdout + tested.stderr
     release.until_restored()
+
+
+def test_isolation_that_is_required_and_missing_makes_the_trial_invalid_with_the_way_to_get_it(
+    release: Release, tmp_path: Path
+) -> None:
+    # A third of a CPU is never a service's own.
+    release.upgrade({"run": {"id": "together"}, "plan": {"ladders": [LADDER]}, "isolation": {"require": "cpuset"}})
+    release.until_run_ends("together")
+    release.until_restored()
+    [trial] = Bundle(release.fetch("together", tmp_path)).trials()
+    reasons = {reason["kind"]: reason["detail"] for reason in read(trial / "result.json")["validity"]["reasons"]}
+    assert "only whole CPUs can be its own: set plan.cpu.service.cpus" in reasons["isolation"], reasons

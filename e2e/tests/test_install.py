@@ -3,6 +3,20 @@
 from cluster import is_ready
 from release import Release
 
+PLAIN_POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: plain}
+spec: {containers: [{name: plain, image: registry.k8s.io/pause:3.10}]}
+"""
+
+
+def test_the_namespace_admits_only_pods_that_are_restricted(release: Release) -> None:
+    command = release.cluster.kubectl_command("apply", "-f", "-")
+    refused = release.cluster.attempt(*command, stdin=PLAIN_POD)
+    assert refused.returncode != 0
+    assert "violates PodSecurity" in refused.stderr, refused.stderr
+
 
 def test_helm_waits_until_the_operator_is_ready_and_its_claim_is_bound(release: Release) -> None:
     # The fixture installed with --wait, so no further wait is needed.

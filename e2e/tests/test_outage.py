@@ -19,14 +19,11 @@ RUN_SECONDS = 240
 
 
 @pytest.fixture
-def api_server() -> Iterator[int]:
+def api_server(own_cluster: Path) -> Iterator[int]:
     """The process id of the API server of this checkout's cluster, which runs again afterwards."""
-    small_volume = os.environ.get("E2E_SMALL_VOLUME")
-    found = api_servers(Path(small_volume).parent) if small_volume else []
-    if not found or os.geteuid() != 0:
-        pytest.skip("only the cluster of this checkout may lose its API server")
-    yield found[0]
-    os.kill(found[0], signal.SIGCONT)
+    [found] = api_servers(own_cluster)
+    yield found
+    os.kill(found, signal.SIGCONT)
 
 
 def api_servers(state: Path) -> list[int]:
