@@ -61,7 +61,12 @@ class Cluster:
 def hardened_pod(name: str, container: Object, **spec: Any) -> Object:
     """A pod of one container that a namespace with Pod Security `restricted` admits."""
     context = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    of_pod = {"runAsNonRoot": True, "runAsUser": 65532, "runAsGroup": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
+    of_pod = {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "runAsGroup": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -1,7 +1,7 @@
 """Network policies as iptables rules of the cluster's nodes.
 
-The cluster's network plugin enforces none, and no controller that would do it can be built here. This shows what selectors
-and ports mean, not that a controller agrees; the GitHub workflow has one that does.
+The cluster's network plugin enforces none, and no controller that would do it can be built here. This shows what
+selectors and ports mean, not that a controller agrees; the GitHub workflow has one that does.
 """
 
 import json
@@ -42,10 +42,13 @@ class Policies:
     """All pods, policies and namespaces of a cluster at a moment."""
 
     def __init__(self, objects: list[Object]) -> None:
-        of_kind = lambda kind: [item for item in objects if item["kind"] == kind]  # noqa: E731
+        def of_kind(kind: str) -> list[Object]:
+            return [item for item in objects if item["kind"] == kind]
+
         self.pods = [pod for pod in of_kind("Pod") if address(pod) and not pod["spec"].get("hostNetwork")]
         self.policies = of_kind("NetworkPolicy")
-        self.namespaces = {item["metadata"]["name"]: item["metadata"].get("labels", {}) for item in of_kind("Namespace")}
+        labels = {item["metadata"]["name"]: item["metadata"].get("labels", {}) for item in of_kind("Namespace")}
+        self.namespaces: dict[str, dict[str, str]] = labels
 
     def restore_file(self) -> str:
         """The rules, as `iptables-restore --noflush` reads them: all of them are replaced at once."""

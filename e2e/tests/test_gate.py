@@ -1,4 +1,4 @@
-"""What a pipeline relies on: `helm test` waits for the run, and its exit code is the verdict; required isolation is a gate."""
+"""What a pipeline relies on: `helm test`, whose exit code is the verdict, and isolation that is required."""
 
 import subprocess
 from pathlib import Path

@@ -19,7 +19,7 @@ INTERRUPTED_SECONDS = 60
 
 @pytest.fixture(scope="module")
 def second(own_cluster: Path) -> Iterator[FurtherNode]:
-    """A second node."""
+    """A second node, which is Ready."""
     assert own_cluster.is_dir()
     node = FurtherNode(2)
     node.join()

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub struct NodeReading {
     /// The moment, in nanoseconds since the start of the agent.
     pub at_ns: u64,
-    /// Number of CPUs.
+    /// Number of its CPUs, busy or not.
     pub cpus: u32,
     /// CPU time of everything that ran.
     pub busy_ns: u64,

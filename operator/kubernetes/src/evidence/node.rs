@@ -38,7 +38,7 @@ impl NodeCgroups {
         Self { root: root.into(), started: Instant::now() }
     }
 
-    /// Reads all clocks.
+    /// Reads the clocks of the node and of its cgroups.
     ///
     /// # Errors
     /// [`Error`] if the folder has none.
