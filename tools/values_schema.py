@@ -1,7 +1,8 @@
 """Writes the plan's JSON Schema into the chart's `values.schema.json`; the rest of that file is written by hand.
 
 So Helm rejects at install what `ladder plan check` would reject, and the two can't drift apart. It also rejects
-searches and replicas: in a cluster only tiers are climbed, each with one pod of the service.
+replicas, because a service has one pod there, and a ladder with both tiers and a search, because no command says which
+is meant.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def with_plan(values: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
     """Replaces the plan's definitions in the values' schema; the chart's own begin with a lower-case letter."""
     definitions = dict(plan["$defs"])
     definitions["WirePlan"] = {key: value for key, value in plan.items() if key not in ("$schema", "$defs", "title")}
-    definitions["WireLadder"] = with_tiers(definitions["WireLadder"])
+    definitions["WireLadder"] = with_one_load(definitions["WireLadder"])
     own = {name: value for name, value in values["$defs"].items() if name[0].islower()}
     used = reached("WirePlan", definitions)
     return values | {"$defs": own | {name: definitions[name] for name in sorted(used)}}
@@ -36,10 +37,10 @@ def reached(name: str, definitions: dict[str, Any]) -> set[str]:
     return found
 
 
-def with_tiers(ladder: dict[str, Any]) -> dict[str, Any]:
-    """A ladder's schema without searches and replicas, which run only on one machine; `tiers` is required."""
-    properties = {name: value for name, value in ladder["properties"].items() if name not in ("search", "replicas")}
-    return ladder | {"properties": properties, "required": [*ladder["required"], "tiers"]}
+def with_one_load(ladder: dict[str, Any]) -> dict[str, Any]:
+    """A ladder's schema without replicas, which run only on one machine; it has either tiers or a search."""
+    properties = {name: value for name, value in ladder["properties"].items() if name != "replicas"}
+    return ladder | {"properties": properties, "oneOf": [{"required": ["tiers"]}, {"required": ["search"]}]}
 
 
 def main() -> None:

@@ -80,7 +80,7 @@ fn asserted_comparison(comparison: &Comparison) -> Asserted {
 }
 
 /// The standing of a search. Its own trials fail by design; it passes if a load is confirmed.
-fn of_search(search: &Search) -> Standing {
+pub fn of_search(search: &Search) -> Standing {
     match &search.found {
         Some(found) if found.confirmed.is_some() => Standing::Pass,
         Some(found) if found.given_up_at.is_none() => Standing::Fail,

@@ -8,7 +8,7 @@ use bench_format::{
     trial::TrialId,
 };
 
-use crate::print;
+use crate::{print, search::so_far::SoFar};
 
 /// Receives progress reports. The calls are made on the climb's thread, so they must not block.
 pub trait Watcher {
@@ -24,6 +24,8 @@ pub trait Watcher {
     fn failed(&self, _trial: &TrialId, _reason: &str) {}
     /// The service ended under a trial's load, which is the trial's verdict.
     fn crashed(&self, _trial: &TrialId, _cause: CrashCause, _reason: &str) {}
+    /// A search goes on; what it knows before its next trial.
+    fn searching(&self, _search: &Search, _so_far: SoFar) {}
     /// A search has a result.
     fn found(&self, _search: &Search) {}
     /// A pair of the comparison has ended; its last look or dropped pair is new.

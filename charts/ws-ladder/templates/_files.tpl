@@ -52,7 +52,8 @@ The two files that the operator reads. `toYaml` and `toJson` keep integers; prin
 {{- end -}}
 {{- $jobs := list -}}
 {{- range include "ws-ladder.jobs" . | fromJsonArray -}}
-{{- $jobs = append $jobs (omit . "spec") -}}
+{{- /* The Job of a search is for every load. */}}
+{{- $jobs = append $jobs (omit . "spec" (eq (toString .tier) "search" | ternary "tier" "spec")) -}}
 {{- end -}}
 schema: 1
 run_id: {{ .Values.run.id | quote }}

@@ -1,5 +1,10 @@
+{{/* A tier as the value of a label; "search" for the Job of a search. */}}
+{{- define "ws-ladder.tier" -}}
+{{- if eq (toString .tier) "search" }}{{ quote .tier }}{{ else }}{{ .tier | int64 | quote }}{{ end -}}
+{{- end -}}
+
 {{/*
-A tier's Job, all of its spec: nothing in it may depend on the chart's version, and its hash is in the Job's name,
+The Job of a tier or of a search, all of its spec: nothing in it may depend on the chart's version, and its hash is in the Job's name,
 because a Job can't be changed.
 */}}
 {{- define "ws-ladder.jobSpec" -}}
@@ -37,7 +42,7 @@ template:
       {{- include "ws-ladder.selectorLabels" (dict "root" .root "component" "worker") | nindent 6 }}
       ws-ladder.dev/service: {{ .climb.service | quote }}
       ws-ladder.dev/ladder: {{ include "ws-ladder.ladder" .climb | quote }}
-      ws-ladder.dev/tier: {{ .tier | quote }}
+      ws-ladder.dev/tier: {{ include "ws-ladder.tier" . }}
       {{- with include "ws-ladder.podLabels" (dict "root" .root "role" "worker") }}
       {{- . | nindent 6 }}
       {{- end }}

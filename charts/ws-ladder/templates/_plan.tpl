@@ -26,7 +26,12 @@ Reads the plan. Helm's `merge` and `default` treat `false`, `0` and "" as missin
 {{- end -}}
 {{- end -}}
 
-{{/* Which ladders each service climbs, as JSON: [{service, workload, variant, env, deployment, inference, inferenceEnv, companions, tiers}]; a companion is {name, deployment, env}. */}}
+{{/* Not empty if the plan has a search, so that its run searches and climbs no tiers. */}}
+{{- define "ws-ladder.searches" -}}
+{{- range .Values.plan.ladders }}{{ if .search }}yes{{ end }}{{ end -}}
+{{- end -}}
+
+{{/* Which ladders each service climbs, as JSON: [{service, workload, variant, env, deployment, inference, inferenceEnv, companions, tiers}]; a companion is {name, deployment, env}. The tiers of a search are ["search"]. */}}
 {{- define "ws-ladder.climbs" -}}
 {{- $climbs := list -}}
 {{- $seen := dict -}}
@@ -38,11 +43,14 @@ Reads the plan. Helm's `merge` and `default` treat `false`, `0` and "" as missin
 {{- fail (printf "plan.ladders[%d].variant: %s is listed twice; give each a variant of its own" $index $path) -}}
 {{- end -}}
 {{- $_ := set $seen $path true -}}
+{{- if and $ladder.tiers (include "ws-ladder.searches" $) -}}
+{{- fail (printf "plan.ladders[%d].tiers: the plan has a search, so its run searches and climbs no tiers; give the tiers of %s a plan and a run.id of their own" $index $path) -}}
+{{- end -}}
 {{- range $service := $plan.services -}}
 {{- if or (not $ladder.services) (has $service $ladder.services) -}}
 {{- include "ws-ladder.service" (dict "root" $ "name" $service) -}}
 {{- $env := $ladder.service_env | default dict -}}
-{{- $climb := dict "service" $service "workload" $ladder.workload "variant" $variant "env" $env "tiers" $ladder.tiers -}}
+{{- $climb := dict "service" $service "workload" $ladder.workload "variant" $variant "env" $env "tiers" (ternary $ladder.tiers (list "search") (empty $ladder.search)) -}}
 {{- $identity := $env -}}
 {{- if (index $.Values.protocols (index $.Values.services $service).protocol).inference -}}
 {{- $behind := $ladder.inference_env | default dict -}}
@@ -120,18 +128,18 @@ Reads the plan. Helm's `merge` and `default` treat `false`, `0` and "" as missin
 {{- end -}}
 {{- end -}}
 
-{{/* The Jobs of all tiers, as JSON: [{service, workload, variant, tier, job, spare, spec}]; `spec` is YAML. The spare has the same spec, for when a worker of the Job crashes: a failed Job can't be released again, and the operator may not create Jobs. */}}
+{{/* The Jobs of all tiers, as JSON: [{service, workload, variant, tier, job, spare, spec}]; `spec` is YAML. A search has one Job for all its loads, with the tier "search": workers get their share of a load from the operator. The spare has the same spec, for when a worker of the Job crashes: a failed Job can't be released again, and the operator may not create Jobs. */}}
 {{- define "ws-ladder.jobs" -}}
 {{- $jobs := list -}}
 {{- range $climb := include "ws-ladder.climbs" . | fromJsonArray -}}
 {{- range $tier := $climb.tiers -}}
-{{- $tier = int64 $tier -}}
+{{- if ne (toString $tier) "search" }}{{ $tier = int64 $tier }}{{ end -}}
 {{- $spec := include "ws-ladder.jobSpec" (dict "root" $ "climb" $climb "tier" $tier) -}}
 {{- $identity := list $.Release.Namespace $.Release.Name $climb.service $climb.workload $climb.variant $tier $.Values.run.id $spec -}}
 {{- /* A retry has Jobs of its own, because those of failed trials may have ended. */}}
 {{- with $.Values.run.retry }}{{ $identity = append $identity . }}{{ end -}}
 {{- $identity = toJson $identity -}}
-{{- $tail := printf "-%d-%s" $tier (sha256sum $identity | trunc 8) -}}
+{{- $tail := printf "-%v-%s" $tier (sha256sum $identity | trunc 8) -}}
 {{- $front := printf "%s-%s-%s-%s" (include "ws-ladder.fullname" $) $climb.service $climb.workload $climb.variant -}}
 {{- $front = include "ws-ladder.cut" (dict "text" (include "ws-ladder.part" $front) "max" (sub 52 (len $tail)) "hashed" false) -}}
 {{- $jobs = append $jobs (dict "service" $climb.service "workload" $climb.workload "variant" $climb.variant "tier" $tier "job" (print $front $tail) "spare" (print $front $tail "-2") "spec" $spec) -}}

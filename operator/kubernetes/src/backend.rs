@@ -1,4 +1,5 @@
-//! A backend that runs services as Deployments, scaled up for a trial, and workers as Jobs, released for a tier.
+//! A backend that runs services as Deployments, scaled up for a trial, and workers as Jobs, released for a tier or
+//! for a trial of a search.
 //!
 //! The chart creates both; the backend only scales and releases them, and restores them at the end. The original values
 //! are written to the [`journal`](crate::journal) before a change. [`service`] and [`workers`] start and stop pods,

@@ -52,8 +52,8 @@ pub struct ClusterFile {
     pub services: BTreeMap<Name, ClusterService>,
     /// The Deployment of each service in each ladder.
     pub targets: Vec<Target>,
-    /// The Job of each service, ladder and tier.
-    pub jobs: Vec<TierJob>,
+    /// The Job of each service, ladder and tier, or of each service and ladder with a search.
+    pub jobs: Vec<WorkerJob>,
 }
 
 /// How far the service has to be apart from workers and inference; a trial without that is invalid.
@@ -186,18 +186,20 @@ pub struct Ports {
     pub evidence: u16,
 }
 
-/// The workers of one tier.
+/// The workers of one tier, or of a search.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct TierJob {
+pub struct WorkerJob {
     /// Name of the service that they load.
     pub service: Name,
     /// Workload of the ladder that the workers climb.
     pub workload: Name,
     /// Variant of the ladder that the workers climb.
     pub variant: Name,
-    /// The tier whose load the workers offer.
-    pub tier: u32,
+    /// The tier whose load the workers offer; absent for those of a search, which offer every load of it. Workers get
+    /// their share of a load from the coordinator, so their pods don't depend on it.
+    #[serde(default)]
+    pub tier: Option<u32>,
     /// Name of the workers' Job.
     pub job: String,
     /// Name of an equal Job, for when a worker of the first has crashed; absent if the chart made none.
@@ -205,7 +207,7 @@ pub struct TierJob {
     pub spare: Option<String>,
 }
 
-impl TierJob {
+impl WorkerJob {
     /// The names of the Job and of the one after it, in the order in which they are used.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.job.as_str()).chain(self.spare.as_deref())
@@ -240,16 +242,16 @@ impl ClusterFile {
     }
 
     /// The workers' Job for a trial.
-    pub fn job(&self, trial: &TrialId) -> Option<&TierJob> {
+    pub fn job(&self, trial: &TrialId) -> Option<&WorkerJob> {
         self.jobs.iter().find(|job| {
-            (&job.service, &job.workload, &job.variant, job.tier)
-                == (&trial.service, &trial.workload, &trial.variant, trial.tier)
+            (&job.service, &job.workload, &job.variant) == (&trial.service, &trial.workload, &trial.variant)
+                && job.tier.is_none_or(|tier| tier == trial.tier)
         })
     }
 
     /// The names of all Jobs.
     pub fn job_names(&self) -> impl Iterator<Item = &str> {
-        self.jobs.iter().flat_map(TierJob::names)
+        self.jobs.iter().flat_map(WorkerJob::names)
     }
 
     /// The registry that the plan is checked against.

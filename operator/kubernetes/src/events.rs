@@ -12,8 +12,8 @@ use std::{
 };
 
 use bench_format::{
-    result::{TrialResult, Validity},
-    run::{CrashCause, Run},
+    result::{ReasonKind, TrialResult, Validity},
+    run::{CrashCause, Run, Search},
     timeline::TimelineStep,
     trial::TrialId,
 };
@@ -23,7 +23,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{Api, Client, api::PostParams};
-use operator::{assert::Standing, print, watcher::Watcher};
+use operator::{assert, assert::Standing, print, search::so_far::SoFar, watcher::Watcher};
 use tokio::{
     sync::mpsc::{self, Receiver, Sender, error::TrySendError},
     time::timeout,
@@ -54,6 +54,13 @@ pub enum RunEvent {
         /// Id of the run that ended.
         run: String,
         /// The standing of the run.
+        standing: Standing,
+    },
+    /// A search has its result.
+    SearchEnded {
+        /// The search, its result and what that is worth.
+        description: String,
+        /// The standing of the search.
         standing: Standing,
     },
     /// A trial was measured, but its result is invalid.
@@ -88,6 +95,7 @@ impl RunEvent {
         match self {
             Self::RunBegan { .. } => "RunBegan",
             Self::RunEnded { .. } => "RunEnded",
+            Self::SearchEnded { .. } => "SearchEnded",
             Self::TrialInvalid { .. } => "TrialInvalid",
             Self::ServiceEnded { .. } => "ServiceEnded",
             Self::TrialFailed { .. } => "TrialFailed",
@@ -103,7 +111,9 @@ impl RunEvent {
 
     fn type_(&self) -> &'static str {
         match self {
-            Self::RunBegan { .. } | Self::RunEnded { standing: Standing::Pass, .. } => "Normal",
+            Self::RunBegan { .. }
+            | Self::RunEnded { standing: Standing::Pass, .. }
+            | Self::SearchEnded { standing: Standing::Pass, .. } => "Normal",
             _ => "Warning",
         }
     }
@@ -112,7 +122,8 @@ impl RunEvent {
         match self {
             Self::RunBegan { run } => format!("climbing run {run}"),
             Self::RunEnded { run, standing } => format!("run {run} has ended: {}", standing.as_str()),
-            Self::TrialInvalid { description }
+            Self::SearchEnded { description, .. }
+            | Self::TrialInvalid { description }
             | Self::ServiceEnded { description }
             | Self::TrialFailed { description }
             | Self::TrialInterrupted { description }
@@ -234,6 +245,8 @@ pub struct EventWatcher<'a> {
     pub live: &'a Live,
     /// The queue of Kubernetes Events.
     pub events: Events,
+    /// Whether the run has searches: their short trials are too short for a verdict, which is no failure.
+    pub searches: bool,
 }
 
 impl Watcher for EventWatcher<'_> {
@@ -246,10 +259,22 @@ impl Watcher for EventWatcher<'_> {
     }
 
     fn result(&self, result: &TrialResult) {
-        if matches!(result.validity, Validity::Invalid { .. }) {
+        if let Validity::Invalid { reasons } = &result.validity
+            && !(self.searches && reasons.iter().all(|reason| reason.kind == ReasonKind::WindowShort))
+        {
             self.events.record(RunEvent::TrialInvalid { description: print::line(result) });
         }
         self.live.result(result);
+    }
+
+    fn searching(&self, search: &Search, so_far: SoFar) {
+        self.live.searching(search, so_far);
+    }
+
+    fn found(&self, search: &Search) {
+        let (description, standing) = (print::search::line(search), assert::of_search(search));
+        self.events.record(RunEvent::SearchEnded { description, standing });
+        self.live.found(search);
     }
 
     fn failed(&self, trial: &TrialId, reason: &str) {
@@ -279,6 +304,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::cluster_file::fixture;
 
     fn pod() -> OwnPod {
         OwnPod { namespace: "lab".into(), name: "bench-operator-1".into(), uid: "u-1".into() }
@@ -348,6 +374,18 @@ mod tests {
         let ended = |standing| RunEvent::RunEnded { run: "r".into(), standing };
         let types = [Standing::Pass, Standing::Fail, Standing::Invalid].map(|standing| ended(standing).type_());
         assert_eq!(types, ["Normal", "Warning", "Warning"]);
+    }
+
+    #[test]
+    fn the_result_of_a_search_is_an_event() {
+        let (events, mut writer) = events();
+        let live = Live::new();
+        let watcher = EventWatcher { live: &live, events, searches: true };
+        let search = fixture::searching().searches.remove(0);
+        watcher.found(&Search { found: Some(fixture::found()), ..search });
+        let (_, event) = writer.queue.try_recv().unwrap();
+        assert_eq!((event.reason(), event.type_()), ("SearchEnded", "Normal"));
+        assert!(event.note().starts_with("wse-server/throughput/batch: P >= 0.5 at 50.0 ["), "{}", event.note());
     }
 
     #[test]

@@ -8,19 +8,20 @@ use std::{
 
 use bench_format::{
     result::TrialResult,
-    run::{CrashCause, Run, RunState, TrialState},
+    run::{CapacityEstimate, CrashCause, Run, RunState, Search, TrialState},
     timeline::TimelineStep,
     trial::TrialId,
 };
 use driver::clock;
 use operator::{
     assert, print,
+    search::so_far::SoFar,
     watcher::{Terminal, Watcher},
 };
 use serde::{Deserialize, Serialize};
 
 /// The response of `/api/status`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// Version of ws-ladder that the operator runs.
     pub version: String,
@@ -45,8 +46,11 @@ pub struct Status {
     pub step: Option<Step>,
     /// Number of trials that were interrupted and repeated since the operator started.
     pub interruptions: u32,
-    /// Every trial of the run.
+    /// Every trial of the run. A search adds its trials one by one.
     pub trials: Vec<TrialStatus>,
+    /// Every search of the run.
+    #[serde(default)]
+    pub searches: Vec<SearchStatus>,
     /// `pass`, `fail` or `invalid` over all trials; absent until the run has ended.
     pub standing: Option<String>,
     /// The time spent between trials, as text.
@@ -111,6 +115,41 @@ pub struct TrialStatus {
     pub description: String,
 }
 
+/// The status of one search.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SearchStatus {
+    /// The search: `service/workload/variant`.
+    pub search: String,
+    /// `pass`, `fail` or `invalid`; absent until the search has its result.
+    pub standing: Option<String>,
+    /// The result as in the line of `ladder search`, or what the search does and has found so far.
+    pub description: String,
+    /// The largest load at which a trial passed so far.
+    pub passed: Option<u32>,
+    /// The smallest load at which a trial failed so far.
+    pub failed: Option<u32>,
+    /// The capacity with its interval; absent until the search has its result, and in a result without one.
+    pub capacity: Option<CapacityEstimate>,
+    /// The confirmed load; absent until the search has its result, and where none was confirmed.
+    pub confirmed: Option<u32>,
+}
+
+impl SearchStatus {
+    fn of(search: &Search, known: Option<SoFar>) -> Self {
+        let found = search.found.as_ref();
+        let so_far = known.map(print::search::so_far).unwrap_or_default();
+        Self {
+            search: print::search::name(search),
+            standing: found.map(|_| assert::of_search(search).as_str().to_owned()),
+            description: found.map_or(so_far, print::search::description),
+            passed: known.and_then(|known| known.passed),
+            failed: known.and_then(|known| known.failed),
+            capacity: found.and_then(|found| found.capacity.as_ref()?.estimate),
+            confirmed: found.and_then(|found| found.confirmed),
+        }
+    }
+}
+
 /// Figures of a trial that has ended.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EndedFigures {
@@ -141,6 +180,8 @@ struct Inner {
     description: BTreeMap<String, String>,
     /// Their figures, for the metrics.
     figures: BTreeMap<String, EndedFigures>,
+    /// What the searches that go on have found so far, by name.
+    so_far: BTreeMap<String, SoFar>,
 }
 
 impl Live {
@@ -222,10 +263,12 @@ impl Watcher for Live {
 
     fn run(&self, run: &Run) {
         let mut inner = self.lock();
-        let Inner { status, description, .. } = &mut *inner;
+        let Inner { status, description, so_far, .. } = &mut *inner;
         status.run_id = run.id.to_string();
         status.plan.clone_from(&run.plan.name);
         status.trials = run.trials.iter().map(|entry| trial_status(&entry.trial, &entry.state, description)).collect();
+        let of_search = |search| SearchStatus::of(search, so_far.get(&print::search::name(search)).copied());
+        status.searches = run.searches.iter().map(of_search).collect();
         let ended = run.state == RunState::Finished;
         if ended {
             (status.step, status.tier) = (None, None);
@@ -236,6 +279,19 @@ impl Watcher for Live {
     fn result(&self, result: &TrialResult) {
         Terminal.result(result);
         self.remember(result);
+    }
+
+    fn searching(&self, search: &Search, so_far: SoFar) {
+        let mut inner = self.lock();
+        let name = print::search::name(search);
+        if let Some(known) = inner.status.searches.iter_mut().find(|known| known.search == name) {
+            *known = SearchStatus::of(search, Some(so_far));
+        }
+        inner.so_far.insert(name, so_far);
+    }
+
+    fn found(&self, search: &Search) {
+        Terminal.found(search);
     }
 
     fn failed(&self, trial: &TrialId, reason: &str) {
@@ -276,7 +332,7 @@ fn trial_status(trial: &TrialId, state: &TrialState, known: &BTreeMap<String, St
 
 #[cfg(test)]
 mod tests {
-    use bench_format::result::Validity;
+    use bench_format::{result::Validity, run::SearchStep};
 
     use super::*;
 
@@ -303,6 +359,26 @@ mod tests {
             (finished.standing.as_deref(), finished.description.as_str()),
             (Some("pass"), "valid, 12 delivered/s")
         );
+    }
+
+    #[test]
+    fn a_search_has_its_bracket_while_it_goes_on_and_its_capacity_at_the_end() {
+        let mut run = crate::cluster_file::fixture::searching();
+        let live = Live::new();
+        live.run(&run);
+        let begun = SearchStatus { search: "wse-server/throughput/batch".into(), ..SearchStatus::default() };
+        assert_eq!(live.status().searches, [begun]);
+        let so_far = SoFar { step: SearchStep::Round, trials: 3, passed: Some(40), failed: Some(60) };
+        live.searching(&run.searches[0], so_far);
+        let [now] = &live.status().searches[..] else { panic!("no search") };
+        assert_eq!((now.passed, now.failed, now.standing.as_deref()), (Some(40), Some(60), None));
+        assert_eq!(now.description, "rounds, 3 trials ended, passed up to 40, failed from 60");
+        run.searches[0].found = Some(crate::cluster_file::fixture::found());
+        live.run(&run);
+        let [ended] = &live.status().searches[..] else { panic!("no search") };
+        assert_eq!((ended.standing.as_deref(), ended.confirmed, ended.passed), (Some("pass"), Some(48), Some(40)));
+        assert_eq!(ended.capacity.map(|capacity| capacity.load), Some(50.0));
+        assert!(ended.description.starts_with("P >= 0.5 at 50.0 ["), "{}", ended.description);
     }
 
     #[test]

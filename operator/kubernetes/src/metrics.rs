@@ -32,6 +32,7 @@ struct StepLabel {
     step: String,
 }
 
+mod searches;
 mod trials;
 
 /// What a scrape reads.
@@ -84,6 +85,7 @@ pub fn text(readings: &Readings) -> String {
         since.get_or_create_owned(&StepLabel { step: serialized_name(&step.step) }).set(seconds);
     }
     registry.register("step_seconds", "How long the current step has taken so far", since);
+    searches::register(&mut registry, &status.searches);
     trials::register(&mut registry, readings);
     let mut text = String::new();
     encode(&mut text, &registry).expect("a string takes all that is written");

@@ -11,6 +11,7 @@ use driver::{
 use operator::backend::{Backend, Error, ServiceSpec, StartedService, WorkersSpec};
 use operator_kubernetes::{
     api::ClusterApi, backend::Kubernetes, caches::Caches, cluster_file::ClusterFile, events::events, journal::Journal,
+    pod_end,
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -31,13 +32,15 @@ struct Bench {
 impl Bench {
     async fn new() -> Self {
         let (cluster, client) = Cluster::with(&[("wsl", "service")]).await;
-        cluster.job("tier");
-        cluster.job("tier-2");
+        for job in ["tier", "tier-2", "search", "search-2"] {
+            cluster.job(job);
+        }
         let port = fakes::pod(7, 70).await;
         let file = format!(
             "{{schema: 1, release: wsl, namespace: lab, lease: l, coordinator_url: u, \
              protocols: {{wse: {{worker: w, workloads: [x]}}}}, services: {{}}, \
-             jobs: [{{service: ours, workload: x, variant: v, tier: 1, job: tier, spare: tier-2}}], \
+             jobs: [{{service: ours, workload: x, variant: v, tier: 1, job: tier, spare: tier-2}}, \
+             {{service: ours, workload: x, variant: searched, job: search, spare: search-2}}], \
              targets: [{{service: ours, workload: x, variant: v, deployment: wsl, \
              ports: {{ws: 1, metrics: {port}, evidence: {port}}}}}]}}"
         );
@@ -87,9 +90,13 @@ impl Bench {
     }
 
     async fn start_workers(&mut self) -> Result<(), Error> {
+        self.start_workers_of(Self::trial()).await
+    }
+
+    async fn start_workers_of(&mut self, trial: TrialId) -> Result<(), Error> {
         let spec = WorkersSpec {
             program: "w".into(),
-            trial: Self::trial(),
+            trial,
             count: 1,
             coordinator: "http://c".into(),
             token: Token::new("token").unwrap(),
@@ -163,6 +170,25 @@ async fn a_tier_whose_worker_crashed_gets_its_second_job_and_after_that_none() {
     let error = bench.start_workers().await.unwrap_err().to_string();
     assert!(error.contains("tier: Failed (PodFailurePolicy): exit code 5; tier-2: Failed"), "{error}");
     assert!(error.ends_with("run.retry or a new run.id makes new ones"), "{error}");
+}
+
+#[tokio::test]
+async fn one_job_serves_every_load_of_a_search_and_its_second_one_follows_a_crash() {
+    let mut bench = Bench::new().await;
+    let of = |tier| TrialId { variant: Name::from_static("searched"), tier, ..Bench::trial() };
+    for load in [10, 20, 15] {
+        bench.start_workers_of(of(load)).await.unwrap();
+        assert_eq!(bench.cluster.object("jobs", "search")["spec"]["suspend"], false, "{load}");
+        assert_eq!(bench.operator.worker_ended(), None, "{load}");
+        bench.operator.stop_workers().await;
+        assert_eq!(bench.cluster.object("jobs", "search")["spec"]["suspend"], true, "{load}");
+    }
+    bench.start_workers_of(of(17)).await.unwrap();
+    bench.cluster.crash_worker("search");
+    bench.until_shown(|caches| caches.pods().iter().any(|pod| pod_end::has_crashed(pod))).await;
+    bench.operator.stop_workers().await;
+    bench.start_workers_of(of(17)).await.unwrap();
+    assert_eq!(bench.cluster.object("jobs", "search-2")["spec"]["suspend"], false);
 }
 
 #[tokio::test]

@@ -1,6 +1,9 @@
 //! Adds the trials of the run's searches, one at a time, as the searches decide them and take turns.
 
-use bench_format::{plan::WireSearch, run::Search};
+use bench_format::{
+    plan::WireSearch,
+    run::{Search, SearchStep},
+};
 
 use super::{Climb, ClimbState, Error};
 use crate::{
@@ -22,7 +25,10 @@ impl<B: Backend> Climb<'_, B> {
         let (mut progress, mut entries) = (Vec::new(), Vec::new());
         for index in 0..self.run.searches.len() {
             let (made, entry) = match self.step_of(index, running)? {
-                Some(Step::Measure(made, entry)) => (made, Some(entry)),
+                Some(Step::Measure(made, entry)) => {
+                    self.watch_search(index, entry.search.map(|purpose| purpose.step), running)?;
+                    (made, Some(entry))
+                }
                 Some(Step::SearchResult(found)) => {
                     self.run.searches[index].found = Some(*found);
                     self.watcher.found(&self.run.searches[index]);
@@ -43,11 +49,25 @@ impl<B: Backend> Climb<'_, B> {
 
     /// The next step of a search; `None` if it is finished.
     fn step_of(&self, index: usize, running: &mut ClimbState) -> Result<Option<Step>, Error> {
-        let search = &self.run.searches[index];
-        let Some((ladder, wire)) = self.ladder_of(search).filter(|_| search.found.is_none()) else { return Ok(None) };
-        let course = Course { service: &search.service, ladder, search: wire };
+        let Some(course) = self.course(index) else { return Ok(None) };
         let finished = self.finished(&course, running)?;
         Ok(Some(course.next(&finished, turns::searches_in_turn(&self.run.trials))?))
+    }
+
+    /// Reports to the watcher what a search knows before its next trial.
+    fn watch_search(&self, index: usize, step: Option<SearchStep>, running: &mut ClimbState) -> Result<(), Error> {
+        if let (Some(course), Some(step)) = (self.course(index), step) {
+            let finished = self.finished(&course, running)?;
+            self.watcher.searching(&self.run.searches[index], course.so_far(&finished, step));
+        }
+        Ok(())
+    }
+
+    /// A search of the run; `None` if it is finished or not one of the plan's.
+    fn course(&self, index: usize) -> Option<Course<'_>> {
+        let search = self.run.searches.get(index).filter(|search| search.found.is_none())?;
+        let (ladder, wire) = self.ladder_of(search)?;
+        Some(Course { service: &search.service, ladder, search: wire })
     }
 
     fn ladder_of(&self, search: &Search) -> Option<(&Ladder, &WireSearch)> {

@@ -2,19 +2,42 @@
 
 use bench_format::{
     plan::{Figure, Objective},
-    run::{Capacity, CapacityEstimate, Crash, Edge, LoadTest, Search, SearchFound},
+    run::{Capacity, CapacityEstimate, Crash, Edge, LoadTest, Search, SearchFound, SearchStep},
 };
 
 use super::serialized_name;
+use crate::search::so_far::SoFar;
 
 /// Number of searches in turn below which an interval holds within its run only.
 const ENOUGH_IN_TURN: u32 = 6;
 
 /// One line for a search.
 pub fn line(search: &Search) -> String {
-    let Search { service, workload, variant, found } = search;
-    let description = found.as_ref().map_or("not finished".into(), description);
-    format!("{service}/{workload}/{variant}: {description}")
+    let description = search.found.as_ref().map_or("not finished".into(), description);
+    format!("{}: {description}", name(search))
+}
+
+/// The full name of a search: `service/workload/variant`.
+pub fn name(search: &Search) -> String {
+    let Search { service, workload, variant, .. } = search;
+    format!("{service}/{workload}/{variant}")
+}
+
+/// What a search does, and the loads that passed and failed so far.
+pub fn so_far(so_far: SoFar) -> String {
+    let step = match so_far.step {
+        SearchStep::Bounds => "short trials look for the start",
+        SearchStep::Round => "rounds",
+        SearchStep::Confirm => "a load is confirmed",
+        SearchStep::Fail => "a load is shown to fail",
+    };
+    let trials = match so_far.trials {
+        1 => "1 trial ended".to_owned(),
+        trials => format!("{trials} trials ended"),
+    };
+    let passed = so_far.passed.map(|load| format!("passed up to {load}"));
+    let failed = so_far.failed.map(|load| format!("failed from {load}"));
+    [Some(step.into()), Some(trials), passed, failed].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// The capacity, followed by the facts that explain it.
@@ -173,6 +196,14 @@ mod tests {
         };
         let endless = SearchFound { capacity: Some(endless), at_least: true, gates: vec![], edge: None, ..not };
         assert_eq!(description(&endless), "confirmed >= 200 (5 of 5)");
+    }
+
+    #[test]
+    fn a_search_that_goes_on_says_what_it_does_and_which_loads_passed_and_failed() {
+        let begun = SoFar { step: SearchStep::Bounds, trials: 0, passed: None, failed: None };
+        assert_eq!(so_far(begun), "short trials look for the start, 0 trials ended");
+        let later = SoFar { step: SearchStep::Round, trials: 12, passed: Some(40), failed: Some(44) };
+        assert_eq!(so_far(later), "rounds, 12 trials ended, passed up to 40, failed from 44");
     }
 
     #[test]

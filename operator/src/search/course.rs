@@ -14,6 +14,7 @@ use super::{
     gates::{Missed, edge_of_all, gates},
     losses::{TrialSummary, goals},
     rounds::{Bounds, Limits, Rounds, TrialOutcome},
+    so_far::SoFar,
     turns::Progress,
 };
 use crate::plan::Ladder;
@@ -94,6 +95,12 @@ impl Course<'_> {
                 Step::SearchResult(Box::new(self.found(without_rounds, &found, &rounds, &full, in_turn)))
             }
         })
+    }
+
+    /// What the finished trials show before the search has its result; `step` is that of the next trial.
+    pub fn so_far(&self, finished: &[FinishedTrial], step: SearchStep) -> SoFar {
+        let ended = finished.iter().map(|trial| (trial.load, trial.purpose.step, &trial.summary));
+        SoFar::of(ended, self.search, &self.ladder.objectives, step)
     }
 
     fn settings(&self) -> Settings {

@@ -1,4 +1,4 @@
-//! Starts and stops workers: releases and suspends a tier's Job.
+//! Starts and stops workers: releases and suspends the Job of a tier or of a search.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -46,15 +46,15 @@ impl Kubernetes {
         Ok(())
     }
 
-    /// The tier's Job, or the one after it if a worker of the first has crashed.
+    /// The trial's Job, or the one after it if a worker of the first has crashed.
     async fn usable_job(&self, spec: &WorkersSpec) -> Result<(String, Job), Error> {
         let no_job = || Error::Remote {
             what: format!("find the Job of {}", spec.trial),
             reason: "cluster.yaml has none; the plan changed since it was written".into(),
         };
-        let tier = self.cluster.job(&spec.trial).ok_or_else(no_job)?;
+        let jobs = self.cluster.job(&spec.trial).ok_or_else(no_job)?;
         let mut ended = Vec::new();
-        for name in tier.names() {
+        for name in jobs.names() {
             let job = self.api.job(name).await.map_err(remote_error)?;
             match job_over(&job) {
                 Some(over) => ended.push(format!("{name}: {over}")),

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use bench_format::{Name, trial::TrialId};
-use operator::plan::{Mistake, Plan};
+use bench_format::{Name, run::Search, trial::TrialId};
+use operator::plan::{Mistake, Plan, TrialFilter};
 
 use super::{ClusterFile, SCHEMA, Target};
 
@@ -74,8 +74,10 @@ impl ClusterFile {
                 found.push(mistake);
             }
         };
-        for trial in plan.trials() {
-            let TrialId { service, workload, variant, tier, .. } = &trial;
+        let tiers = plan.trials().into_iter().map(|trial| (format!("tier {}", trial.tier), trial));
+        let searched = searched(plan).into_iter().map(|trial| ("the search".to_owned(), trial));
+        for (load, trial) in tiers.chain(searched) {
+            let TrialId { service, workload, variant, .. } = &trial;
             if self.target(&trial).is_none() {
                 wrong(
                     "targets",
@@ -89,11 +91,20 @@ impl ClusterFile {
                 wrong("targets", format!("no Deployment of {inference_name} behind {service} in {workload}/{variant}"));
             }
             if self.job(&trial).is_none() {
-                wrong("jobs", format!("no Job for {service} in {workload}/{variant}, tier {tier}"));
+                wrong("jobs", format!("no Job for {service} in {workload}/{variant}, {load}"));
             }
         }
         found
     }
+}
+
+/// A trial of each search of the plan, at the smallest load.
+fn searched(plan: &Plan) -> Vec<TrialId> {
+    let first = |Search { service, workload, variant, .. }| {
+        let tier = plan.ladder(&workload, &variant)?.search.as_ref()?.from;
+        Some(TrialId { service, workload, variant, tier, process: 1, repeat: 1 })
+    };
+    plan.searches(&TrialFilter::default()).into_iter().filter_map(first).collect()
 }
 
 /// Checks a companion's name: it becomes a file name, and must differ from those of the companions before it.

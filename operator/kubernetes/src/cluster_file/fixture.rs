@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bench_format::{
     Name,
-    run::{Run, RunState},
+    run::{Run, RunState, Search, SearchFound},
 };
 
 use super::{CheckedInputs, ClusterFile};
@@ -62,4 +62,26 @@ pub(crate) fn run(id: &'static str, state: RunState) -> Run {
         searches: vec![],
         comparison: None,
     }
+}
+
+/// A run with one search, which has no result yet.
+pub(crate) fn searching() -> Run {
+    let name = Name::from_static;
+    let (service, workload, variant) = (name("wse-server"), name("throughput"), name("batch"));
+    Run { searches: vec![Search { service, workload, variant, found: None }], ..run("s1", RunState::Running) }
+}
+
+/// The result of a search that found and confirmed a capacity.
+pub(crate) fn found() -> SearchFound {
+    serde_json::from_value(serde_json::json!({
+        "goals": [], "conditional_throughput": null, "confirmed": 48, "borderline": [], "first_solid_fail": 53,
+        "at_least": false, "gates": [], "edge": null, "bound_by": null, "generator_limit": null, "given_up_at": null,
+        "capacity": {
+            "start": 50.0, "in_turn": 1,
+            "estimate": {"load": 50.0, "low": 49.0, "high": 51.5, "spread": 0.01, "trials": 12},
+            "confirm": {"load": 48, "passed": 5, "failed": 0, "succeeded": true},
+            "fail": {"load": 53, "passed": 0, "failed": 5, "succeeded": true},
+        },
+    }))
+    .unwrap()
 }

@@ -49,7 +49,7 @@ impl CheckedInputs {
         cluster_path: &Path,
     ) -> Result<Self, Mistakes> {
         let mut found = cluster.mistakes(cluster_path);
-        found.extend(searches(&wire, plan_path));
+        found.extend(tiers_beside_a_search(&wire, plan_path));
         found.extend(replicas(&wire, plan_path));
         found.extend(described(&wire, plan_path));
         let registry = cluster.registry();
@@ -80,19 +80,21 @@ fn described(wire: &WirePlan, path: &Path) -> Option<Mistake> {
     Some(Mistake { file: path.into(), place: "websocket".into(), message })
 }
 
-/// Rejects searches: the chart creates a Job for each tier in the plan, but a search decides its loads during the
-/// climb.
-fn searches(wire: &WirePlan, path: &Path) -> Vec<Mistake> {
-    let with_search = wire.ladders.iter().enumerate().filter(|(_, ladder)| ladder.search.is_some());
+/// Rejects tiers in a plan with a search. On one machine the command says which of the two is meant.
+fn tiers_beside_a_search(wire: &WirePlan, path: &Path) -> Vec<Mistake> {
+    if wire.ladders.iter().all(|ladder| ladder.search.is_none()) {
+        return Vec::new();
+    }
+    let with_tiers = wire.ladders.iter().enumerate().filter(|(_, ladder)| !ladder.tiers.is_empty());
     let mistake = |(index, ladder): (usize, &WireLadder)| {
         let message = format!(
-            "the search of {}/{} in plan {} can't be run in a cluster, where each load needs a Job of its own; give the ladder \
-             tiers in its place, or search on one machine: ladder search {}",
-            ladder.workload, ladder.variant, wire.name, wire.name
+            "plan {} has a search, so its run searches and climbs no tiers; give the tiers of {}/{} a plan and a run.id \
+             of their own",
+            wire.name, ladder.workload, ladder.variant
         );
-        Mistake { file: path.into(), place: format!("ladders[{index}].search"), message }
+        Mistake { file: path.into(), place: format!("ladders[{index}].tiers"), message }
     };
-    with_search.map(mistake).collect()
+    with_tiers.map(mistake).collect()
 }
 
 /// Rejects ladders with several processes of a service: workers get one address, that of the service's pod.

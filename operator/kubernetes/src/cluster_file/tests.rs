@@ -46,20 +46,50 @@ fn a_tier_without_a_job_and_a_ladder_without_a_deployment_are_named() {
     );
 }
 
+/// The plan with a search in the place of its tiers.
+fn with_search() -> String {
+    PLAN.replace("tiers: [100]", "search: {from: 1, to: 9, final_trial_seconds: 1, duration_sum_seconds: 1}").replace(
+        "load: {model: closed}",
+        "load: {model: open, rate_per_second: 1}\n  objectives: [{figure: failed_share, at_most: 0}]",
+    )
+}
+
 #[test]
-fn a_search_is_refused_with_the_plan_the_ladder_and_a_remedy() {
-    let search = "  search: {from: 1, to: 9, final_trial_seconds: 1, duration_sum_seconds: 1}\n";
-    let objectives = "  objectives: [{figure: failed_share, at_most: 0}]\n";
-    for tiers in ["  tiers: [100]\n", ""] {
-        let plan = PLAN.replace("  tiers: [100]\n", tiers) + objectives + search;
-        let found = description(&plan, CLUSTER);
-        let ours = found
-            .iter()
-            .find(|description| description.contains("ladders[0].search"))
-            .unwrap_or_else(|| panic!("{found:?}"));
-        assert!(ours.contains("the search of throughput/batch in plan small can't be run in a cluster"), "{ours}");
-        assert!(ours.ends_with("or search on one machine: ladder search small"), "{ours}");
+fn the_job_of_a_search_serves_all_its_loads() {
+    let text = CLUSTER.replace("tier: 100, ", "");
+    assert_eq!(description(&with_search(), &text), Vec::<String>::new());
+    let file: ClusterFile = serde_saphyr::from_str(&text).unwrap();
+    for tier in [1, 7, 9] {
+        let trial = TrialId { tier, ..inputs().plan.trials()[0].clone() };
+        assert!(file.job(&trial).unwrap().job.ends_with("-100-abcdef12"));
+        assert!(file.job(&TrialId { variant: Name::from_static("other"), ..trial }).is_none());
     }
+}
+
+#[test]
+fn a_search_without_a_job_or_a_deployment_is_named() {
+    let found =
+        description(&with_search(), &CLUSTER.replace("tier: 100, ", "").replace("variant: batch", "variant: b"));
+    assert_eq!(
+        found,
+        [
+            "cluster.yaml: targets: no Deployment for wse-server in throughput/batch; is it enabled in the values?",
+            "cluster.yaml: jobs: no Job for wse-server in throughput/batch, the search",
+        ]
+    );
+}
+
+#[test]
+fn tiers_beside_a_search_are_refused_with_the_ladder_and_a_remedy() {
+    let text = CLUSTER.replace("tier: 100, ", "");
+    let found = description(&with_search().replace("  search:", "  tiers: [5]\n  search:"), &text);
+    assert_eq!(
+        found,
+        [
+            "plan.yaml: ladders[0].tiers: plan small has a search, so its run searches and climbs no tiers; give the tiers of \
+          throughput/batch a plan and a run.id of their own"
+        ]
+    );
 }
 
 #[test]

@@ -60,11 +60,12 @@ pub async fn assert(arguments: &Assert) -> anyhow::Result<u8> {
             Ok((Progress::Stuck(description), _)) => bail!("{description}"),
             Ok((Progress::Running, status)) if !arguments.wait => {
                 let ended = status.trials.iter().filter(|trial| trial.standing.is_some()).count();
-                bail!(
-                    "run {} is not finished ({ended} of {} trials); wait with --wait",
-                    status.run_id,
-                    status.trials.len()
-                );
+                let of = match status.searches.is_empty() {
+                    true => format!("{ended} of {} trials", status.trials.len()),
+                    // A search adds its trials one by one.
+                    false => format!("{ended} trials of its searches"),
+                };
+                bail!("run {} is not finished ({of}); wait with --wait", status.run_id);
             }
             Ok((Progress::Running, status)) => printed.new_lines(&status).iter().for_each(|line| eprintln!("{line}")),
             // The operator may be restarting.

@@ -17,17 +17,18 @@ pub(super) enum Progress {
     Stuck(String),
 }
 
-/// The trials and problems that were printed already.
+/// The trials, searches and problems that were printed already.
 #[derive(Debug, Default)]
 pub(super) struct Printed {
     /// Id of the run; absent before the first status.
     pub(super) run: Option<String>,
     trials: BTreeSet<String>,
+    searches: BTreeSet<String>,
     problem: Option<Problem>,
 }
 
 impl Printed {
-    /// The new lines since the last status, in the format of `ladder run`: ended trials and interruptions.
+    /// The new lines since the last status, in the format of `ladder run`: ended trials and searches, and interruptions.
     pub(super) fn new_lines(&mut self, status: &Status) -> Vec<String> {
         let mut lines = Vec::new();
         if self.run.as_ref() != Some(&status.run_id) {
@@ -39,6 +40,11 @@ impl Printed {
         for ended in status.trials.iter().filter(|trial| trial.standing.is_some()) {
             if self.trials.insert(ended.trial.clone()) {
                 lines.push(line(ended));
+            }
+        }
+        for ended in status.searches.iter().filter(|search| search.standing.is_some()) {
+            if self.searches.insert(ended.search.clone()) {
+                lines.push(format!("{}: {}", ended.search, ended.description));
             }
         }
         if self.problem != status.last_problem {
@@ -74,6 +80,7 @@ pub(super) fn progress(status: &Status) -> Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::live::SearchStatus;
 
     fn trial(name: &str, state: &str, description: &str) -> TrialStatus {
         let ended = ["finished", "crashed", "failed"].contains(&state).then(|| "pass".to_owned());
@@ -104,6 +111,23 @@ mod tests {
         status.trials.push(trial("c", "crashed", "service_oom: pod p ran out of memory"));
         status.last_problem = problem("c: failed: service_oom: pod p ran out of memory");
         assert_eq!(printed.new_lines(&status), ["c: failed: service_oom: pod p ran out of memory"]);
+    }
+
+    #[test]
+    fn a_search_is_printed_once_when_it_has_its_result() {
+        let search = |standing: Option<&str>, description: &str| SearchStatus {
+            search: "a/b/c".into(),
+            standing: standing.map(Into::into),
+            description: description.into(),
+            ..SearchStatus::default()
+        };
+        let mut printed = Printed::default();
+        let mut status = Status { run_id: "r".into(), ..Status::default() };
+        status.searches = vec![search(None, "rounds")];
+        assert_eq!(printed.new_lines(&status), ["waiting for the end of run r"]);
+        status.searches = vec![search(Some("pass"), "confirmed 40")];
+        assert_eq!(printed.new_lines(&status), ["a/b/c: confirmed 40"]);
+        assert_eq!(printed.new_lines(&status), Vec::<String>::new());
     }
 
     #[test]

@@ -56,6 +56,10 @@ fn lines(status: &live::Status) -> String {
         line("problem", &format!("{}: {}", problem.at, problem.description));
     }
     line("", &status.overhead);
+    for search in &status.searches {
+        let standing = search.standing.as_deref().unwrap_or("search");
+        line(standing, format!("{}: {}", search.search, shorten(&search.description)).trim_end_matches(": "));
+    }
     let width = status.trials.iter().map(|trial| trial.trial.chars().count()).max().unwrap_or(0);
     for trial in &status.trials {
         let standing = trial.standing.as_deref().unwrap_or(&trial.state);
@@ -83,6 +87,21 @@ mod tests {
     fn a_reason_of_many_lines_is_shortened() {
         assert_eq!(shorten("short\nand more"), "short");
         assert_eq!(shorten(&"ä".repeat(500)).chars().count(), LONGEST_DESCRIPTION + 1);
+    }
+
+    #[test]
+    fn a_search_stands_above_its_trials_with_what_it_has_found() {
+        let search = |standing: Option<&str>, description: &str| live::SearchStatus {
+            search: "a/b/c".into(),
+            standing: standing.map(Into::into),
+            description: description.into(),
+            ..live::SearchStatus::default()
+        };
+        let searches =
+            vec![search(None, ""), search(None, "rounds, 3 trials ended"), search(Some("pass"), "confirmed 9")];
+        let text = lines(&live::Status { searches, ..live::Status::default() });
+        let expected = "search    a/b/c\nsearch    a/b/c: rounds, 3 trials ended\npass      a/b/c: confirmed 9\n";
+        assert!(text.ends_with(expected), "{text}");
     }
 
     #[test]

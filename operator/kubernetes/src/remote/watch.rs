@@ -176,8 +176,8 @@ impl Shown {
 
 /// The live part, each line of at most `width` columns; what doesn't fit is left out, the last parts first.
 fn lines(second: &Second, width: usize) -> Vec<String> {
-    let mut lines =
-        vec![vec![second.description.clone(), format!("{} of {} trials ended", second.ended, second.trials)]];
+    let trials = format!("{} of {} trials ended", second.ended, second.trials);
+    let mut lines = vec![vec![second.description.clone(), second.search.clone().unwrap_or(trials)]];
     if let Some(trial) = &second.trial {
         let per_second = [trial.rates.due, trial.rates.sent, trial.rates.answered, trial.rates.opened];
         lines.extend([place(trial), rates(per_second, trial.messages.errors, trial.open, trial.connections)]);
@@ -226,6 +226,7 @@ mod tests {
             run_id: "r1".into(),
             trials: 12,
             ended: 3,
+            search: None,
             trial,
         }
     }
@@ -308,6 +309,13 @@ mod tests {
                 "  late_share <= 0.1   known after the trial",
             ]
         );
+    }
+
+    #[test]
+    fn a_search_has_what_it_found_so_far_instead_of_a_number_of_trials() {
+        let search = Some("rounds, 3 trials ended, passed up to 40".to_owned());
+        let lines = lines(&Second { search, ..second(None) }, 100);
+        assert_eq!(lines, ["climbing run r1   rounds, 3 trials ended, passed up to 40"]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use operator::{
     backend::Backend,
     climb::{Climb, ClimbEnd, Error, RetryBudget},
     evidence,
-    plan::Mistakes,
+    plan::{Mistakes, TrialFilter},
     resume, retry,
     store::{self, Store},
     watcher::Watcher,
@@ -157,7 +157,7 @@ impl Operator<'_> {
         let id = run.id.clone();
         let live = self.live;
         live.run(&run);
-        let watcher = EventWatcher { live, events: self.events.clone() };
+        let watcher = EventWatcher { live, events: self.events.clone(), searches: !run.searches.is_empty() };
         let mut stop = self.stop.clone();
         let mut climb = Climb {
             plan: &inputs.plan,
@@ -235,7 +235,7 @@ impl Operator<'_> {
             outside: None,
             trials: plan.trials().into_iter().map(TrialEntry::pending).collect(),
             retries: vec![],
-            searches: vec![],
+            searches: plan.searches(&TrialFilter::default()),
             comparison: None,
         }
     }
@@ -244,9 +244,10 @@ impl Operator<'_> {
 /// The commands that climb the plan of this release on another machine.
 fn reproduce_command(inputs: &CheckedInputs) -> String {
     let (release, namespace) = (&inputs.cluster.release, &inputs.cluster.namespace);
+    let command = if inputs.plan.ladders.iter().any(|ladder| ladder.search.is_some()) { "search" } else { "run" };
     format!(
         "kubectl -n {namespace} get configmap -l app.kubernetes.io/instance={release} \
-         -o jsonpath='{{.items[*].data.plan\\.yaml}}' > plan.yaml && ladder run ./plan.yaml"
+         -o jsonpath='{{.items[*].data.plan\\.yaml}}' > plan.yaml && ladder {command} ./plan.yaml"
     )
 }
 

@@ -15,7 +15,10 @@ use tokio::{
 };
 
 use super::Web;
-use crate::{live::State, trial_view::TrialView};
+use crate::{
+    live::{SearchStatus, State},
+    trial_view::TrialView,
+};
 
 /// Interval between two events.
 pub const INTERVAL: Duration = Duration::from_secs(1);
@@ -31,10 +34,13 @@ pub struct Second {
     pub description: String,
     /// Id of the requested run; empty when there is none.
     pub run_id: String,
-    /// Number of the run's trials.
+    /// Number of the run's trials; those of a search so far.
     pub trials: usize,
     /// Of these, those that have ended.
     pub ended: usize,
+    /// What the search of the current trial does and has found so far; absent where no search goes on.
+    #[serde(default)]
+    pub search: Option<String>,
     /// The trial that runs; absent between trials.
     pub trial: Option<TrialView>,
 }
@@ -43,12 +49,18 @@ impl Second {
     /// What is known now.
     fn of(web: &Web) -> Self {
         let status = web.live.status();
+        let is_current = |search: &&SearchStatus| {
+            let load = status.tier.as_deref().and_then(|tier| tier.strip_prefix(&search.search));
+            load.is_some_and(|load| load.starts_with('/'))
+        };
+        let search = status.searches.iter().find(is_current).map(|search| search.description.clone());
         Self {
             state: status.state,
             description: status.description,
             run_id: status.run_id,
             trials: status.trials.len(),
             ended: status.trials.iter().filter(|trial| trial.standing.is_some()).count(),
+            search,
             trial: web.trials.get().and_then(|trials| trials.view(Instant::now())),
         }
     }
