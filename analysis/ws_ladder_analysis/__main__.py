@@ -3,7 +3,7 @@
 `python -m ws_ladder_analysis clients BUNDLE...`: prints the results of several clients side by side, one bundle each.
 
 `compare`, `history` and `export` are the subcommands of `ladder` with these names; `steady` is what `ladder pilot`
-prints.
+prints, `reports` makes reports beside the operator of a cluster.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from .clients import clients, markdown, published
 from .load import BundleError, read_bundle
 from .report import write_report
 
-# The subcommands of `ladder` that this program does the work of, with their modules.
+# The subcommands of `ladder` that this program does the work of, and the one for a cluster, with their modules.
 _COMMANDS = {
     "compare": "comparison.command",
     "history": "history.command",
     "export": "export",
     "steady": "steady.command",
+    "reports": "cluster_reports",
 }
 # Exit code of a program that failed: 1 is an answer of these commands.
 _FAILED = 2

@@ -133,7 +133,7 @@ async fn listing(State(web): State<Web>, Path(id): Path<String>) -> Response {
 }
 
 async fn file(State(web): State<Web>, Path((id, path)): Path<(String, String)>) -> Response {
-    let kind = files::content_type(&path);
+    let kind = files::content_type(if path == "report/" { "report.html" } else { &path });
     let found = spawn_blocking(move || files::open(&web.results, &id, &path)).await.map_err(io::Error::other);
     match found.map_err(files::Error::Read).flatten() {
         Ok((file, bytes)) => {
@@ -243,6 +243,31 @@ mod tests {
         let digest = "015abd7f5cc57a2dd94b7590f04ad8084273905ee33ec5cebeae62276a97f862";
         assert_eq!(listed, json!([{"path": "trials/a.json", "bytes": 7, "sha256": digest}]));
         assert_eq!(get(format!("{}/results/r1/trials/a.json", served.url)).await, (200, "{\"a\":1}".into()));
+    }
+
+    #[tokio::test]
+    async fn a_report_that_was_made_here_is_served_and_is_no_part_of_the_bundle() {
+        let served = served().await;
+        let report = |page: &str| format!("{}/results/r1/report/{page}", served.url);
+        assert_eq!(get(report("")).await.0, 404);
+        fs::create_dir_all(served.results.path().join("r1/report")).unwrap();
+        fs::write(served.results.path().join("r1/report/report.html"), "of a laptop").unwrap();
+        assert_eq!(get(report("")).await, (200, "of a laptop".into()));
+        fs::remove_dir_all(served.results.path().join("r1/report")).unwrap();
+        let made = served.results.path().join(".reports/r1");
+        fs::create_dir_all(&made).unwrap();
+        fs::write(made.join("report.html"), "made here").unwrap();
+        fs::write(made.join("a.png"), "a picture").unwrap();
+        for (page, expected) in [("", "made here"), ("report.html", "made here"), ("a.png", "a picture")] {
+            assert_eq!(get(report(page)).await, (200, expected.into()));
+        }
+        std::os::unix::fs::symlink("../../secret", made.join("link")).unwrap();
+        for path in ["link", "..%2F..%2Fsecret", "..%2F..%2Fr1%2Ftrials%2Fa.json"] {
+            assert_eq!(get(report(path)).await.0, 404, "{path}");
+        }
+        assert_eq!(get(format!("{}/results/.reports/r1/report.html", served.url)).await.0, 404);
+        let (_, listed) = get(format!("{}/api/runs/r1/files", served.url)).await;
+        assert!(!listed.contains("report"), "{listed}");
     }
 
     #[tokio::test]

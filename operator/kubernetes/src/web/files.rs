@@ -19,6 +19,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster_file::check_run_id;
 
+/// Folder of the results that has the reports which a container beside the operator makes; each is in a folder with the name
+/// of its run. They are in no bundle, so no list covers them.
+const REPORTS: &str = ".reports";
+/// The first page of a report.
+const PAGE: &str = "report.html";
+
 /// Why a bundle or a file can't be served.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -50,7 +56,7 @@ pub struct RunSummary {
     pub trials: usize,
     /// Number of trials that have ended.
     pub ended: usize,
-    /// Whether the bundle has its report, as `report/report.html`.
+    /// Whether there is a report of the run, as `report/report.html`.
     #[serde(default)]
     pub report: bool,
 }
@@ -88,7 +94,9 @@ fn line(results: &Path, run: &Run) -> RunSummary {
         finished_at: run.finished_at.clone(),
         trials: run.trials.len(),
         ended: run.trials.iter().filter(|entry| !step::is_open(&entry.state)).count(),
-        report: results.join(run.id.as_str()).join("report/report.html").is_file(),
+        report: [results.join(REPORTS).join(run.id.as_str()), results.join(run.id.as_str()).join("report")]
+            .iter()
+            .any(|report| report.join(PAGE).is_file()),
     }
 }
 
@@ -105,21 +113,36 @@ pub fn list(results: &Path, id: &str) -> Result<Vec<BundleFile>, Error> {
     paths.into_iter().map(|path| describe(&bundle, path)).collect()
 }
 
-/// Opens a file of a bundle, and returns it with its length.
+/// Opens a file of a bundle or of its report (`report/…`), and returns it with its length. A report that was made here
+/// comes before one in the bundle.
 ///
 /// # Errors
 /// [`Error::NotFound`] when there is no such file or it must not be served, [`Error::Read`] when the volume can't be
 /// read.
 pub fn open(results: &Path, id: &str, path: &str) -> Result<(File, u64), Error> {
-    let missing = || Error::NotFound(format!("{id}/{path}"));
     let bundle = bundle(results, id)?;
+    let of_report = path.strip_prefix("report/").map(|rest| if rest.is_empty() { PAGE } else { rest });
+    if let Some(rest) = of_report {
+        // The bundle exists, so the id is a name.
+        let report = fs::canonicalize(results)?.join(REPORTS).join(id);
+        if let Ok(found) = open_in(&report, rest) {
+            return Ok(found);
+        }
+    }
+    let in_bundle = of_report.map_or(path.to_owned(), |rest| format!("report/{rest}"));
+    open_in(&bundle, &in_bundle)
+}
+
+/// Opens a file of a folder whose path has no symbolic link.
+fn open_in(folder: &Path, path: &str) -> Result<(File, u64), Error> {
+    let missing = || Error::NotFound(path.to_owned());
     let parts: Vec<Component<'_>> = Path::new(path).components().collect();
     let plain = |part: &Component<'_>| matches!(part, Component::Normal(name) if !is_hidden(name.to_str()));
     if parts.is_empty() || !parts.iter().all(plain) {
         return Err(missing());
     }
     // A path that contains a symbolic link resolves to another path, and is refused.
-    let requested = bundle.join(path);
+    let requested = folder.join(path);
     let real = fs::canonicalize(&requested).map_err(|_| missing())?;
     if real != requested {
         return Err(missing());
