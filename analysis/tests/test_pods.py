@@ -20,6 +20,7 @@ SERVICE = Pod(
     image="local/wse-server:1",
     image_digest="local/wse-server@sha256:0123456789abcdef",
     restarts=0,
+    limits={"cpu": "2", "memory": "256Mi"},
     throttled_periods=3,
 )
 

@@ -18,11 +18,12 @@ _DIGEST = 12
 
 def pods(results: Iterable[TrialResult]) -> Table | None:
     """The pods of all trials; those that differ only by name share a row. `None` when no trial has pods."""
-    alike: dict[Pod, dict[str, Pod]] = {}
-    throttled: dict[Pod, list[int]] = {}
+    alike: dict[str, dict[str, Pod]] = {}
+    throttled: dict[str, list[int]] = {}
     for result in results:
         for pod in result.pods:
-            kind = replace(pod, name="", worker=None, restarts=0, throttled_periods=None)
+            # As text, because a pod has maps, which can't be keys.
+            kind = repr(replace(pod, name="", worker=None, restarts=0, throttled_periods=None))
             known = alike.setdefault(kind, {})
             before = known.get(pod.name, pod)
             known[pod.name] = max(before, pod, key=lambda one: one.restarts)
@@ -31,11 +32,12 @@ def pods(results: Iterable[TrialResult]) -> Table | None:
     if not alike:
         return None
     titles = ("role", "pods", "node", "quality of service", "CPUs", "image", "digest", "restarts", "throttled periods")
-    rows = (_row(kind, list(known.values()), throttled.get(kind)) for kind, known in alike.items())
+    rows = (_row(list(known.values()), throttled.get(kind)) for kind, known in alike.items())
     return Table("Pods", tuple(Column(title, number=False) for title in titles), tuple(rows))
 
 
-def _row(kind: Pod, known: list[Pod], throttled: list[int] | None) -> tuple[Cell, ...]:
+def _row(known: list[Pod], throttled: list[int] | None) -> tuple[Cell, ...]:
+    kind = known[0]
     restarts = sum(pod.restarts for pod in known)
     promised = kind.qos_class == _PROMISED
     digest = kind.image_digest.rpartition("@")[2].rpartition(":")[2]
