@@ -13,6 +13,7 @@ from cluster import Cluster
 from release import HELM_4, Release
 
 NAMESPACE = "ws-ladder-e2e"
+SHARED_MEMORY = Path("/dev/shm")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -54,3 +55,11 @@ def release(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
     release.install()
     yield release
     release.uninstall()
+
+
+@pytest.fixture
+def ballast() -> Iterator[Path]:
+    """A file in memory, whose pages count for the cgroup of the process that writes them."""
+    file = SHARED_MEMORY / "ws-ladder-e2e-ballast"
+    yield file
+    file.unlink(missing_ok=True)

@@ -2,8 +2,10 @@
 
 import os
 import signal
+import subprocess
 from pathlib import Path
 
+import pytest
 from cluster import Cluster, Object
 
 
@@ -35,3 +37,20 @@ def processes_of(container_id: str) -> list[int]:
         if container_id in cgroup:
             process_ids.append(int(entry.name))
     return process_ids
+
+
+def fill_memory(pod: Object, container: str, file: Path) -> None:
+    """Fills the memory of a container from outside, until the kernel kills its largest process."""
+    statuses = pod["status"]["containerStatuses"]
+    container_id = next(status["containerID"] for status in statuses if status["name"] == container)
+    processes = processes_of(container_id.rpartition("/")[2])
+    if not processes or os.geteuid() != 0:
+        pytest.skip("only root on the node can use a container's memory")
+    cgroups = Path(f"/proc/{processes[0]}/cgroup").read_text().splitlines()
+    by_controller = {line.split(":", 2)[1]: line.split(":", 2)[2] for line in cgroups}
+    folder = Path("/sys/fs/cgroup") / ("memory" if "memory" in by_controller else "")
+    tasks = folder / by_controller.get("memory", by_controller.get("", "")).lstrip("/") / "cgroup.procs"
+    # Small blocks: the writer must not be the largest process.
+    script = f"echo $$ > {tasks} && exec dd if=/dev/zero of={file} bs=64k count=4096"
+    # The kernel may kill it, too.
+    subprocess.run(["sh", "-c", script], capture_output=True, check=False, timeout=60)

@@ -1,49 +1,20 @@
 """The edge of a service's capacity is a result, and a cause outside it is waited for."""
 
 import json
-import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from bundle import Bundle
-from cluster import Object, name_of
-from kill import processes_of
+from cluster import name_of
+from kill import fill_memory
 from release import Release
 from waiting import until
 
 TIERS = [10, 20]
 # Long enough for a disturbance in the middle of the window.
 WINDOW_SECONDS = 8
-SHARED_MEMORY = Path("/dev/shm")
 IMAGES = "ghcr.io/ws-ladder"
 VERSION = "0.1.0"
-
-
-@pytest.fixture
-def ballast() -> Iterator[Path]:
-    """A file in memory, whose pages count for the cgroup of the process that writes them."""
-    file = SHARED_MEMORY / "ws-ladder-e2e-ballast"
-    yield file
-    file.unlink(missing_ok=True)
-
-
-def fill_memory(pod: Object, container: str, file: Path) -> None:
-    """Fills the memory of a container from outside, until the kernel kills its largest process."""
-    statuses = pod["status"]["containerStatuses"]
-    container_id = next(status["containerID"] for status in statuses if status["name"] == container)
-    processes = processes_of(container_id.rpartition("/")[2])
-    if not processes or os.geteuid() != 0:
-        pytest.skip("only root on the node can use a container's memory")
-    cgroups = Path(f"/proc/{processes[0]}/cgroup").read_text().splitlines()
-    by_controller = {line.split(":", 2)[1]: line.split(":", 2)[2] for line in cgroups}
-    folder = Path("/sys/fs/cgroup") / ("memory" if "memory" in by_controller else "")
-    tasks = folder / by_controller.get("memory", by_controller.get("", "")).lstrip("/") / "cgroup.procs"
-    # Small blocks: the writer must not be the largest process.
-    script = f"echo $$ > {tasks} && exec dd if=/dev/zero of={file} bs=64k count=4096"
-    # The kernel may kill it, too.
-    subprocess.run(["sh", "-c", script], capture_output=True, check=False, timeout=60)
 
 
 def test_a_service_that_is_killed_for_memory_has_failed_its_trial(

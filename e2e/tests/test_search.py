@@ -1,18 +1,19 @@
 """A search in the cluster: one Job serves all its loads, and an operator that is killed goes on with it."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from bundle import Bundle
 from cluster import name_of
-from kill import kill_container
+from kill import fill_memory, kill_container
 from release import LADDER, Release
 
 RUN = "search"
 SEARCH = "wse-server/throughput/batch"
 LARGEST = 6
 # The service carries all of it, so that few trials confirm the largest load.
-PLAN = {
+PLAN: dict[str, Any] = {
     "services": ["wse-server"],
     "warmup_seconds": 0.5,
     "ladders": [
@@ -35,6 +36,7 @@ PLAN = {
 }
 # Each trial after the short ones has a fresh process and fresh workers.
 SEARCH_SECONDS = 240
+REPORT_SECONDS = 120
 
 
 def of_step(run: Any, step: str) -> list[Any]:
@@ -42,19 +44,23 @@ def of_step(run: Any, step: str) -> list[Any]:
     return [entry for entry in run["trials"] if entry["search"]["step"] == step]
 
 
+def until_confirming(release: Release, run: str) -> Any:
+    """Waits until a trial that confirms a load is measured, and returns the status."""
+
+    def is_confirming(status: Any) -> bool:
+        [search] = status["searches"] or [{"description": ""}]
+        measuring = (status["step"] or {"step": ""})["step"] == "trial"
+        return bool(status["run_id"] == run and measuring and search["description"].startswith("a load is confirmed"))
+
+    return release.until_status("a confirming trial", is_confirming, SEARCH_SECONDS)
+
+
 @pytest.fixture(scope="module")
 def jobs_before(release: Release) -> set[str]:
     """The Jobs of the run, which is begun and whose operator is killed in a confirming trial."""
     release.upgrade({"run": {"id": RUN}, "plan": PLAN})
     jobs = {name_of(job) for job in release.cluster.list("jobs", release.instance)}
-
-    def is_confirming(status: Any) -> bool:
-        [search] = status["searches"] or [{"description": ""}]
-        measuring = (status["step"] or {"step": ""})["step"] == "trial"
-        return bool(status["run_id"] == RUN and measuring and search["description"].startswith("a load is confirmed"))
-
-    status = release.until_status("a confirming trial", is_confirming, SEARCH_SECONDS)
-    [search] = status["searches"]
+    [search] = until_confirming(release, RUN)["searches"]
     assert search["search"] == SEARCH
     # The bracket so far.
     assert (search["standing"], search["passed"], search["failed"]) == (None, LARGEST, None), search
@@ -113,3 +119,35 @@ def test_the_result_is_told_by_status_assert_and_metrics(release: Release, bundl
 def test_the_bundle_has_the_form_of_a_local_search(release: Release, bundle: Bundle) -> None:
     verified = release.cluster.run(str(LADDER), "verify", str(bundle.folder))
     assert "ok      searches   1 decided again" in verified
+
+
+def test_its_report_has_the_capacity_and_its_files_agree(release: Release, bundle: Bundle, tmp_path: Path) -> None:
+    run = bundle.run()["id"]
+    command = release.ladder_command("fetch", run, "--results", str(tmp_path))
+    fetched = release.cluster.attempt(*command, seconds=REPORT_SECONDS)
+    assert fetched.returncode == 0, fetched.stderr
+    assert "disagree" not in fetched.stderr, fetched.stderr
+    assert "Capacity inside the objective, on 0.3 CPU" in (tmp_path / run / "report/report.html").read_text()
+
+
+@pytest.mark.long
+def test_a_service_that_is_killed_for_memory_fails_a_trial_of_the_search_and_costs_no_job(
+    release: Release, tmp_path: Path, ballast: Path
+) -> None:
+    [ladder] = PLAN["ladders"]
+    plan = {**PLAN, "ladders": [{**ladder, "search": {**ladder["search"], "rounds": {"window_seconds": 8}}}]}
+    services = {"wse-server": {"resources": {"memory": "64Mi"}}}
+    release.upgrade({"run": {"id": "search-oom"}, "plan": plan, "services": services})
+    until_confirming(release, "search-oom")
+    fill_memory(release.ready_pod("service"), "service", ballast)
+    status = release.until_run_ends("search-oom", SEARCH_SECONDS)
+    release.until_restored()
+    assert status["interruptions"] == 0
+    jobs = release.cluster.list("jobs", release.instance)
+    conditions = [condition["type"] for job in jobs for condition in job["status"].get("conditions", [])]
+    assert "Failed" not in conditions, conditions
+    [search] = Bundle(release.fetch("search-oom", tmp_path)).run()["searches"]
+    found = search["found"]
+    assert found["crash"] == {"load": LARGEST, "cause": "service_oom"}, found
+    # One trial of nine may fail.
+    assert found["capacity"]["confirm"] == {"load": LARGEST, "passed": 8, "failed": 1, "succeeded": True}, found
