@@ -6,8 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use bench_format::result::{CpuGroup, ForeignProcess, MachineUse};
 use process_usage::machine::{self, MachineReading, Source};
 
-use crate::nodes::NodesSnapshot;
-
 /// Number of processes of others that are named.
 pub(crate) const NAMED: usize = 3;
 /// A process that used less CPU time in between, in nanoseconds, is not looked at.
@@ -20,26 +18,6 @@ pub struct OwnGroup {
     pub cpus: BTreeSet<usize>,
     /// Ids of the processes that may run on them and nowhere else.
     pub pids: BTreeSet<u32>,
-}
-
-/// What a trial's machines had done by a moment.
-#[derive(Clone, Debug)]
-pub enum MachineSnapshot {
-    /// The machine on which all processes of the trial run.
-    Machine(Snapshot),
-    /// The nodes of a cluster on which its pods run.
-    Nodes(NodesSnapshot),
-}
-
-impl MachineSnapshot {
-    /// The use of the CPUs from this moment to a later one; `None` if they are not of the same kind.
-    pub fn until(&self, later: &Self) -> Option<MachineUse> {
-        match (self, later) {
-            (Self::Machine(from), Self::Machine(to)) => Some(from.until(to)),
-            (Self::Nodes(from), Self::Nodes(to)) => Some(from.until(to)),
-            _ => None,
-        }
-    }
 }
 
 /// The machine at one moment.

@@ -11,7 +11,10 @@ use std::{
 use bench_format::result::{CpuGroup, ForeignProcess, MachineUse};
 use serde::{Deserialize, Serialize};
 
-use crate::{http::HttpClient, machine::NAMED};
+use crate::{
+    http::HttpClient,
+    machine::{NAMED, Snapshot},
+};
 
 /// Longest wait for a response.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -52,6 +55,26 @@ impl NodeClient {
     pub async fn read(&self) -> Option<NodeReading> {
         let (status, body) = self.http.get(&self.url).await.ok()?;
         status.is_success().then(|| serde_json::from_slice(&body).ok())?
+    }
+}
+
+/// What a trial's machines had done by a moment.
+#[derive(Clone, Debug)]
+pub enum MachineSnapshot {
+    /// The machine on which all processes of the trial run.
+    Machine(Snapshot),
+    /// The nodes of a cluster on which its pods run.
+    Nodes(NodesSnapshot),
+}
+
+impl MachineSnapshot {
+    /// The use of the CPUs from this moment to a later one; `None` if they are not of the same kind.
+    pub fn until(&self, later: &Self) -> Option<MachineUse> {
+        match (self, later) {
+            (Self::Machine(from), Self::Machine(to)) => Some(from.until(to)),
+            (Self::Nodes(from), Self::Nodes(to)) => Some(from.until(to)),
+            _ => None,
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use bench_format::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{fixed_work::Timing, machine::MachineSnapshot};
+use crate::{fixed_work::Timing, nodes::MachineSnapshot};
 
 /// Why the usage of a process could not be read.
 #[derive(Debug, thiserror::Error)]

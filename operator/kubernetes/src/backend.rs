@@ -20,7 +20,7 @@ use bench_format::{
 use driver::{
     evidence_client::EvidenceClient,
     inference_client::InferenceClient,
-    machine::MachineSnapshot,
+    nodes::MachineSnapshot,
     stage::{self, Cause, Details, Ended, Shares, Stage, Usage},
 };
 use k8s_openapi::api::core::v1::Pod;

@@ -64,7 +64,8 @@ impl Kubernetes {
 
 fn facts(node: &Node, mut neighbours: Vec<String>) -> NodeFacts {
     neighbours.sort_unstable();
-    let label = |key: &str| node.metadata.labels.as_ref().and_then(|labels| labels.get(key)).cloned().unwrap_or_default();
+    let label =
+        |key: &str| node.metadata.labels.as_ref().and_then(|labels| labels.get(key)).cloned().unwrap_or_default();
     let status = node.status.clone().unwrap_or_default();
     let info = status.node_info.unwrap_or_default();
     let allocatable = status.allocatable.unwrap_or_default();

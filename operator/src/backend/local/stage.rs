@@ -6,7 +6,8 @@ use bench_format::run::CrashCause;
 use driver::{
     fixed_work::{self, Timing},
     inference_client::InferenceClient,
-    machine::{MachineSnapshot, OwnGroup, Snapshot},
+    machine::{OwnGroup, Snapshot},
+    nodes::MachineSnapshot,
     service_process::ServiceProcess,
     stage::{self, Cause, Details, Ended, Shares, Stage, Usage},
 };
