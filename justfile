@@ -98,6 +98,14 @@ league *OPTIONS: _bench-build (league-build)
 league-build *NAMES: _python-env
     @{{python}} tools/league.py build "$@"
 
+# measure load generators of other projects beside ours, in turns, and write docs/LEAGUE.md: an hour, which may be interrupted
+generators *OPTIONS: _bench-build (generators-build)
+    tools/turn alone {{python}} tools/generators.py "$@"
+
+# install load generators of other projects (services/league/generators): all, or those named
+generators-build *NAMES: _python-env
+    @{{python}} tools/generators.py build "$@"
+
 # start servers of the league and check that each answers every message: all that are built, or those named
 league-check *NAMES: _bench-build
     @{{python}} tools/league.py check "$@"
@@ -345,6 +353,7 @@ _preset-servers:
 
 _league-ci: _python-env
     @{{python}} tools/league.py build --ci
+    @{{python}} tools/generators.py build --ci
 
 _redis-env:
     @tools/redis-env

@@ -176,6 +176,17 @@ def npm_packages(pins: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(name, pinned, found, "" if pinned == found else remedy)
 
 
+def generators(pins: dict[str, Any]) -> Iterator[Finding]:
+    """Load generators of other projects: each must be pinned at the version of its generator.toml, which a test
+    compares with its lock file."""
+    folder = ROOT / "services/league/generators"
+    for name, pin in pins.items():
+        file = folder / name / "generator.toml"
+        found = tomllib.loads(file.read_text()).get("version", "no version") if file.exists() else "not there"
+        remedy = "" if found == pin["version"] else f"change the version in {file.relative_to(ROOT)} or its pin"
+        yield Finding(f"generator {name}", pin["version"], found, remedy)
+
+
 def cluster(pins: dict[str, Any]) -> Iterator[Finding]:
     """Go modules of the end-to-end test's cluster."""
     text = "\n".join((ROOT / f"e2e/cluster/{folder}/go.mod").read_text() for folder in ("kube", "local-path"))
@@ -230,6 +241,7 @@ def main() -> int:
         *crates(pins.get("crates", {})),
         *python_packages(pins.get("python", {})),
         *npm_packages(pins.get("npm", {})),
+        *generators(pins.get("generators", {})),
         *images(pins.get("images", {})),
         *cluster(pins.get("cluster", {})),
         *debian(pins.get("debian", {}), "just e2e-up (installs it)"),

@@ -9,10 +9,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import service_tasks
-from league_servers import ROOT, Server
+from league_servers import ROOT
 
 # Why servers were left out at the last build, by name.
 LEFT_OUT = ROOT / "target/league/left-out.json"
@@ -21,11 +23,33 @@ PYTHON = "3.12"
 PROGRAMS = ("elixir", "extension", "go", "jdk", "rust")
 
 
+class Buildable(Protocol):
+    """A server or a load generator, as far as building it reads it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def toolchain(self) -> str: ...
+
+    @property
+    def build(self) -> str: ...
+
+    @property
+    def packages(self) -> tuple[str, ...]: ...
+
+    @property
+    def folder(self) -> Path: ...
+
+    @property
+    def tools(self) -> str: ...
+
+
 class NotHadError(Exception):
     """A server can't be built on this machine; the message is the reason."""
 
 
-def build(servers: list[Server]) -> dict[str, str]:
+def build(servers: Sequence[Buildable]) -> dict[str, str]:
     """Builds servers one after the other and returns those that were left out, each with the reason."""
     reasons = {}
     for server in servers:
@@ -39,7 +63,7 @@ def build(servers: list[Server]) -> dict[str, str]:
     return reasons
 
 
-def build_one(server: Server) -> None:
+def build_one(server: Buildable) -> None:
     """Builds a server; raises `NotHadError` where that fails."""
     environment = dict(os.environ)
     if server.packages:
@@ -56,7 +80,7 @@ def build_one(server: Server) -> None:
         run(["bash", "-euo", "pipefail", "-c", server.build], environment, server.folder)
 
 
-def extract(server: Server) -> None:
+def extract(server: Buildable) -> None:
     """Extracts the server's Debian packages, unless they are there."""
     if not (ROOT / server.tools / "packages").is_file():
         run([ROOT / "tools/debian-files", server.tools, *server.packages], dict(os.environ))
