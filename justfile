@@ -110,6 +110,10 @@ generators-build *NAMES: _python-env
 league-check *NAMES: _bench-build
     @{{python}} tools/league.py check "$@"
 
+# run the cases of the Autobahn test suite (CPython 2.7) against servers of the league, ours is wse-server-echo, and write docs/LEAGUE.md
+autobahn +SERVERS: _python-env
+    @{{python}} tools/league_autobahn.py "$@"
+
 # attack services, the simulator and the coordinator; kill processes, fill disks and move clocks while a run goes on
 hostile *OPTIONS: _bench-build
     tools/turn alone {{python}} -m pytest -q hostile "$@"

@@ -37,12 +37,16 @@ def check(server: Server, ladder: Path) -> list[str]:
 
 
 @contextmanager
-def started(server: Server) -> Iterator[int]:
-    """The server's port while it runs."""
+def started(server: Server, *, errors: int | None = None) -> Iterator[int]:
+    """The server's port while it runs. `errors` is where its standard error goes; without it, to ours."""
     port = free_port()
     filled = [text.replace("{port}", str(port)) for text in server.command]
     environment = os.environ | {key: value.replace("{port}", str(port)) for key, value in server.env.items()}
-    with subprocess.Popen(filled, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL) as process:
+    try:
+        process = subprocess.Popen(filled, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=errors)
+    except OSError as error:
+        raise LeagueError(f"{server.name} can't be started ({error}); {how_to_build(server)}") from error
+    with process:
         try:
             wait_until_ready(server, process, port)
             yield port
@@ -69,7 +73,11 @@ def wait_until_ready(server: Server, process: subprocess.Popen[bytes], port: int
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.02)
-    raise LeagueError(f"{server.name} doesn't accept connections; build it with: tools/league.py build {server.name}")
+    raise LeagueError(f"{server.name} doesn't accept connections; {how_to_build(server)}")
+
+
+def how_to_build(server: Server) -> str:
+    return f"build it with: tools/league.py build {server.name}"
 
 
 def conversation(url: str) -> list[str]:
