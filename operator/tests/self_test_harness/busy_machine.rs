@@ -65,7 +65,7 @@ fn assert_named(run: &Run, spinners: &[Spinner]) {
     let used = used(&result);
     for spinner in spinners {
         let pid = spinner.child.id();
-        let named = used.busiest.iter().any(|process| process.pid == pid);
+        let named = used.busiest.iter().any(|process| process.pid == Some(pid));
         // Three are named. On a machine with so much other work, the third may have used as much as the spinner.
         let third = used.busiest.get(2).map_or(0.0, |process| process.cpu_ns as f64 / 1e9 / used.seconds);
         assert!(named || third > spinner.share() / 2.0, "process {pid} isn't named: {used:?}");
