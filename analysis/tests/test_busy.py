@@ -17,7 +17,7 @@ def use(busy_ns: int, steal_ns: int = 0) -> MachineUse:
     """Two seconds in which one group was quiet, and everything together used so much of another."""
     quiet = CpuGroup(cpus=[0], busy_ns=7, own_ns=9, kernel_ns=0, steal_ns=0)
     disturbed = CpuGroup(cpus=[1, 2], busy_ns=busy_ns, own_ns=900_000_000, kernel_ns=100_000_000, steal_ns=steal_ns)
-    return MachineUse(2.0, "cpuacct", [quiet, disturbed], [ForeignProcess(71, "rustc", 5)])
+    return MachineUse(2.0, "cpuacct", [quiet, disturbed], [ForeignProcess("rustc", 5, pid=71)])
 
 
 def test_others_are_what_is_left_of_a_group_of_cpus() -> None:
