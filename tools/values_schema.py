@@ -1,8 +1,7 @@
 """Writes the plan's JSON Schema into the chart's `values.schema.json`; the rest of that file is written by hand.
 
 So Helm rejects at install what `ladder plan check` would reject, and the two can't drift apart. It also rejects
-replicas, because a service has one pod there, and a ladder with both tiers and a search, because no command says which
-is meant.
+a ladder with both tiers and a search, because no command says which is meant.
 """
 
 from __future__ import annotations
@@ -38,9 +37,8 @@ def reached(name: str, definitions: dict[str, Any]) -> set[str]:
 
 
 def with_one_load(ladder: dict[str, Any]) -> dict[str, Any]:
-    """A ladder's schema without replicas, which run only on one machine; it has either tiers or a search."""
-    properties = {name: value for name, value in ladder["properties"].items() if name != "replicas"}
-    return ladder | {"properties": properties, "oneOf": [{"required": ["tiers"]}, {"required": ["search"]}]}
+    """A ladder's schema with either tiers or a search."""
+    return ladder | {"oneOf": [{"required": ["tiers"]}, {"required": ["search"]}]}
 
 
 def main() -> None:

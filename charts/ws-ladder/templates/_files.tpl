@@ -34,7 +34,7 @@ The two files that the operator reads. `toYaml` and `toJson` keep integers; prin
 {{- $targets := list -}}
 {{- range include "ws-ladder.climbs" . | fromJsonArray -}}
 {{- $target := pick . "service" "workload" "variant" "deployment" -}}
-{{- $_ := set $target "replicas" 1 -}}
+{{- $_ := set $target "replicas" (.replicas | int64) -}}
 {{- $_ := set $target "ports" (dict "ws" 5006 "metrics" 9100 "evidence" 9101) -}}
 {{- with .inference -}}
 {{- $_ := set $target "inference" (dict "deployment" . "ports" (dict "http" 9000 "evidence" 9101)) -}}

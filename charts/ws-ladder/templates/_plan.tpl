@@ -31,7 +31,7 @@ Reads the plan. Helm's `merge` and `default` treat `false`, `0` and "" as missin
 {{- range .Values.plan.ladders }}{{ if .search }}yes{{ end }}{{ end -}}
 {{- end -}}
 
-{{/* Which ladders each service climbs, as JSON: [{service, workload, variant, env, deployment, inference, inferenceEnv, companions, tiers}]; a companion is {name, deployment, env}. The tiers of a search are ["search"]. */}}
+{{/* Which ladders each service climbs, as JSON: [{service, workload, variant, replicas, env, deployment, inference, inferenceEnv, companions, tiers}]; a companion is {name, deployment, env}. The tiers of a search are ["search"]. */}}
 {{- define "ws-ladder.climbs" -}}
 {{- $climbs := list -}}
 {{- $seen := dict -}}
@@ -51,6 +51,11 @@ Reads the plan. Helm's `merge` and `default` treat `false`, `0` and "" as missin
 {{- include "ws-ladder.service" (dict "root" $ "name" $service) -}}
 {{- $env := $ladder.service_env | default dict -}}
 {{- $climb := dict "service" $service "workload" $ladder.workload "variant" $variant "env" $env "tiers" (ternary $ladder.tiers (list "search") (empty $ladder.search)) -}}
+{{- $replicas := dig "replicas" 1 $ladder | int64 -}}
+{{- if and (gt $replicas 1) (index $.Values.services $service).companions -}}
+{{- fail (printf "plan.ladders[%d].replicas: %s has companions, which know one pod of it; give this ladder replicas: 1" $index $service) -}}
+{{- end -}}
+{{- $_ := set $climb "replicas" $replicas -}}
 {{- $identity := $env -}}
 {{- if (index $.Values.protocols (index $.Values.services $service).protocol).inference -}}
 {{- $behind := $ladder.inference_env | default dict -}}

@@ -79,8 +79,9 @@ pub struct WireLadder {
     /// Environment variables of the service process in addition to the registry's, for example `DELIVERY: batch`.
     #[serde(default)]
     pub service_env: BTreeMap<String, String>,
-    /// Number of service processes. Each gets an equal part of the service's CPUs and of the plan's workers, and each
-    /// worker loads one process. More than one is possible only where ladder starts the service itself, on one machine.
+    /// Number of service processes, or of its pods in a cluster. Each gets an equal part of the plan's workers, and each
+    /// worker loads one. On one machine they also share the service's CPUs equally; in a cluster each pod has those of the
+    /// plan. More than one is possible only where ladder starts the service itself.
     #[serde(default = "one")]
     pub replicas: u32,
     /// Environment variables of the inference simulator behind the service in addition to the registry's, for example

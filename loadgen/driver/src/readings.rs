@@ -1,5 +1,7 @@
 //! A reading of a service: its own counters and, at the same moment, the kernel's.
 
+use std::collections::BTreeMap;
+
 use bench_format::result::{ProcessReading, Reading};
 
 use crate::{
@@ -53,6 +55,7 @@ pub async fn read<S: Stage>(client: &ServiceClient, stage: &S) -> Result<Reading
         processes,
         inference: inference.map(of_process),
         companions: companions.into_iter().map(|(name, usage)| (name, of_process(usage))).collect(),
+        replicas: BTreeMap::new(),
     })
 }
 
@@ -62,8 +65,9 @@ pub async fn read<S: Stage>(client: &ServiceClient, stage: &S) -> Result<Reading
 /// Those of [`read`]; what is missing from the details is no error.
 pub async fn read_edge<S: Stage>(client: &ServiceClient, stage: &S) -> Result<Reading, Error> {
     let mut reading = read(client, stage).await?;
-    let Details { service, mut companions, inference, inference_counts } = stage.details().await;
+    let Details { service, replicas, mut companions, inference, inference_counts } = stage.details().await;
     reading.threads = service;
+    reading.replicas = replicas.into_iter().map(|(name, usage)| (name, of_process(usage))).collect();
     for (name, companion) in &mut reading.companions {
         companion.threads = companions.remove(name);
     }

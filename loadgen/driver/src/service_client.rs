@@ -1,4 +1,5 @@
-//! Client of a service's metrics port: its counters, books, publisher, links and processes.
+//! Client of a service's metrics port: its counters, books, publisher, links and processes. `replicas` adds up what
+//! several processes of a service report.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,12 +12,15 @@ use bench_format::{
 };
 use reqwest::StatusCode;
 use serde::de::DeserializeOwned;
+use tokio::task::JoinSet;
 
 use crate::{
     clock::unix_ns,
     counters::{MappedCounters, PageError, ReportedStats},
     http::{HttpClient, HttpError},
 };
+
+mod replicas;
 
 /// Longest wait for a response; a service at its limit responds late.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -56,6 +60,9 @@ pub enum Error {
         /// Why it can't be read.
         reason: String,
     },
+    /// What the replicas of the service report can't be added up.
+    #[error(transparent)]
+    Replicas(#[from] replicas::Error),
     /// No service responds at the URL of the publishing instance.
     #[error("no publishing instance responds at {url}")]
     NoPublisher {
@@ -70,12 +77,12 @@ pub enum Error {
     },
 }
 
-/// Client of a service's metrics port, or of the ports of its two instances.
+/// Client of a service's metrics port, of the ports of its replicas, or of the ports of its two instances.
 #[derive(Clone, Debug)]
 pub struct ServiceClient {
     http: HttpClient,
-    /// URL of the service; absent if it has no metrics port.
-    base: Option<String>,
+    /// URL of each replica of the service; empty if it has no metrics port.
+    bases: Vec<String>,
     /// Counters of its own that a plan maps; absent if it keeps the harness's books or none.
     mapped: Option<MappedCounters>,
     /// URL of a second instance, which publishes.
@@ -83,41 +90,41 @@ pub struct ServiceClient {
     /// The optional pages that were found, each with the URLs of the instances that serve it. They are read with the
     /// counters.
     pages: BTreeMap<&'static str, Vec<String>>,
-    /// The cursor of the last reading of the connections' books.
-    cursor: Option<String>,
+    /// The cursor of the last reading of the connections' books, by URL.
+    cursors: BTreeMap<String, String>,
     /// The process that was read last, and its lowest resident memory before any of its trials, in bytes.
     at_rest: Option<(u32, u64)>,
 }
 
 impl ServiceClient {
-    /// Creates a client for `host:port`.
-    pub fn new(metrics_address: &str) -> Self {
-        Self::at(Some(format!("http://{metrics_address}")))
+    /// Creates a client for `host:port`, or for the replicas at several of these, separated by commas.
+    pub fn new(metrics_addresses: &str) -> Self {
+        Self::at(metrics_addresses.split(',').map(|address| format!("http://{address}")).collect())
     }
 
     /// Creates a client for `http://host:port`.
     pub fn of_url(url: &str) -> Self {
-        Self::at(Some(url.trim_end_matches('/').to_owned()))
+        Self::at(vec![url.trim_end_matches('/').to_owned()])
     }
 
     /// Creates a client for a service without a metrics port. All its counters are 0.
     pub fn none() -> Self {
-        Self::at(None)
+        Self::at(Vec::new())
     }
 
     /// Creates a client for a service whose own counters a plan maps.
     pub fn of_counters(mapped: MappedCounters) -> Self {
-        Self { mapped: Some(mapped), ..Self::at(None) }
+        Self { mapped: Some(mapped), ..Self::at(Vec::new()) }
     }
 
-    fn at(base: Option<String>) -> Self {
+    fn at(bases: Vec<String>) -> Self {
         Self {
             http: HttpClient::new(PATIENCE),
-            base,
+            bases,
             mapped: None,
             other: None,
             pages: BTreeMap::new(),
-            cursor: None,
+            cursors: BTreeMap::new(),
             at_rest: None,
         }
     }
@@ -130,15 +137,12 @@ impl ServiceClient {
 
     /// Whether the service has a metrics port.
     pub fn has_metrics_port(&self) -> bool {
-        self.base.is_some()
+        !self.bases.is_empty()
     }
 
-    /// Whether the service accepts connections.
+    /// Whether the service accepts connections; of several replicas, whether all do.
     pub async fn ready(&self) -> bool {
-        match &self.base {
-            Some(base) => self.has_page(base, "/readyz").await,
-            None => false,
-        }
+        self.has_metrics_port() && self.all_have("/readyz").await
     }
 
     /// One consistent reading of the service's counters.
@@ -158,7 +162,7 @@ impl ServiceClient {
             let failed = |error: PageError| Error::Counters { url: mapped.url().into(), reason: error.to_string() };
             return mapped.get(&self.http, Duration::from_nanos(unix_ns())).await.map_err(failed);
         }
-        let stats = if self.base.is_none() { ServiceStats::default() } else { self.get("/stats").await? };
+        let stats = replicas::sum(self.get_from_replicas("/stats").await?)?;
         Ok(ReportedStats { stats, ..ReportedStats::default() })
     }
 
@@ -168,25 +172,43 @@ impl ServiceClient {
     /// # Errors
     /// [`Error`] if the service doesn't respond as the contract says.
     pub async fn connections(&mut self) -> Result<Vec<ConnectionBook>, Error> {
-        let cursor = self.cursor.as_deref().unwrap_or_default();
-        let books: ConnectionBooks = self.get_with(CONNECTIONS, &format!("?since={cursor}")).await?;
-        self.cursor = books.cursor;
-        Ok(books.connections)
+        if self.bases.is_empty() {
+            return Err(Error::Get {
+                path: CONNECTIONS,
+                reason: "the address of its metrics port is not known".into(),
+            });
+        }
+        let mut all = Vec::new();
+        for base in &self.bases {
+            let cursor = self.cursors.get(base).map(String::as_str).unwrap_or_default();
+            let books: ConnectionBooks = get_from(&self.http, base, CONNECTIONS, &format!("?since={cursor}")).await?;
+            match books.cursor {
+                Some(cursor) => self.cursors.insert(base.clone(), cursor),
+                None => self.cursors.remove(base),
+            };
+            all.push(books.connections);
+        }
+        Ok(replicas::united(all)?)
     }
 
     /// How detailed the service's books are.
     pub async fn keeping(&self) -> BookKeeping {
-        match &self.base {
-            None => BookKeeping::None,
-            Some(base) if self.has_page(base, CONNECTIONS).await => BookKeeping::Connections,
-            Some(_) => BookKeeping::Totals,
+        match self.has_metrics_port() {
+            false => BookKeeping::None,
+            true if self.all_have(CONNECTIONS).await => BookKeeping::Connections,
+            true => BookKeeping::Totals,
         }
     }
 
     /// Looks for the optional pages. Those that exist are read with the counters from now on. A service that doesn't
     /// respond at all is noticed when they are read.
+    ///
+    /// Replicas are not asked: each publishes to its own connections, and what one has is not a part of a whole.
     pub async fn find_pages(&mut self) {
-        let own: Vec<_> = self.base.iter().cloned().collect();
+        if self.bases.len() > 1 {
+            return;
+        }
+        let own = self.bases.clone();
         self.find(PROCESSES, &own).await;
         self.find(PUBLISHER, &own).await;
         // A first instance that publishes reports for all instances.
@@ -289,30 +311,54 @@ impl ServiceClient {
         status.is_ok_and(|status| status == StatusCode::OK)
     }
 
+    /// Whether every replica has a page.
+    async fn all_have(&self, path: &str) -> bool {
+        for base in &self.bases {
+            if !self.has_page(base, path).await {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Reads a page from each instance that serves it.
     async fn get_from_instances<T: DeserializeOwned>(&self, path: &'static str) -> Result<Vec<T>, Error> {
         let mut found = Vec::new();
         for base in self.pages.get(path).into_iter().flatten() {
-            found.push(self.get_from(base, path, "").await?);
+            found.push(get_from(&self.http, base, path, "").await?);
         }
         Ok(found)
     }
 
-    async fn get<T: DeserializeOwned>(&self, path: &'static str) -> Result<T, Error> {
-        self.get_with(path, "").await
-    }
-
-    async fn get_with<T: DeserializeOwned>(&self, path: &'static str, query: &str) -> Result<T, Error> {
-        let no_port = || Error::Get { path, reason: "the address of its metrics port is not known".into() };
-        self.get_from(self.base.as_ref().ok_or_else(no_port)?, path, query).await
-    }
-
-    async fn get_from<T: DeserializeOwned>(&self, base: &str, path: &'static str, query: &str) -> Result<T, Error> {
-        let failed = |error: HttpError| Error::Get { path, reason: error.to_string() };
-        let (status, body) = self.http.get(&format!("{base}{path}{query}")).await.map_err(failed)?;
-        if status != StatusCode::OK {
-            return Err(Error::Get { path, reason: format!("HTTP status {status}") });
+    /// Reads a page from all replicas at the same time: one after the other would be that much later on a busy service.
+    async fn get_from_replicas<T: DeserializeOwned + Send + 'static>(
+        &self,
+        path: &'static str,
+    ) -> Result<Vec<T>, Error> {
+        let mut reading = JoinSet::new();
+        for (index, base) in self.bases.iter().cloned().enumerate() {
+            let http = self.http.clone();
+            reading.spawn(async move { (index, get_from(&http, &base, path, "").await) });
         }
-        serde_json::from_slice(&body).map_err(|error| Error::Contract { path, reason: error.to_string() })
+        let mut read: BTreeMap<usize, T> = BTreeMap::new();
+        while let Some(joined) = reading.join_next().await {
+            let (index, page) = joined.expect("the task neither panics nor is aborted");
+            read.insert(index, page?);
+        }
+        Ok(read.into_values().collect())
     }
+}
+
+async fn get_from<T: DeserializeOwned>(
+    http: &HttpClient,
+    base: &str,
+    path: &'static str,
+    query: &str,
+) -> Result<T, Error> {
+    let failed = |error: HttpError| Error::Get { path, reason: error.to_string() };
+    let (status, body) = http.get(&format!("{base}{path}{query}")).await.map_err(failed)?;
+    if status != StatusCode::OK {
+        return Err(Error::Get { path, reason: format!("HTTP status {status}") });
+    }
+    serde_json::from_slice(&body).map_err(|error| Error::Contract { path, reason: error.to_string() })
 }

@@ -44,11 +44,29 @@ pub struct Usage {
     pub throttled_ns: Option<u64>,
 }
 
+impl Usage {
+    /// What all replicas of a service use together, under the process id of the first; `None` for none.
+    pub fn sum(replicas: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let both = |first: Option<u64>, second: Option<u64>| first.zip(second).map(|(first, second)| first + second);
+        replicas.into_iter().reduce(|all, one| Self {
+            pid: all.pid,
+            cpu_ns: all.cpu_ns + one.cpu_ns,
+            rss_bytes: all.rss_bytes + one.rss_bytes,
+            cpu_limit: all.cpu_limit + one.cpu_limit,
+            throttled_periods: both(all.throttled_periods, one.throttled_periods),
+            periods: both(all.periods, one.periods),
+            throttled_ns: both(all.throttled_ns, one.throttled_ns),
+        })
+    }
+}
+
 /// What is read at the edges of the window only, because it takes longer. What can't be read is absent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Details {
     /// The threads of the service.
     pub service: Option<Vec<ThreadReading>>,
+    /// CPU and memory of each pod of the service, by name; empty where it has one, or is on this machine.
+    pub replicas: BTreeMap<String, Usage>,
     /// The threads of each companion of the service, by name.
     pub companions: BTreeMap<String, Vec<ThreadReading>>,
     /// The threads of the inference simulator.
@@ -93,7 +111,7 @@ pub struct Shares {
 /// Access to the processes around a trial.
 #[expect(async_fn_in_trait, reason = "a trial is generic over it and runs on one thread")]
 pub trait Stage {
-    /// CPU and memory of the service; absent if its process can't be read because ladder didn't start it.
+    /// CPU and memory of the service, over all its replicas; absent if its process can't be read because ladder didn't start it.
     async fn service_usage(&self) -> Result<Option<Usage>, Error>;
     /// CPU and memory of the inference simulator; absent if there is none or it can't be read.
     async fn inference_usage(&self) -> Result<Option<Usage>, Error> {
@@ -142,5 +160,28 @@ pub trait Stage {
     /// Pods of the service, its companions, the inference simulator and the workers; empty on a single machine.
     fn pods(&self) -> Vec<Pod> {
         Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replicas_use_what_they_use_together() {
+        let of = |pid, count, throttled: Option<u64>| Usage {
+            pid,
+            cpu_ns: count,
+            rss_bytes: count,
+            cpu_limit: 0.5,
+            throttled_periods: throttled,
+            periods: Some(count),
+            throttled_ns: throttled,
+        };
+        let sum = Usage::sum([of(7, 1, Some(1)), of(8, 2, Some(2))]);
+        assert_eq!(sum, Some(Usage { cpu_limit: 1.0, ..of(7, 3, Some(3)) }));
+        let unknown = Usage::sum([of(7, 1, None), of(8, 2, Some(2))]).unwrap();
+        assert_eq!(unknown.throttled_periods, None, "a part of a sum is no sum");
+        assert_eq!(Usage::sum([]), None);
     }
 }

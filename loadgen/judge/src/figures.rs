@@ -124,6 +124,7 @@ fn service_side(figures: &mut Figures, case: &Case<'_>) {
     let shares = per_process
         .into_iter()
         .flatten()
+        .chain(replica_cpu(start, end))
         .filter_map(|(cpu_ns, limit)| service_share(case, ratio(cpu_ns, duration * 1e9)?, limit?));
     figures.service_cpu_share = shares.reduce(f64::max);
     if let (Some(start), Some(end)) = (&start.inference, &end.inference) {
@@ -166,6 +167,12 @@ fn service_cpu(start: &Reading, end: &Reading) -> Option<Vec<(u64, Option<f64>)>
         Some((to.cpu_ns.saturating_sub(from.cpu_ns), Some(to.cpu_limit)))
     });
     Some([own].into_iter().chain(companions).collect())
+}
+
+/// The same for each pod of a service that has several. Their sum is that of the service.
+fn replica_cpu(start: &Reading, end: &Reading) -> Vec<(u64, Option<f64>)> {
+    let both = start.replicas.iter().filter_map(|(name, from)| Some((from, end.replicas.get(name)?)));
+    both.map(|(from, to)| (to.cpu_ns.saturating_sub(from.cpu_ns), Some(to.cpu_limit))).collect()
 }
 
 /// Whether the load ended by itself (all connections opened, all messages answered) before the end of the window.
@@ -273,6 +280,23 @@ mod tests {
         // The service itself used one second of CPU in a window of two.
         assert_eq!(figures.service_cpu_seconds, Some(2.0));
         assert_eq!(figures.service_cpu_share, Some(0.9));
+    }
+
+    #[test]
+    fn the_share_of_a_service_with_several_pods_is_that_of_the_busiest() {
+        let mut files = flood();
+        let readings = &mut files.service.readings;
+        let both = [readings.window_start.as_mut().unwrap(), readings.window_end.as_mut().unwrap()];
+        for (reading, (left, right)) in both.into_iter().zip([(1.0, 1.0), (1.1, 1.9)]) {
+            for (name, seconds) in [("left", left), ("right", right)] {
+                let cpu_ns = (seconds * 1e9) as u64;
+                let process = ProcessReading { cpu_ns, cpu_limit: 0.5, ..ProcessReading::default() };
+                reading.replicas.insert(name.into(), process);
+            }
+        }
+        let figures = of(&files);
+        // In a window of two seconds; the service's own reading has the sum.
+        assert_eq!((figures.service_cpu_seconds, figures.service_cpu_share), (Some(1.0), Some(0.9)));
     }
 
     #[test]

@@ -106,6 +106,7 @@ fn reading(second: u64, delivered: u64, cpu_seconds: u64) -> Reading {
         processes: Default::default(),
         inference: None,
         companions: Default::default(),
+        replicas: Default::default(),
     }
 }
 

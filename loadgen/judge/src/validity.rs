@@ -108,8 +108,14 @@ fn service_restarted(case: &Case<'_>) -> Option<Reason> {
             let is = later.companions.get(name).filter(|is| is.pid != was.pid)?;
             Some(format!("process {} of its companion {name} was replaced by process {}", was.pid, is.pid))
         });
+        let replica = earlier.replicas.iter().find_map(|(name, was)| {
+            let is = later.replicas.get(name).filter(|is| is.pid != was.pid)?;
+            Some(format!("process {} of its pod {name} was replaced by process {}", was.pid, is.pid))
+        });
         let (before, after) = (earlier.stats.uptime_seconds, later.stats.uptime_seconds);
-        companion.or_else(|| (after < before).then(|| format!("its uptime fell from {before:.1} s to {after:.1} s")))
+        companion
+            .or(replica)
+            .or_else(|| (after < before).then(|| format!("its uptime fell from {before:.1} s to {after:.1} s")))
     });
     changed.map(|description| reason(ReasonKind::ServiceRestarted, description))
 }
@@ -259,6 +265,19 @@ mod tests {
             }
         });
         assert_eq!(restarted, ["ServiceRestarted: process 7 of its companion redis was replaced by process 8"]);
+    }
+
+    #[test]
+    fn one_of_several_pods_with_another_process_id_was_restarted() {
+        let restarted = reasons(flood(), |files| {
+            let readings = &mut files.service.readings;
+            let both = [readings.window_start.as_mut().unwrap(), readings.window_end.as_mut().unwrap()];
+            for (reading, pid) in both.into_iter().zip([7, 8]) {
+                let process = ProcessReading { pid, ..ProcessReading::default() };
+                reading.replicas.insert("ours-2".into(), process);
+            }
+        });
+        assert_eq!(restarted, ["ServiceRestarted: process 7 of its pod ours-2 was replaced by process 8"]);
     }
 
     #[test]

@@ -16,13 +16,15 @@ use std::{
 use bench_format::{
     environment::{Environment, NodeFacts},
     pod::Pod as PodEvidence,
+    result::ThreadReading,
 };
 use driver::{
-    evidence_client::EvidenceClient,
+    evidence_client::{self, EvidenceClient},
     inference_client::InferenceClient,
     nodes::MachineSnapshot,
     stage::{self, Cause, Details, Ended, Shares, Stage, Usage},
 };
+use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use operator::backend::{Backend, Error, Placement, ServiceSpec, StartedService, WorkersSpec};
 use tokio::time::{Instant, timeout_at};
@@ -41,6 +43,7 @@ use crate::{
 pub use errors::describe_volume_error;
 use errors::found;
 
+mod deployment_start;
 mod errors;
 mod isolation;
 mod logs;
@@ -69,7 +72,8 @@ pub struct Kubernetes {
     events: Events,
     /// Longest wait for a pod to run or become ready, including image pulls.
     start_deadline: Duration,
-    service: Option<ServingPod>,
+    /// The pods of the service, one for each of its replicas; empty if it doesn't run.
+    service: Vec<ServingPod>,
     /// Deployments and Jobs whose pods have run, so that the cluster has had room for them.
     have_run: BTreeSet<String>,
     /// Jobs of which a worker has crashed; they are not released again.
@@ -122,7 +126,7 @@ impl Kubernetes {
             journal,
             events,
             start_deadline,
-            service: None,
+            service: Vec::new(),
             have_run: BTreeSet::new(),
             crashed_jobs: BTreeSet::new(),
             dependencies: Vec::new(),
@@ -230,8 +234,8 @@ impl Backend for Kubernetes {
 
 impl Stage for Kubernetes {
     async fn service_usage(&self) -> Result<Option<Usage>, stage::Error> {
-        let service = self.service.as_ref().ok_or(Error::NoService)?;
-        Ok(Some(service.evidence.usage().await?))
+        let usages = self.usages().await.into_iter().collect::<Result<Vec<_>, _>>()?;
+        Ok(Some(Usage::sum(usages).ok_or(Error::NoService)?))
     }
 
     async fn inference_usage(&self) -> Result<Option<Usage>, stage::Error> {
@@ -250,9 +254,10 @@ impl Stage for Kubernetes {
     }
 
     async fn details(&self) -> Details {
-        let mut details = Details::default();
-        if let Some(service) = &self.service {
-            details.service = service.evidence.threads().await;
+        let mut details = Details { service: self.threads_of_service().await, ..Details::default() };
+        if self.service.len() > 1 {
+            let usages = self.usages().await.into_iter().zip(&self.service);
+            details.replicas.extend(usages.filter_map(|(usage, pod)| Some((pod.known.pod.clone(), usage.ok()?))));
         }
         for companion in self.companions() {
             details.companions.extend(companion.evidence.threads().await.map(|read| (companion.name.clone(), read)));
@@ -322,6 +327,17 @@ impl Stage for Kubernetes {
 }
 
 impl Kubernetes {
+    /// CPU and memory of each pod of the service.
+    async fn usages(&self) -> Vec<Result<Usage, evidence_client::Error>> {
+        join_all(self.service.iter().map(|pod| pod.evidence.usage())).await
+    }
+
+    /// The threads of all pods of the service; `None` if those of one can't be read.
+    async fn threads_of_service(&self) -> Option<Vec<ThreadReading>> {
+        let read = join_all(self.service.iter().map(|pod| pod.evidence.threads())).await;
+        pods::threads_of_all(read)
+    }
+
     /// Reads the current state from the API server, because the watches may lag behind.
     async fn check_api_server(&self) -> Result<Option<Ended>, api::Error> {
         for ServingPod { known, .. } in self.dependencies.iter().chain(&self.service) {

@@ -115,7 +115,7 @@ pub struct Target {
     pub variant: Name,
     /// Name of the Deployment.
     pub deployment: String,
-    /// Number of pods while a trial runs; must be 1.
+    /// Number of pods while a trial runs: the ladder's `replicas`.
     #[serde(default = "one")]
     pub replicas: i32,
     /// Ports of the pod.

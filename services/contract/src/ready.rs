@@ -11,7 +11,8 @@ pub struct Started {
     pub event: String,
     /// Address for clients, `host:port`; one per process, separated by commas.
     pub address: String,
-    /// Address of `/stats` and the other pages for the harness, `host:port`.
+    /// Address of `/stats` and the other pages for the harness, `host:port`; one per process in the same order, separated
+    /// by commas.
     pub metrics_address: String,
     /// Process id of the service.
     pub pid: u32,

@@ -95,6 +95,10 @@ pub struct Reading {
     /// service's own process only.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub companions: BTreeMap<String, ProcessReading>,
+    /// The service's replicas where each is a pod, by name; read at the window's edges. The fields above are their sums.
+    /// Empty where there is one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub replicas: BTreeMap<String, ProcessReading>,
 }
 
 /// CPU and memory of a process, from the kernel.

@@ -34,8 +34,9 @@ impl ServiceSilence {
 
 /// The end of a trial whose service's pod does not answer.
 pub(super) fn of_service(why: &dyn Display, pods: &[Pod]) -> Ended {
-    let pod = pods.iter().find(|pod| pod.role == PodRole::Service).map(place).unwrap_or_default();
-    outside(format!("the service{pod} does not answer; its node may be lost or cut off: {why}"))
+    let of_service = || pods.iter().filter(|pod| pod.role == PodRole::Service);
+    let places = of_service().map(place).collect::<Vec<_>>().join(" or");
+    outside(format!("the service{places} does not answer; its node may be lost or cut off: {why}"))
 }
 
 /// The end of a trial whose workers are silent.

@@ -108,6 +108,11 @@ fn processes(case: &Case<'_>) -> Vec<Process> {
             Some(other(BoundSide::Service, from, edges.end.companions.get(name)?, edges.seconds))
         });
         all.extend(companions);
+        // The service's own readings are sums, in which one pod at its quota may not show.
+        let replicas = edges.start.replicas.iter().filter_map(|(name, from)| {
+            Some(other(BoundSide::Service, from, edges.end.replicas.get(name)?, edges.seconds))
+        });
+        all.extend(replicas);
         let inference = edges.start.inference.as_ref().zip(edges.end.inference.as_ref());
         all.extend(inference.map(|(from, to)| other(BoundSide::Inference, from, to, edges.seconds)));
     }

@@ -13,14 +13,19 @@ pub(super) struct ServiceCpus {
     pub(super) of_node: u32,
 }
 
-/// Why the pods of a trial don't have the isolation that the release requires; `None` if they have it.
-pub(super) fn missing(required: Isolation, pods: &[Pod], cpus: Option<ServiceCpus>) -> Option<String> {
-    let service = pods.iter().find(|pod| pod.role == PodRole::Service)?;
-    match required {
+/// Why the pods of a trial don't have the isolation that the release requires; `None` if they have it. `cpus_of` has the
+/// CPUs of a pod of the service, by its name.
+pub(super) fn missing(
+    required: Isolation,
+    pods: &[Pod],
+    cpus_of: impl Fn(&str) -> Option<ServiceCpus>,
+) -> Option<String> {
+    let mut of_service = pods.iter().filter(|pod| pod.role == PodRole::Service);
+    of_service.find_map(|service| match required {
         Isolation::None => None,
         Isolation::Node => shared_node(service, pods),
-        Isolation::Cpuset => shared_cpus(service, cpus?),
-    }
+        Isolation::Cpuset => shared_cpus(service, cpus_of(&service.name)?),
+    })
 }
 
 fn shared_node(service: &Pod, pods: &[Pod]) -> Option<String> {
@@ -69,6 +74,10 @@ mod tests {
         Pod { name, role, node, cpus_allowed, ..Pod::default() }
     }
 
+    fn no_cpus(_: &str) -> Option<ServiceCpus> {
+        None
+    }
+
     fn pods(worker_node: &str, cpus_allowed: &str) -> [Pod; 3] {
         [
             pod("ours", PodRole::Service, "left", cpus_allowed),
@@ -79,21 +88,32 @@ mod tests {
 
     #[test]
     fn nothing_is_missing_where_nothing_is_required() {
-        assert_eq!(missing(Isolation::None, &pods("left", "0-3"), None), None);
+        assert_eq!(missing(Isolation::None, &pods("left", "0-3"), no_cpus), None);
     }
 
     #[test]
     fn a_worker_on_the_services_node_is_named_with_the_way_out() {
-        let description = missing(Isolation::Node, &pods("left", ""), None).unwrap();
+        let description = missing(Isolation::Node, &pods("left", ""), no_cpus).unwrap();
         assert!(description.starts_with("pod tier runs on node left beside the service"), "{description}");
         assert!(description.contains("scheduling.worker.nodeSelector"), "{description}");
-        assert_eq!(missing(Isolation::Node, &pods("right", ""), None), None, "a companion is part of the service");
+        assert_eq!(missing(Isolation::Node, &pods("right", ""), no_cpus), None, "a companion is part of the service");
+    }
+
+    #[test]
+    fn every_replica_has_to_be_apart() {
+        let mut pods = pods("right", "1,3").to_vec();
+        pods.push(pod("ours-2", PodRole::Service, "right", "0-3"));
+        let description = missing(Isolation::Node, &pods, no_cpus).unwrap();
+        assert!(description.starts_with("pod tier runs on node right beside the service"), "{description}");
+        let cpus_of = |_: &str| Some(ServiceCpus { asked: 2.0, of_node: 4 });
+        let description = missing(Isolation::Cpuset, &pods, cpus_of).unwrap();
+        assert!(description.starts_with("pod ours-2 may run on CPUs 0-3 of node right"), "{description}");
     }
 
     #[test]
     fn a_service_without_cpus_of_its_own_is_told_how_to_get_them() {
         let found = |cpus_allowed: &str, asked, of_node| {
-            missing(Isolation::Cpuset, &pods("left", cpus_allowed), Some(ServiceCpus { asked, of_node }))
+            missing(Isolation::Cpuset, &pods("left", cpus_allowed), |_| Some(ServiceCpus { asked, of_node }))
         };
         let shared = found("0-3", 2.0, 4).unwrap();
         assert!(shared.starts_with("pod ours may run on CPUs 0-3 of node left, which are not its own"), "{shared}");

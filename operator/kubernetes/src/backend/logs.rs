@@ -1,7 +1,12 @@
 //! Stores the logs of pods under the names that the local backend uses, in a trial's folder: `service.log`,
-//! `inference.log`, `companion-<name>.log` and `workers/<index>.log`.
+//! `inference.log`, `companion-<name>.log` and `workers/<index>.log`. Of several pods of a service, the second and later
+//! ones have `service-1.log`, `service-2.log` and so on.
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use tokio::time::timeout;
 
@@ -22,6 +27,12 @@ pub(super) async fn store_log(api: &ClusterApi, pod: &str, container: &str, path
     if let Err(error) = fs::write(path, text) {
         eprintln!("ladder: failed to write {}: {error}", path.display());
     }
+}
+
+/// The file for the log of replica `index` of a service whose first one has `log`.
+pub(super) fn of_replica(log: &Path, index: usize) -> PathBuf {
+    let stem = log.file_stem().unwrap_or_default().to_string_lossy();
+    if index == 0 { log.into() } else { log.with_file_name(format!("{stem}-{index}.log")) }
 }
 
 async fn text(api: &ClusterApi, pod: &str, container: &str) -> String {

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use bench_format::pod::{Pod as PodEvidence, PodRole};
+use bench_format::{
+    pod::{Pod as PodEvidence, PodRole},
+    result::ThreadReading,
+};
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::{
@@ -51,12 +54,13 @@ impl Kubernetes {
 
     /// Why the service is not as isolated as it has to be; `None` if it is.
     pub(super) fn missing_isolation(&self) -> Option<String> {
-        let cpus = self.service.as_ref().and_then(|service| {
+        let cpus_of = |name: &str| {
+            let service = self.service.iter().find(|service| service.known.pod == name)?;
             let pod = self.pod(&service.known.uid)?;
             let machine = self.machines.get(pod.spec.as_ref()?.node_name.as_deref()?)?;
             Some(ServiceCpus { asked: quantity::cpu_limit(&pod, "service")?, of_node: machine.cpus })
-        });
-        self.unguaranteed_cpu().or_else(|| isolation::missing(self.cluster.isolation, &self.pods_evidence(), cpus))
+        };
+        self.unguaranteed_cpu().or_else(|| isolation::missing(self.cluster.isolation, &self.pods_evidence(), cpus_of))
     }
 
     /// Why the CPU of the service or of a companion is not guaranteed; `None` if it is guaranteed for all.
@@ -69,13 +73,27 @@ impl Kubernetes {
                 format!("{owner} has quality of service {class}: its CPU isn't guaranteed; set requests = limits")
             })
         };
-        let of_service = self.service.as_ref().map(class).unwrap_or_default();
-        description("the service's pod", of_service).or_else(|| {
+        let of_service = self.service.iter().find_map(|service| description("the service's pod", class(service)));
+        of_service.or_else(|| {
             self.companions().find_map(|serving_pod| {
                 description(&format!("the pod of companion {}", serving_pod.name), class(serving_pod))
             })
         })
     }
+}
+
+/// Numbers that the threads of one pod have at most: the largest `kernel.pid_max`.
+const THREAD_IDS: u32 = 1 << 22;
+
+/// The threads of several pods as those of one process. Each pod counts its threads from 1, so the ids of the second and
+/// later ones are moved. `None` if the threads of one pod are not known.
+pub(super) fn threads_of_all(pods: Vec<Option<Vec<ThreadReading>>>) -> Option<Vec<ThreadReading>> {
+    let known: Vec<Vec<ThreadReading>> = pods.into_iter().collect::<Option<_>>()?;
+    let moved = known.into_iter().zip(0_u32..).flat_map(|(threads, index)| {
+        let first = index.wrapping_mul(THREAD_IDS);
+        threads.into_iter().map(move |thread| ThreadReading { id: thread.id.wrapping_add(first), ..thread })
+    });
+    Some(moved.collect()).filter(|threads: &Vec<_>| !threads.is_empty())
 }
 
 /// The role of a pod in the list of roles. Companions include their name.
@@ -120,5 +138,19 @@ fn pod_evidence(pod: &Pod, role: PodRole, worker: Option<u32>) -> PodEvidence {
         image_digest: status.map(|status| status.image_id.clone()).unwrap_or_default(),
         restarts: status.map_or(0, |status| u32::try_from(status.restart_count).unwrap_or(0)),
         throttled_periods: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_of_two_pods_have_ids_of_their_own() {
+        let thread = |id| ThreadReading { id, ..ThreadReading::default() };
+        let ids = |pods| threads_of_all(pods).map(|all| all.iter().map(|thread| thread.id).collect::<Vec<_>>());
+        assert_eq!(ids(vec![Some(vec![thread(7)]), Some(vec![thread(7)])]), Some(vec![7, THREAD_IDS + 7]));
+        assert_eq!(ids(vec![Some(vec![thread(7)]), None]), None);
+        assert_eq!(ids(vec![]), None);
     }
 }

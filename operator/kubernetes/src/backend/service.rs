@@ -2,9 +2,9 @@
 //! pods.
 
 use std::{
+    cmp::Reverse,
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
-    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
@@ -17,19 +17,20 @@ use driver::{
 };
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
-use operator::backend::{Error, InferenceSpec, ServiceSpec, StartedService};
+use operator::backend::{Error, ServiceSpec, StartedService};
 use tokio::time::{Instant, sleep};
 
 use super::{
     Kubernetes, ServingPod, WATCH_TIMEOUT,
+    deployment_start::DeploymentStart,
     errors::{deleted, remote_error, watch_is_late},
     has_ended, logs,
     readiness::Readiness,
 };
 use crate::{
-    cluster_file::{CompanionTarget, InferenceTarget, Target},
+    cluster_file::Target,
     journal::Original,
-    pod_end::{self, Role, ServicePod},
+    pod_end::{self, ServicePod},
     pod_failure::{self, Outlook, PodFailure, container, holds},
 };
 
@@ -37,68 +38,6 @@ use crate::{
 const POLL: Duration = Duration::from_millis(20);
 /// Longest wait for a Ready pod to respond on its ports.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// A Deployment whose single pod is started for a trial.
-struct DeploymentStart<'a> {
-    role: Role,
-    /// Name of the service in error messages and versions.
-    name: &'a str,
-    deployment: &'a str,
-    replicas: i32,
-    /// The port of `/readyz`; absent where the pod has no such path.
-    ready_port: Option<u16>,
-    evidence_port: u16,
-    log: PathBuf,
-}
-
-impl<'a> DeploymentStart<'a> {
-    fn of_service(target: &'a Target, spec: &'a ServiceSpec) -> Self {
-        Self {
-            role: Role::Service,
-            name: &spec.name,
-            deployment: &target.deployment,
-            replicas: target.replicas,
-            ready_port: Some(target.ports.metrics),
-            evidence_port: target.ports.evidence,
-            log: spec.log.clone(),
-        }
-    }
-
-    fn of_inference(target: &'a InferenceTarget, spec: &'a InferenceSpec) -> Self {
-        Self {
-            role: Role::Inference,
-            name: &spec.name,
-            deployment: &target.deployment,
-            replicas: 1,
-            ready_port: Some(target.ports.http),
-            evidence_port: target.ports.evidence,
-            log: spec.log.clone(),
-        }
-    }
-
-    fn of_companion(target: &'a CompanionTarget, spec: &ServiceSpec) -> Self {
-        Self {
-            role: Role::Companion,
-            name: &target.name,
-            deployment: &target.deployment,
-            replicas: 1,
-            ready_port: target.ports.metrics,
-            evidence_port: target.ports.evidence,
-            log: spec.log.with_file_name(format!("companion-{}.log", target.name)),
-        }
-    }
-
-    fn display_name(&self) -> String {
-        match self.role {
-            Role::Companion => format!("companion {}", self.name),
-            Role::Service | Role::Inference => self.name.into(),
-        }
-    }
-
-    fn not_ready(&self, reason: String) -> Error {
-        Error::NotReady { name: self.display_name(), reason, log: String::new() }
-    }
-}
 
 /// A pod that was started and responds.
 struct RunningPod {
@@ -149,9 +88,11 @@ impl Kubernetes {
         start: &DeploymentStart<'_>,
         image: String,
     ) -> Result<BTreeMap<String, String>, Error> {
-        let RunningPod { mut versions, serving_pod, .. } = self.bring_up(start).await?;
-        versions.insert(start.name.into(), image);
-        self.dependencies.push(serving_pod);
+        let mut versions = BTreeMap::from([(start.name.into(), image)]);
+        for running in self.bring_up(start).await? {
+            versions.extend(running.versions);
+            self.dependencies.push(running.serving_pod);
+        }
         Ok(versions)
     }
 
@@ -161,10 +102,17 @@ impl Kubernetes {
         spec: &ServiceSpec,
     ) -> Result<(Started, BTreeMap<String, String>), Error> {
         let start = DeploymentStart::of_service(target, spec);
-        let RunningPod { ip, pid, mut versions, serving_pod } = self.bring_up(&start).await?;
-        self.service = Some(serving_pod);
-        let at = |port: u16| SocketAddr::new(ip, port).to_string();
-        let stats = ServiceClient::new(&at(target.ports.metrics)).stats().await;
+        let running = self.bring_up(&start).await?;
+        let pid = running.first().map_or(0, |pod| pod.pid);
+        let addresses = |port: u16| {
+            let all: Vec<String> = running.iter().map(|pod| SocketAddr::new(pod.ip, port).to_string()).collect();
+            all.join(",")
+        };
+        let (address, metrics_address) = (addresses(target.ports.ws), addresses(target.ports.metrics));
+        let versions = one_version_each(&running);
+        self.service = running.into_iter().map(|pod| pod.serving_pod).collect();
+        let mut versions = versions.map_err(|reason| start.not_ready(reason))?;
+        let stats = ServiceClient::new(&metrics_address).stats().await;
         let version = stats.map_err(|error| start.not_ready(error.to_string()))?.version;
         if version.is_empty() {
             return Err(
@@ -172,34 +120,31 @@ impl Kubernetes {
             );
         }
         versions.insert(spec.name.clone(), version);
-        let started = Started {
-            event: "ready".into(),
-            address: at(target.ports.ws),
-            metrics_address: at(target.ports.metrics),
-            pid,
-        };
-        Ok((started, versions))
+        Ok((Started { event: "ready".into(), address, metrics_address, pid }, versions))
     }
 
     /// Stops the service, and then its inference service and companions in reverse order of their start.
     pub(super) async fn stop_service_pod(&mut self) {
         let dependencies = self.dependencies.drain(..).rev();
-        let serving: Vec<ServingPod> = self.service.take().into_iter().chain(dependencies).collect();
+        let serving: Vec<ServingPod> = self.service.drain(..).chain(dependencies).collect();
         let api = &self.api;
         // In parallel, since the operator has ten seconds to stop.
         let logs = serving
             .iter()
             .map(|ServingPod { known, log, .. }| logs::store_log(api, &known.pod, known.role.container_name(), log));
         join_all(logs).await;
-        for ServingPod { known, .. } in &serving {
-            if let Err(error) = self.api.scale(&known.deployment, 0).await {
+        let mut deployments: Vec<&str> = serving.iter().map(|pod| pod.known.deployment.as_str()).collect();
+        // The replicas of a service are beside each other.
+        deployments.dedup();
+        for deployment in deployments {
+            if let Err(error) = self.api.scale(deployment, 0).await {
                 eprintln!("ladder: {error}");
             }
         }
     }
 
-    /// Scales a Deployment up from 0 and waits until its pod is Ready, responds, and its evidence can be read.
-    async fn bring_up(&mut self, start: &DeploymentStart<'_>) -> Result<RunningPod, Error> {
+    /// Scales a Deployment up from 0 and waits until all its pods are Ready, respond, and their evidence can be read.
+    async fn bring_up(&mut self, start: &DeploymentStart<'_>) -> Result<Vec<RunningPod>, Error> {
         let deployment = self.api.deployment(start.deployment).await.map_err(remote_error)?;
         let replicas = deployment.spec.and_then(|spec| spec.replicas).unwrap_or(1);
         self.note(Original::Deployment { name: start.deployment.into(), replicas })?;
@@ -239,9 +184,18 @@ impl Kubernetes {
         }))
     }
 
-    async fn up(&mut self, start: &DeploymentStart<'_>) -> Result<RunningPod, Error> {
-        let pod = self.ready_pod(start).await?;
+    async fn up(&mut self, start: &DeploymentStart<'_>) -> Result<Vec<RunningPod>, Error> {
+        let pods = self.ready_pods(start).await?;
         self.have_run.insert(start.deployment.into());
+        let mut running = Vec::new();
+        for (index, pod) in pods.iter().enumerate() {
+            running.push(self.running(start, pod, index).await?);
+        }
+        Ok(running)
+    }
+
+    /// A Ready pod once it responds, as replica `index` of its Deployment.
+    async fn running(&mut self, start: &DeploymentStart<'_>, pod: &Pod, index: usize) -> Result<RunningPod, Error> {
         let ip = pod.status.as_ref().and_then(|status| status.pod_ip.clone()).unwrap_or_default();
         let ip: IpAddr =
             ip.parse().map_err(|_| start.not_ready(format!("its pod has no usable address (\"{ip}\")")))?;
@@ -258,25 +212,26 @@ impl Kubernetes {
         machine.host.clone_from(&node);
         self.machines.entry(node).or_insert(machine);
         let image =
-            container(&pod, start.role.container_name()).map(|status| status.image_id.clone()).unwrap_or_default();
+            container(pod, start.role.container_name()).map(|status| status.image_id.clone()).unwrap_or_default();
         Ok(RunningPod {
             ip,
             pid: usage.pid,
             versions: [(format!("image of {}", start.name), image)].into(),
             serving_pod: ServingPod {
                 name: start.name.into(),
-                known: snapshot(start, &pod),
+                known: snapshot(start, pod),
                 evidence,
                 metrics_address: start.ready_port.map(at).unwrap_or_default(),
                 cpus_allowed: service_environment.service_cpus_allowed,
-                log: start.log.clone(),
+                log: logs::of_replica(&start.log, index),
             },
         })
     }
 
-    /// Waits for the single Ready pod.
-    async fn ready_pod(&self, start: &DeploymentStart<'_>) -> Result<Arc<Pod>, Error> {
+    /// Waits until all pods of a Deployment are Ready, and returns them in the order of their names.
+    async fn ready_pods(&self, start: &DeploymentStart<'_>) -> Result<Vec<Arc<Pod>>, Error> {
         let deployment = start.deployment;
+        let wanted = start.pods();
         self.wait_for_pods(&start.display_name(), deployment, |caches| {
             let replicas = caches.deployment(deployment).and_then(|found| found.spec.as_ref()?.replicas);
             let Some(replicas) = replicas else {
@@ -288,13 +243,20 @@ impl Kubernetes {
                 ));
             }
             let events = caches.events();
-            match self.pod_of(deployment) {
-                Some(pod) if holds(&pod, "Ready") => Readiness::Done(pod),
-                Some(pod) => Readiness::NotYet(pod_failure::of_pod(&pod, &events)),
+            let mut pods = self.newest_pods(deployment, wanted);
+            let waiting = pods.iter().filter(|pod| !holds(pod, "Ready"));
+            let failure = waiting.map(|pod| pod_failure::of_pod(pod, &events)).max_by_key(|failure| failure.outlook);
+            match failure {
+                Some(failure) => Readiness::NotYet(failure),
+                None if pods.len() == wanted => {
+                    pods.sort_by_key(|pod| pod_failure::pod_name(pod));
+                    Readiness::Done(pods)
+                }
                 None => {
                     let warning = pod_failure::last_warning(deployment, &events);
                     let warning = warning.unwrap_or_else(|| "no event gives a reason".into());
-                    let description = format!("Deployment {deployment} made no pod: {warning}");
+                    let made = if pods.is_empty() { "no pod".into() } else { format!("{} of {wanted} pods", pods.len()) };
+                    let description = format!("Deployment {deployment} made {made}: {warning}");
                     Readiness::NotYet(PodFailure { description, outlook: Outlook::Open })
                 }
             }
@@ -302,10 +264,14 @@ impl Kubernetes {
         .await
     }
 
-    /// A Deployment's pod; of several, the newest that has not ended.
-    fn pod_of(&self, deployment: &str) -> Option<Arc<Pod>> {
+    /// At most `count` pods of a Deployment: the newest, and ended ones only where too few others are left.
+    fn newest_pods(&self, deployment: &str, count: usize) -> Vec<Arc<Pod>> {
         let pods = self.caches.pods().into_iter().filter(|pod| self.is_of_deployment(pod, deployment));
-        pods.max_by_key(|pod| (!has_ended(pod), pod.metadata.creation_timestamp.as_ref().map(|time| time.0)))
+        let mut pods: Vec<Arc<Pod>> = pods.collect();
+        let age = |pod: &Arc<Pod>| pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        pods.sort_by_key(|pod| Reverse((!has_ended(pod), age(pod))));
+        pods.truncate(count);
+        pods
     }
 
     /// Adds the last lines of the container's log to an error.
@@ -313,11 +279,28 @@ impl Kubernetes {
         let Error::NotReady { name, reason, .. } = error else { return error };
         let role = start.role.container_name();
         let ran = |pod: &Pod| container(pod, role).is_some_and(pod_end::has_run);
-        if let Some(pod) = self.pod_of(start.deployment).filter(|pod| ran(pod)) {
-            logs::store_log(&self.api, &pod_failure::pod_name(&pod), role, &start.log).await;
+        let pods = self.newest_pods(start.deployment, start.pods());
+        // The log of one that is not Ready says why.
+        let pod = pods.iter().find(|pod| ran(pod) && !holds(pod, "Ready"));
+        if let Some(pod) = pod.or_else(|| pods.iter().find(|pod| ran(pod))) {
+            logs::store_log(&self.api, &pod_failure::pod_name(pod), role, &start.log).await;
         }
         Error::NotReady { name, reason, log: logs::last_output(&start.log) }
     }
+}
+
+/// The versions that all pods of a Deployment have, by program.
+///
+/// # Errors
+/// The program in which they differ, and how, as text.
+fn one_version_each(pods: &[RunningPod]) -> Result<BTreeMap<String, String>, String> {
+    let mut all: BTreeMap<String, String> = BTreeMap::new();
+    for (program, version) in pods.iter().flat_map(|pod| &pod.versions) {
+        if let Some(other) = all.insert(program.clone(), version.clone()).filter(|other| other != version) {
+            return Err(format!("its pods differ in the {program}: {other} and {version}"));
+        }
+    }
+    Ok(all)
 }
 
 /// Waits until a Ready pod responds with 200 on its ready path.

@@ -49,9 +49,8 @@ impl ClusterFile {
             }
         }
         for (index, target) in self.targets.iter().enumerate() {
-            if target.replicas != 1 {
-                let message = format!("{} pods; a trial is against one pod, give 1", target.replicas);
-                wrong(&format!("targets[{index}].replicas"), message);
+            if let Err(description) = check_replicas(target) {
+                wrong(&format!("targets[{index}].replicas"), description);
             }
             for (place, companion) in target.companions.iter().enumerate() {
                 if let Err(description) = check_companion(target, place) {
@@ -90,6 +89,16 @@ impl ClusterFile {
             {
                 wrong("targets", format!("no Deployment of {inference_name} behind {service} in {workload}/{variant}"));
             }
+            let planned = plan.ladder_of(&trial).map_or(1, |ladder| ladder.replicas);
+            if let Some(made) =
+                self.target(&trial).map(|target| target.replicas).filter(|made| u32::try_from(*made) != Ok(planned))
+            {
+                let message = format!(
+                    "{service} in {workload}/{variant} has {made} replicas, but the plan has {planned}; chart and image \
+                     must have the same version"
+                );
+                wrong("targets", message);
+            }
             if self.job(&trial).is_none() {
                 wrong("jobs", format!("no Job for {service} in {workload}/{variant}, {load}"));
             }
@@ -105,6 +114,18 @@ fn searched(plan: &Plan) -> Vec<TrialId> {
         Some(TrialId { service, workload, variant, tier, process: 1, repeat: 1 })
     };
     plan.searches(&TrialFilter::default()).into_iter().filter_map(first).collect()
+}
+
+/// Checks the number of a service's pods. Companions find the service by one address, so they have one pod of it.
+fn check_replicas(target: &Target) -> Result<(), String> {
+    match target.replicas {
+        ..1 => Err(format!("{} pods; a trial needs at least 1", target.replicas)),
+        2.. if !target.companions.is_empty() => Err(format!(
+            "{} pods of a service with companions, which know one; give the ladder replicas: 1",
+            target.replicas
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Checks a companion's name: it becomes a file name, and must differ from those of the companions before it.

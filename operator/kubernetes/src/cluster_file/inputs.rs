@@ -50,7 +50,6 @@ impl CheckedInputs {
     ) -> Result<Self, Mistakes> {
         let mut found = cluster.mistakes(cluster_path);
         found.extend(tiers_beside_a_search(&wire, plan_path));
-        found.extend(replicas(&wire, plan_path));
         found.extend(described(&wire, plan_path));
         let registry = cluster.registry();
         // An unknown protocol is reported above; the plan can't be checked against it.
@@ -95,19 +94,6 @@ fn tiers_beside_a_search(wire: &WirePlan, path: &Path) -> Vec<Mistake> {
         Mistake { file: path.into(), place: format!("ladders[{index}].tiers"), message }
     };
     with_tiers.map(mistake).collect()
-}
-
-/// Rejects ladders with several processes of a service: workers get one address, that of the service's pod.
-fn replicas(wire: &WirePlan, path: &Path) -> Vec<Mistake> {
-    let several = wire.ladders.iter().enumerate().filter(|(_, ladder)| ladder.replicas != 1);
-    let mistake = |(index, ladder): (usize, &WireLadder)| {
-        let message = format!(
-            "{} replicas of a service are started on one machine only; leave it out in a cluster, or climb there: ladder run {}",
-            ladder.replicas, wire.name
-        );
-        Mistake { file: path.into(), place: format!("ladders[{index}].replicas"), message }
-    };
-    several.map(mistake).collect()
 }
 
 fn read_cluster(path: &Path) -> Result<ClusterFile, Mistakes> {

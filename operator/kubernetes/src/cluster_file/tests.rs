@@ -93,13 +93,21 @@ fn tiers_beside_a_search_are_refused_with_the_ladder_and_a_remedy() {
 }
 
 #[test]
-fn replicas_are_refused_with_the_remedy() {
+fn replicas_are_as_many_in_both_files() {
     let plan = format!("workers: 2\n{PLAN}  replicas: 2\n");
-    let found = description(&plan, CLUSTER);
-    let ours = found
-        .iter()
-        .find(|description| description.contains("ladders[0].replicas: 2 replicas of a service are started"));
-    assert!(ours.is_some_and(|description| description.ends_with("or climb there: ladder run small")), "{found:?}");
+    assert_eq!(description(&plan, &CLUSTER.replace("replicas: 1", "replicas: 2")), Vec::<String>::new());
+    let expected = "cluster.yaml: targets: wse-server in throughput/batch has 1 replicas, but the plan has 2; chart and image \
+                    must have the same version";
+    assert_eq!(description(&plan, CLUSTER), [expected]);
+    let found = description(PLAN, &CLUSTER.replace("replicas: 1", "replicas: 0"));
+    assert_eq!(found[0], "cluster.yaml: targets[0].replicas: 0 pods; a trial needs at least 1");
+}
+
+#[test]
+fn a_service_with_companions_has_one_pod() {
+    let text = CLUSTER.replace("evidence: 9101 } }", WITH_COMPANIONS).replace("replicas: 1", "replicas: 2");
+    let found = description(PLAN, &text);
+    assert!(found[0].contains("targets[0].replicas: 2 pods of a service with companions, which know one"), "{found:?}");
 }
 
 const WITH_COMPANIONS: &str = "evidence: 9101 }, companions: [\

@@ -1,5 +1,5 @@
-//! A fake API server in this process: Deployments create a pod when they are scaled, and watches report changes. Each
-//! pod is a small HTTP server on loopback. Jobs create the pod of one worker when they are released.
+//! A fake API server in this process: Deployments create pods when they are scaled, and watches report changes. Each
+//! pod is a small HTTP server on loopback; pod N of a Deployment has the address 127.0.0.N. Jobs create the pod of one worker when they are released.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::{
@@ -91,9 +91,14 @@ impl Cluster {
         self.lock().scaled.clear();
     }
 
-    /// From now on, pods of this Deployment never become Ready, and an event gives the reason.
-    pub(crate) fn never_ready(&self, deployment: &str) {
-        self.lock().never_ready.insert(deployment.into());
+    /// From now on, this pod or all pods of this Deployment never become Ready, and an event gives the reason.
+    pub(crate) fn never_ready(&self, name: &str) {
+        self.lock().never_ready.insert(name.into());
+    }
+
+    /// The pods become Ready from now on.
+    pub(crate) fn ready_again(&self) {
+        self.lock().never_ready.clear();
     }
 
     /// Creates a suspended Job.
@@ -143,9 +148,14 @@ impl Cluster {
         self.put("jobs", job, failed);
     }
 
-    /// Marks a pod's container as restarted, as the kubelet does.
+    /// Marks the container of a Deployment's first pod as restarted, as the kubelet does.
     pub(crate) fn restart(&self, deployment: &str) {
-        let name = format!("{deployment}-1");
+        self.restart_pod(&format!("{deployment}-1"));
+    }
+
+    /// Marks a pod's container as restarted.
+    pub(crate) fn restart_pod(&self, name: &str) {
+        let name = name.to_owned();
         let mut pod = self.lock().objects[&("pods".to_owned(), name.clone())].clone();
         let status = &mut pod["status"]["containerStatuses"][0];
         status["restartCount"] = json!(1);
@@ -181,17 +191,18 @@ impl Cluster {
         self.changed.send_replace(version);
     }
 
-    fn make_pod(&self, deployment: &str) {
-        let ready = !self.lock().never_ready.contains(deployment);
+    fn make_pod(&self, deployment: &str, number: i64) {
+        let (name, ip) = (format!("{deployment}-{number}"), format!("127.0.0.{number}"));
+        let ready = !self.lock().never_ready.iter().any(|never| never == deployment || *never == name);
         let role =
             self.lock().objects[&("deployments".to_owned(), deployment.to_owned())]["metadata"]["labels"]["role"]
                 .clone();
-        let (name, uid) = (format!("{deployment}-1"), format!("uid of {deployment}"));
+        let uid = format!("uid of {name}");
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": name, "namespace": NAMESPACE, "uid": uid, "labels": {"target": deployment}},
             "spec": {"nodeName": "node-a", "containers": [{"name": role, "image": format!("{deployment}:1")}]},
-            "status": {"phase": "Running", "podIP": "127.0.0.1", "qosClass": "Guaranteed",
+            "status": {"phase": "Running", "podIP": ip, "qosClass": "Guaranteed",
                 "conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }, "message": "not yet"}],
                 "containerStatuses": [{"name": role, "image": "i", "imageID": format!("{deployment}@sha256:1"),
                     "ready": ready, "restartCount": 0, "state": {"running": {}}}]},
@@ -260,11 +271,14 @@ async fn scale(State(cluster): State<Cluster>, Path(name): Path<String>, body: S
         let key = ("pods".to_owned(), format!("{name}-1"));
         let mut pod = cluster.lock().objects[&key].clone();
         pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        cluster.put("pods", &key.1, pod)
+        cluster.put("pods", &key.1, pod);
     } else if replicas == 0 {
-        cluster.remove("pods", &format!("{name}-1"))
+        let is_of_it = |pod: &str| pod.rsplit_once('-').is_some_and(|(deployment, _)| deployment == name);
+        let keys: Vec<_> =
+            cluster.lock().objects.keys().filter(|(kind, pod)| kind == "pods" && is_of_it(pod)).cloned().collect();
+        keys.iter().for_each(|(kind, pod)| cluster.remove(kind, pod));
     } else {
-        cluster.make_pod(&name)
+        (1..=replicas).for_each(|number| cluster.make_pod(&name, number));
     }
     let metadata = json!({"name": name, "namespace": NAMESPACE});
     Json(json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": {"replicas": replicas}}))
@@ -319,16 +333,31 @@ fn error_status(code: StatusCode, reason: &str) -> Response {
 
 /// Starts the HTTP server of a pod, for the service and its evidence agent. Returns the port of both.
 pub(crate) async fn pod(pid: u32, cpu_ns: u64) -> u16 {
+    serve_pod(TcpListener::bind(("127.0.0.1", 0)).await.unwrap(), pid, cpu_ns, "1.2.3")
+}
+
+/// Starts the servers of two pods, whose services have these versions, at 127.0.0.1 and 127.0.0.2. They have this process
+/// id and CPU time, and the second one twice of both. Returns the port of all.
+pub(crate) async fn two_pods(pid: u32, cpu_ns: u64, versions: [&'static str; 2]) -> u16 {
+    loop {
+        let first = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        // The port may be taken at the second address.
+        let Ok(second) = TcpListener::bind(("127.0.0.2", first.local_addr().unwrap().port())).await else { continue };
+        serve_pod(second, 2 * pid, 2 * cpu_ns, versions[1]);
+        return serve_pod(first, pid, cpu_ns, versions[0]);
+    }
+}
+
+fn serve_pod(listener: TcpListener, pid: u32, cpu_ns: u64, version: &str) -> u16 {
     let usage = Usage { pid, cpu_ns, rss_bytes: 1, cpu_limit: 0.5, ..Usage::default() };
     let service_environment =
         ServiceEnvironment { environment: Environment::default(), service_cpus_allowed: pid.to_string() };
-    let stats = ServiceStats { version: "1.2.3".into(), ..ServiceStats::default() };
+    let stats = ServiceStats { version: version.into(), ..ServiceStats::default() };
     let routes = Router::new()
         .route("/usage", get(async move || Json(usage)))
         .route("/environment", get(async move || Json(service_environment)))
         .route("/stats", get(async move || Json(stats)))
         .route("/readyz", get(async || "ready"));
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(axum::serve(listener, routes).into_future());
     port

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use bench_format::plan::{Figure, Load, Objective, WireLadder, WirePlan};
 
 use super::{Check, unknown};
-use crate::registry::{BookKeeping, LoadModel, Protocol, Registry, Service};
+use crate::registry::{LoadModel, Protocol, Registry, Service};
 
 /// Upper limit of a service's processes. More than this exceeds the CPUs of any machine used here, so it is a mistake.
 const MOST_REPLICAS: u32 = 256;
@@ -77,8 +77,8 @@ impl Check<'_> {
         self.search(place, ladder, plan);
     }
 
-    /// Checks that the workers can be shared evenly: each worker loads one replica. The counters of replicas are
-    /// summed, which needs a service that doesn't keep books of each connection.
+    /// Checks that the workers can be shared evenly, since each worker loads one replica, and that ladder starts the
+    /// replicas.
     fn replicas(&mut self, place: &str, ladder: &WireLadder, plan: &WirePlan) {
         let (replicas, workers) = (ladder.replicas, plan.workers);
         if replicas == 1 {
@@ -90,11 +90,10 @@ impl Check<'_> {
         let shared =
             format!("{workers} workers can't load {replicas} replicas alike; give workers: {replicas}, or a multiple");
         self.unless(workers.is_multiple_of(replicas), place, shared);
-        let has_connection_books = |(_, service): &(&String, &Service)| service.books == BookKeeping::Connections;
-        for (name, _) in climbing(self.registry, ladder, plan).filter(has_connection_books) {
+        for (name, _) in climbing(self.registry, ladder, plan).filter(|(_, service)| service.described.is_some()) {
             let message = format!(
-                "{name} keeps books of each connection, which can't be added up over {replicas} replicas; leave it out \
-                 of this ladder with services, or give replicas: 1"
+                "{name} is described by the plan, and ladder starts one process of it; start {replicas} yourself and name \
+                 their addresses in more_urls"
             );
             self.wrong(place, message);
         }
@@ -300,17 +299,19 @@ mod tests {
     }
 
     #[test]
-    fn replicas_need_a_worker_each_and_books_that_can_be_added_up() {
-        let change = |plan: &mut WirePlan| {
-            plan.workers = 3;
-            plan.ladders[0].replicas = 2;
+    fn replicas_need_workers_that_can_be_shared() {
+        let of = |workers| {
+            found(|plan| {
+                plan.workers = workers;
+                plan.ladders[0].replicas = 2;
+            })
         };
-        let description = found(change);
+        assert_eq!(of(4), Vec::<String>::new());
+        let description = of(3);
         assert!(
             description[0].contains("ladders[0].replicas: 3 workers can't load 2 replicas alike; give workers: 2"),
             "{description:?}"
         );
-        assert!(description[1].contains("ladders[0].replicas: ours keeps books of each connection"), "{description:?}");
         assert!(one(|plan| plan.ladders[0].replicas = 0).contains("0 processes of a service; give 1 to 256"));
     }
 
