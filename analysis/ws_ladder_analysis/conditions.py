@@ -57,6 +57,7 @@ def _ladder(plan: WirePlan, own: WireLadder) -> Conditions:
     whole = {
         "seed": plan.seed,
         "workers": plan.workers,
+        "connections_per_worker": plan.connections_per_worker,
         "service_process": plan.service_process,
         "warmup_seconds": float(warmup),
         "window_seconds": float(window),

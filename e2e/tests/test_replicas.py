@@ -1,4 +1,4 @@
-"""A service of two pods: each is loaded by a worker of its own, and all counts are those of one service."""
+"""A service of two pods, loaded by as many workers as the tier takes: all counts are those of one service."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +11,12 @@ from kill import kill_container
 from release import Release
 
 REPLICAS = 2
-WORKERS = 2
 # By ladder. The window of the second one is long enough to kill a pod in its middle.
 TIERS = {"calm": 8, "killed": 12}
 WINDOW_SECONDS = {"calm": 2, "killed": 6}
+# Three workers would do for twelve connections, but each pod gets as many.
+CONNECTIONS_PER_WORKER = 4
+WORKERS = {"calm": 2, "killed": 4}
 LADDERS = [
     {
         "workload": "throughput",
@@ -52,7 +54,8 @@ class Climbed:
 @pytest.fixture(scope="module")
 def climbed(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Climbed:
     """Climbs the run `replicas` and kills one of the two pods in the middle of the second ladder's trial."""
-    release.upgrade({"run": {"id": "replicas"}, "plan": {"ladders": LADDERS}})
+    workers = {"workers": 1, "connections_per_worker": CONNECTIONS_PER_WORKER, "cpu": {"worker": {"cpus": 0.1}}}
+    release.upgrade({"run": {"id": "replicas"}, "plan": {"ladders": LADDERS, **workers}})
     release.until_trial("replicas", TIERS["killed"])
     pod = max(release.pods("service"), key=name_of)
     kill_container(release.cluster, pod, "service")
@@ -79,11 +82,20 @@ def test_both_pods_are_in_the_evidence_with_their_logs(climbed: Climbed) -> None
     pods = climbed.result("calm")["pods"]
     of_service = [pod for pod in pods if pod["role"] == "service"]
     assert len({pod["name"] for pod in of_service}) == REPLICAS
-    assert [pod["role"] for pod in pods].count("worker") == WORKERS
     assert all(pod["qos_class"] == "Guaranteed" and pod["image_digest"] for pod in of_service)
     trial = climbed.trial("calm")
     assert (trial / "service.log").exists()
     assert (trial / "service-1.log").exists()
+
+
+@pytest.mark.parametrize("variant", TIERS)
+def test_each_tier_has_as_many_workers_as_its_connections_take(climbed: Climbed, variant: str) -> None:
+    pods = climbed.result(variant)["pods"]
+    assert [pod["role"] for pod in pods].count("worker") == WORKERS[variant]
+    workers = [read(path) for path in (climbed.trial(variant) / "workers").glob("*.json")]
+    assert sorted(worker["connections"]["open"] for worker in workers) == [
+        TIERS[variant] // WORKERS[variant] for _ in workers
+    ]
 
 
 def test_each_pod_has_had_load_and_the_services_cpu_is_their_sum(climbed: Climbed) -> None:

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
 use operator::plan::{Plan, TrialFilter, read};
-use ws_bench::descriptors::Room;
 use ws_ladder_fuzz::{MACHINE, REGISTRY};
 
 fuzz_target!(|text: &str| {
@@ -20,7 +19,7 @@ fuzz_target!(|text: &str| {
             plan.trials();
             plan.searches(&TrialFilter::default());
             assert!(plan.seconds().is_finite() && plan.seconds_of_rounds().is_finite());
-            plan.notes(Room::of(1 << 20, 2));
+            plan.notes(1 << 20);
             let written = serde_json::to_string(&plan.wire).expect("a plan can be stored");
             let again = read::parse(&written, path).and_then(|wire| Plan::check(wire, path, &REGISTRY, &MACHINE));
             assert!(again.is_ok(), "{written}");

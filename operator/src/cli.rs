@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
-use ws_bench::descriptors::Room;
+use ws_bench::descriptors;
 
 use crate::{
     assert::{self, Standing},
@@ -265,7 +265,7 @@ fn check(arguments: &Check) -> anyhow::Result<u8> {
                         plan.seconds_of_rounds()
                     ),
                 };
-                plan.notes(Room::here(plan.workers)).iter().for_each(|note| eprintln!("{}: {note}", file.display()));
+                plan.notes(descriptors::open_files_here()).iter().for_each(|note| eprintln!("{}: {note}", file.display()));
                 println!("{}: {} trials, at most {seconds:.0} s under load{searches}", file.display(), trials.len());
             }
             Err(Mistakes(mistakes)) => {

@@ -56,8 +56,6 @@ pub struct Mistakes(pub Vec<Mistake>);
 pub struct Plan {
     /// The plan file's content; `run.json` keeps it.
     pub wire: WirePlan,
-    /// Number of workers in each tier.
-    pub workers: u32,
     /// Longest wait after the window for messages that are in flight.
     pub drain: Duration,
     /// CPUs of each role.
@@ -137,7 +135,6 @@ impl Plan {
         let has_inference = services.any(|service| registry.inference_of(service).is_some());
         let ladders = wire.ladders.iter().map(|ladder| Ladder::resolve(ladder, &wire, registry)).collect();
         Self {
-            workers: wire.workers,
             drain: Duration::from_secs_f64(wire.drain_seconds),
             cpu: wire.cpu.clone(),
             inference: has_inference.then_some(wire.cpu.inference),
@@ -145,6 +142,23 @@ impl Plan {
             ladders,
             wire,
         }
+    }
+
+    /// Number of workers that load this many connections of a ladder.
+    pub fn workers_for(&self, ladder: &Ladder, connections: u32) -> u32 {
+        self.wire.workers_for(connections, ladder.replicas)
+    }
+
+    /// Number of workers of a trial of this plan.
+    pub fn workers_of(&self, trial: &TrialId) -> u32 {
+        self.ladder_of(trial).map_or(self.wire.workers, |ladder| self.workers_for(ladder, ladder.connections_at(trial.tier)))
+    }
+
+    /// Number of workers of the tier that has the most.
+    pub fn most_workers(&self) -> u32 {
+        let tiers = self.ladders.iter().flat_map(|ladder| ladder.tiers.iter().map(move |tier| (ladder, *tier)));
+        let of_tiers = tiers.map(|(ladder, tier)| self.workers_for(ladder, tier));
+        of_tiers.max().unwrap_or_default().max(self.wire.workers)
     }
 
     /// All trials in climbing order.
@@ -289,6 +303,11 @@ impl Ladder {
     /// Time before the window for a service: the ladder's warm-up, or a longer one that this service needs.
     pub fn warmup_of(&self, service: &str) -> Duration {
         self.longer_warmups.get(service).copied().unwrap_or(self.warmup)
+    }
+
+    /// Number of connections at a load level: the level itself, unless it is a rate.
+    pub fn connections_at(&self, tier: u32) -> u32 {
+        self.connections.unwrap_or(tier)
     }
 
     /// The ladder as a trial climbs it. A search's trial has its own window, and its load may be a rate. A pilot has its

@@ -132,7 +132,7 @@ impl Setting {
     /// Climbs with the hook `hook`. `between` is called when the store failed, before the climb resumes.
     async fn climb(&self, hook: impl FnMut() -> Option<Ended>, between: impl Fn(&Error)) -> (Run, u32) {
         let coordinator = Coordinator::start("r").await.unwrap();
-        let roles = Roles::assign(&[0], &self.plan.cpu, self.plan.inference, self.plan.workers);
+        let roles = Roles::assign(&[0], &self.plan.cpu, self.plan.inference, self.plan.most_workers());
         let inner = Local::new(self.registry.root.clone(), roles, self.plan.cpu.clone());
         let run = self.run();
         let store = Store::create(&self.results(), &run).unwrap();

@@ -79,6 +79,37 @@ fn two_workers_make_one_result_whose_counts_are_their_sum() {
 }
 
 #[test]
+fn two_replicas_are_one_service_whose_books_are_compared_connection_by_connection() {
+    let checkout = Checkout::new();
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../services/replicas.py");
+    fs::copy(program, checkout.path("services/replicas.py")).unwrap();
+    checkout.plan("fake", "services: [honest, liar]\nworkers: 2\n", "  replicas: 2\n");
+    let output = checkout.run(RUN);
+    assert_eq!(output.status.code(), Some(2), "{}", output_text(&output));
+    let [honest, liar] = &checkout.results()[..] else { panic!("{}", output_text(&output)) };
+    assert_eq!((&honest.validity, honest.connections.open, honest.messages.sent), (&Validity::Valid, 4, 40));
+    let compared = honest.books.connections.as_ref().unwrap();
+    assert_eq!((compared.compared, compared.mismatched), (4, 0));
+    let Validity::Invalid { reasons } = &liar.validity else { panic!("valid") };
+    assert_eq!(reasons[0].kind, ReasonKind::Unaccounted);
+    checkout.verify();
+}
+
+#[test]
+fn each_tier_has_as_many_workers_as_its_connections_take() {
+    let checkout = Checkout::new();
+    checkout.plan("fake", "services: [honest]\nconnections_per_worker: 2\n", "");
+    let path = checkout.path("plans/fake.yaml");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replace("tiers: [4]", "tiers: [2, 5]")).unwrap();
+    let output = checkout.run(RUN);
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
+    let found: Vec<_> = checkout.results().iter().map(|result| (result.connections.open, result.workers.len())).collect();
+    assert_eq!(found, [(2, 1), (5, 3)]);
+    checkout.verify();
+}
+
+#[test]
 fn a_service_that_lies_makes_the_trial_invalid_and_sets_the_exit_code() {
     let checkout = Checkout::new();
     checkout.plan("fake", "services: [liar]\n", "");

@@ -10,7 +10,7 @@ because a Job can't be changed.
 {{- define "ws-ladder.jobSpec" -}}
 {{- $service := index .root.Values.services .climb.service -}}
 {{- $protocol := index .root.Values.protocols $service.protocol -}}
-{{- $workers := dig "workers" 1 .root.Values.plan | int64 -}}
+{{- $workers := include "ws-ladder.workers" (dict "root" .root "tier" .tier "replicas" .climb.replicas) | int64 -}}
 suspend: true
 completionMode: Indexed
 completions: {{ $workers }}

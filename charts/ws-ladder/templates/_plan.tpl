@@ -133,6 +133,29 @@ Reads the plan. Helm's `merge` and `default` treat `false`, `0` and "" as missin
 {{- end -}}
 {{- end -}}
 
+{{/* Number of workers of a tier, as `WirePlan::workers_for` has it. */}}
+{{- define "ws-ladder.workers" -}}
+{{- $workers := dig "workers" 1 .root.Values.plan | int64 -}}
+{{- $most := dig "connections_per_worker" 0 .root.Values.plan | int64 -}}
+{{- if $most -}}
+{{- $needed := max $workers (div (sub (add (int64 .tier) $most) 1) $most) -}}
+{{- $replicas := int64 .replicas -}}
+{{- $workers = mul (div (sub (add $needed $replicas) 1) $replicas) $replicas -}}
+{{- end -}}
+{{- $workers -}}
+{{- end -}}
+
+{{/* Number of workers of the tier that has the most. */}}
+{{- define "ws-ladder.mostWorkers" -}}
+{{- $most := 1 -}}
+{{- range $climb := include "ws-ladder.climbs" . | fromJsonArray -}}
+{{- range $tier := $climb.tiers -}}
+{{- $most = max $most (include "ws-ladder.workers" (dict "root" $ "tier" $tier "replicas" $climb.replicas) | int64) -}}
+{{- end -}}
+{{- end -}}
+{{- $most -}}
+{{- end -}}
+
 {{/* The Jobs of all tiers, as JSON: [{service, workload, variant, tier, job, spare, spec}]; `spec` is YAML. A search has one Job for all its loads, with the tier "search": workers get their share of a load from the operator. The spare has the same spec, for when a worker of the Job crashes: a failed Job can't be released again, and the operator may not create Jobs. */}}
 {{- define "ws-ladder.jobs" -}}
 {{- $jobs := list -}}

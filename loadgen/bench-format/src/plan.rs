@@ -29,9 +29,13 @@ pub struct WirePlan {
     pub seed: u64,
     /// Names from `services/services.toml`, in the order in which they climb.
     pub services: Vec<String>,
-    /// Number of worker processes of each tier.
+    /// Number of worker processes of each tier; the least number where `connections_per_worker` asks for more.
     #[serde(default = "one")]
     pub workers: u32,
+    /// Most connections of one worker. A tier gets as many workers as that takes, and as many for each of the service's
+    /// `replicas`. Without it, all tiers have `workers`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connections_per_worker: Option<u32>,
     /// Number of trials of each tier.
     #[serde(default = "one")]
     pub repeats: u32,
@@ -57,6 +61,15 @@ pub struct WirePlan {
     pub websocket: Option<WireWebsocket>,
     /// The ladders of the plan.
     pub ladders: Vec<WireLadder>,
+}
+
+impl WirePlan {
+    /// Number of workers for this many connections to a service of this many processes.
+    pub fn workers_for(&self, connections: u32, replicas: u32) -> u32 {
+        let Some(most) = self.connections_per_worker else { return self.workers };
+        let needed = connections.div_ceil(most.max(1)).max(self.workers);
+        needed.checked_next_multiple_of(replicas.max(1)).unwrap_or(u32::MAX)
+    }
 }
 
 /// One ladder: the tiers of one workload in one variant.
@@ -292,4 +305,32 @@ fn json() -> String {
 }
 fn base_size() -> u32 {
     175
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(head: &str) -> WirePlan {
+        let json = format!(
+            r#"{{"schema": 1, "name": "p", "why": "a test", "seed": 1, "services": [], "window_seconds": 1, "ladders": [], {head}}}"#
+        );
+        serde_json::from_str(&json).unwrap()
+    }
+
+    #[test]
+    fn a_tier_has_as_many_workers_as_its_connections_take() {
+        let plan = plan(r#""workers": 2, "connections_per_worker": 1000"#);
+        let workers = |connections| plan.workers_for(connections, 1);
+        assert_eq!([1, 2000, 2001, 500_000].map(workers), [2, 2, 3, 500]);
+        assert_eq!(plan.workers_for(2001, 2), 4, "each of two processes is loaded by as many workers");
+        assert_eq!(plan.workers_for(u32::MAX, 256), 4_295_168);
+    }
+
+    #[test]
+    fn without_a_limit_all_tiers_have_the_plans_workers() {
+        let plan = plan(r#""workers": 3"#);
+        assert_eq!([plan.workers_for(1, 1), plan.workers_for(u32::MAX, 2)], [3, 3]);
+        assert!(!serde_json::to_string(&plan).unwrap().contains("connections_per_worker"), "older versions read it");
+    }
 }

@@ -1545,6 +1545,11 @@ export interface Reading {
   processes?: Record<string, ProcessStats>;
   /** The publisher's counters; absent if the service doesn't publish by itself. */
   publisher?: PublisherStats | null;
+  /**
+   * The service's replicas where each is a pod, by name; read at the window's edges. The fields above are their sums.
+   * Empty where there is one.
+   */
+  replicas?: Record<string, ProcessReading>;
   /** Resident memory, in bytes. */
   rss_bytes?: number | null;
   /**
@@ -2314,8 +2319,9 @@ export interface WireLadder {
   /** Replaces the plan's number of repeats for this ladder. */
   repeats?: number | null;
   /**
-   * Number of service processes. Each gets an equal part of the service's CPUs and of the plan's workers, and each
-   * worker loads one process. More than one is possible only where ladder starts the service itself, on one machine.
+   * Number of service processes, or of its pods in a cluster. Each gets an equal part of the plan's workers, and each
+   * worker loads one. On one machine they also share the service's CPUs equally; in a cluster each pod has those of the
+   * plan. More than one is possible only where ladder starts the service itself.
    */
   replicas?: number;
   /** Keep one raw row for each reply in the window (`workers/<index>.samples.csv.zst`), if the workload supports it. */
@@ -2355,6 +2361,11 @@ export interface WirePlan {
   window_seconds: number;
   /** The ladders of the plan. */
   ladders: WireLadder[];
+  /**
+   * Most connections of one worker. A tier gets as many workers as that takes, and as many for each of the service's
+   * `replicas`. Without it, all tiers have `workers`.
+   */
+  connections_per_worker?: number | null;
   /** CPUs of each role. */
   cpu?: CpuShapes;
   /** Longest time, in seconds, that a trial waits for messages in flight after the window. */
@@ -2369,7 +2380,7 @@ export interface WirePlan {
   warmup_seconds?: number;
   /** Services that keep no books and that no registry lists, and how they are spoken to. */
   websocket?: WireWebsocket | null;
-  /** Number of worker processes of each tier. */
+  /** Number of worker processes of each tier; the least number where `connections_per_worker` asks for more. */
   workers?: number;
 }
 

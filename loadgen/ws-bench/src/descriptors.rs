@@ -13,15 +13,15 @@ pub struct Room {
 }
 
 impl Room {
-    /// The room of this number of workers on this machine: each raises its limit as far as it may.
-    pub fn here(workers: u32) -> Self {
-        Self::of(preflight::most_open_files(), workers)
-    }
-
     /// The room of workers with this limit of open files.
     pub fn of(open_files: u64, workers: u32) -> Self {
         Self { open_files, connections: preflight::most_connections(open_files, workers) }
     }
+}
+
+/// Open files that each worker may have on this machine: it raises its limit as far as it may.
+pub fn open_files_here() -> u64 {
+    preflight::most_open_files()
 }
 
 /// Connections that a load may need at a time, if the service answers neither messages nor Close frames, and the seconds

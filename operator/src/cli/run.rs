@@ -19,7 +19,7 @@ use bench_format::{
 };
 use clap::Args;
 use driver::{clock, coordinator::Coordinator};
-use ws_bench::descriptors::Room;
+use ws_bench::descriptors;
 
 use super::{
     chosen_plan::ChosenPlan,
@@ -319,7 +319,7 @@ fn begin(
             .for_each(|text| eprintln!("{}: {text}", path.display()));
     }
     let plan = Plan::check(wire, &path, registry, &machine::machine_limits()?)?;
-    plan.notes(Room::here(plan.workers)).iter().for_each(|note| eprintln!("{}: {note}", path.display()));
+    plan.notes(descriptors::open_files_here()).iter().for_each(|note| eprintln!("{}: {note}", path.display()));
     let (trials, searches) = match &comparison {
         // It adds its trials as it goes.
         Some(_) => (vec![], vec![]),
@@ -393,7 +393,7 @@ fn lines_of_code(services: &[String], registry: &Registry) -> BTreeMap<String, u
 fn roles(plan: &Plan, allowed: &[usize], outside: Option<&Outside>) -> (Roles, BTreeMap<String, String>) {
     // The inference behind a service that already runs isn't started by ladder either.
     let inference = plan.inference.filter(|_| outside.is_none());
-    let roles = Roles::assign(allowed, &plan.cpu, inference, plan.workers);
+    let roles = Roles::assign(allowed, &plan.cpu, inference, plan.most_workers());
     let text = outside.map_or_else(|| roles.description(), |outside| description(&roles, outside));
     (roles, text)
 }

@@ -213,7 +213,7 @@ impl<B: Backend> Climb<'_, B> {
         let trial = self.run.trials[index].trial.clone();
         let tier = TierKey::of(&self.run.trials[index], &program);
         let logs = self.store.trial_folder(&trial).join("workers");
-        let count = self.plan.workers;
+        let count = self.plan.workers_of(&trial);
         self.coordinator.expect_new_workers(count);
         // Set before the start, so that a failed start also stops the workers that already run.
         running.workers = Some(tier);
@@ -288,8 +288,8 @@ impl<B: Backend> Climb<'_, B> {
             address: started.address.clone(),
             keeping: service.books,
             counters: service.reported_counters(),
-            connections: ladder.connections.unwrap_or(entry.trial.tier),
-            workers: self.plan.workers,
+            connections: ladder.connections_at(entry.trial.tier),
+            workers: self.plan.workers_of(&entry.trial),
             worker_cpus: self.plan.cpu.worker.cpus,
             load: ladder.load,
             message: ladder.message,

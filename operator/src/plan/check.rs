@@ -71,6 +71,8 @@ impl Check<'_> {
         self.folder_name("name", &plan.name);
         self.unless(!plan.why.trim().is_empty(), "why", "empty; give a sentence on why this plan exists");
         self.unless(plan.workers > 0, "workers", "0 workers load nothing; give at least 1");
+        let message = "0 connections for each worker need no worker; give at least 1, or leave it out";
+        self.unless(plan.connections_per_worker != Some(0), "connections_per_worker", message);
         self.repeats("repeats", plan.repeats);
     }
 

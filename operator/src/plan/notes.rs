@@ -11,16 +11,17 @@ const REPLIES_PER_SESSION_SECOND: f64 = 1.0;
 
 impl Plan {
     /// A sentence for each error budget that a tier's trials are too few to show, even if none of their messages fails,
-    /// and for each tier whose connections come and go so fast that workers with this room may run out of it.
-    pub fn notes(&self, room: Room) -> Vec<String> {
+    /// and for each tier whose connections come and go so fast that workers with this number of open files may run out of
+    /// them.
+    pub fn notes(&self, open_files: u64) -> Vec<String> {
         let budgets = self.ladders.iter().flat_map(notes);
-        budgets.chain(self.ladders.iter().flat_map(|ladder| self.descriptors(ladder, room))).collect()
+        budgets.chain(self.ladders.iter().flat_map(|ladder| self.descriptors(ladder, open_files))).collect()
     }
 
-    fn descriptors(&self, ladder: &Ladder, room: Room) -> Vec<String> {
+    fn descriptors(&self, ladder: &Ladder, open_files: u64) -> Vec<String> {
         let of_tier = |&tier: &u32| {
             let (needed, seconds) = descriptors::needed(&ladder.load, tier, self.drain.as_secs_f64())?;
-            let Room { open_files, connections } = room;
+            let Room { open_files, connections } = Room::of(open_files, self.workers_for(ladder, tier));
             (needed > connections).then(|| {
                 format!(
                     "{}/{}/{tier}: a service that answers nothing holds each connection for {seconds} s after it had to go, \
@@ -79,7 +80,7 @@ mod tests {
         let ladder = &mut plan.ladders[0];
         ladder.load = Load::Open { rate_per_second: f64::from(replies_per_second), arrivals: Default::default() };
         ladder.objectives = vec![Objective { figure: Figure::ErrorShare, at_most: Some(at_most), at_least: None }];
-        Plan::check(plan, Path::new("p.yaml"), &registry(), &machine_limits()).unwrap().notes(Room::of(1 << 20, 1))
+        Plan::check(plan, Path::new("p.yaml"), &registry(), &machine_limits()).unwrap().notes(1 << 20)
     }
 
     #[test]
@@ -99,7 +100,7 @@ mod tests {
             plan.ladders[0].load = serde_saphyr::from_str(load).unwrap();
             let mut registry = registry();
             registry.protocols.values_mut().for_each(|protocol| protocol.loads.push(LoadModel::Churn));
-            Plan::check(plan, Path::new("p.yaml"), &registry, &machine_limits()).unwrap().notes(Room::of(open_files, 1))
+            Plan::check(plan, Path::new("p.yaml"), &registry, &machine_limits()).unwrap().notes(open_files)
         };
         assert_eq!(notes(1610), Vec::<String>::new());
         let note = notes(1609);

@@ -49,10 +49,11 @@ pub(super) fn differs(run: &Run, entry: &TrialEntry, ladder: &Ladder, trial: &Tr
     let window_ns = ladder.window.as_nanos() as u64;
     let described = run.plan.websocket.as_ref().and_then(|section| section.services.get(entry.trial.service.as_str()));
     let counters = described.and_then(|service| service.counters.as_ref()).map(Counters::reported);
+    let workers = run.plan.workers_for(ladder.connections_at(entry.trial.tier), ladder.replicas);
     let fields: [Field; 9] = [
         ("run", value(&trial.run), value(&run.id)),
         ("trial", value(&trial.trial), value(&entry.trial)),
-        ("workers", value(&trial.workers), value(&run.plan.workers)),
+        ("workers", value(&trial.workers), value(&workers)),
         ("load", value(&trial.load), value(&ladder.load)),
         ("message", value(&trial.message), value(&ladder.message)),
         ("objectives", value(&trial.objectives), value(&ladder.objectives)),

@@ -1938,6 +1938,9 @@ class Reading:
     processes: dict[str, ProcessStats] = field(default_factory=dict)
     # The publisher's counters; absent if the service doesn't publish by itself.
     publisher: PublisherStats | None = None
+    # The service's replicas where each is a pod, by name; read at the window's edges. The fields above are their sums.
+    # Empty where there is one.
+    replicas: dict[str, ProcessReading] = field(default_factory=dict)
     # Resident memory, in bytes.
     rss_bytes: int | None = None
     # The threads of the service that ran so far; read at the window's edges. Absent if they can't be read, if there are
@@ -2763,8 +2766,9 @@ class WireLadder:
     objectives: list[Objective] = field(default_factory=list)
     # Replaces the plan's number of repeats for this ladder.
     repeats: int | None = None
-    # Number of service processes. Each gets an equal part of the service's CPUs and of the plan's workers, and each
-    # worker loads one process. More than one is possible only where ladder starts the service itself, on one machine.
+    # Number of service processes, or of its pods in a cluster. Each gets an equal part of the plan's workers, and each
+    # worker loads one. On one machine they also share the service's CPUs equally; in a cluster each pod has those of
+    # the plan. More than one is possible only where ladder starts the service itself.
     replicas: int = 1
     # Keep one raw row for each reply in the window (`workers/<index>.samples.csv.zst`), if the workload supports it.
     samples: bool = False
@@ -2804,6 +2808,9 @@ class WirePlan:
     # The ladders of the plan.
     ladders: list[WireLadder]
     _: KW_ONLY
+    # Most connections of one worker. A tier gets as many workers as that takes, and as many for each of the service's
+    # `replicas`. Without it, all tiers have `workers`.
+    connections_per_worker: int | None = None
     # CPUs of each role.
     cpu: CpuShapes = field(default_factory=CpuShapes)
     # Longest time, in seconds, that a trial waits for messages in flight after the window.
@@ -2818,7 +2825,7 @@ class WirePlan:
     warmup_seconds: float = 0.5
     # Services that keep no books and that no registry lists, and how they are spoken to.
     websocket: WireWebsocket | None = None
-    # Number of worker processes of each tier.
+    # Number of worker processes of each tier; the least number where `connections_per_worker` asks for more.
     workers: int = 1
 
 

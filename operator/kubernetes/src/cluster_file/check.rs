@@ -118,14 +118,16 @@ fn searched(plan: &Plan) -> Vec<TrialId> {
 
 /// Checks the number of a service's pods. Companions find the service by one address, so they have one pod of it.
 fn check_replicas(target: &Target) -> Result<(), String> {
-    match target.replicas {
-        ..1 => Err(format!("{} pods; a trial needs at least 1", target.replicas)),
-        2.. if !target.companions.is_empty() => Err(format!(
-            "{} pods of a service with companions, which know one; give the ladder replicas: 1",
-            target.replicas
-        )),
-        _ => Ok(()),
+    let replicas = target.replicas;
+    if replicas < 1 {
+        return Err(format!("{replicas} pods; a trial needs at least 1"));
     }
+    if replicas > 1 && !target.companions.is_empty() {
+        return Err(format!(
+            "{replicas} pods of a service with companions, which know one; give the ladder replicas: 1"
+        ));
+    }
+    Ok(())
 }
 
 /// Checks a companion's name: it becomes a file name, and must differ from those of the companions before it.

@@ -10,6 +10,9 @@ use crate::registry::{LoadModel, Protocol, Registry, Service};
 /// Upper limit of a service's processes. More than this exceeds the CPUs of any machine used here, so it is a mistake.
 const MOST_REPLICAS: u32 = 256;
 
+/// Upper limit of the workers of a tier: the coordinator takes as many connections.
+const MOST_WORKERS: u32 = 1000;
+
 /// Histograms that an objective may name, without their unit.
 const HISTOGRAMS: [&str; 11] =
     ["response", "first", "gap", "service", "delay", "handshake", "age", "frame", "newest", "oldest", "flush_lateness"];
@@ -33,7 +36,7 @@ impl Check<'_> {
     fn ladder(&mut self, place: &str, ladder: &WireLadder, plan: &WirePlan) {
         self.folder_name(format!("{place}.workload"), &ladder.workload);
         self.folder_name(format!("{place}.variant"), &ladder.variant);
-        self.tiers(&format!("{place}.tiers"), ladder, plan.workers);
+        self.tiers(&format!("{place}.tiers"), ladder, plan);
         self.load(&format!("{place}.load"), &ladder.load);
         self.spread(place, ladder, plan);
         self.message(place, ladder);
@@ -89,7 +92,8 @@ impl Check<'_> {
         }
         let shared =
             format!("{workers} workers can't load {replicas} replicas alike; give workers: {replicas}, or a multiple");
-        self.unless(workers.is_multiple_of(replicas), place, shared);
+        let is_rounded_up = plan.connections_per_worker.is_some();
+        self.unless(is_rounded_up || workers.is_multiple_of(replicas), place, shared);
         for (name, _) in climbing(self.registry, ladder, plan).filter(|(_, service)| service.described.is_some()) {
             let message = format!(
                 "{name} is described by the plan, and ladder starts one process of it; start {replicas} yourself and name \
@@ -138,15 +142,20 @@ impl Check<'_> {
         }
     }
 
-    fn tiers(&mut self, place: &str, ladder: &WireLadder, workers: u32) {
+    fn tiers(&mut self, place: &str, ladder: &WireLadder, plan: &WirePlan) {
         let tiers = &ladder.tiers;
         let some = !tiers.is_empty() || ladder.search.is_some();
         self.unless(some, place, "empty; give at least one number of connections, or a search");
         self.unless(!tiers.contains(&0), place, "0 connections carry nothing; give at least 1");
         let rising = tiers.windows(2).all(|pair| pair[0] < pair[1]);
         self.unless(rising, place, format!("{tiers:?} doesn't rise; sort it and name each tier once"));
-        if let Some(tier) = tiers.iter().find(|tier| (1..workers).contains(tier)) {
+        let with_workers = tiers.iter().map(|&tier| (tier, plan.workers_for(tier, ladder.replicas)));
+        if let Some((tier, workers)) = with_workers.clone().find(|(tier, workers)| (1..*workers).contains(tier)) {
             self.wrong(place, format!("{tier} connections can't be shared by {workers} workers; give each at least 1"));
+        }
+        if let Some((tier, workers)) = with_workers.clone().find(|(_, workers)| *workers > MOST_WORKERS) {
+            let message = format!("{tier} connections take {workers} workers; give at most {MOST_WORKERS}, each with more");
+            self.wrong(place, message);
         }
     }
 
@@ -313,6 +322,21 @@ mod tests {
             "{description:?}"
         );
         assert!(one(|plan| plan.ladders[0].replicas = 0).contains("0 processes of a service; give 1 to 256"));
+    }
+
+    #[test]
+    fn workers_by_connections_need_no_multiple_of_the_replicas_but_a_bound() {
+        let of = |tier, per_worker| {
+            found(|plan| {
+                plan.connections_per_worker = Some(per_worker);
+                plan.ladders[0].tiers = vec![tier];
+                plan.ladders[0].replicas = 2;
+            })
+        };
+        assert_eq!(of(3, 1), Vec::<String>::new());
+        assert!(of(1, 1)[0].contains("1 connections can't be shared by 2 workers"), "{:?}", of(1, 1));
+        assert!(of(5000, 1)[0].contains("5000 connections take 5000 workers; give at most 1000"), "{:?}", of(5000, 1));
+        assert!(of(4, 0)[0].contains("connections_per_worker: 0 connections for each worker"), "{:?}", of(4, 0));
     }
 
     #[test]

@@ -13,6 +13,8 @@ impl Check<'_> {
     pub(super) fn search(&mut self, place: &str, ladder: &WireLadder, plan: &WirePlan) {
         let Some(search) = &ladder.search else { return };
         let at = format!("{place}.search");
+        let message = "a search keeps its workers from load to load; leave it out, and give workers";
+        self.unless(plan.connections_per_worker.is_none(), "connections_per_worker", message);
         self.limits(&at, search, plan.workers);
         self.over(&at, search, ladder, plan.workers);
         self.durations(&at, search);
