@@ -11,14 +11,8 @@ use std::{
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
-use ws_bench::descriptors;
 
-use crate::{
-    assert::{self, Standing},
-    plan::{Mistakes, Plan, TrialFilter, read},
-    registry::Registry,
-    websocket,
-};
+use crate::assert::{self, Standing};
 
 mod analysis;
 mod chosen_plan;
@@ -35,6 +29,7 @@ mod machine;
 mod outside;
 mod pilot;
 mod piloted;
+mod plan_check;
 mod plan_new;
 mod run;
 mod search;
@@ -183,17 +178,10 @@ enum PlanCommand {
     #[command(after_help = plan_new::EXAMPLES)]
     New(plan_new::PlanNew),
     /// List every mistake in plan files, each with its place and how to fix it.
-    Check(Check),
-}
-
-#[derive(Debug, Args)]
-struct Check {
-    /// The plan files to check.
-    #[arg(required = true, value_name = "FILE")]
-    files: Vec<PathBuf>,
-    /// The registry of services.
-    #[arg(long, default_value = "services/services.toml")]
-    registry: PathBuf,
+    ///
+    /// Prints what the largest tier of each ladder needs, too: workers, descriptors, ports and memory. A tier that doesn't
+    /// fit has exit code 2, as a mistake has.
+    Check(plan_check::Check),
 }
 
 #[derive(Debug, Args)]
@@ -217,7 +205,7 @@ pub fn main() -> ExitCode {
         Command::Try(arguments) => first_look::run(&arguments),
         Command::Pilot(mut arguments) => pilot::pilot(&mut arguments),
         Command::Plan(PlanCommand::New(arguments)) => plan_new::run(&arguments),
-        Command::Plan(PlanCommand::Check(arguments)) => check(&arguments),
+        Command::Plan(PlanCommand::Check(arguments)) => plan_check::check(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
         Command::Judge(arguments) => Ok(judge::run(&arguments)),
         Command::Verify(arguments) => verify::run(&arguments),
@@ -241,40 +229,6 @@ fn exit(outcome: anyhow::Result<u8>) -> ExitCode {
             ExitCode::from(Standing::Invalid.exit_code())
         }
     }
-}
-
-fn check(arguments: &Check) -> anyhow::Result<u8> {
-    let registry = Registry::load(&arguments.registry)?;
-    let machine_limits = machine::machine_limits()?;
-    let mut code = 0;
-    for file in &arguments.files {
-        let mut registry = registry.clone();
-        let plan = read::read(file).and_then(|wire| {
-            if let Some(section) = &wire.websocket {
-                websocket::add(section, &mut registry);
-            }
-            Plan::check(wire, file, &registry, &machine_limits)
-        });
-        match plan {
-            Ok(plan) => {
-                let (trials, seconds) = (plan.trials(), plan.seconds());
-                let searches = match plan.searches(&TrialFilter::default()).len() {
-                    0 => String::new(),
-                    count => format!(
-                        "; searches (ladder search): {count}, rounds at most {:.0} s under load",
-                        plan.seconds_of_rounds()
-                    ),
-                };
-                plan.notes(descriptors::open_files_here()).iter().for_each(|note| eprintln!("{}: {note}", file.display()));
-                println!("{}: {} trials, at most {seconds:.0} s under load{searches}", file.display(), trials.len());
-            }
-            Err(Mistakes(mistakes)) => {
-                mistakes.iter().for_each(|mistake| eprintln!("{mistake}"));
-                code = Standing::Invalid.exit_code();
-            }
-        }
-    }
-    Ok(code)
 }
 
 fn assert(arguments: &Assert) -> anyhow::Result<u8> {

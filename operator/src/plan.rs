@@ -23,9 +23,11 @@ use bench_format::{
 
 use crate::{plan::check::MachineLimits, registry::Registry};
 
+pub mod chart_values;
 pub mod check;
 mod notes;
 pub mod read;
+pub mod scale;
 
 /// A mistake that keeps a plan from being climbed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,7 +153,8 @@ impl Plan {
 
     /// Number of workers of a trial of this plan.
     pub fn workers_of(&self, trial: &TrialId) -> u32 {
-        self.ladder_of(trial).map_or(self.wire.workers, |ladder| self.workers_for(ladder, ladder.connections_at(trial.tier)))
+        self.ladder_of(trial)
+            .map_or(self.wire.workers, |ladder| self.workers_for(ladder, ladder.connections_at(trial.tier)))
     }
 
     /// Number of workers of the tier that has the most.

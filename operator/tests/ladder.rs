@@ -104,7 +104,8 @@ fn each_tier_has_as_many_workers_as_its_connections_take() {
     fs::write(&path, text.replace("tiers: [4]", "tiers: [2, 5]")).unwrap();
     let output = checkout.run(RUN);
     assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
-    let found: Vec<_> = checkout.results().iter().map(|result| (result.connections.open, result.workers.len())).collect();
+    let found: Vec<_> =
+        checkout.results().iter().map(|result| (result.connections.open, result.workers.len())).collect();
     assert_eq!(found, [(2, 1), (5, 3)]);
     checkout.verify();
 }

@@ -5,7 +5,7 @@ use std::fs;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Descriptors that a worker needs in addition to its connections.
-const SPARE_DESCRIPTORS: u64 = 100;
+pub const SPARE_DESCRIPTORS: u64 = 100;
 
 /// Raises the limit of open files to the hard limit; returns the limit in force.
 pub fn raise_open_files() -> u64 {

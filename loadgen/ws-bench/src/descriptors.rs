@@ -24,6 +24,17 @@ pub fn open_files_here() -> u64 {
     preflight::most_open_files()
 }
 
+/// Descriptors that a process with this many connections needs. A service is taken to need as many beside them as a
+/// worker.
+pub fn of_process(connections: u32) -> u64 {
+    u64::from(connections) + preflight::SPARE_DESCRIPTORS
+}
+
+/// Most connections of a process with this limit of open files.
+pub fn most_of_process(open_files: u64) -> u64 {
+    preflight::most_connections(open_files, 1)
+}
+
 /// Connections that a load may need at a time, if the service answers neither messages nor Close frames, and the seconds
 /// for which each then stays after it had to go. `None` if no connections go under this load.
 pub fn needed(load: &Load, connections: u32, drain_seconds: f64) -> Option<(u64, f64)> {

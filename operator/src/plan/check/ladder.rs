@@ -154,7 +154,8 @@ impl Check<'_> {
             self.wrong(place, format!("{tier} connections can't be shared by {workers} workers; give each at least 1"));
         }
         if let Some((tier, workers)) = with_workers.clone().find(|(_, workers)| *workers > MOST_WORKERS) {
-            let message = format!("{tier} connections take {workers} workers; give at most {MOST_WORKERS}, each with more");
+            let message =
+                format!("{tier} connections take {workers} workers; give at most {MOST_WORKERS}, each with more");
             self.wrong(place, message);
         }
     }
@@ -333,7 +334,7 @@ mod tests {
                 plan.ladders[0].replicas = 2;
             })
         };
-        assert_eq!(of(3, 1), Vec::<String>::new());
+        assert_eq!(of(5, 2), Vec::<String>::new(), "three workers become four");
         assert!(of(1, 1)[0].contains("1 connections can't be shared by 2 workers"), "{:?}", of(1, 1));
         assert!(of(5000, 1)[0].contains("5000 connections take 5000 workers; give at most 1000"), "{:?}", of(5000, 1));
         assert!(of(4, 0)[0].contains("connections_per_worker: 0 connections for each worker"), "{:?}", of(4, 0));
