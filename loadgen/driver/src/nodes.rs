@@ -9,7 +9,7 @@ use std::{
 };
 
 use bench_format::result::{CpuGroup, ForeignProcess, MachineUse};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     http::HttpClient,
@@ -38,22 +38,51 @@ pub struct NodeReading {
     pub others: BTreeMap<String, u64>,
 }
 
+/// What a pod of a node has used, with all of its containers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodUse {
+    /// CPU time since the pod's start, in nanoseconds; that of containers that were restarted is included.
+    pub cpu_ns: u64,
+    /// Anonymous memory and files that are mapped, in bytes.
+    pub memory_bytes: u64,
+}
+
+/// Some pods of a node at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodsReading {
+    /// Number of CPUs of the node.
+    pub cpus: u32,
+    /// What was asked for and found, by the pods' unique ids.
+    pub pods: BTreeMap<String, PodUse>,
+}
+
 /// The client of the agent of one node.
 #[derive(Clone, Debug)]
 pub struct NodeClient {
     http: HttpClient,
-    url: String,
+    address: String,
 }
 
 impl NodeClient {
     /// Creates a client for the agent at `host:port`.
     pub fn new(address: &str) -> Self {
-        Self { http: HttpClient::new(PATIENCE), url: format!("http://{address}/node") }
+        Self { http: HttpClient::new(PATIENCE), address: address.into() }
     }
 
     /// The clocks of the node; `None` if the agent does not answer in time or can't read them.
     pub async fn read(&self) -> Option<NodeReading> {
-        let (status, body) = self.http.get(&self.url).await.ok()?;
+        self.get("node").await
+    }
+
+    /// What the pods with these unique ids have used; `None` if the agent does not answer in time. A pod that the agent
+    /// doesn't find is left out.
+    pub async fn pods<'a>(&self, uids: impl IntoIterator<Item = &'a str>) -> Option<PodsReading> {
+        let uids: Vec<&str> = uids.into_iter().collect();
+        self.get(&format!("pods/{}", uids.join(","))).await
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Option<T> {
+        let (status, body) = self.http.get(&format!("http://{}/{path}", self.address)).await.ok()?;
         status.is_success().then(|| serde_json::from_slice(&body).ok())?
     }
 }

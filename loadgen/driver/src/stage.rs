@@ -26,7 +26,7 @@ pub enum Error {
 /// CPU and memory of a process since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Process id; a change means a restart.
+    /// Process id; a change means a restart. 0 if the usage is that of whole pods.
     pub pid: u32,
     /// CPU time since the start of the process, over all threads, in nanoseconds.
     pub cpu_ns: u64,

@@ -10,6 +10,7 @@
 
 use axum::{
     Json, Router,
+    extract::{Path, State},
     http::StatusCode,
     response::{IntoResponse, Response},
     routing::get,
@@ -22,14 +23,17 @@ use tokio::net::TcpListener;
 pub mod node;
 pub mod process;
 
-/// Serves `/node`: the clocks of the node whose cgroups these are.
+/// Serves `/node`, the clocks of the node whose cgroups these are, and `/pods/UID,UID`, what some of its pods have used.
 pub async fn serve_node(listener: TcpListener, cgroups: node::NodeCgroups) {
-    let read = move || {
-        let cgroups = cgroups.clone();
-        async move { json_or_unavailable(cgroups.read()) }
+    let node = |State(cgroups): State<node::NodeCgroups>| async move { json_or_unavailable(cgroups.read()) };
+    let pods = |State(cgroups): State<node::NodeCgroups>, Path(uids): Path<String>| async move {
+        json_or_unavailable(cgroups.pods(&uids.split(',').collect()))
     };
-    let routes = Router::new().route("/node", get(read)).route("/healthz", get(|| async { StatusCode::OK }));
-    http_server::serve(listener, routes).await;
+    let routes = Router::new()
+        .route("/node", get(node))
+        .route("/pods/{uids}", get(pods))
+        .route("/healthz", get(|| async { StatusCode::OK }));
+    http_server::serve(listener, routes.with_state(cgroups)).await;
 }
 
 /// Serves `/usage`, `/threads` and `/environment`.

@@ -4,12 +4,14 @@
 //! `kubepods.slice/…/kubepods-burstable-pod<uid>.slice`, there with `_` in place of `-`.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
 
-use driver::nodes::NodeReading;
+use driver::nodes::{NodeReading, PodUse, PodsReading};
 
 /// Nanoseconds of a tick in `/proc/stat`.
 const TICK_NS: u64 = 10_000_000;
@@ -17,6 +19,8 @@ const TICK_NS: u64 = 10_000_000;
 const DEEPEST: u32 = 6;
 /// The controllers of version 1 that have the clocks, by their mount points.
 const CPUACCT: [&str; 2] = ["cpuacct", "cpu,cpuacct"];
+/// The mount point of the controller of version 1 that counts memory.
+const MEMORY: &str = "memory";
 
 /// Why a node can't be read.
 #[derive(Debug, thiserror::Error)]
@@ -30,12 +34,14 @@ pub struct Error {
 pub struct NodeCgroups {
     root: PathBuf,
     started: Instant,
+    /// Where the CPU clocks and the memory of the pods are that were asked for last, by unique id.
+    known: Arc<Mutex<BTreeMap<String, [PathBuf; 2]>>>,
 }
 
 impl NodeCgroups {
     /// The cgroups that are mounted in this folder, `/sys/fs/cgroup` of the node.
     pub fn new(root: &Path) -> Self {
-        Self { root: root.into(), started: Instant::now() }
+        Self { root: root.into(), started: Instant::now(), known: Arc::default() }
     }
 
     /// Reads the clocks of the node and of its cgroups.
@@ -43,10 +49,7 @@ impl NodeCgroups {
     /// # Errors
     /// [`Error`] if the folder has none.
     pub fn read(&self) -> Result<NodeReading, Error> {
-        let of_version_1 = CPUACCT.map(|controller| self.root.join(controller));
-        let roots = of_version_1.iter().chain([&self.root]);
-        let mut found = roots.filter_map(|root| Some((root, cpu_ns(root)?)));
-        let (root, busy_ns) = found.next().ok_or_else(|| Error { root: self.root.clone() })?;
+        let (root, busy_ns) = self.clocks()?;
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
         let mut reading = NodeReading {
             at_ns: self.started.elapsed().as_nanos() as u64,
@@ -56,7 +59,7 @@ impl NodeCgroups {
             ..NodeReading::default()
         };
         let mut grouped_ns = 0;
-        for (name, folder) in folders(root) {
+        for (name, folder) in folders(&root) {
             let Some(cpu_ns) = cpu_ns(&folder) else { continue };
             grouped_ns += cpu_ns;
             let of_pods = add_pods(&folder, &name, DEEPEST, &mut reading);
@@ -67,6 +70,38 @@ impl NodeCgroups {
         // The clocks are read one after the other, so that their sum may be ahead of the first one.
         reading.ungrouped_ns = busy_ns.saturating_sub(grouped_ns);
         Ok(reading)
+    }
+
+    /// Reads the pods with these unique ids. One that isn't found, or whose memory no controller counts, is left out.
+    ///
+    /// # Errors
+    /// [`Error`] if the folder has no clocks.
+    pub fn pods(&self, uids: &BTreeSet<&str>) -> Result<PodsReading, Error> {
+        let (tree, _) = self.clocks()?;
+        // Version 1 has a tree of its own for memory.
+        let of_memory = Some(self.root.join(MEMORY)).filter(|tree| tree.is_dir()).unwrap_or_else(|| tree.clone());
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        // A reading is asked for many times a second, so the trees are searched only for what isn't known yet.
+        known.retain(|uid, [clocks, _]| uids.contains(uid.as_str()) && clocks.is_dir());
+        let unknown: BTreeSet<&str> = uids.iter().copied().filter(|uid| !known.contains_key(*uid)).collect();
+        if !unknown.is_empty() {
+            let mut memory = find_pods(&of_memory, &unknown, DEEPEST);
+            let found = find_pods(&tree, &unknown, DEEPEST).into_iter();
+            known.extend(found.filter_map(|(uid, clocks)| memory.remove(&uid).map(|memory| (uid, [clocks, memory]))));
+        }
+        let read = known.iter().filter_map(|(uid, [clocks, memory])| {
+            Some((uid.clone(), PodUse { cpu_ns: cpu_ns(clocks)?, memory_bytes: memory_bytes(memory)? }))
+        });
+        let pods = read.collect();
+        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        Ok(PodsReading { cpus: stat.lines().filter(|line| is_cpu(line)).count() as u32, pods })
+    }
+
+    /// The tree that counts CPU time, and the time of all that ran.
+    fn clocks(&self) -> Result<(PathBuf, u64), Error> {
+        let of_version_1 = CPUACCT.map(|controller| self.root.join(controller));
+        let mut found = of_version_1.iter().chain([&self.root]).filter_map(|root| Some((root.clone(), cpu_ns(root)?)));
+        found.next().ok_or_else(|| Error { root: self.root.clone() })
     }
 }
 
@@ -81,6 +116,20 @@ fn add_pods(folder: &Path, name: &str, depth: u32, reading: &mut NodeReading) ->
         return 0;
     }
     folders(folder).map(|(name, folder)| add_pods(&folder, &name, depth - 1, reading)).sum()
+}
+
+/// The cgroups of pods with these unique ids, below a folder.
+fn find_pods(folder: &Path, uids: &BTreeSet<&str>, depth: u32) -> BTreeMap<String, PathBuf> {
+    let mut found = BTreeMap::new();
+    for (name, folder) in folders(folder) {
+        match uid_of(&name) {
+            Some(uid) if uids.contains(uid.as_str()) => drop(found.insert(uid, folder)),
+            Some(_) => {}
+            None if depth > 0 => found.extend(find_pods(&folder, uids, depth - 1)),
+            None => {}
+        }
+    }
+    found
 }
 
 fn folders(folder: &Path) -> impl Iterator<Item = (String, PathBuf)> {
@@ -105,6 +154,17 @@ fn cpu_ns(folder: &Path) -> Option<u64> {
     let text = fs::read_to_string(folder.join("cpu.stat")).ok()?;
     let usage = text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.trim().parse::<u64>().ok())?;
     Some(usage * 1000)
+}
+
+/// Anonymous memory and mapped files of a cgroup and of those in it, in bytes.
+fn memory_bytes(folder: &Path) -> Option<u64> {
+    let text = fs::read_to_string(folder.join("memory.stat")).ok()?;
+    let field = |name: &str| -> Option<u64> {
+        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+    };
+    // The names of version 1, then those of version 2.
+    let sum = |names: [&str; 2]| Some(field(names[0])? + field(names[1])?);
+    sum(["total_rss", "total_mapped_file"]).or_else(|| sum(["anon", "file_mapped"]))
 }
 
 fn is_cpu(line: &str) -> bool {
@@ -160,6 +220,32 @@ mod tests {
         let reading = NodeCgroups::new(root.path()).read().unwrap();
         assert_eq!(reading.pods, [(UID.into(), 7000)].into());
         assert_eq!((reading.others, reading.ungrouped_ns), ([("system.slice".into(), 2000)].into(), 1000));
+    }
+
+    #[test]
+    fn what_named_pods_use_is_read_in_both_versions() {
+        let uids = BTreeSet::from([UID, "0a1b2c3d-0000-4000-8000-0000000000ff"]);
+        let of_pod = |cpu_ns, memory_bytes| BTreeMap::from([(UID.to_owned(), PodUse { cpu_ns, memory_bytes })]);
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "cpuacct", "cpuacct.usage", "1000\n");
+        write(root.path(), &format!("cpuacct/kubepods/burstable/pod{UID}"), "cpuacct.usage", "590\n");
+        write(root.path(), &format!("cpuacct/kubepods/pod{}", UID.replace("0f", "0e")), "cpuacct.usage", "7\n");
+        let memory = "rss 1\nmapped_file 1\ntotal_rss 4096\ntotal_mapped_file 100\n";
+        write(root.path(), &format!("memory/kubepods/burstable/pod{UID}"), "memory.stat", memory);
+        let cgroups = NodeCgroups::new(root.path());
+        assert_eq!(cgroups.pods(&uids).unwrap().pods, of_pod(590, 4196));
+        write(root.path(), &format!("cpuacct/kubepods/burstable/pod{UID}"), "cpuacct.usage", "600\n");
+        assert_eq!(cgroups.pods(&uids).unwrap().pods, of_pod(600, 4196));
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "", "cpu.stat", "usage_usec 10\n");
+        let slice =
+            format!("kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{}.slice", UID.replace('-', "_"));
+        write(root.path(), &slice, "cpu.stat", "usage_usec 7\n");
+        assert_eq!(NodeCgroups::new(root.path()).pods(&uids).unwrap().pods, BTreeMap::new(), "without its memory");
+        write(root.path(), &slice, "memory.stat", "anon 8192\nfile 900000\nfile_mapped 50\n");
+        let reading = NodeCgroups::new(root.path()).pods(&uids).unwrap();
+        assert!(reading.cpus > 0);
+        assert_eq!(reading.pods, of_pod(7000, 8242));
     }
 
     #[test]
