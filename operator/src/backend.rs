@@ -137,6 +137,9 @@ pub struct StartedService {
     pub started: Started,
     /// Versions of the programs that run, by program.
     pub versions: BTreeMap<String, String>,
+    /// Further addresses of the same URL, `host:port`, which connections take in turn with the ready line's; empty where
+    /// there is one.
+    pub more_addresses: Vec<String>,
     /// The service's own counters, if its plan maps them.
     pub counters: Option<MappedCounters>,
     /// Whose CPU time and memory are read, as a sentence; absent for the processes that were started.

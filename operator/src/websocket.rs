@@ -64,6 +64,14 @@ pub fn parse(text: &str) -> Result<Url, String> {
     Ok(url)
 }
 
+/// A URL with another host and port, `authority`. Scheme, path and query stay as they are written, with their placeholders;
+/// a text without a scheme stays whole.
+pub fn with_authority(url: &str, authority: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.into() };
+    let path = rest.find(['/', '?']).map_or("", |start| &rest[start..]);
+    format!("{scheme}://{authority}{path}")
+}
+
 /// The folder in which a service's command runs; `root` is that of the checkout.
 pub fn folder(root: &Path, service: &WebsocketService) -> PathBuf {
     service.folder.as_ref().map_or_else(|| root.to_path_buf(), |folder| root.join(folder))
@@ -118,6 +126,15 @@ pub fn task(
     Some(WebsocketTask { path, tls_name, more_targets, printed_rows: printed_rows.cloned(), section })
 }
 
+/// The assignment with further addresses of the same URL, which connections take in turn with the first.
+pub fn with_more_addresses(mut task: WebsocketTask, addresses: &[String]) -> WebsocketTask {
+    let (path, tls_name) = (task.path.clone(), task.tls_name.clone());
+    let target =
+        |address: &String| WebsocketTarget { address: address.clone(), path: path.clone(), tls_name: tls_name.clone() };
+    task.more_targets.extend(addresses.iter().map(target));
+    task
+}
+
 #[cfg(test)]
 mod tests {
     use bench_format::websocket::Counters;
@@ -155,6 +172,21 @@ mod tests {
         assert_eq!(task.path, "/socket.io/?EIO=4");
         assert_eq!(task.section, WireWebsocket::default(), "a worker needs no services");
         assert_eq!(super::task(&section, ("other", "127.0.0.1:8080"), None), None);
+        let task = with_more_addresses(task, &["10.0.0.7:1".into()]);
+        let last = &task.more_targets[2];
+        assert_eq!((last.address.as_str(), &last.path), ("10.0.0.7:1", &task.path), "the URL of the first");
+    }
+
+    #[test]
+    fn a_url_moves_to_another_host_with_its_scheme_path_and_placeholders() {
+        let moved = |url: &str| with_authority(url, "chat.shop.svc:80");
+        assert_eq!(
+            moved("ws://127.0.0.1:{port}/room/{{connection}}?v=4"),
+            "ws://chat.shop.svc:80/room/{{connection}}?v=4"
+        );
+        assert_eq!(moved("wss://[::1]:3000?a=b"), "wss://chat.shop.svc:80?a=b");
+        assert_eq!(moved("ws://a:1"), "ws://chat.shop.svc:80");
+        assert_eq!(moved("a:1"), "a:1");
     }
 
     #[test]

@@ -249,7 +249,7 @@ impl Backend for Local {
         if let Some(described) = &spec.service.described {
             let (started, counters) = self.start_described(spec, described).await?;
             let usage = self.usage_sentence(&started.address);
-            return Ok(StartedService { started, versions, counters, usage });
+            return Ok(StartedService { started, versions, more_addresses: vec![], counters, usage });
         }
         let mut env = spec.env.clone();
         if let Some(inference_spec) = &spec.inference {
@@ -273,7 +273,7 @@ impl Backend for Local {
         match self.start(launch, self.shapes.service).await {
             Ok((ready_process, started)) => {
                 self.service = Some(ready_process);
-                Ok(StartedService { started, versions, counters: None, usage: None })
+                Ok(StartedService { started, versions, more_addresses: vec![], counters: None, usage: None })
             }
             Err(error) => {
                 self.stop_inference().await;

@@ -57,7 +57,7 @@ impl Backend for OutsideService {
             pid: 0,
         };
         let versions = [(spec.name.clone(), version)].into();
-        Ok(StartedService { started, versions, counters: None, usage: None })
+        Ok(StartedService { started, versions, more_addresses: vec![], counters: None, usage: None })
     }
 
     /// Does nothing, since ladder did not start the service.

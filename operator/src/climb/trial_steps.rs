@@ -158,6 +158,7 @@ impl<B: Backend> Climb<'_, B> {
             None => ServiceClient::none(),
         });
         running.service = Some((ProcessKey::of(&self.run.trials[index]), serving.started));
+        running.more_addresses = serving.more_addresses;
         running.failed_starts.remove(name.as_str());
         self.run.versions.extend(serving.versions);
         if let Some(usage) = serving.usage
@@ -190,10 +191,11 @@ impl<B: Backend> Climb<'_, B> {
     }
 
     /// What an assignment says about a service that only the plan describes; `None` for any other service.
-    fn task(&self, service: &str, address: &str) -> Option<Box<WebsocketTask>> {
+    fn task(&self, service: &str, address: &str, more_addresses: &[String]) -> Option<Box<WebsocketTask>> {
         // The check of the plan has found the variables.
         let section = websocket::filled(self.plan.wire.websocket.as_ref()?, |name| env::var(name).ok()).ok()?;
-        websocket::task(&section, (service, address), self.printed_rows.as_ref()).map(Box::new)
+        let task = websocket::task(&section, (service, address), self.printed_rows.as_ref())?;
+        Some(Box::new(websocket::with_more_addresses(task, more_addresses)))
     }
 
     /// The inference service behind a trial's service. Its seed is the same for every service.
@@ -242,7 +244,8 @@ impl<B: Backend> Climb<'_, B> {
         began_unix_ns: u64,
     ) -> Result<Result<TrialState, TrialError>, Error> {
         let entry = &self.run.trials[index];
-        let plan = running.service.as_ref().and_then(|(_, started)| self.trial_plan(entry, started));
+        let plan =
+            running.service.as_ref().and_then(|(_, started)| self.trial_plan(entry, started, &running.more_addresses));
         let (Some(plan), Some(client)) = (plan, &mut running.client) else {
             return Ok(Err(backend::Error::NoService.into()));
         };
@@ -271,7 +274,7 @@ impl<B: Backend> Climb<'_, B> {
     }
 
     /// What to measure on the started service; `None` if the trial was not begun or is in no ladder.
-    fn trial_plan(&self, entry: &TrialEntry, started: &Started) -> Option<TrialPlan> {
+    fn trial_plan(&self, entry: &TrialEntry, started: &Started, more_addresses: &[String]) -> Option<TrialPlan> {
         let TrialState::Started { attempt } = entry.state else { return None };
         let ladder = self.plan.ladder_of(&entry.trial)?.for_trial(entry);
         let service_name = entry.trial.service.as_str();
@@ -304,7 +307,7 @@ impl<B: Backend> Climb<'_, B> {
             objectives: ladder.objectives,
             thresholds: self.plan.validity.clone(),
             settings: self.settings(&entry.trial),
-            websocket: self.task(service_name, &started.address),
+            websocket: self.task(service_name, &started.address, more_addresses),
             keep_connections: step::keeps_connections(entry),
             samples: ladder.samples,
             protocol_check: service.protocol_check == ProtocolCheck::AroundTheLoad,

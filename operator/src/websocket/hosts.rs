@@ -16,9 +16,12 @@ use super::{METRICS_PORT, PORT, address, parse};
      give --i-may-load-this-host {host}"
 )]
 pub struct ForeignHost {
-    service: String,
-    host: String,
-    ip: IpAddr,
+    /// Name of the service in the plan.
+    pub service: String,
+    /// The host, as its URL has it.
+    pub host: String,
+    /// The first of its addresses that is public.
+    pub ip: IpAddr,
 }
 
 /// Checks the hosts of a section's services. `allowed` are hosts whose owner allows the load.
