@@ -16,6 +16,8 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
+use crate::cluster_file::DescribedPods;
+
 /// Field manager of our changes.
 pub const FIELD_MANAGER: &str = "ws-ladder";
 /// Longest wait for one response.
@@ -68,6 +70,7 @@ pub struct ClusterApi {
     pods: Api<Pod>,
     pods_of_all: Api<Pod>,
     nodes: Api<Node>,
+    client: Client,
 }
 
 impl std::fmt::Debug for ClusterApi {
@@ -85,6 +88,7 @@ impl ClusterApi {
             pods: Api::namespaced(client.clone(), namespace),
             pods_of_all: Api::all(client.clone()),
             nodes: Api::all(client.clone()),
+            client: client.clone(),
         }
     }
 
@@ -127,6 +131,18 @@ impl ClusterApi {
     /// When it doesn't exist, or the API server refuses, as it does without a ClusterRole, or doesn't respond.
     pub async fn node(&self, name: &str) -> Result<Node, Error> {
         with_retries(format!("read node {name}"), || self.nodes.get(name)).await
+    }
+
+    /// Lists the pods of a service of the user's own, which may be in another namespace.
+    ///
+    /// # Errors
+    /// When the API server refuses or doesn't respond.
+    pub async fn described_pods(&self, described: &DescribedPods) -> Result<Vec<Pod>, Error> {
+        let DescribedPods { namespace, .. } = described;
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let selected = ListParams::default().labels(&described.selector());
+        let what = format!("list the pods of namespace {namespace} with {}", described.selector());
+        Ok(with_retries(what, || pods.list(&selected)).await?.items)
     }
 
     /// The pods of a node, of all namespaces: `NAMESPACE/NAME` by unique id.

@@ -4,7 +4,7 @@
 //! The chart creates both; the backend only scales and releases them, and restores them at the end. The original values
 //! are written to the [`journal`](crate::journal) before a change. [`service`] and [`workers`] start and stop pods,
 //! [`restore`] restores original values, [`logs`] stores logs, [`pods`] reports where pods ran, [`nodes`] reads the nodes,
-//! [`isolation`] tells whether the pods are apart, [`errors`] words errors.
+//! [`isolation`] tells whether the pods are apart, [`described`] finds a service of the user's own, [`errors`] words errors.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,6 +33,7 @@ use crate::{
     api::{self, ClusterApi},
     caches::Caches,
     cluster_file::ClusterFile,
+    described_pod::is_over,
     events::Events,
     journal::Journal,
     pod_end::{self, ServicePod, WorkerPods},
@@ -40,10 +41,12 @@ use crate::{
     quantity,
 };
 
+use described::DescribedService;
 pub use errors::describe_volume_error;
 use errors::found;
 
 mod deployment_start;
+mod described;
 mod errors;
 mod isolation;
 mod logs;
@@ -74,6 +77,8 @@ pub struct Kubernetes {
     start_deadline: Duration,
     /// The pods of the service, one for each of its replicas; empty if it doesn't run.
     service: Vec<ServingPod>,
+    /// The service that only the plan describes, instead of a pod of the release.
+    described: Option<DescribedService>,
     /// Deployments and Jobs whose pods have run, so that the cluster has had room for them.
     have_run: BTreeSet<String>,
     /// Jobs of which a worker has crashed; they are not released again.
@@ -127,6 +132,7 @@ impl Kubernetes {
             events,
             start_deadline,
             service: Vec::new(),
+            described: None,
             have_run: BTreeSet::new(),
             crashed_jobs: BTreeSet::new(),
             dependencies: Vec::new(),
@@ -153,9 +159,12 @@ impl Kubernetes {
     /// Waits until no pod of a kind is left, before the next ones are started.
     /// A pod stays as long as its node is lost: it may still run there, and load the service.
     async fn wait_until_removed(&self, owner: &str, ours: impl Fn(&Pod) -> bool) -> Result<(), Error> {
-        let left = |caches: &Caches| {
-            caches.pods().into_iter().filter(|pod| ours(pod) && !has_ended(pod)).map(|pod| leftover(&pod))
-        };
+        self.wait_until_none(owner, |caches| caches.pods().into_iter().filter(|pod| ours(pod)).collect()).await
+    }
+
+    /// Waits until none of these pods is left, apart from those that have ended.
+    async fn wait_until_none(&self, owner: &str, pods: impl Fn(&Caches) -> Vec<Arc<Pod>>) -> Result<(), Error> {
+        let left = |caches: &Caches| pods(caches).into_iter().filter(|pod| !is_over(pod)).map(|pod| leftover(&pod));
         let removed =
             self.wait_for(Instant::now() + REMOVAL_TIMEOUT, |caches| left(caches).next().is_none().then_some(())).await;
         removed.ok_or_else(|| {
@@ -195,10 +204,14 @@ impl Kubernetes {
 
 impl Backend for Kubernetes {
     async fn start_service(&mut self, spec: &ServiceSpec) -> Result<StartedService, Error> {
-        self.start_service_pod(spec).await
+        match &spec.service.described {
+            Some(described) => self.find_described(spec, described).await,
+            None => self.start_service_pod(spec).await,
+        }
     }
 
     async fn stop_service(&mut self) {
+        self.leave_described().await;
         self.stop_service_pod().await;
     }
 
@@ -223,6 +236,9 @@ impl Backend for Kubernetes {
             let cpus = if pod.cpus_allowed.is_empty() { String::new() } else { format!("{} of ", pod.cpus_allowed) };
             cpu_roles.entry(pods::role_of(pod)).or_default().insert(format!("{cpus}{} ({})", pod.node, pod.qos_class));
         }
+        if let Some(described) = &self.described {
+            cpu_roles.insert("service".into(), [described.placement()].into());
+        }
         let joined = |places: BTreeSet<String>| places.into_iter().collect::<Vec<_>>().join(", ");
         Placement {
             machines: self.machines.values().cloned().collect(),
@@ -234,6 +250,9 @@ impl Backend for Kubernetes {
 
 impl Stage for Kubernetes {
     async fn service_usage(&self) -> Result<Option<Usage>, stage::Error> {
+        if let Some(described) = &self.described {
+            return Ok(self.usage_of_described(described).await?);
+        }
         let usages = self.usages().await.into_iter().collect::<Result<Vec<_>, _>>()?;
         Ok(Some(Usage::sum(usages).ok_or(Error::NoService)?))
     }
@@ -274,6 +293,10 @@ impl Stage for Kubernetes {
     }
 
     fn service_ended(&mut self) -> Option<Ended> {
+        if let Some(described) = &self.described {
+            let deployment = described.deployment().and_then(|name| self.caches.deployment(name));
+            return described.end(deployment.as_deref(), &self.caches.described_pods());
+        }
         // Inference and companions first: a service may end because of them.
         self.dependencies.iter().chain(&self.service).find_map(|ServingPod { known, .. }| {
             pod_end::of_service(
@@ -347,6 +370,11 @@ impl Kubernetes {
                 return Ok(Some(ended));
             }
         }
+        if let Some(described) = &self.described
+            && let Some(ended) = self.check_described(described).await?
+        {
+            return Ok(Some(ended));
+        }
         if let Some(Workers { known, .. }) = &self.workers {
             let job = found(self.api.job(&known.job).await)?;
             let pods: Vec<Arc<Pod>> = self.api.pods_of_job(&known.job).await?.into_iter().map(Arc::new).collect();
@@ -361,10 +389,4 @@ fn leftover(pod: &Pod) -> String {
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or("no node");
     let state = if pod.metadata.deletion_timestamp.is_some() { "Terminating" } else { "not deleted" };
     format!("{} ({state} on {node})", pod_name(pod))
-}
-
-/// Whether a pod has ended and uses nothing any more, though it may still be listed.
-fn has_ended(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
-    ["Succeeded", "Failed"].contains(&phase)
 }

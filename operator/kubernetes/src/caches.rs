@@ -1,5 +1,5 @@
-//! Caches of the cluster's state, kept current by watches in the background: the pods of the release, and the
-//! Deployments, Jobs and events of the namespace. Changes wake waiting tasks; nothing is polled.
+//! Caches of the cluster's state, kept current by watches in the background: the pods of the release and of a service of the
+//! user's own, and the Deployments, Jobs and events of the namespace. Changes wake waiting tasks; nothing is polled.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -21,6 +21,8 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::{sync::watch, time::timeout};
 
+use crate::cluster_file::DescribedPods;
+
 /// Longest wait for the first complete lists.
 const FIRST_LISTS: Duration = Duration::from_secs(30);
 /// Pause before a watch that broke is tried again. The client's default grows to 30 s, so that an operator would wait that
@@ -31,6 +33,8 @@ const WATCH_RETRY: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct Caches {
     pods: Store<Pod>,
+    /// Those of a service that the release doesn't start, if the operator may see them.
+    described_pods: Option<Store<Pod>>,
     deployments: Store<Deployment>,
     jobs: Store<Job>,
     events: Store<Event>,
@@ -49,11 +53,20 @@ impl Caches {
     ///
     /// # Errors
     /// The reason as text, when the lists don't arrive in time.
-    pub async fn start(client: &Client, namespace: &str, release: &str) -> Result<Self, String> {
+    pub async fn start(
+        client: &Client,
+        (namespace, release): (&str, &str),
+        described: Option<&DescribedPods>,
+    ) -> Result<Self, String> {
         let (changed, pod_failure) = (watch::Sender::new(()), watch::Sender::new(None));
         let of_release = watcher::Config::default().labels(&format!("app.kubernetes.io/instance={release}"));
         let all = watcher::Config::default();
+        let described_pods = described.map(|described| {
+            let selected = watcher::Config::default().labels(&described.selector());
+            watch(Api::namespaced(client.clone(), &described.namespace), selected, &changed, &pod_failure)
+        });
         let caches = Self {
+            described_pods,
             pods: watch(Api::namespaced(client.clone(), namespace), of_release, &changed, &pod_failure),
             deployments: watch(Api::namespaced(client.clone(), namespace), all.clone(), &changed, &pod_failure),
             jobs: watch(Api::namespaced(client.clone(), namespace), all.clone(), &changed, &pod_failure),
@@ -63,6 +76,9 @@ impl Caches {
         };
         let all_listed = async {
             let _ = caches.pods.wait_until_ready().await;
+            if let Some(described_pods) = &caches.described_pods {
+                let _ = described_pods.wait_until_ready().await;
+            }
             let _ = caches.deployments.wait_until_ready().await;
             let _ = caches.jobs.wait_until_ready().await;
             let _ = caches.events.wait_until_ready().await;
@@ -80,6 +96,11 @@ impl Caches {
     /// The pods of the release.
     pub fn pods(&self) -> Vec<Arc<Pod>> {
         self.pods.state()
+    }
+
+    /// The pods of a service of the user's own; empty if the operator may not see them.
+    pub fn described_pods(&self) -> Vec<Arc<Pod>> {
+        self.described_pods.as_ref().map(Store::state).unwrap_or_default()
     }
 
     /// The Deployment of that name, if it exists.

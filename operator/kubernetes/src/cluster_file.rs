@@ -4,15 +4,23 @@
 //! It is read together with the plan, and all mistakes in both are reported at once.
 
 mod check;
+mod described;
 mod inputs;
 
 use std::collections::BTreeMap;
 
-use bench_format::{Name, trial::TrialId};
-use operator::registry::{BookKeeping, Inference, Protocol, ProtocolCheck, Registry, Service};
+use bench_format::{Name, plan::WirePlan, trial::TrialId};
+use operator::{
+    registry::{BookKeeping, Inference, Protocol, ProtocolCheck, Registry, Service},
+    websocket,
+};
 use serde::Deserialize;
 
-pub use self::{check::check_run_id, inputs::CheckedInputs};
+pub use self::{
+    check::check_run_id,
+    described::{DescribedPods, DescribedTarget, ScaledDeployment},
+    inputs::CheckedInputs,
+};
 
 /// The `schema` of the file that this version supports.
 const SCHEMA: u32 = 1;
@@ -52,6 +60,9 @@ pub struct ClusterFile {
     pub services: BTreeMap<Name, ClusterService>,
     /// The Deployment of each service in each ladder.
     pub targets: Vec<Target>,
+    /// Where the service is that only the plan describes; absent if the release starts the plan's services.
+    #[serde(default)]
+    pub described_target: Option<DescribedTarget>,
     /// The Job of each service, ladder and tier, or of each service and ladder with a search.
     pub jobs: Vec<WorkerJob>,
 }
@@ -232,13 +243,17 @@ impl ClusterFile {
         })
     }
 
-    /// The names of all Deployments of services, inference services and companions; names may repeat.
+    /// The names of all Deployments of services, inference services and companions, and of the one of the user that is
+    /// scaled; names may repeat.
     pub fn deployments(&self) -> impl Iterator<Item = &str> {
-        self.targets.iter().flat_map(|target| {
+        let scaled = self.described_target.iter().filter_map(|target| target.scale.as_ref());
+        let scaled = scaled.map(|scale| scale.deployment.as_str());
+        let of_targets = self.targets.iter().flat_map(|target| {
             let inference_deployment = target.inference.iter().map(|inference| inference.deployment.as_str());
             let companions = target.companions.iter().map(|companion| companion.deployment.as_str());
             inference_deployment.chain(companions).chain([target.deployment.as_str()])
-        })
+        });
+        of_targets.chain(scaled)
     }
 
     /// The workers' Job for a trial.
@@ -254,8 +269,16 @@ impl ClusterFile {
         self.jobs.iter().flat_map(WorkerJob::names)
     }
 
-    /// The registry that the plan is checked against.
-    fn registry(&self) -> Registry {
+    /// The registry that the plan is checked against, with the services that it describes itself.
+    fn registry(&self, plan: &WirePlan) -> Registry {
+        let mut registry = self.own_registry();
+        if let Some(section) = &plan.websocket {
+            websocket::add(section, &mut registry);
+        }
+        registry
+    }
+
+    fn own_registry(&self) -> Registry {
         let service = |service: &ClusterService| Service {
             description: service.description.clone(),
             protocol: service.protocol.clone(),

@@ -7,7 +7,7 @@
 //! - [`lease`]: allows only one operator to climb
 //! - [`backend`]: starts services and workers; it changes the cluster through [`api`], observes it through [`caches`] and
 //!   records its changes in the [`journal`]
-//! - [`pod_end`], [`pod_failure`] and [`quantity`]: interpret the state of pods (pure)
+//! - [`pod_end`], [`described_pod`], [`pod_failure`] and [`quantity`]: interpret the state of pods (pure)
 //! - [`evidence`]: the evidence agent, which runs beside a service
 //! - [`live`]: the status that [`web`] and [`metrics`] serve, [`trial_view`] the trial that runs; [`events`] writes
 //!   Kubernetes Events
@@ -19,6 +19,7 @@ pub mod backend;
 pub mod caches;
 pub mod cli;
 pub mod cluster_file;
+pub mod described_pod;
 pub mod events;
 pub mod evidence;
 pub mod journal;

@@ -73,16 +73,22 @@ pub struct WorkerPods {
     pub pods: BTreeMap<u32, (String, String)>,
 }
 
-/// How a service ended; `None` while it runs as it was started.
-pub fn of_service(known: &ServicePod, deployment: Option<&Deployment>, pod: Option<&Pod>) -> Option<Ended> {
-    let name = &known.deployment;
+/// How another client ended the pods of a Deployment that was scaled to `needed` replicas; `None` if it still has them.
+pub fn of_deployment((name, needed): (&str, i32), deployment: Option<&Deployment>) -> Option<Ended> {
     let Some(deployment) = deployment else { return external_end(format!("Deployment {name} was deleted")) };
     let replicas = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
-    if replicas != known.replicas {
-        let needed = known.replicas;
-        return external_end(format!(
-            "another client set the replicas of Deployment {name} to {replicas} while a trial needed {needed}"
-        ));
+    if replicas == needed {
+        return None;
+    }
+    external_end(format!(
+        "another client set the replicas of Deployment {name} to {replicas} while a trial needed {needed}"
+    ))
+}
+
+/// How a service ended; `None` while it runs as it was started.
+pub fn of_service(known: &ServicePod, deployment: Option<&Deployment>, pod: Option<&Pod>) -> Option<Ended> {
+    if let Some(ended) = of_deployment((&known.deployment, known.replicas), deployment) {
+        return Some(ended);
     }
     let Some(pod) = pod.filter(|pod| pod.metadata.uid.as_deref() == Some(&known.uid)) else {
         return external_end(format!("pod {} of the {} was removed", known.pod, known.role.container_name()));
@@ -170,7 +176,7 @@ fn of_worker(index: u32, pod: &Pod) -> Option<Ended> {
 }
 
 /// How a container ended by itself; `None` if it was killed or asked to stop, or if that is not known.
-fn crash_cause(status: &ContainerStatus) -> Option<CrashCause> {
+pub(crate) fn crash_cause(status: &ContainerStatus) -> Option<CrashCause> {
     let end = pod_failure::terminated(status)?;
     match end.reason.as_deref() {
         Some("OOMKilled") => Some(CrashCause::ServiceOom),
@@ -180,7 +186,7 @@ fn crash_cause(status: &ContainerStatus) -> Option<CrashCause> {
 }
 
 /// Whether the kubelet removes a pod because its node is low on memory.
-fn evicted_for_memory(pod: &Pod) -> bool {
+pub(crate) fn evicted_for_memory(pod: &Pod) -> bool {
     let message = evicted(pod).map(|(description, _)| description).or_else(|| disruption(pod));
     message.is_some_and(|message| message.contains("low on resource: memory"))
 }
@@ -192,7 +198,7 @@ pub fn has_crashed(pod: &Pod) -> bool {
 }
 
 /// Why a pod is being removed; `None` for a pod that is not.
-fn removal_reason(pod: &Pod) -> Option<String> {
+pub(crate) fn removal_reason(pod: &Pod) -> Option<String> {
     if let Some((description, _)) = evicted(pod) {
         return Some(format!("pod {} was {description}", pod_name(pod)));
     }

@@ -243,7 +243,8 @@ impl Operator<'_> {
         let cluster = Arc::new(self.inputs.cluster.clone());
         let api = ClusterApi::new(client, &cluster.namespace);
         loop {
-            let caches = Caches::start(client, &cluster.namespace, &cluster.release).await;
+            let described = cluster.described_target.as_ref().and_then(|target| target.pods.as_ref());
+            let caches = Caches::start(client, (&cluster.namespace, &cluster.release), described).await;
             let journal = Journal::open(&self.options.results).map_err(|error| {
                 format!("failed to read the journal of an earlier operator: {}", describe_volume_error(&error))
             });

@@ -54,7 +54,7 @@ impl Bench {
         Kubernetes::new(
             Arc::clone(&self.file),
             ClusterApi::new(&self.client, NAMESPACE),
-            Caches::start(&self.client, NAMESPACE, "wsl").await.unwrap(),
+            Caches::start(&self.client, (NAMESPACE, "wsl"), None).await.unwrap(),
             self.journal(),
             events().0,
             start_deadline,

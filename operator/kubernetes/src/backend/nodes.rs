@@ -15,30 +15,38 @@ const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "node");
 impl Kubernetes {
     /// The CPU clocks of the nodes on which pods of the trial run; `None` without agents.
     pub(super) async fn read_nodes(&self) -> Option<NodesSnapshot> {
-        let port = self.cluster.node_evidence_port?;
+        self.cluster.node_evidence_port?;
         let used = self.used_nodes();
-        let pods = self.caches.pods();
-        let agents = pods.iter().filter_map(|pod| agent(pod)).filter(|(node, _)| used.contains(*node));
-        let readings = agents.map(async |(node, address)| {
-            let reading = NodeClient::new(&format!("{address}:{port}")).read().await?;
+        let readings = self.agents_of(&used).into_iter().map(async |(node, agent)| {
+            let reading = agent.read().await?;
             // Without a ClusterRole the pods are named by their unique ids.
-            let names = self.api.pods_of_node(node).await.unwrap_or_default();
-            Some((node.to_owned(), reading, names))
+            let names = self.api.pods_of_node(&node).await.unwrap_or_default();
+            Some((node, reading, names))
         });
-        let mut snapshot = NodesSnapshot {
-            nodes: BTreeMap::new(),
-            own: pods.iter().filter_map(|pod| pod.metadata.uid.clone()).collect(),
-            names: BTreeMap::new(),
-        };
+        let mut snapshot = NodesSnapshot { nodes: BTreeMap::new(), own: self.own_pods(), names: BTreeMap::new() };
         for (node, reading, names) in join_all(readings).await.into_iter().flatten() {
             snapshot.nodes.insert(node, reading);
             snapshot.names.extend(names);
         }
         (!snapshot.nodes.is_empty()).then_some(snapshot)
     }
+
+    /// The agents of some nodes, by the names of the nodes; empty if the release has none.
+    pub(super) fn agents_of(&self, nodes: &BTreeSet<String>) -> Vec<(String, NodeClient)> {
+        let Some(port) = self.cluster.node_evidence_port else { return Vec::new() };
+        let pods = self.caches.pods();
+        let agents = pods.iter().filter_map(|pod| agent(pod)).filter(|(node, _)| nodes.contains(*node));
+        agents.map(|(node, address)| (node.to_owned(), NodeClient::new(&format!("{address}:{port}")))).collect()
+    }
 }
 
 impl Kubernetes {
+    /// Unique ids of the pods of the release, and of a service of the user's own.
+    fn own_pods(&self) -> BTreeSet<String> {
+        let pods = self.caches.pods().into_iter().chain(self.caches.described_pods());
+        pods.filter_map(|pod| pod.metadata.uid.clone()).collect()
+    }
+
     fn used_nodes(&self) -> BTreeSet<String> {
         self.pods_evidence().into_iter().map(|pod| pod.node).collect()
     }
@@ -49,7 +57,7 @@ impl Kubernetes {
         if self.cluster.node_evidence_port.is_none() {
             return;
         }
-        let own: BTreeSet<String> = self.caches.pods().iter().filter_map(|pod| pod.metadata.uid.clone()).collect();
+        let own = self.own_pods();
         for name in self.used_nodes() {
             if self.nodes.contains_key(&name) {
                 continue;

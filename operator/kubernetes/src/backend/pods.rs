@@ -13,6 +13,7 @@ use super::{
     isolation::{self, ServiceCpus},
 };
 use crate::{
+    described_pod,
     pod_end::{Role, index_of},
     pod_failure::{container, pod_name},
     quantity,
@@ -49,7 +50,9 @@ impl Kubernetes {
             .iter()
             .flat_map(|workers| &workers.known.pods)
             .filter_map(|(&index, (_, uid))| Some(pod_evidence(&*self.pod(uid)?, PodRole::Worker, Some(index))));
-        serving.chain(workers).collect()
+        let described = self.described.iter().flat_map(|described| described.pods());
+        let described = described.filter_map(|known| Some(described_pod::evidence(&*self.described_pod(&known.uid)?)));
+        serving.chain(described).chain(workers).collect()
     }
 
     /// Why the service is not as isolated as it has to be; `None` if it is.
@@ -60,7 +63,9 @@ impl Kubernetes {
             let machine = self.machines.get(pod.spec.as_ref()?.node_name.as_deref()?)?;
             Some(ServiceCpus { asked: quantity::cpu_limit(&pod, "service")?, of_node: machine.cpus })
         };
-        self.unguaranteed_cpu().or_else(|| isolation::missing(self.cluster.isolation, &self.pods_evidence(), cpus_of))
+        // What a service of the user's own is guaranteed is the user's matter.
+        let unguaranteed = if self.described.is_some() { None } else { self.unguaranteed_cpu() };
+        unguaranteed.or_else(|| isolation::missing(self.cluster.isolation, &self.pods_evidence(), cpus_of))
     }
 
     /// Why the CPU of the service or of a companion is not guaranteed; `None` if it is guaranteed for all.

@@ -24,20 +24,21 @@ use super::{
     Kubernetes, ServingPod, WATCH_TIMEOUT,
     deployment_start::DeploymentStart,
     errors::{deleted, remote_error, watch_is_late},
-    has_ended, logs,
+    logs,
     readiness::Readiness,
 };
 use crate::{
     cluster_file::Target,
+    described_pod::is_over,
     journal::Original,
     pod_end::{self, ServicePod},
     pod_failure::{self, Outlook, PodFailure, container, holds},
 };
 
 /// Interval between two requests to a pod that is Ready but does not respond yet.
-const POLL: Duration = Duration::from_millis(20);
+pub(super) const POLL: Duration = Duration::from_millis(20);
 /// Longest wait for a Ready pod to respond on its ports.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A pod that was started and responds.
 struct RunningPod {
@@ -78,7 +79,7 @@ impl Kubernetes {
         }
         let (started, of_service) = self.start_service_alone(target, spec).await?;
         versions.extend(of_service);
-        Ok(StartedService { started, versions, counters: None, usage: None })
+        Ok(StartedService { started, versions, more_addresses: vec![], counters: None, usage: None })
     }
 
     /// Starts an inference service or a companion, and returns its versions by program. `image` is the configured image
@@ -167,7 +168,7 @@ impl Kubernetes {
     }
 
     /// Scales and waits until the watches show it. From then on, another number was set by another party.
-    async fn scale(&self, deployment: &str, replicas: i32) -> Result<(), Error> {
+    pub(super) async fn scale(&self, deployment: &str, replicas: i32) -> Result<(), Error> {
         self.api.scale(deployment, replicas).await.map_err(remote_error)?;
         let shown = self.wait_for(Instant::now() + WATCH_TIMEOUT, |caches| {
             let now = caches.deployment(deployment)?.spec.as_ref()?.replicas?;
@@ -269,7 +270,7 @@ impl Kubernetes {
         let pods = self.caches.pods().into_iter().filter(|pod| self.is_of_deployment(pod, deployment));
         let mut pods: Vec<Arc<Pod>> = pods.collect();
         let age = |pod: &Arc<Pod>| pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        pods.sort_by_key(|pod| Reverse((!has_ended(pod), age(pod))));
+        pods.sort_by_key(|pod| Reverse((!is_over(pod), age(pod))));
         pods.truncate(count);
         pods
     }

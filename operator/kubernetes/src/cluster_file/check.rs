@@ -5,7 +5,7 @@ use std::path::Path;
 use bench_format::{Name, run::Search, trial::TrialId};
 use operator::plan::{Mistake, Plan, TrialFilter};
 
-use super::{ClusterFile, SCHEMA, Target};
+use super::{ClusterFile, Isolation, SCHEMA, Target};
 
 impl ClusterFile {
     /// The mistakes of the file that need no plan to be found.
@@ -48,6 +48,12 @@ impl ClusterFile {
                 );
             }
         }
+        for (place, message) in self.described_target.iter().flat_map(|target| target.mistakes()) {
+            wrong(place, message);
+        }
+        if let Some(message) = self.unknown_isolation() {
+            wrong("isolation", message);
+        }
         for (index, target) in self.targets.iter().enumerate() {
             if let Err(description) = check_replicas(target) {
                 wrong(&format!("targets[{index}].replicas"), description);
@@ -64,6 +70,20 @@ impl ClusterFile {
         found
     }
 
+    /// Why the isolation that is required can't be judged; `None` if it can.
+    fn unknown_isolation(&self) -> Option<String> {
+        let target = self.described_target.as_ref()?;
+        match self.isolation {
+            Isolation::Cpuset => {
+                Some("the CPUs of a service that the release doesn't start are not known; give none or node".into())
+            }
+            Isolation::Node if target.pods.is_none() => Some(
+                "without its pods, the node of the service is not known; set target.pods.labels, or give none".into(),
+            ),
+            Isolation::Node | Isolation::None => None,
+        }
+    }
+
     /// The Deployments and Jobs that the plan needs and the chart didn't create.
     pub(super) fn missing_for(&self, plan: &Plan, path: &Path) -> Vec<Mistake> {
         let mut found: Vec<Mistake> = Vec::new();
@@ -75,9 +95,10 @@ impl ClusterFile {
         };
         let tiers = plan.trials().into_iter().map(|trial| (format!("tier {}", trial.tier), trial));
         let searched = searched(plan).into_iter().map(|trial| ("the search".to_owned(), trial));
+        let is_described = self.described_target.is_some();
         for (load, trial) in tiers.chain(searched) {
             let TrialId { service, workload, variant, .. } = &trial;
-            if self.target(&trial).is_none() {
+            if !is_described && self.target(&trial).is_none() {
                 wrong(
                     "targets",
                     format!("no Deployment for {service} in {workload}/{variant}; is it enabled in the values?"),

@@ -138,3 +138,64 @@ fn an_invalid_run_id_and_an_unsupported_schema_are_reported_together() {
     assert!(found[0].starts_with("cluster.yaml: schema: 2 is not"), "{found:?}");
     assert!(found[1].starts_with("cluster.yaml: run_id: \"../r1\" is not a name"), "{found:?}");
 }
+
+const DESCRIBED_PLAN: &str = "schema: 3\nname: chat\nwhy: a test\nseed: 1\nservices: [chat]\nwindow_seconds: 1\nwebsocket:\n\
+    \x20 extends: echo\n  services:\n    chat: { url: \"ws://127.0.0.1:{port}/\", command: [node, chat.js, \"{port}\"], version: \"1\" }\n\
+    ladders:\n- workload: request-reply\n  tiers: [10]\n  load: { model: closed }\n";
+
+/// The chart's file for that plan, where TARGET stands for where the service is.
+const DESCRIBED: &str = "schema: 1\nrelease: wsl\nnamespace: bench\nlease: l\ncoordinator_url: u\n\
+    protocols: { websocket: { worker: ws-bench, workloads: [request-reply], formats: [], loads: [open, closed] } }\n\
+    services: {}\ntargets: []\njobs: [{ service: chat, workload: request-reply, variant: standard, tier: 10, job: j }]\nTARGET\n";
+
+fn described(target: &str) -> Vec<String> {
+    description(DESCRIBED_PLAN, &DESCRIBED.replace("TARGET", target))
+}
+
+#[test]
+fn a_plan_that_describes_its_service_is_climbed_where_the_target_is() {
+    assert_eq!(described("described_target: { authority: \"127.0.0.1:80\" }"), Vec::<String>::new());
+    let missing = described("");
+    assert!(missing[0].contains("nothing says where it is: set target.url, or target.service.name"), "{missing:?}");
+}
+
+#[test]
+fn a_target_at_a_public_address_is_refused_unless_the_values_name_its_host() {
+    let refused = described("described_target: { url: \"ws://192.0.2.1:80/\" }");
+    assert!(refused[0].ends_with("set target.iMayLoadThisHost to 192.0.2.1"), "{refused:?}");
+    let allowed = described("described_target: { url: \"ws://192.0.2.1:80/\", may_load: 192.0.2.1 }");
+    assert_eq!(allowed, Vec::<String>::new());
+}
+
+#[test]
+fn a_preset_in_a_file_is_looked_for_among_the_files_of_the_user() {
+    let plan = DESCRIBED_PLAN.replace("extends: echo", "extends: ./presets/own.yaml");
+    let found =
+        |target: &str| description(&plan, &DESCRIBED.replace("TARGET", &format!("described_target: {{ {target} }}")));
+    let without = found("authority: \"127.0.0.1:80\"");
+    assert!(without[0].contains("websocket.extends: ./presets/own.yaml is a file of your machine"), "{without:?}");
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("own.yaml"), "messages: [{ text: \"{{sequence}}\" }]\nreply: { by: same }\n")
+        .unwrap();
+    let with = found(&format!("authority: \"127.0.0.1:80\", files: \"{}\"", folder.path().display()));
+    assert_eq!(with, Vec::<String>::new());
+}
+
+#[test]
+fn an_isolation_that_can_not_be_judged_is_refused() {
+    let found = |isolation: &str| {
+        described(&format!("isolation: {isolation}\ndescribed_target: {{ authority: \"127.0.0.1:80\" }}"))
+    };
+    assert!(found("cpuset")[0].contains("the CPUs of a service that the release doesn't start are not known"));
+    assert!(found("node")[0].contains("set target.pods.labels"));
+    assert_eq!(found("none"), Vec::<String>::new());
+}
+
+#[test]
+fn a_variable_that_no_secret_has_is_named_with_the_value_that_names_one() {
+    let plan = DESCRIBED_PLAN
+        .replace("  services:\n", "  connect: { headers: { X-Token: \"{{env.CHAT_TOKEN}}\" } }\n  services:\n");
+    let target = DESCRIBED.replace("TARGET", "described_target: { authority: \"127.0.0.1:80\" }");
+    let found = description(&plan, &target);
+    assert!(found[0].contains("CHAT_TOKEN is a key of the Secret that target.envSecret names"), "{found:?}");
+}

@@ -18,7 +18,11 @@ use axum::{
     routing::{get, patch},
 };
 use bench_format::{environment::Environment, service::ServiceStats};
-use driver::{evidence_client::ServiceEnvironment, stage::Usage};
+use driver::{
+    evidence_client::ServiceEnvironment,
+    nodes::{PodUse, PodsReading},
+    stage::Usage,
+};
 use futures::stream;
 use kube::{Client, Config};
 use serde_json::{Value, json};
@@ -26,6 +30,9 @@ use tokio::{net::TcpListener, sync::watch};
 
 /// Namespace of the fake cluster.
 pub(crate) const NAMESPACE: &str = "lab";
+/// Name of the release, which its pods have as a label.
+const RELEASE: &str = "wsl";
+const INSTANCE: &str = "app.kubernetes.io/instance";
 
 /// The fake API server.
 #[derive(Clone)]
@@ -101,6 +108,36 @@ impl Cluster {
         self.lock().never_ready.clear();
     }
 
+    /// Creates a running pod of this address that is not the release's, unless `labels` say so.
+    pub(crate) fn foreign_pod(&self, name: &str, ip: &str, labels: &Value) {
+        let running = json!([{"name": "app", "image": "chat:4", "imageID": "chat@sha256:4", "ready": true,
+            "restartCount": 0, "state": {"running": {}}}]);
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": NAMESPACE, "uid": format!("uid of {name}"), "labels": labels},
+            "spec": {"nodeName": "node-a", "containers": [{"name": "app", "image": "chat:4"}]},
+            "status": {"phase": "Running", "podIP": ip, "qosClass": "Burstable", "containerStatuses": running,
+                "conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        self.put("pods", name, pod);
+    }
+
+    /// Creates the agent of node `node-a`, which reports that each of these pods has used 70 ns and 7 bytes. Returns its port.
+    pub(crate) async fn agent(&self, pods: &'static [&'static str]) -> u16 {
+        let labels = json!({"app.kubernetes.io/component": "node", INSTANCE: RELEASE});
+        self.foreign_pod("agent", "127.0.0.1", &labels);
+        let read = async |Path(uids): Path<String>| {
+            let used = PodUse { cpu_ns: 70, memory_bytes: 7 };
+            let known = uids.split(',').filter(|uid| pods.contains(uid)).map(|uid| (uid.to_owned(), used));
+            Json(PodsReading { cpus: 4, pods: known.collect() })
+        };
+        let routes = Router::new().route("/pods/{uids}", get(read));
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(axum::serve(listener, routes).into_future());
+        port
+    }
+
     /// Creates a suspended Job.
     pub(crate) fn job(&self, name: &str) {
         let job = json!({
@@ -146,6 +183,29 @@ impl Cluster {
         failed["status"] = json!({"conditions": [{"type": "Failed", "status": "True", "reason": "PodFailurePolicy",
             "message": "exit code 5"}]});
         self.put("jobs", job, failed);
+    }
+
+    /// Scales a Deployment, as another client does.
+    pub(crate) fn scale(&self, name: &str, replicas: i64) {
+        let mut deployment = self.object("deployments", name);
+        deployment["spec"]["replicas"] = json!(replicas);
+        self.put("deployments", name, deployment);
+        if replicas > 0 {
+            (1..=replicas).for_each(|number| self.make_pod(name, number));
+            return;
+        }
+        let is_stuck = self.lock().stuck.contains(name);
+        if is_stuck {
+            let pod_name = format!("{name}-1");
+            let mut pod = self.object("pods", &pod_name);
+            pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            self.put("pods", &pod_name, pod);
+            return;
+        }
+        let is_of_it = |pod: &str| pod.rsplit_once('-').is_some_and(|(deployment, _)| deployment == name);
+        let keys: Vec<_> =
+            self.lock().objects.keys().filter(|(kind, pod)| kind == "pods" && is_of_it(pod)).cloned().collect();
+        keys.iter().for_each(|(kind, pod)| self.remove(kind, pod));
     }
 
     /// Marks the container of a Deployment's first pod as restarted, as the kubelet does.
@@ -200,7 +260,8 @@ impl Cluster {
         let uid = format!("uid of {name}");
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": name, "namespace": NAMESPACE, "uid": uid, "labels": {"target": deployment}},
+            "metadata": {"name": name, "namespace": NAMESPACE, "uid": uid,
+                "labels": {"target": deployment, INSTANCE: RELEASE}},
             "spec": {"nodeName": "node-a", "containers": [{"name": role, "image": format!("{deployment}:1")}]},
             "status": {"phase": "Running", "podIP": ip, "qosClass": "Guaranteed",
                 "conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }, "message": "not yet"}],
@@ -221,24 +282,34 @@ impl Cluster {
 
 async fn list(State(cluster): State<Cluster>, Path(kind): Path<String>, uri: Uri) -> Response {
     let query = uri.query().unwrap_or_default();
+    let selector = query.split('&').find_map(|pair| pair.strip_prefix("labelSelector="));
+    let selector = selector.map(|selector| selector.replace("%3D", "=").replace("%2F", "/"));
     if query.contains("watch=true") {
         let from = query.split('&').find_map(|pair| pair.strip_prefix("resourceVersion=")?.parse().ok()).unwrap_or(0);
-        return watched(cluster, kind, from).into_response();
+        return watched(cluster, (kind, selector), from).into_response();
     }
     let inner = cluster.lock();
-    let of_kind = inner.objects.iter().filter(|((other, _), _)| *other == kind);
+    let of_kind = inner.objects.iter().filter(|((other, _), object)| *other == kind && selects(&selector, object));
     let items: Vec<&Value> = of_kind.map(|(_, object)| object).collect();
     Json(json!({"metadata": {"resourceVersion": inner.version.to_string()}, "items": items})).into_response()
 }
 
+/// Whether an object has the label `KEY=VALUE` of a selector.
+fn selects(selector: &Option<String>, object: &Value) -> bool {
+    let wanted = selector.as_ref().and_then(|selector| selector.split_once('='));
+    wanted.is_none_or(|(key, value)| object["metadata"]["labels"][key] == json!(value))
+}
+
 /// Streams the events after a version, one per line, until the client disconnects.
-fn watched(cluster: Cluster, kind: String, from: u64) -> Body {
+fn watched(cluster: Cluster, kind: (String, Option<String>), from: u64) -> Body {
     let changes = cluster.changed.subscribe();
     Body::from_stream(stream::unfold((cluster, kind, changes, from), |(cluster, kind, mut changes, from)| async move {
         loop {
             let next = {
                 let inner = cluster.lock();
-                let mut later = inner.history.iter().filter(|(version, other, _)| *version > from && *other == kind);
+                let mut later = inner.history.iter().filter(|(version, other, event)| {
+                    *version > from && *other == kind.0 && selects(&kind.1, &event["object"])
+                });
                 later.next().map(|(version, _, event)| (*version, format!("{event}\n")))
             };
             if let Some((version, line)) = next {
@@ -260,26 +331,11 @@ async fn one(State(cluster): State<Cluster>, Path((kind, name)): Path<(String, S
 async fn scale(State(cluster): State<Cluster>, Path(name): Path<String>, body: String) -> Response {
     let change: Value = serde_json::from_str(&body).unwrap();
     let replicas = change["spec"]["replicas"].as_i64().unwrap();
-    let key = ("deployments".to_owned(), name.clone());
-    let Some(mut deployment) = cluster.lock().objects.get(&key).cloned() else {
+    if !cluster.lock().objects.contains_key(&("deployments".to_owned(), name.clone())) {
         return error_status(StatusCode::NOT_FOUND, "NotFound");
-    };
-    cluster.lock().scaled.push((name.clone(), replicas));
-    deployment["spec"]["replicas"] = json!(replicas);
-    cluster.put("deployments", &name, deployment);
-    if replicas == 0 && cluster.lock().stuck.contains(&name) {
-        let key = ("pods".to_owned(), format!("{name}-1"));
-        let mut pod = cluster.lock().objects[&key].clone();
-        pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        cluster.put("pods", &key.1, pod);
-    } else if replicas == 0 {
-        let is_of_it = |pod: &str| pod.rsplit_once('-').is_some_and(|(deployment, _)| deployment == name);
-        let keys: Vec<_> =
-            cluster.lock().objects.keys().filter(|(kind, pod)| kind == "pods" && is_of_it(pod)).cloned().collect();
-        keys.iter().for_each(|(kind, pod)| cluster.remove(kind, pod));
-    } else {
-        (1..=replicas).for_each(|number| cluster.make_pod(&name, number));
     }
+    cluster.lock().scaled.push((name.clone(), replicas));
+    cluster.scale(&name, replicas);
     let metadata = json!({"name": name, "namespace": NAMESPACE});
     Json(json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": {"replicas": replicas}}))
         .into_response()
@@ -301,7 +357,7 @@ async fn suspend(State(cluster): State<Cluster>, Path((kind, name)): Path<(Strin
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": pod_name, "namespace": NAMESPACE, "uid": format!("uid of {pod_name}"),
-                "labels": {"batch.kubernetes.io/job-name": name}, "annotations": {index: "0"}},
+                "labels": {"batch.kubernetes.io/job-name": name, INSTANCE: RELEASE}, "annotations": {index: "0"}},
             "spec": {"nodeName": "node-a", "containers": [{"name": "worker", "image": "w:1"}]},
             "status": {"phase": "Running", "containerStatuses": [{"name": "worker", "image": "w", "imageID": "w",
                 "ready": true, "restartCount": 0, "state": {"running": {}}}]},
