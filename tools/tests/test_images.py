@@ -41,7 +41,7 @@ def test_an_image_that_runs_programs_while_it_is_made_is_left_to_a_machine_of_it
 
 
 def test_nothing_runs_in_the_stage_that_is_made_for_another_platform() -> None:
-    folders = {"ladder": "compose", "wse-bench": "loadgen/wse-bench", "stt-bench": "loadgen/stt-bench"}
+    folders = {"ladder": "compose"} | {name: f"loadgen/{name}" for name in ("wse-bench", "ws-bench", "stt-bench")}
     for name in images("--list", "--crossed").stdout.split():
         folder = folders.get(name) or (f"services/{name}" if (ROOT / "services" / name).is_dir() else name)
         stages = (ROOT / folder / "Dockerfile").read_text().split("\nFROM ")

@@ -33,6 +33,7 @@ The two files that the operator reads. `toYaml` and `toJson` keep integers; prin
 {{- end -}}
 {{- $targets := list -}}
 {{- range include "ws-ladder.climbs" . | fromJsonArray -}}
+{{- if .deployment -}}
 {{- $target := pick . "service" "workload" "variant" "deployment" -}}
 {{- $_ := set $target "replicas" (.replicas | int64) -}}
 {{- $_ := set $target "ports" (dict "ws" 5006 "metrics" 9100 "evidence" 9101) -}}
@@ -50,6 +51,7 @@ The two files that the operator reads. `toYaml` and `toJson` keep integers; prin
 {{- with $companions }}{{ $_ := set $target "companions" . }}{{ end -}}
 {{- $targets = append $targets $target -}}
 {{- end -}}
+{{- end -}}
 {{- $jobs := list -}}
 {{- range include "ws-ladder.jobs" . | fromJsonArray -}}
 {{- /* The Job of a search is for every load. */}}
@@ -66,6 +68,10 @@ lease: {{ include "ws-ladder.operator" . | quote }}
 coordinator_url: {{ include "ws-ladder.url" (dict "root" . "port" 8080) }}
 {{- if ne .Values.isolation.require "none" }}
 isolation: {{ .Values.isolation.require | quote }}
+{{- end }}
+{{- with include "ws-ladder.target" . }}
+described_target:
+  {{- . | nindent 2 }}
 {{- end }}
 {{- if .Values.nodeEvidence.enabled }}
 node_evidence_port: 9102

@@ -8,8 +8,7 @@ The Job of a tier or of a search, all of its spec: nothing in it may depend on t
 because a Job can't be changed.
 */}}
 {{- define "ws-ladder.jobSpec" -}}
-{{- $service := index .root.Values.services .climb.service -}}
-{{- $protocol := index .root.Values.protocols $service.protocol -}}
+{{- $protocol := index .root.Values.protocols (include "ws-ladder.protocol" (dict "root" .root "name" .climb.service)) -}}
 {{- $workers := include "ws-ladder.workers" (dict "root" .root "tier" .tier "replicas" .climb.replicas) | int64 -}}
 suspend: true
 completionMode: Indexed
@@ -84,4 +83,12 @@ template:
           {{- include "ws-ladder.resources" (dict "cpu" (include "ws-ladder.cpu" (dict "root" .root "role" "worker")) "memory" $protocol.resources.memory) | nindent 10 }}
         securityContext:
           {{- include "ws-ladder.containerSecurity" . | nindent 10 }}
+        {{- with include "ws-ladder.targetMount" .root }}
+        volumeMounts:
+          {{- . | nindent 10 }}
+        {{- end }}
+    {{- with include "ws-ladder.targetVolume" .root }}
+    volumes:
+      {{- . | nindent 6 }}
+    {{- end }}
 {{- end -}}

@@ -2,8 +2,27 @@
 Reads the plan. Helm's `merge` and `default` treat `false`, `0` and "" as missing, so maps are merged key by key here.
 */}}
 
-{{/* The key of a service that the plan names; fails if it is not in `services` or is disabled. */}}
+{{/* Not empty if a plan describes a service itself: {root, name}. */}}
+{{- define "ws-ladder.described" -}}
+{{- if hasKey ((.root.Values.plan.websocket | default dict).services | default dict) .name }}true{{ end -}}
+{{- end -}}
+
+{{/* The name of a service's protocol: {root, name}. */}}
+{{- define "ws-ladder.protocol" -}}
+{{- if include "ws-ladder.described" . -}}
+websocket
+{{- else -}}
+{{- (index .root.Values.services .name).protocol -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Fails if a service that the plan names is neither described by it nor in `services`, or is disabled: {root, name}. */}}
 {{- define "ws-ladder.service" -}}
+{{- if include "ws-ladder.described" . -}}
+{{- if not (hasKey .root.Values.protocols "websocket") -}}
+{{- fail "protocols: no protocol \"websocket\", which services need that a plan describes" -}}
+{{- end -}}
+{{- else -}}
 {{- $service := index .root.Values.services .name -}}
 {{- if not $service -}}
 {{- fail (printf "plan.services: no service %q; known: %s" .name (keys .root.Values.services | sortAlpha | join ", ")) -}}
@@ -25,13 +44,14 @@ Reads the plan. Helm's `merge` and `default` treat `false`, `0` and "" as missin
 {{- $_ := set $seen $companion.name true -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
 
 {{/* Not empty if the plan has a search, so that its run searches and climbs no tiers. */}}
 {{- define "ws-ladder.searches" -}}
 {{- range .Values.plan.ladders }}{{ if .search }}yes{{ end }}{{ end -}}
 {{- end -}}
 
-{{/* Which ladders each service climbs, as JSON: [{service, workload, variant, replicas, env, deployment, inference, inferenceEnv, companions, tiers}]; a companion is {name, deployment, env}. The tiers of a search are ["search"]. */}}
+{{/* Which ladders each service climbs, as JSON: [{service, workload, variant, replicas, env, deployment, inference, inferenceEnv, companions, tiers}]; a companion is {name, deployment, env}. The tiers of a search are ["search"]. One that the plan describes has no Deployment and nothing beside it. */}}
 {{- define "ws-ladder.climbs" -}}
 {{- $climbs := list -}}
 {{- $seen := dict -}}
@@ -52,10 +72,12 @@ Reads the plan. Helm's `merge` and `default` treat `false`, `0` and "" as missin
 {{- $env := $ladder.service_env | default dict -}}
 {{- $climb := dict "service" $service "workload" $ladder.workload "variant" $variant "env" $env "tiers" (ternary $ladder.tiers (list "search") (empty $ladder.search)) -}}
 {{- $replicas := dig "replicas" 1 $ladder | int64 -}}
+{{- $_ := set $climb "replicas" $replicas -}}
+{{- /* A service of the user's own has no Deployment of the chart. */}}
+{{- if not (include "ws-ladder.described" (dict "root" $ "name" $service)) -}}
 {{- if and (gt $replicas 1) (index $.Values.services $service).companions -}}
 {{- fail (printf "plan.ladders[%d].replicas: %s has companions, which know one pod of it; give this ladder replicas: 1" $index $service) -}}
 {{- end -}}
-{{- $_ := set $climb "replicas" $replicas -}}
 {{- $identity := $env -}}
 {{- if (index $.Values.protocols (index $.Values.services $service).protocol).inference -}}
 {{- $behind := $ladder.inference_env | default dict -}}
@@ -72,6 +94,7 @@ Reads the plan. Helm's `merge` and `default` treat `false`, `0` and "" as missin
 {{- $companions = append $companions (dict "name" $companion.name "deployment" (include "ws-ladder.deployment" $named) "env" ($companion.env | default dict)) -}}
 {{- end -}}
 {{- $_ := set $climb "companions" $companions -}}
+{{- end -}}
 {{- $climbs = append $climbs $climb -}}
 {{- end -}}
 {{- end -}}

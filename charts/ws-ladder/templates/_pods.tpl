@@ -116,22 +116,32 @@ affinity:
 {{- end }}
 {{- end -}}
 
-{{/* Keeps a pod that loads the service away from the service's node: where it can, or always. */}}
+{{/* Keeps a pod that loads the service away from the service's nodes: where it can, or always. */}}
 {{- define "ws-ladder.apart" -}}
 podAntiAffinity:
   {{- if eq .root.Values.isolation.require "node" }}
   requiredDuringSchedulingIgnoredDuringExecution:
-    - topologyKey: kubernetes.io/hostname
-      labelSelector:
-        matchLabels:
-          {{- include "ws-ladder.selectorLabels" (dict "root" .root "component" "service") | nindent 10 }}
+    - {{- include "ws-ladder.besideService" .root | nindent 6 }}
   {{- else }}
   preferredDuringSchedulingIgnoredDuringExecution:
     - weight: 100
       podAffinityTerm:
-        topologyKey: kubernetes.io/hostname
-        labelSelector:
-          matchLabels:
-            {{- include "ws-ladder.selectorLabels" (dict "root" .root "component" "service") | nindent 12 }}
+        {{- include "ws-ladder.besideService" .root | nindent 8 }}
   {{- end }}
+{{- end -}}
+
+{{/* Nodes with a pod of the service. */}}
+{{- define "ws-ladder.besideService" -}}
+topologyKey: kubernetes.io/hostname
+{{- $target := include "ws-ladder.target" . | fromYaml }}
+{{- with $target.pods }}
+namespaces: [{{ .namespace | quote }}]
+labelSelector:
+  matchLabels:
+    {{- toYaml .labels | nindent 4 }}
+{{- else }}
+labelSelector:
+  matchLabels:
+    {{- include "ws-ladder.selectorLabels" (dict "root" . "component" "service") | nindent 4 }}
+{{- end }}
 {{- end -}}

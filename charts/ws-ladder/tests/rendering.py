@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 CHART = Path(__file__).resolve().parents[1]
+YOUR_SERVICE = ["-f", str(CHART / "values-your-service.yaml")]
 FANOUT = ["-f", str(CHART / "values-fanout-example.yaml")]
 SESSIONS = (
     '[{"workload": "sessions", "tiers": [5], "load": {"model": "sessions", "ramp_seconds": 1, "spread_ms": 100}}]'

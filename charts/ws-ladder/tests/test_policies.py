@@ -12,11 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from rendering import CHART, FANOUT, GATEWAY, render
+from rendering import CHART, FANOUT, GATEWAY, YOUR_SERVICE, render
 
 MODEL = CHART.parents[1] / "docs" / "SECURITY-MODEL.md"
 AGENTS = ["--set", "nodeEvidence.enabled=true"]
 MONITORED = ["--set", "monitoring.podMonitor.enabled=true"]
+
+
+# The label that Kubernetes gives to each namespace.
+NAME = "kubernetes.io/metadata.name"
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,9 @@ def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
 
 def is_peer(peer: dict[str, Any], pod: Pod) -> bool:
     """Whether a pod is among a rule's peers; without a namespaceSelector a peer is in the policy's namespace."""
-    assert set(peer) == {"podSelector"}, peer
-    return pod.namespace == "lab" and selects(peer["podSelector"], pod.labels)
+    assert set(peer) <= {"podSelector", "namespaceSelector"}, peer
+    of_namespace = peer.get("namespaceSelector", {"matchLabels": {NAME: "lab"}})
+    return selects(of_namespace, {NAME: pod.namespace}) and selects(peer["podSelector"], pod.labels)
 
 
 def has_port(ports: list[dict[str, Any]], target: Pod, name: str) -> bool:
@@ -177,6 +182,54 @@ def test_the_operator_may_scale_and_patch_only_the_rendered_objects(values: list
     # Kubernetes can't restrict these to names: lists and watches, new objects, pods with generated names.
     unnamed = {verb for (_, verb), names in allowed.items() if names == "all"}
     assert unnamed == {"get", "list", "watch", "create"}
+
+
+# Pods of the namespace `shop`: one of the service, and one beside it.
+CHAT = Pod("chat", {"app": "chat"}, {"ws": 3000, "admin": 3001}, "shop")
+DATABASE = Pod("database", {"app": "database"}, {"ws": 3000}, "shop")
+PORTS_OF_PODS = ["--set", "target.pods.port=null"]
+NO_LABELS = [*PORTS_OF_PODS, "--set", "target.pods.labels=null"]
+OUTSIDE = ["--set", "target.service.name=", "--set", "target.url=wss://chat.example.com:443/"]
+EGRESS = ["--set", "target.egress[0].ipBlock.cidr=192.0.2.0/24"]
+
+
+@pytest.mark.parametrize(
+    ("values", "opened"),
+    [
+        ([], {("chat", "ws")}),
+        (PORTS_OF_PODS, {("chat", "ws"), ("chat", "admin")}),
+        (NO_LABELS, {("chat", "ws"), ("chat", "admin"), ("database", "ws")}),
+    ],
+    ids=["labels and port", "labels", "its namespace alone"],
+)
+def test_workers_reach_the_pods_of_the_target_as_far_as_the_values_name_them(
+    values: list[str], opened: set[tuple[str, str]]
+) -> None:
+    objects = render(*YOUR_SERVICE, *values)
+    policies = [each for each in objects if each["kind"] == "NetworkPolicy"]
+    (worker, *_) = [pod for pod in pods(objects) if pod.role == "worker"]
+    # The same labels in another namespace are no target.
+    elsewhere = Pod("elsewhere", CHAT.labels, CHAT.ports, "lab")
+    targets = [(pod, port) for pod in (CHAT, DATABASE, elsewhere) for port in pod.ports]
+    assert {(pod.role, port) for pod, port in targets if is_allowed(policies, worker, pod, port)} == opened
+
+
+def test_workers_reach_a_target_outside_at_its_port_only() -> None:
+    def egress(*values: str) -> list[dict[str, Any]]:
+        objects = render(*YOUR_SERVICE, *OUTSIDE, *values)
+        (policy,) = [
+            each for each in objects if each["metadata"]["name"].endswith("-worker") and "egress" in each["spec"]
+        ]
+        return [rule for rule in policy["spec"]["egress"] if rule["ports"][0]["port"] == 443]
+
+    assert egress() == [{"ports": [{"port": 443}]}]
+    assert egress(*EGRESS) == [{"ports": [{"port": 443}], "to": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]}]
+
+
+def test_a_target_opens_no_port_of_the_release() -> None:
+    expected = documented()
+    for target, allowed in evaluated(render(*YOUR_SERVICE)).items():
+        assert allowed == {role for role in expected[target] if role in {"operator", "worker", "test"}}, target
 
 
 def test_agents_of_nodes_let_the_operator_read_nodes_and_have_no_rights_themselves() -> None:

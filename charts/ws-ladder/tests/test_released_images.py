@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from chart_images import names
-from rendering import CHART, FANOUT, GATEWAY, SESSIONS, render
+from rendering import CHART, FANOUT, GATEWAY, SESSIONS, YOUR_SERVICE, render
 
 ROOT = Path(__file__).resolve().parents[3]
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -22,6 +22,7 @@ RENDERINGS = [
     [],
     FANOUT,
     GATEWAY,
+    YOUR_SERVICE,
     ["--set", f"plan.services={{{','.join(EVERY_GATEWAY)}}}", "--set-json", f"plan.ladders={SESSIONS}"],
 ]
 
@@ -44,7 +45,7 @@ def released() -> set[str]:
     return {f"{VALUES['image']['registry']}/{name}:{VERSION}" for name in listed.stdout.split()}
 
 
-@pytest.mark.parametrize("values", RENDERINGS, ids=["default", "fanout", "gateway", "every gateway"])
+@pytest.mark.parametrize("values", RENDERINGS, ids=["default", "fanout", "gateway", "your service", "every gateway"])
 def test_every_image_that_the_chart_renders_is_built_by_a_release(values: list[str]) -> None:
     rendered = set(images_in(render(*values)))
     assert rendered
