@@ -1,6 +1,7 @@
-"""A service that the release did not start: a described plan is climbed against the Service of another namespace.
+"""Services that the release did not start: a described plan is climbed against them.
 
-The service is a chat of two pods. It wants a token and a known user, which reach the workers by Secrets of the user.
+One is the Service of another namespace, the other a Deployment that the operator may scale. Both are a chat of two
+pods, which wants a token and a known user; these reach the workers by Secrets of the user.
 """
 
 from collections.abc import Iterator
@@ -141,7 +142,7 @@ def own(cluster: Cluster, tmp_path: Path) -> Iterator[Release]:
 def test_a_service_of_another_namespace_is_climbed_by_a_described_plan(
     shop: Cluster, own: Release, tmp_path: Path
 ) -> None:
-    pods = {pod["metadata"]["name"] for pod in shop.list("pods", "app=chat")}
+    pods = names(shop)
     own.install(VALUES)
     own.until_run_ends("first")
     own.until_restored()
@@ -168,4 +169,33 @@ def test_a_service_of_another_namespace_is_climbed_by_a_described_plan(
     assert "was not started by ladder" in run["cpu_roles"]["service"]
     assert result["figures"]["service_cpu_seconds_per_million"] > 0, result["figures"]
     assert result["figures"]["service_rss_bytes"] > 10_000_000, result["figures"]
-    assert {pod["metadata"]["name"] for pod in shop.list("pods", "app=chat")} == pods
+    assert names(shop) == pods
+
+
+def test_a_deployment_of_the_user_gets_fresh_pods_for_a_tier_and_its_replicas_back(
+    own: Release, tmp_path: Path
+) -> None:
+    own.cluster.apply(*chat())
+    own.cluster.kubectl("scale", "deployment/chat", "--replicas=1")
+    before = names(own.cluster)
+    secrets = {key: VALUES["target"][key] for key in ("envSecret", "files")}
+    scaled = {"deployment": {"name": "chat", "scale": True, "replicas": REPLICAS}}
+    own.install({**VALUES, "target": {**scaled, **secrets, "pods": {"labels": LABELS, "port": PORT}}})
+    own.until_run_ends("first")
+    own.until_restored()
+    bundle = Bundle(own.fetch("first", tmp_path))
+    [trial] = bundle.trials()
+    result, run = read(trial / "result.json"), bundle.run()
+    assert result["validity"]["state"] == "valid", result["validity"]
+    assert result["figures"]["failed_share"] == 0, result["messages"]
+    loaded = {pod["name"] for pod in result["pods"] if pod["role"] == "service"}
+    assert len(loaded) == REPLICAS
+    assert not loaded & before
+    assert "was scaled by ladder" in run["cpu_roles"]["service"]
+    assert "load goes to the addresses of its pods, in turn" in run["usage"]["chat"]
+    assert own.cluster.get("deployment", "chat")["spec"]["replicas"] == 1
+
+
+def names(cluster: Cluster) -> set[str]:
+    """The names of the chat's pods."""
+    return {pod["metadata"]["name"] for pod in cluster.list("pods", "app=chat")}
