@@ -35,7 +35,7 @@ impl Bench {
         );
         let file: ClusterFile = serde_saphyr::from_str(&file).unwrap();
         let results = tempfile::tempdir().unwrap();
-        let caches = Caches::start(&client, NAMESPACE, "wsl").await.unwrap();
+        let caches = Caches::start(&client, (NAMESPACE, "wsl"), None).await.unwrap();
         let operator = Kubernetes::new(
             Arc::new(file),
             ClusterApi::new(&client, NAMESPACE),
