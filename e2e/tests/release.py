@@ -1,6 +1,7 @@
 """A release of the chart: changed with helm, read with `ladder` and the operator's web port, as users do."""
 
 import json
+import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -143,6 +144,18 @@ class Release:
             return bool(status["run_id"] == run and of_tier and step["step"] == "trial")
 
         return self.until_status(f"the trial of tier {tier} of run {run}", is_met)
+
+    def until_loaded(self, run: str, tier: int) -> None:
+        """Waits until the workers of a tier's trial report that they have sent messages."""
+        self.until_trial(run, tier)
+        [service] = self.cluster.list("services", self.component("operator"))
+        sent = re.compile(r'ladder_worker_messages\{worker="\d+",kind="sent"\} ([\d.]+)')
+
+        def is_loaded() -> bool:
+            found = sent.findall(self.cluster.reach(name_of(service), "metrics", "/metrics"))
+            return bool(found) and all(float(number) > 0 for number in found)
+
+        until(f"load of tier {tier} of run {run}", is_loaded, RUN_SECONDS, self.describe)
 
     def until_run_ends(self, run: str, seconds: float = RUN_SECONDS) -> Any:
         """Waits until a run has finished, with any verdict, and returns the status."""

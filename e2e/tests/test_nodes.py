@@ -90,7 +90,7 @@ def test_a_power_cut_of_the_workers_node_costs_its_trial_which_is_repeated_when_
     release: Release, tmp_path: Path, two_nodes: FurtherNode
 ) -> None:
     release.upgrade(values("power-cut", worker=two_nodes.name))
-    release.until_trial("power-cut", TIER)
+    release.until_loaded("power-cut", TIER)
     two_nodes.kill()
     until_interrupted(release, two_nodes, "no sign of life for 10 s of worker")
     two_nodes.join()
@@ -101,7 +101,7 @@ def test_a_service_that_is_cut_off_from_the_operator_is_no_result(
     release: Release, tmp_path: Path, two_nodes: FurtherNode
 ) -> None:
     release.upgrade(values("cut-off", service=two_nodes.name))
-    release.until_trial("cut-off", TIER)
+    release.until_loaded("cut-off", TIER)
     two_nodes.cut()
     until_interrupted(release, two_nodes, "the service")
     two_nodes.mend()
@@ -113,7 +113,7 @@ def test_frozen_workers_that_come_back_have_no_part_in_the_repeated_trial(
     release: Release, tmp_path: Path, two_nodes: FurtherNode
 ) -> None:
     release.upgrade(values("frozen", worker=two_nodes.name))
-    release.until_trial("frozen", TIER)
+    release.until_loaded("frozen", TIER)
     two_nodes.freeze()
     until_interrupted(release, two_nodes, "no sign of life for 10 s of worker")
     two_nodes.thaw()
@@ -151,7 +151,7 @@ def test_workers_of_a_node_that_is_gone_for_good_run_elsewhere(
     with_affinity = values("gone")
     with_affinity["scheduling"]["worker"] = {"affinity": affinity}
     release.upgrade(with_affinity)
-    release.until_trial("gone", TIER)
+    release.until_loaded("gone", TIER)
     two_nodes.kill()
     until_interrupted(release, two_nodes, "no sign of life for 10 s of worker")
     release.cluster.kubectl("delete", "node", two_nodes.name)
@@ -177,7 +177,7 @@ def test_an_operator_whose_node_is_lost_goes_on_when_it_is_back(
     lost = values("operator-lost")
     lost["scheduling"]["operator"] = on(two_nodes.name)
     away.upgrade(lost)
-    away.until_trial("operator-lost", TIER)
+    away.until_loaded("operator-lost", TIER)
     two_nodes.kill()
     two_nodes.join()
     is_repeated(away, "operator-lost", tmp_path)
