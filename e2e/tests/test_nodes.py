@@ -97,6 +97,7 @@ def test_a_power_cut_of_the_workers_node_costs_its_trial_which_is_repeated_when_
     is_repeated(release, "power-cut", tmp_path)
 
 
+@pytest.mark.long
 def test_a_service_that_is_cut_off_from_the_operator_is_no_result(
     release: Release, tmp_path: Path, two_nodes: FurtherNode
 ) -> None:
@@ -120,6 +121,7 @@ def test_frozen_workers_that_come_back_have_no_part_in_the_repeated_trial(
     is_repeated(release, "frozen", tmp_path)
 
 
+@pytest.mark.long
 def test_a_drain_waits_for_the_run_where_the_chart_has_a_disruption_budget(
     release: Release, tmp_path: Path, two_nodes: FurtherNode
 ) -> None:

@@ -9,7 +9,7 @@ from test_speech import PLAN
 
 ROOT = Path(__file__).resolve().parents[2]
 # One gateway on a JVM and one that is interpreted.
-GATEWAYS = ["java-helidon", "python-fastapi"]
+GATEWAYS = [pytest.param("java-helidon", marks=pytest.mark.long), "python-fastapi"]
 # The images that e2e/images built and loaded, one a line.
 LOADED = ROOT / "target/e2e-images"
 
