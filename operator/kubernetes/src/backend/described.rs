@@ -210,7 +210,8 @@ impl Kubernetes {
         self.scale(name, *replicas).await
     }
 
-    /// Waits until all pods of the service are Ready: those that its Deployment is scaled to, or at least one.
+    /// Waits until all pods of the service are Ready: those that its Deployment is scaled to, or at least one. Returns them
+    /// in the order of their names.
     async fn ready_pods_of_target(&self, name: &str, scale: Option<&ScaledDeployment>) -> Result<Vec<Arc<Pod>>, Error> {
         let owner = scale.map_or(name, |scale| scale.deployment.as_str());
         self.wait_for_pods(name, owner, |caches| {
@@ -225,7 +226,8 @@ impl Kubernetes {
                     Some(_) => {}
                 }
             }
-            let pods: Vec<Arc<Pod>> = caches.described_pods().into_iter().filter(|pod| !is_over(pod)).collect();
+            let mut pods: Vec<Arc<Pod>> = caches.described_pods().into_iter().filter(|pod| !is_over(pod)).collect();
+            pods.sort_by_key(|pod| pod_failure::pod_name(pod));
             let wanted = scale.map_or(1, |scale| usize::try_from(scale.replicas).unwrap_or(1));
             let events = caches.events();
             let unready = pods.iter().filter(|pod| !holds(pod, "Ready")).map(|pod| pod_failure::of_pod(pod, &events));
