@@ -7,7 +7,7 @@ use bench_format::result::{CpuGroup, ForeignProcess, MachineUse};
 use process_usage::machine::{self, MachineReading, Source};
 
 /// Number of processes of others that are named.
-pub(crate) const NAMED: usize = 3;
+const NAMED: usize = 3;
 /// A process that used less CPU time in between, in nanoseconds, is not looked at.
 const HARDLY_RAN_NS: u64 = 1_000_000;
 
@@ -48,11 +48,9 @@ impl Snapshot {
             used.keys().filter_map(|pid| Some((*pid, machine::kind(*pid)?))).collect();
         let own: BTreeSet<u32> = later.groups.iter().flat_map(|group| group.pids.iter().copied()).collect();
         let foreign = kinds.iter().filter(|(pid, kind)| !own.contains(pid) && !kind.is_kernel);
-        let mut busiest: Vec<_> = foreign
-            .map(|(pid, kind)| ForeignProcess { pid: Some(*pid), name: kind.name.clone(), cpu_ns: used[pid] })
-            .collect();
-        busiest.sort_by_key(|process| std::cmp::Reverse(process.cpu_ns));
-        busiest.truncate(NAMED);
+        let foreign =
+            foreign.map(|(pid, kind)| ForeignProcess { pid: Some(*pid), name: kind.name.clone(), cpu_ns: used[pid] });
+        let busiest = busiest(foreign);
         let kernel_ns = |group: &OwnGroup| {
             let on_group = kinds.iter().filter(|(_, kind)| kind.is_kernel && group.cpus.contains(&kind.cpu));
             on_group.map(|(pid, _)| used[pid]).sum()
@@ -96,6 +94,14 @@ impl Snapshot {
         let grown = later.reading.processes.iter().map(|(pid, to)| (*pid, to.saturating_sub(self.before(*pid))));
         grown.filter(|(_, cpu_ns)| *cpu_ns >= HARDLY_RAN_NS).collect()
     }
+}
+
+/// Those of others that used the most CPU time, busiest first.
+pub(crate) fn busiest(foreign: impl Iterator<Item = ForeignProcess>) -> Vec<ForeignProcess> {
+    let mut busiest: Vec<ForeignProcess> = foreign.collect();
+    busiest.sort_by_key(|process| std::cmp::Reverse(process.cpu_ns));
+    busiest.truncate(NAMED);
+    busiest
 }
 
 /// Joins groups that share a CPU.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     http::HttpClient,
-    machine::{NAMED, Snapshot},
+    machine::{Snapshot, busiest},
 };
 
 /// Longest wait for a response.
@@ -56,6 +56,23 @@ pub struct PodsReading {
     pub pods: BTreeMap<String, PodUse>,
 }
 
+/// The clients of the agents of all nodes. They keep their connections, since they are read many times a second.
+#[derive(Clone, Debug)]
+pub struct NodeClients(HttpClient);
+
+impl Default for NodeClients {
+    fn default() -> Self {
+        Self(HttpClient::new(PATIENCE))
+    }
+}
+
+impl NodeClients {
+    /// The client of the agent at `host:port`.
+    pub fn at(&self, address: &str) -> NodeClient {
+        NodeClient { http: self.0.clone(), address: address.into() }
+    }
+}
+
 /// The client of the agent of one node.
 #[derive(Clone, Debug)]
 pub struct NodeClient {
@@ -64,11 +81,6 @@ pub struct NodeClient {
 }
 
 impl NodeClient {
-    /// Creates a client for the agent at `host:port`.
-    pub fn new(address: &str) -> Self {
-        Self { http: HttpClient::new(PATIENCE), address: address.into() }
-    }
-
     /// The clocks of the node; `None` if the agent does not answer in time or can't read them.
     pub async fn read(&self) -> Option<NodeReading> {
         self.get("node").await
@@ -133,7 +145,7 @@ impl NodesSnapshot {
             kernel_ns: to.ungrouped_ns.saturating_sub(from.ungrouped_ns),
             steal_ns: to.steal_ns.saturating_sub(from.steal_ns),
         });
-        let mut busiest: Vec<ForeignProcess> = both()
+        let foreign = both()
             .flat_map(|(_, from, to)| {
                 let pods = to.pods.iter().filter(|(uid, _)| !own(uid));
                 let pods = pods.map(|(uid, ns)| (later.name(uid), grown(&from.pods, uid, *ns)));
@@ -141,11 +153,9 @@ impl NodesSnapshot {
                 pods.chain(others)
             })
             .filter(|(_, cpu_ns)| *cpu_ns > 0)
-            .map(|(name, cpu_ns)| ForeignProcess { pid: None, name, cpu_ns })
-            .collect();
-        busiest.sort_by_key(|one| std::cmp::Reverse(one.cpu_ns));
-        busiest.truncate(NAMED);
-        MachineUse { seconds, source: "nodes".into(), groups: groups.collect(), busiest, fixed_work: None }
+            .map(|(name, cpu_ns)| ForeignProcess { pid: None, name, cpu_ns });
+        let (groups, busiest) = (groups.collect(), busiest(foreign));
+        MachineUse { seconds, source: "nodes".into(), groups, busiest, fixed_work: None }
     }
 
     fn name(&self, uid: &str) -> String {

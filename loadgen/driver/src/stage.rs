@@ -84,6 +84,18 @@ pub struct Ended {
     pub cause: Cause,
 }
 
+impl Ended {
+    /// An end that another program caused, or something unknown.
+    pub fn outside(description: impl Into<String>) -> Self {
+        Self { description: description.into(), cause: Cause::Outside }
+    }
+
+    /// The end of a service: its own failure where `crash` says how it failed.
+    pub fn of_service(description: String, crash: Option<CrashCause>) -> Self {
+        Self { description, cause: crash.map_or(Cause::Outside, Cause::Service) }
+    }
+}
+
 /// What caused the end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {

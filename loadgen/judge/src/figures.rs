@@ -14,17 +14,11 @@ use bench_format::{
 use crate::{
     case::Case,
     delta::ServiceDelta,
+    edges::{Edges, Processes, in_both},
     rates::{per_second, ratio, seconds},
     shares::{busiest_worker, service_share},
     turnover,
 };
-
-/// A load whose window is shorter than this share of the planned window ended by itself; its own window counts.
-const ENDED_EARLY: f64 = 0.95;
-
-/// Shortest load, in nanoseconds, for which the service's readings are used if it ended by itself. A reading takes some
-/// milliseconds, so counters and CPU of a shorter load say nothing.
-const SHORTEST_READ_NS: u64 = 20_000_000;
 
 /// Computes all figures of a trial.
 pub(crate) fn figures(case: &Case<'_>, messages: &MessageCounts) -> Figures {
@@ -91,29 +85,6 @@ fn received(figures: &mut Figures, case: &Case<'_>) {
     }
 }
 
-/// The readings at the window's start and end.
-pub(crate) struct Edges<'a> {
-    pub(crate) start: &'a Reading,
-    pub(crate) end: &'a Reading,
-    /// Time that what was read in between covers, in seconds.
-    pub(crate) seconds: f64,
-}
-
-impl<'a> Edges<'a> {
-    /// `None` if a reading is missing, or if the load was too short to read.
-    pub(crate) fn of(case: &Case<'a>) -> Option<Self> {
-        let (start, end) = (case.service.readings.window_start.as_ref()?, case.service.readings.window_end.as_ref()?);
-        if ended_early(case) && case.merged.window.duration_ns < SHORTEST_READ_NS {
-            return None;
-        }
-        // Rates cover the time between the readings, which differs from the window, so a late reading doesn't inflate
-        // them.
-        let between = seconds(end.unix_ns.saturating_sub(start.unix_ns));
-        let duration = if ended_early(case) { seconds(case.merged.window.duration_ns) } else { between };
-        Some(Self { start, end, seconds: duration })
-    }
-}
-
 /// Adds the figures that come from the readings at the window's start and end.
 fn service_side(figures: &mut Figures, case: &Case<'_>) {
     let witness = case.witness();
@@ -124,7 +95,8 @@ fn service_side(figures: &mut Figures, case: &Case<'_>) {
     let shares = per_process
         .into_iter()
         .flatten()
-        .chain(replica_cpu(start, end))
+        // The service's own CPU time is the sum over its pods, of which one may be the bound.
+        .chain(cpu_of_each(&start.replicas, &end.replicas))
         .filter_map(|(cpu_ns, limit)| service_share(case, ratio(cpu_ns, duration * 1e9)?, limit?));
     figures.service_cpu_share = shares.reduce(f64::max);
     if let (Some(start), Some(end)) = (&start.inference, &end.inference) {
@@ -162,22 +134,12 @@ fn service_side(figures: &mut Figures, case: &Case<'_>) {
 /// each may use. A companion that is missing from either reading is left out.
 fn service_cpu(start: &Reading, end: &Reading) -> Option<Vec<(u64, Option<f64>)>> {
     let own = (end.cpu_ns?.saturating_sub(start.cpu_ns?), end.cpu_limit);
-    let companions = start.companions.iter().filter_map(|(name, from)| {
-        let to = end.companions.get(name)?;
-        Some((to.cpu_ns.saturating_sub(from.cpu_ns), Some(to.cpu_limit)))
-    });
-    Some([own].into_iter().chain(companions).collect())
+    Some([own].into_iter().chain(cpu_of_each(&start.companions, &end.companions)).collect())
 }
 
-/// The same for each pod of a service that has several. Their sum is that of the service.
-fn replica_cpu(start: &Reading, end: &Reading) -> Vec<(u64, Option<f64>)> {
-    let both = start.replicas.iter().filter_map(|(name, from)| Some((from, end.replicas.get(name)?)));
-    both.map(|(from, to)| (to.cpu_ns.saturating_sub(from.cpu_ns), Some(to.cpu_limit))).collect()
-}
-
-/// Whether the load ended by itself (all connections opened, all messages answered) before the end of the window.
-pub(crate) fn ended_early(case: &Case<'_>) -> bool {
-    (case.merged.window.duration_ns as f64) < case.trial.window_ns as f64 * ENDED_EARLY
+/// The same for each process of two readings.
+fn cpu_of_each<'a>(start: &'a Processes, end: &'a Processes) -> impl Iterator<Item = (u64, Option<f64>)> + use<'a> {
+    in_both(start, end).map(|(_, from, to)| (to.cpu_ns.saturating_sub(from.cpu_ns), Some(to.cpu_limit)))
 }
 
 /// Adds the memory figures.

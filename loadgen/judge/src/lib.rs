@@ -1,7 +1,7 @@
 //! Judges a trial: turns its files into its result. Pure: no sockets, no clocks, no files.
 //!
 //! In the order in which a trial's data passes: [`case`] ([`merge`] sums the workers' results, [`delta`] subtracts the
-//! service's readings) → `complete` (message counts, completed with the service's) → `books` (the equations, with
+//! service's readings; `edges` has those at the window's start and end) → `complete` (message counts, completed with the service's) → `books` (the equations, with
 //! [`connections`] for single connections, [`published`] for services that publish, `turnover` for connections that come
 //! and go) → [`figures`] (rates, costs, memory; `shares` of CPU) → `validity` (one function per rule, in the order of `docs/METHODOLOGY.md`) → [`verdict`]
 //! (objectives against figures, with [`error_budget`]) → `bound` (what limited the load, from what `bound/checks.rs`
@@ -17,6 +17,7 @@ pub mod case;
 mod complete;
 pub mod connections;
 pub mod delta;
+mod edges;
 pub mod error_budget;
 pub mod figures;
 #[cfg(any(test, feature = "fixture"))]

@@ -27,7 +27,10 @@ use self::{
     inference::inference_cpu,
     machine::machine_busy,
 };
-use crate::{case::Case, figures::ended_early};
+use crate::{
+    case::Case,
+    edges::{Processes, ended_early, in_both},
+};
 
 /// Largest drift between wall clock and monotonic clock during a trial, in nanoseconds. More than slewing is a step.
 const CLOCK_STEP_NS: u64 = 10_000_000;
@@ -104,20 +107,20 @@ fn service_restarted(case: &Case<'_>) -> Option<Reason> {
         {
             return Some(format!("process {was} was replaced by process {is}"));
         }
-        let companion = earlier.companions.iter().find_map(|(name, was)| {
-            let is = later.companions.get(name).filter(|is| is.pid != was.pid)?;
-            Some(format!("process {} of its companion {name} was replaced by process {}", was.pid, is.pid))
-        });
-        let replica = earlier.replicas.iter().find_map(|(name, was)| {
-            let is = later.replicas.get(name).filter(|is| is.pid != was.pid)?;
-            Some(format!("process {} of its pod {name} was replaced by process {}", was.pid, is.pid))
-        });
+        let companion = replaced("companion", &earlier.companions, &later.companions);
+        let replica = replaced("pod", &earlier.replicas, &later.replicas);
         let (before, after) = (earlier.stats.uptime_seconds, later.stats.uptime_seconds);
         companion
             .or(replica)
             .or_else(|| (after < before).then(|| format!("its uptime fell from {before:.1} s to {after:.1} s")))
     });
     changed.map(|description| reason(ReasonKind::ServiceRestarted, description))
+}
+
+/// The first of these processes that has another process id in the later reading.
+fn replaced(kind: &str, earlier: &Processes, later: &Processes) -> Option<String> {
+    let (name, was, is) = in_both(earlier, later).find(|(_, was, is)| was.pid != is.pid)?;
+    Some(format!("process {} of its {kind} {name} was replaced by process {}", was.pid, is.pid))
 }
 
 fn reading_late(case: &Case<'_>) -> Option<Reason> {

@@ -55,23 +55,13 @@ impl Group {
 
     /// CPU time of all its processes so far, ended ones included, in nanoseconds; `None` if it can't be read.
     pub fn cpu_ns(&self) -> Option<u64> {
-        if let Some(folder) = &self.cpuacct {
-            return fs::read_to_string(folder.join("cpuacct.usage")).ok()?.trim().parse().ok();
-        }
-        let microseconds = field(&self.unified.as_ref()?.join("cpu.stat"), "usage_usec")?;
-        Some(microseconds * 1000)
+        cpu_ns_in(self.cpuacct.as_ref().or(self.unified.as_ref())?)
     }
 
     /// Its anonymous memory and the files that are mapped, in bytes: what resident memory is for a process, with shared
     /// pages once. `None` if no controller counts it.
     pub fn memory_bytes(&self) -> Option<u64> {
-        let (folder, names) = match (&self.memory, &self.unified) {
-            (Some(folder), _) => (folder, ["total_rss", "total_mapped_file"]),
-            (None, Some(folder)) => (folder, ["anon", "file_mapped"]),
-            (None, None) => return None,
-        };
-        let file = folder.join("memory.stat");
-        Some(field(&file, names[0])? + field(&file, names[1])?)
+        memory_bytes_in(self.memory.as_ref().or(self.unified.as_ref())?)
     }
 
     /// The processes in it and in the groups below it.
@@ -108,9 +98,26 @@ fn inside(top: &Path, path: &Path) -> PathBuf {
     below_top.components().skip(1).collect()
 }
 
-/// A line `NAME NUMBER` of a file.
-fn field(path: &Path, name: &str) -> Option<u64> {
-    let text = fs::read_to_string(path).ok()?;
+/// CPU time of a cgroup and of those in it, in nanoseconds, from its folder in the tree of either version that counts it.
+pub fn cpu_ns_in(folder: &Path) -> Option<u64> {
+    if let Ok(text) = fs::read_to_string(folder.join("cpuacct.usage")) {
+        return text.trim().parse().ok();
+    }
+    let text = fs::read_to_string(folder.join("cpu.stat")).ok()?;
+    Some(field(&text, "usage_usec")? * 1000)
+}
+
+/// Anonymous memory and mapped files of a cgroup and of those in it, in bytes, from its folder in the tree of either version
+/// that counts it.
+pub fn memory_bytes_in(folder: &Path) -> Option<u64> {
+    let text = fs::read_to_string(folder.join("memory.stat")).ok()?;
+    let sum = |names: [&str; 2]| Some(field(&text, names[0])? + field(&text, names[1])?);
+    // The names of version 1, then those of version 2.
+    sum(["total_rss", "total_mapped_file"]).or_else(|| sum(["anon", "file_mapped"]))
+}
+
+/// A line `NAME NUMBER` of a file's text.
+fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
 

@@ -43,9 +43,23 @@ pub fn rss_bytes(pid: u32) -> io::Result<u64> {
     Ok(pages * rustix::param::page_size() as u64)
 }
 
+/// Number of CPUs in a list of the kernel's, such as `0-1,4`; 0 if it can't be read.
+pub fn cpus_in(list: &str) -> u32 {
+    let part = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(last.trim().parse::<u32>().ok()?.checked_sub(first.trim().parse().ok()?)? + 1)
+    };
+    list.split(',').filter_map(part).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_of_cpus_are_counted() {
+        assert_eq!([cpus_in("0-1,4"), cpus_in("3"), cpus_in("")], [3, 1, 0]);
+    }
 
     #[test]
     fn a_process_that_works_has_used_cpu_and_memory() {

@@ -45,7 +45,7 @@ impl MachineReading {
     /// Reads the machine; `None` if it has no exact counter of its CPUs.
     pub fn read() -> Option<Self> {
         let (source, busy_ns) = busy_ns()?;
-        let steal_ns = steal_ns(&fs::read_to_string("/proc/stat").unwrap_or_default());
+        let steal_ns = steal_ns();
         let pids = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         // A process may end in between.
         let processes = pids.filter_map(|pid: u32| Some((pid, cpu_ns(pid).ok()?))).collect();
@@ -120,8 +120,14 @@ fn cgroup(root: &Path) -> Option<u64> {
     Some(usage * 1000)
 }
 
+/// Time that a hypervisor took from each CPU of the machine, in nanoseconds; counted in ticks of 10 ms. A CPU without such
+/// a counter has 0, so there are as many as CPUs.
+pub fn steal_ns() -> Vec<u64> {
+    steal_ns_in(&fs::read_to_string("/proc/stat").unwrap_or_default())
+}
+
 /// The eighth number of each CPU in `/proc/stat`.
-fn steal_ns(stat: &str) -> Vec<u64> {
+fn steal_ns_in(stat: &str) -> Vec<u64> {
     let of_cpu = |line: &str| line.split_whitespace().nth(8).and_then(|ticks| ticks.parse::<u64>().ok()).unwrap_or(0);
     let is_cpu = |line: &&str| line.starts_with("cpu") && !line.starts_with("cpu ");
     stat.lines().filter(is_cpu).map(|line| of_cpu(line) * TICK_NS).collect()
@@ -159,7 +165,7 @@ mod tests {
     #[test]
     fn stolen_time_is_read_for_each_cpu() {
         let stat = "cpu  9 9 9 9 9 9 9 483 0 0\ncpu0 1 1 1 1 1 0 1 239 0 0\ncpu1 1 1 1 1 1 0 1 243 0 0\nintr 5\n";
-        assert_eq!(steal_ns(stat), [2_390_000_000, 2_430_000_000]);
+        assert_eq!(steal_ns_in(stat), [2_390_000_000, 2_430_000_000]);
     }
 
     #[test]

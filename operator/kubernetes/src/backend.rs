@@ -21,8 +21,8 @@ use bench_format::{
 use driver::{
     evidence_client::{self, EvidenceClient},
     inference_client::InferenceClient,
-    nodes::MachineSnapshot,
-    stage::{self, Cause, Details, Ended, Shares, Stage, Usage},
+    nodes::{MachineSnapshot, NodeClients},
+    stage::{self, Details, Ended, Shares, Stage, Usage},
 };
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
@@ -90,6 +90,7 @@ pub struct Kubernetes {
     machines: BTreeMap<String, Environment>,
     /// What the cluster says of the nodes, by name; each is read once.
     nodes: BTreeMap<String, NodeFacts>,
+    node_clients: NodeClients,
 }
 
 /// A pod that serves: of the service, its inference service or a companion.
@@ -139,6 +140,7 @@ impl Kubernetes {
             workers: None,
             machines,
             nodes: BTreeMap::new(),
+            node_clients: NodeClients::default(),
         }
     }
 
@@ -318,10 +320,7 @@ impl Stage for Kubernetes {
         }
         match self.check_api_server().await {
             Ok(ended) => ended,
-            Err(error) => Some(Ended {
-                description: format!("failed to check whether all pods ran to the end: {error}"),
-                cause: Cause::Outside,
-            }),
+            Err(error) => Some(Ended::outside(format!("failed to check whether all pods ran to the end: {error}"))),
         }
     }
 

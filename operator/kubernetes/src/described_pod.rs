@@ -9,7 +9,7 @@ use bench_format::{
 };
 use driver::{
     nodes::PodsReading,
-    stage::{Cause, Ended, Usage},
+    stage::{Ended, Usage},
 };
 use k8s_openapi::api::core::v1::Pod;
 
@@ -54,9 +54,9 @@ impl DescribedPod {
     /// How the pod ended; `None` while it runs as it was found.
     fn end(&self, pod: Option<&Pod>) -> Option<Ended> {
         let name = &self.name;
-        let Some(pod) = pod else { return Some(outside(format!("pod {name} of the service was removed"))) };
+        let Some(pod) = pod else { return Some(Ended::outside(format!("pod {name} of the service was removed"))) };
         if let Some(description) = removal_reason(pod) {
-            return Some(ended(description, evicted_for_memory(pod).then_some(CrashCause::ServiceEvicted)));
+            return Some(Ended::of_service(description, evicted_for_memory(pod).then_some(CrashCause::ServiceEvicted)));
         }
         let known = |name: &str| self.restarts.get(name).copied().unwrap_or(0);
         let restarted = containers(pod).find(|status| {
@@ -64,7 +64,7 @@ impl DescribedPod {
             status.restart_count > known(&status.name) || is_over && !is_init(pod, &status.name)
         })?;
         let how = ending(restarted).unwrap_or_else(|| format!("container {} was restarted", restarted.name));
-        Some(ended(format!("pod {name}: {how}"), crash_cause(restarted)))
+        Some(Ended::of_service(format!("pod {name}: {how}"), crash_cause(restarted)))
     }
 }
 
@@ -83,7 +83,7 @@ pub fn end(known: &[DescribedPod], pods: &[impl AsRef<Pod>]) -> Option<Ended> {
     }
     let names: BTreeSet<&str> = known.iter().map(|pod| pod.uid.as_str()).collect();
     let other = pods.iter().map(AsRef::as_ref).find(|pod| !names.contains(uid(pod).as_str()) && !is_over(pod))?;
-    Some(outside(format!(
+    Some(Ended::outside(format!(
         "pod {} of the service came while a trial ran; keep the number of its pods while it is measured (autoscaler, rollout)",
         pod_name(other)
     )))
@@ -130,17 +130,9 @@ pub fn evidence(pod: &Pod) -> PodEvidence {
     }
 }
 
-fn outside(description: String) -> Ended {
-    Ended { description, cause: Cause::Outside }
-}
-
-fn ended(description: String, crash: Option<CrashCause>) -> Ended {
-    Ended { description, cause: crash.map_or(Cause::Outside, Cause::Service) }
-}
-
 #[cfg(test)]
 mod tests {
-    use driver::nodes::PodUse;
+    use driver::{nodes::PodUse, stage::Cause};
     use serde_json::{Value, json};
 
     use super::*;

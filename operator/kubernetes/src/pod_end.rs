@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bench_format::run::CrashCause;
-use driver::stage::{Cause, Ended};
+use driver::stage::Ended;
 use k8s_openapi::api::{
     apps::v1::Deployment,
     batch::v1::Job,
@@ -38,7 +38,7 @@ impl ServicePod {
     /// inference service says nothing about it.
     fn end(&self, description: String, crash: Option<CrashCause>) -> Ended {
         let crash = crash.filter(|_| self.role == Role::Service);
-        Ended { description, cause: crash.map_or(Cause::Outside, Cause::Service) }
+        Ended::of_service(description, crash)
     }
 }
 
@@ -210,11 +210,12 @@ pub(crate) fn removal_reason(pod: &Pod) -> Option<String> {
 }
 
 fn external_end(description: String) -> Option<Ended> {
-    Some(Ended { description, cause: Cause::Outside })
+    Some(Ended::outside(description))
 }
 
 #[cfg(test)]
 mod tests {
+    use driver::stage::Cause;
     use serde_json::{Value, json};
 
     use super::*;

@@ -9,7 +9,7 @@ use std::{fmt::Display, time::Duration};
 use bench_format::pod::{Pod, PodRole};
 use tokio::time::Instant;
 
-use crate::stage::{Cause, Ended};
+use crate::stage::Ended;
 
 /// Longest time without a sign of life. It is longer than a request may take, so that one lost request is no silence.
 pub(super) const LONGEST_SILENCE: Duration = Duration::from_secs(10);
@@ -36,14 +36,14 @@ impl ServiceSilence {
 pub(super) fn of_service(why: &dyn Display, pods: &[Pod]) -> Ended {
     let of_service = || pods.iter().filter(|pod| pod.role == PodRole::Service);
     let places = of_service().map(place).collect::<Vec<_>>().join(" or");
-    outside(format!("the service{places} does not answer; its node may be lost or cut off: {why}"))
+    Ended::outside(format!("the service{places} does not answer; its node may be lost or cut off: {why}"))
 }
 
 /// The end of a trial whose workers are silent.
 pub(super) fn of_workers(workers: &[u32], pods: &[Pod]) -> Ended {
     let seconds = LONGEST_SILENCE.as_secs();
     let workers = named(workers, pods);
-    outside(format!("no sign of life for {seconds} s of {workers}; the node may be lost or cut off"))
+    Ended::outside(format!("no sign of life for {seconds} s of {workers}; the node may be lost or cut off"))
 }
 
 /// Workers with their pods and nodes, where these are known.
@@ -59,13 +59,10 @@ fn place(pod: &Pod) -> String {
     format!(" (pod {} on {})", pod.name, pod.node)
 }
 
-fn outside(description: String) -> Ended {
-    Ended { description, cause: Cause::Outside }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stage::Cause;
 
     fn pods() -> Vec<Pod> {
         let pod = |name: &str, role, worker, node: &str| Pod {

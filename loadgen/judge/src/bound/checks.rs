@@ -7,7 +7,7 @@ use bench_format::{
 
 use crate::{
     case::Case,
-    figures::Edges,
+    edges::{Edges, in_both},
     rates::{ratio, seconds},
 };
 
@@ -104,15 +104,11 @@ fn processes(case: &Case<'_>) -> Vec<Process> {
     let mut all: Vec<Process> = workers.collect();
     if let Some(edges) = Edges::of(case) {
         all.push(service(&edges));
-        let companions = edges.start.companions.iter().filter_map(|(name, from)| {
-            Some(other(BoundSide::Service, from, edges.end.companions.get(name)?, edges.seconds))
-        });
-        all.extend(companions);
+        let companions = in_both(&edges.start.companions, &edges.end.companions);
         // The service's own readings are sums, in which one pod at its quota may not show.
-        let replicas = edges.start.replicas.iter().filter_map(|(name, from)| {
-            Some(other(BoundSide::Service, from, edges.end.replicas.get(name)?, edges.seconds))
-        });
-        all.extend(replicas);
+        let replicas = in_both(&edges.start.replicas, &edges.end.replicas);
+        let beside = companions.chain(replicas);
+        all.extend(beside.map(|(_, from, to)| other(BoundSide::Service, from, to, edges.seconds)));
         let inference = edges.start.inference.as_ref().zip(edges.end.inference.as_ref());
         all.extend(inference.map(|(from, to)| other(BoundSide::Inference, from, to, edges.seconds)));
     }

@@ -29,15 +29,14 @@ use tokio::{
 
 use super::{
     Kubernetes,
-    errors::{deleted, found, remote_error},
+    errors::found,
     readiness::Readiness,
-    service::{POLL, RESPONSE_TIMEOUT},
+    service::{POLL, RESPONSE_TIMEOUT, changed_by_others},
 };
 use crate::{
     api,
     cluster_file::{DescribedTarget, ScaledDeployment},
     described_pod::{self, DescribedPod, is_over},
-    journal::Original,
     pod_end,
     pod_failure::{self, Outlook, PodFailure, holds},
 };
@@ -200,12 +199,7 @@ impl Kubernetes {
     /// Gives the service fresh pods.
     async fn scale_described(&mut self, scale: &ScaledDeployment) -> Result<(), Error> {
         let ScaledDeployment { deployment: name, replicas } = scale;
-        let deployment = self.api.deployment(name).await.map_err(remote_error)?;
-        let original = deployment.spec.and_then(|spec| spec.replicas).unwrap_or(1);
-        self.note(Original::Deployment { name: name.clone(), replicas: original })?;
-        if original != 0 {
-            self.scale(name, 0).await?;
-        }
+        self.take_over(name).await?;
         self.wait_until_none(&format!("Deployment {name}"), |caches| caches.described_pods()).await?;
         self.scale(name, *replicas).await
     }
@@ -215,16 +209,9 @@ impl Kubernetes {
     async fn ready_pods_of_target(&self, name: &str, scale: Option<&ScaledDeployment>) -> Result<Vec<Arc<Pod>>, Error> {
         let owner = scale.map_or(name, |scale| scale.deployment.as_str());
         self.wait_for_pods(name, owner, |caches| {
-            if let Some(ScaledDeployment { deployment, replicas }) = scale {
-                match caches.deployment(deployment).map(|found| found.spec.as_ref().and_then(|spec| spec.replicas)) {
-                    None => return Readiness::Interrupted(deleted(&format!("Deployment {deployment}"))),
-                    Some(now) if now != Some(*replicas) => {
-                        return Readiness::Interrupted(format!(
-                            "Deployment {deployment} was scaled by another client while its pods were starting"
-                        ));
-                    }
-                    Some(_) => {}
-                }
+            let change = scale.and_then(|scale| changed_by_others(caches, &scale.deployment, scale.replicas));
+            if let Some(change) = change {
+                return Readiness::Interrupted(change);
             }
             let mut pods: Vec<Arc<Pod>> = caches.described_pods().into_iter().filter(|pod| !is_over(pod)).collect();
             pods.sort_by_key(|pod| pod_failure::pod_name(pod));

@@ -1,6 +1,7 @@
 //! Whether a trial's pods are as far apart as the release requires, and the way to get them apart. Pure.
 
 use bench_format::pod::{Pod, PodRole};
+use process_usage::cpus_in;
 
 use crate::cluster_file::Isolation;
 
@@ -42,7 +43,7 @@ fn shared_cpus(service: &Pod, ServiceCpus { asked, of_node }: ServiceCpus) -> Op
     let Pod { name, node, cpus_allowed, .. } = service;
     let way = if asked.fract() != 0.0 {
         format!("it asks for {asked} CPUs, and only whole CPUs can be its own: set plan.cpu.service.cpus")
-    } else if f64::from(count(cpus_allowed)) != asked || count(cpus_allowed) >= of_node {
+    } else if f64::from(cpus_in(cpus_allowed)) != asked || cpus_in(cpus_allowed) >= of_node {
         "run the kubelet of its node with the static CPU manager (k3s: --kubelet-arg=cpu-manager-policy=static and \
          --kubelet-arg=kube-reserved=cpu=500m; EKS: cpuManagerPolicy: static and kubeReserved in the NodeConfig of \
          nodeadm)"
@@ -54,15 +55,6 @@ fn shared_cpus(service: &Pod, ServiceCpus { asked, of_node }: ServiceCpus) -> Op
         "pod {name} may run on CPUs {cpus_allowed} of node {node}, which are not its own, and isolation.require is \
          cpuset: {way}"
     ))
-}
-
-/// Number of CPUs in a list such as `0-1,4`; 0 if it is unknown.
-fn count(list: &str) -> u32 {
-    let part = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(last.trim().parse::<u32>().ok()?.checked_sub(first.trim().parse().ok()?)? + 1)
-    };
-    list.split(',').filter_map(part).sum()
 }
 
 #[cfg(test)]

@@ -36,11 +36,9 @@ impl Kubernetes {
         let Some(port) = self.cluster.node_evidence_port else { return Vec::new() };
         let pods = self.caches.pods();
         let agents = pods.iter().filter_map(|pod| agent(pod)).filter(|(node, _)| nodes.contains(*node));
-        agents.map(|(node, address)| (node.to_owned(), NodeClient::new(&format!("{address}:{port}")))).collect()
+        agents.map(|(node, address)| (node.to_owned(), self.node_clients.at(&format!("{address}:{port}")))).collect()
     }
-}
 
-impl Kubernetes {
     /// Unique ids of the pods of the release, and of a service of the user's own.
     fn own_pods(&self) -> BTreeSet<String> {
         let pods = self.caches.pods().into_iter().chain(self.caches.described_pods());

@@ -28,6 +28,7 @@ use super::{
     readiness::Readiness,
 };
 use crate::{
+    caches::Caches,
     cluster_file::Target,
     described_pod::is_over,
     journal::Original,
@@ -146,12 +147,7 @@ impl Kubernetes {
 
     /// Scales a Deployment up from 0 and waits until all its pods are Ready, respond, and their evidence can be read.
     async fn bring_up(&mut self, start: &DeploymentStart<'_>) -> Result<Vec<RunningPod>, Error> {
-        let deployment = self.api.deployment(start.deployment).await.map_err(remote_error)?;
-        let replicas = deployment.spec.and_then(|spec| spec.replicas).unwrap_or(1);
-        self.note(Original::Deployment { name: start.deployment.into(), replicas })?;
-        if replicas != 0 {
-            // Another party left it running. A trial needs a fresh process.
-            self.scale(start.deployment, 0).await?;
+        if self.take_over(start.deployment).await? {
             let is_left_over = |pod: &Pod| self.is_of_deployment(pod, start.deployment);
             self.wait_until_removed(&format!("the {}", start.role.container_name()), is_left_over).await?;
         }
@@ -165,6 +161,18 @@ impl Kubernetes {
                 Err(error)
             }
         }
+    }
+
+    /// Notes the replicas of a Deployment, and scales it to 0 if another party left it running, since a trial needs a fresh
+    /// process. Whether it was.
+    pub(super) async fn take_over(&mut self, deployment: &str) -> Result<bool, Error> {
+        let found = self.api.deployment(deployment).await.map_err(remote_error)?;
+        let replicas = found.spec.and_then(|spec| spec.replicas).unwrap_or(1);
+        self.note(Original::Deployment { name: deployment.into(), replicas })?;
+        if replicas != 0 {
+            self.scale(deployment, 0).await?;
+        }
+        Ok(replicas != 0)
     }
 
     /// Scales and waits until the watches show it. From then on, another number was set by another party.
@@ -234,14 +242,8 @@ impl Kubernetes {
         let deployment = start.deployment;
         let wanted = start.pods();
         self.wait_for_pods(&start.display_name(), deployment, |caches| {
-            let replicas = caches.deployment(deployment).and_then(|found| found.spec.as_ref()?.replicas);
-            let Some(replicas) = replicas else {
-                return Readiness::Interrupted(deleted(&format!("Deployment {deployment}")));
-            };
-            if replicas != start.replicas {
-                return Readiness::Interrupted(format!(
-                    "Deployment {deployment} was scaled to {replicas} replicas by another client while its pod was starting"
-                ));
+            if let Some(change) = changed_by_others(caches, deployment, start.replicas) {
+                return Readiness::Interrupted(change);
             }
             let events = caches.events();
             let mut pods = self.newest_pods(deployment, wanted);
@@ -256,7 +258,8 @@ impl Kubernetes {
                 None => {
                     let warning = pod_failure::last_warning(deployment, &events);
                     let warning = warning.unwrap_or_else(|| "no event gives a reason".into());
-                    let made = if pods.is_empty() { "no pod".into() } else { format!("{} of {wanted} pods", pods.len()) };
+                    let made =
+                        if pods.is_empty() { "no pod".into() } else { format!("{} of {wanted} pods", pods.len()) };
                     let description = format!("Deployment {deployment} made {made}: {warning}");
                     Readiness::NotYet(PodFailure { description, outlook: Outlook::Open })
                 }
@@ -288,6 +291,17 @@ impl Kubernetes {
         }
         Error::NotReady { name, reason, log: logs::last_output(&start.log) }
     }
+}
+
+/// What another client did to a Deployment whose pods start after it was scaled to `needed` replicas; `None` if nothing.
+pub(super) fn changed_by_others(caches: &Caches, deployment: &str, needed: i32) -> Option<String> {
+    let replicas = caches.deployment(deployment).and_then(|found| found.spec.as_ref()?.replicas);
+    let Some(replicas) = replicas else { return Some(deleted(&format!("Deployment {deployment}"))) };
+    (replicas != needed).then(|| {
+        format!(
+            "Deployment {deployment} was scaled to {replicas} replicas by another client while its pods were starting"
+        )
+    })
 }
 
 /// The versions that all pods of a Deployment have, by program.

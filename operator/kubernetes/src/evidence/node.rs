@@ -12,9 +12,11 @@ use std::{
 };
 
 use driver::nodes::{NodeReading, PodUse, PodsReading};
+use process_usage::{
+    group::{cpu_ns_in, memory_bytes_in},
+    machine,
+};
 
-/// Nanoseconds of a tick in `/proc/stat`.
-const TICK_NS: u64 = 10_000_000;
 /// How many folders deep the cgroups of pods are at most.
 const DEEPEST: u32 = 6;
 /// The controllers of version 1 that have the clocks, by their mount points.
@@ -50,17 +52,17 @@ impl NodeCgroups {
     /// [`Error`] if the folder has none.
     pub fn read(&self) -> Result<NodeReading, Error> {
         let (root, busy_ns) = self.clocks()?;
-        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let steal_ns = machine::steal_ns();
         let mut reading = NodeReading {
             at_ns: self.started.elapsed().as_nanos() as u64,
-            cpus: stat.lines().filter(|line| is_cpu(line)).count() as u32,
+            cpus: steal_ns.len() as u32,
             busy_ns,
-            steal_ns: stat.lines().filter(|line| is_cpu(line)).map(steal_ns).sum(),
+            steal_ns: steal_ns.iter().sum(),
             ..NodeReading::default()
         };
         let mut grouped_ns = 0;
         for (name, folder) in folders(&root) {
-            let Some(cpu_ns) = cpu_ns(&folder) else { continue };
+            let Some(cpu_ns) = cpu_ns_in(&folder) else { continue };
             grouped_ns += cpu_ns;
             let of_pods = add_pods(&folder, &name, DEEPEST, &mut reading);
             if cpu_ns > of_pods {
@@ -90,17 +92,16 @@ impl NodeCgroups {
             known.extend(found.filter_map(|(uid, clocks)| memory.remove(&uid).map(|memory| (uid, [clocks, memory]))));
         }
         let read = known.iter().filter_map(|(uid, [clocks, memory])| {
-            Some((uid.clone(), PodUse { cpu_ns: cpu_ns(clocks)?, memory_bytes: memory_bytes(memory)? }))
+            Some((uid.clone(), PodUse { cpu_ns: cpu_ns_in(clocks)?, memory_bytes: memory_bytes_in(memory)? }))
         });
-        let pods = read.collect();
-        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-        Ok(PodsReading { cpus: stat.lines().filter(|line| is_cpu(line)).count() as u32, pods })
+        Ok(PodsReading { cpus: machine::steal_ns().len() as u32, pods: read.collect() })
     }
 
     /// The tree that counts CPU time, and the time of all that ran.
     fn clocks(&self) -> Result<(PathBuf, u64), Error> {
         let of_version_1 = CPUACCT.map(|controller| self.root.join(controller));
-        let mut found = of_version_1.iter().chain([&self.root]).filter_map(|root| Some((root.clone(), cpu_ns(root)?)));
+        let mut found =
+            of_version_1.iter().chain([&self.root]).filter_map(|root| Some((root.clone(), cpu_ns_in(root)?)));
         found.next().ok_or_else(|| Error { root: self.root.clone() })
     }
 }
@@ -108,7 +109,7 @@ impl NodeCgroups {
 /// Adds the pods of a folder and of those in it. Returns their CPU time.
 fn add_pods(folder: &Path, name: &str, depth: u32, reading: &mut NodeReading) -> u64 {
     if let Some(uid) = uid_of(name) {
-        let Some(cpu_ns) = cpu_ns(folder) else { return 0 };
+        let Some(cpu_ns) = cpu_ns_in(folder) else { return 0 };
         *reading.pods.entry(uid).or_default() += cpu_ns;
         return cpu_ns;
     }
@@ -144,36 +145,6 @@ fn uid_of(name: &str) -> Option<String> {
     let uid = name.rsplit_once("pod").map(|(_, uid)| uid.replace('_', "-"))?;
     let is_uid = (32..=36).contains(&uid.len()) && uid.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
     is_uid.then_some(uid)
-}
-
-/// CPU time of a cgroup and of those in it, in nanoseconds.
-fn cpu_ns(folder: &Path) -> Option<u64> {
-    if let Ok(text) = fs::read_to_string(folder.join("cpuacct.usage")) {
-        return text.trim().parse().ok();
-    }
-    let text = fs::read_to_string(folder.join("cpu.stat")).ok()?;
-    let usage = text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.trim().parse::<u64>().ok())?;
-    Some(usage * 1000)
-}
-
-/// Anonymous memory and mapped files of a cgroup and of those in it, in bytes.
-fn memory_bytes(folder: &Path) -> Option<u64> {
-    let text = fs::read_to_string(folder.join("memory.stat")).ok()?;
-    let field = |name: &str| -> Option<u64> {
-        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
-    };
-    // The names of version 1, then those of version 2.
-    let sum = |names: [&str; 2]| Some(field(names[0])? + field(names[1])?);
-    sum(["total_rss", "total_mapped_file"]).or_else(|| sum(["anon", "file_mapped"]))
-}
-
-fn is_cpu(line: &str) -> bool {
-    line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
-}
-
-/// The eighth number of a CPU.
-fn steal_ns(line: &str) -> u64 {
-    line.split_whitespace().nth(8).and_then(|ticks| ticks.parse::<u64>().ok()).unwrap_or(0) * TICK_NS
 }
 
 #[cfg(test)]

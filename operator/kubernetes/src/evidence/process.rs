@@ -13,6 +13,7 @@ use std::{
 use bench_format::result::ThreadReading;
 use driver::stage::Usage;
 use operator::backend::local::{cgroup::found_in, process};
+use process_usage::cpus_in;
 
 /// Why the use of the service can't be reported.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +82,7 @@ impl Service {
             None => process::cpu_ns(pid).map_err(failed("CPU time"))?,
         };
         let rss_bytes = process::rss_bytes(pid).map_err(failed("memory"))?;
-        let affinity = f64::from(count(&self.cpus_allowed()).max(1));
+        let affinity = f64::from(cpus_in(&self.cpus_allowed()).max(1));
         let quota = cgroup.as_ref().and_then(|cgroup| cgroup.quota_cpus());
         let quota_cgroup = cgroup.as_deref().filter(|_| quota.is_some());
         Ok(Usage {
@@ -123,15 +124,6 @@ fn read(proc: &Path, pid: u32) -> Option<ProcessIdentity> {
     Some(ProcessIdentity { pid, parent: fields.get(1)?.parse().ok()?, started: fields.get(19)?.parse().ok()? })
 }
 
-/// Number of CPUs in a list such as `0-1,4`.
-fn count(list: &str) -> u32 {
-    let part = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(last.trim().parse::<u32>().ok()?.checked_sub(first.trim().parse().ok()?)? + 1)
-    };
-    list.split(',').filter_map(part).sum()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,11 +151,6 @@ mod tests {
         let stat = "7 (a) b) c) S 3 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";
         fs::write(proc.path().join("7/stat"), stat).unwrap();
         assert_eq!(read(proc.path(), 7), Some(ProcessIdentity { pid: 7, parent: 3, started: 4711 }));
-    }
-
-    #[test]
-    fn lists_of_cpus_are_counted() {
-        assert_eq!([count("0-1,4"), count("3"), count("")], [3, 1, 0]);
     }
 
     #[test]
