@@ -11,7 +11,7 @@ from typing import Any
 
 from generator_tools import Generator
 from generator_trials import DELAY, FLOOD, FREEZE
-from league_page import NONE, interval_of
+from league_page import NONE, interval_of, markdown_table
 from ws_ladder_analysis import wording
 
 Evidence = Mapping[str, Any]
@@ -38,7 +38,7 @@ def kinds(generators: Sequence[Generator]) -> str:
     rows = [
         (name(one), one.licence, one.open_loop, one.latency, one.percentiles, one.counts) for one in ordered(generators)
     ]
-    return table(head, rows)
+    return markdown_table(head, rows)
 
 
 def ordered(generators: Sequence[Generator]) -> list[Generator]:
@@ -98,7 +98,7 @@ def costs(evidence: Evidence, generators: Sequence[Generator]) -> str:
         "Where a tool used less than its CPU, the echo was the limit: the tool then wakes up for fewer messages at a"
         " time, and each costs it more."
     )
-    return f"### Cost of a message\n\n{note}\n\n{table(head, rows)}"
+    return f"### Cost of a message\n\n{note}\n\n{markdown_table(head, rows)}"
 
 
 def delays(evidence: Evidence, generators: Sequence[Generator]) -> str:
@@ -131,7 +131,7 @@ def latencies(evidence: Evidence, generators: Sequence[Generator], scenario: str
         shown = " / ".join(milliseconds(true[key]) for key in LATENCIES if true[key] is not None)
         rows.append((name(one), *cells, shown or NONE, counts if found else NONE))
     head = ("generator", *LATENCIES, "true mean / p50 / p99 / max", "messages counted, of those that the echo got")
-    return table(head, rows) + "\n\nIn milliseconds; in brackets, how far the figure is from the true one.\n"
+    return markdown_table(head, rows) + "\n\nIn milliseconds; in brackets, how far the figure is from the true one.\n"
 
 
 def mean_of(found: Sequence[Trial], group: str, key: str) -> float | None:
@@ -164,7 +164,3 @@ def remarks(generators: Sequence[Generator]) -> str:
     """What a reader must know about each tool."""
     lines = [f"- {one.title}: {' '.join([*one.notes, one.unavailable]).strip()}" for one in ordered(generators)]
     return "\n".join(lines)
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))

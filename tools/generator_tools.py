@@ -7,14 +7,11 @@ the tool's counts and latencies are. Commands run from the root of the checkout.
 from __future__ import annotations
 
 import os
-import subprocess
-import tomllib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
-from typing import Any
 
-from league_servers import ROOT, LeagueError
+from league_servers import ROOT, LeagueError, printed_version, read_entry
 
 FOLDER = ROOT / "services/league/generators"
 OURS = "ws-bench"
@@ -111,17 +108,7 @@ def load() -> dict[str, Generator]:
 
 
 def read(file: Path) -> Generator:
-    table = tomllib.loads(file.read_text())
-    if unknown := sorted(table.keys() - {each.name for each in fields(Generator)}):
-        raise LeagueError(f"{file}: unknown key {', '.join(unknown)}")
-    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
-    try:
-        generator = Generator(**values)
-    except TypeError as error:
-        raise LeagueError(f"{file}: {error}") from error
-    if problem := mistake(generator, file.parent.name):
-        raise LeagueError(f"{file}: {problem}")
-    return generator
+    return read_entry(Generator, file, mistake)
 
 
 def mistake(generator: Generator, folder: str) -> str:
@@ -150,11 +137,7 @@ def version(generator: Generator) -> str:
     if generator.version:
         return generator.version
     command = [filled(text, {"ladder": str(LADDER)}) for text in generator.version_command]
-    try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise LeagueError(f"{generator.name} has no version; build it with: tools/generators.py build") from error
-    return done.stdout.strip().removeprefix("ladder ")
+    return printed_version(generator.name, command, "build it with: tools/generators.py build").removeprefix("ladder ")
 
 
 def command(generator: Generator, load: Load, port: int, folder: Path) -> tuple[list[str], dict[str, str]]:

@@ -20,7 +20,7 @@ from typing import Any
 import league_check
 import league_plans
 import league_servers
-from league_page import NONE, PAGE
+from league_page import NONE, PAGE, markdown_table
 from league_servers import ROOT, LeagueError, Server
 from readme_highlights import replaced
 
@@ -158,8 +158,7 @@ def in_order(item: tuple[str, str]) -> list[int]:
 def version(server: Server) -> str:
     if server.version:
         return server.version
-    done = subprocess.run(server.version_command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    return league_servers.printed_version(server.name, server.version_command, league_check.how_to_build(server))
 
 
 def suite() -> str:
@@ -193,8 +192,7 @@ def block(servers: Mapping[str, Server]) -> str:
     if not outcomes:
         return "No run is published yet.\n"
     head = ["server", "version", *CATEGORIES.values(), "strict / non-strict / failed"]
-    lines = [head, ["---"] * len(head), *(row(one) for one in outcomes)]
-    rows = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    rows = markdown_table(head, [row(one) for one in outcomes])
     origin = (
         f"`autobahntestsuite` {outcomes[0]['suite']}, without its cases {', '.join(EXCLUDED)}. A cell has the cases"
         " that are strictly right, then those that are right but not strict, and those that failed."

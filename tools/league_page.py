@@ -119,11 +119,12 @@ def table(group: Sequence[Ladder], sheet: Sheet) -> str:
     placed = zip(rows, ranks(rows, higher_is_better=ranked.higher_is_better), strict=True)
     ordered = sorted(placed, key=lambda one: (one[0].mean is None, sign * (one[0].mean or 0)))
     columns = columns_of(group[0].workload, ranked)
-    lines = [f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
-    for one, rank in ordered:
-        cells = [wording.plain(read(one, rank, sheet)) for read in columns.values()]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n" + failures(rows)
+    cells = [[wording.plain(read(one, rank, sheet)) for read in columns.values()] for one, rank in ordered]
+    return markdown_table(list(columns), cells) + "\n" + failures(rows)
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
 
 
 Read = Callable[[Row, int | None, Sheet], str]

@@ -6,16 +6,24 @@ run from the root of the checkout, as in services/services.toml; `build` runs in
 
 from __future__ import annotations
 
+import subprocess
 import tomllib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 ROOT = Path(__file__).resolve().parent.parent
 LEAGUE = ROOT / "services/league"
 # Servers that can't be had from the registries that this project uses, each with the reason.
 UNAVAILABLE = LEAGUE / "unavailable.toml"
 TOOLCHAINS = ("debian", "elixir", "extension", "go", "jdk", "node", "python", "rust")
+
+
+Entry = TypeVar("Entry", bound="DataclassInstance")
 
 
 class LeagueError(Exception):
@@ -68,18 +76,24 @@ def load(folder: Path = LEAGUE) -> dict[str, Server]:
 
 
 def read(file: Path) -> Server:
+    return read_entry(Server, file, mistake)
+
+
+def read_entry(kind: type[Entry], file: Path, mistake: Callable[[Entry, str], str]) -> Entry:
+    """An entry of this kind from its file. `mistake` says what is wrong with it in a folder of that name; empty when
+    nothing is. Raises `LeagueError` for a file that is wrong."""
     table = tomllib.loads(file.read_text())
-    known = {each.name for each in fields(Server)}
+    known = {each.name for each in fields(kind)}
     if unknown := sorted(table.keys() - known):
         raise LeagueError(f"{file}: unknown key {', '.join(unknown)}; there are {', '.join(sorted(known))}")
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
     try:
-        server = Server(**values)
+        entry = kind(**values)
     except TypeError as error:
         raise LeagueError(f"{file}: {error}") from error
-    if problem := mistake(server, file.parent.name):
+    if problem := mistake(entry, file.parent.name):
         raise LeagueError(f"{file}: {problem}")
-    return server
+    return entry
 
 
 def mistake(server: Server, folder: str) -> str:
@@ -100,6 +114,15 @@ def choose(servers: dict[str, Server], names: list[str]) -> list[Server]:
     if unknown := [name for name in names if name not in servers]:
         raise LeagueError(f"no server is called {', '.join(unknown)}; there are {', '.join(servers)}")
     return [servers[name] for name in names] if names else list(servers.values())
+
+
+def printed_version(name: str, command: Sequence[str], remedy: str) -> str:
+    """What a version command prints. Raises `LeagueError` where it fails; `remedy` says how to install the program."""
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise LeagueError(f"{name} has no version; {remedy}") from error
+    return done.stdout.strip()
 
 
 def unavailable(file: Path = UNAVAILABLE) -> dict[str, str]:

@@ -11,9 +11,7 @@ from cluster import Cluster, Object
 
 def kill_container(cluster: Cluster, pod: Object, container: str) -> tuple[str, ...]:
     """Kills a container's first process when the node is this machine, else the pod; returns the possible reasons."""
-    statuses = pod["status"]["containerStatuses"]
-    container_id = next(status["containerID"] for status in statuses if status["name"] == container)
-    processes = processes_of(container_id.rpartition("/")[2])
+    processes = processes_of(pod, container)
     # Only root may kill processes of a node.
     if processes and os.geteuid() == 0:
         # The lowest process id is that of the first process: its children started later.
@@ -24,8 +22,10 @@ def kill_container(cluster: Cluster, pod: Object, container: str) -> tuple[str, 
     return "deleted", "removed", "SIGKILL", "137"
 
 
-def processes_of(container_id: str) -> list[int]:
+def processes_of(pod: Object, container: str) -> list[int]:
     """Ids of this machine's processes whose cgroup is the container's."""
+    statuses = pod["status"]["containerStatuses"]
+    container_id = next(status["containerID"] for status in statuses if status["name"] == container).rpartition("/")[2]
     process_ids = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -41,9 +41,7 @@ def processes_of(container_id: str) -> list[int]:
 
 def fill_memory(pod: Object, container: str, file: Path) -> None:
     """Fills the memory of a container from outside, until the kernel kills its largest process."""
-    statuses = pod["status"]["containerStatuses"]
-    container_id = next(status["containerID"] for status in statuses if status["name"] == container)
-    processes = processes_of(container_id.rpartition("/")[2])
+    processes = processes_of(pod, container)
     if not processes or os.geteuid() != 0:
         pytest.skip("only root on the node can use a container's memory")
     cgroups = Path(f"/proc/{processes[0]}/cgroup").read_text().splitlines()

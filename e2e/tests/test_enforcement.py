@@ -41,8 +41,7 @@ def stranger(cluster: Cluster) -> Iterator[Object]:
 
 def process_of(pod: Object) -> int:
     """A process of the pod's first container, in whose network namespace connections are opened."""
-    container_id = pod["status"]["containerStatuses"][0]["containerID"]
-    return min(processes_of(container_id.rpartition("/")[2]))
+    return min(processes_of(pod, pod["status"]["containerStatuses"][0]["name"]))
 
 
 @pytest.fixture

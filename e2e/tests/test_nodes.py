@@ -1,6 +1,6 @@
 """A second node is lost, cut off or frozen in the middle of a trial: the trial is repeated when the node is back."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ TIER = 20
 WINDOW_SECONDS = 16
 RUN_SECONDS = 200
 INTERRUPTED_SECONDS = 60
+SILENT_WORKER = "no sign of life for 10 s of worker"
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,14 @@ def until_interrupted(release: Release, node: FurtherNode, what: str) -> Any:
     return release.until_status(f"an interruption by {what} on {node.name}", is_told, INTERRUPTED_SECONDS)
 
 
+def interrupt(release: Release, given: Values, node: FurtherNode, disturb: Callable[[], None], what: str) -> None:
+    """Starts a run and, under load, disturbs a node. Waits until the trial is interrupted by what this does."""
+    release.upgrade(given)
+    release.until_loaded(given["run"]["id"], TIER)
+    disturb()
+    until_interrupted(release, node, what)
+
+
 def is_repeated(release: Release, run: str, work: Path) -> None:
     """Checks that the run ended with a valid trial, which was the second attempt."""
     release.until_run_ends(run, RUN_SECONDS)
@@ -89,10 +98,7 @@ def test_workers_run_apart_from_the_service_where_there_are_two_nodes(
 def test_a_power_cut_of_the_workers_node_costs_its_trial_which_is_repeated_when_the_node_is_back(
     release: Release, tmp_path: Path, two_nodes: FurtherNode
 ) -> None:
-    release.upgrade(values("power-cut", worker=two_nodes.name))
-    release.until_loaded("power-cut", TIER)
-    two_nodes.kill()
-    until_interrupted(release, two_nodes, "no sign of life for 10 s of worker")
+    interrupt(release, values("power-cut", worker=two_nodes.name), two_nodes, two_nodes.kill, SILENT_WORKER)
     two_nodes.join()
     is_repeated(release, "power-cut", tmp_path)
 
@@ -101,10 +107,7 @@ def test_a_power_cut_of_the_workers_node_costs_its_trial_which_is_repeated_when_
 def test_a_service_that_is_cut_off_from_the_operator_is_no_result(
     release: Release, tmp_path: Path, two_nodes: FurtherNode
 ) -> None:
-    release.upgrade(values("cut-off", service=two_nodes.name))
-    release.until_loaded("cut-off", TIER)
-    two_nodes.cut()
-    until_interrupted(release, two_nodes, "the service")
+    interrupt(release, values("cut-off", service=two_nodes.name), two_nodes, two_nodes.cut, "the service")
     two_nodes.mend()
     is_repeated(release, "cut-off", tmp_path)
 
@@ -113,10 +116,7 @@ def test_a_service_that_is_cut_off_from_the_operator_is_no_result(
 def test_frozen_workers_that_come_back_have_no_part_in_the_repeated_trial(
     release: Release, tmp_path: Path, two_nodes: FurtherNode
 ) -> None:
-    release.upgrade(values("frozen", worker=two_nodes.name))
-    release.until_loaded("frozen", TIER)
-    two_nodes.freeze()
-    until_interrupted(release, two_nodes, "no sign of life for 10 s of worker")
+    interrupt(release, values("frozen", worker=two_nodes.name), two_nodes, two_nodes.freeze, SILENT_WORKER)
     two_nodes.thaw()
     is_repeated(release, "frozen", tmp_path)
 
@@ -152,10 +152,7 @@ def test_workers_of_a_node_that_is_gone_for_good_run_elsewhere(
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}}
     with_affinity = values("gone")
     with_affinity["scheduling"]["worker"] = {"affinity": affinity}
-    release.upgrade(with_affinity)
-    release.until_loaded("gone", TIER)
-    two_nodes.kill()
-    until_interrupted(release, two_nodes, "no sign of life for 10 s of worker")
+    interrupt(release, with_affinity, two_nodes, two_nodes.kill, SILENT_WORKER)
     release.cluster.kubectl("delete", "node", two_nodes.name)
     is_repeated(release, "gone", tmp_path)
 
