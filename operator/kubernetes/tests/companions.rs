@@ -17,7 +17,7 @@ use operator_kubernetes::{
 use serde_json::json;
 use tempfile::TempDir;
 
-use fakes::{Cluster, NAMESPACE};
+use fakes::{Cluster, NAMESPACE, pods};
 
 mod fakes;
 
@@ -35,7 +35,7 @@ struct Bench {
 impl Bench {
     async fn new() -> Self {
         let (cluster, client) = Cluster::with(&DEPLOYMENTS).await;
-        let (service, redis, publisher) = (fakes::pod(7, 70).await, fakes::pod(8, 80).await, fakes::pod(9, 90).await);
+        let (service, redis, publisher) = (pods::pod(7, 70).await, pods::pod(8, 80).await, pods::pod(9, 90).await);
         let file = format!(
             "{{schema: 1, release: wsl, namespace: lab, lease: l, coordinator_url: u, \
              protocols: {{wse: {{worker: w, workloads: [x]}}}}, services: {{}}, jobs: [], \

@@ -17,7 +17,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::time::{pause, resume, timeout};
 
-use fakes::{Cluster, NAMESPACE};
+use fakes::{Cluster, NAMESPACE, pods};
 
 mod fakes;
 
@@ -35,7 +35,7 @@ impl Bench {
         for job in ["tier", "tier-2", "search", "search-2"] {
             cluster.job(job);
         }
-        let port = fakes::pod(7, 70).await;
+        let port = pods::pod(7, 70).await;
         let file = format!(
             "{{schema: 1, release: wsl, namespace: lab, lease: l, coordinator_url: u, \
              protocols: {{wse: {{worker: w, workloads: [x]}}}}, services: {{}}, \

@@ -11,7 +11,7 @@ use operator_kubernetes::{
 use serde_json::json;
 use tempfile::TempDir;
 
-use fakes::{Cluster, NAMESPACE};
+use fakes::{Cluster, NAMESPACE, pods};
 
 mod fakes;
 
@@ -26,7 +26,7 @@ struct Bench {
 impl Bench {
     async fn new(versions: [&'static str; 2]) -> Self {
         let (cluster, client) = Cluster::with(&[("wsl", "service")]).await;
-        let port = fakes::two_pods(7, 70, versions).await;
+        let port = pods::two_pods(7, 70, versions).await;
         let file = format!(
             "{{schema: 1, release: wsl, namespace: lab, lease: l, coordinator_url: u, \
              protocols: {{wse: {{worker: w, workloads: [x]}}}}, services: {{}}, jobs: [], \

@@ -13,7 +13,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bench_format::{result::TrialResult, run::Run, trial::TrialId};
+use bench_format::{
+    result::TrialResult,
+    run::{Run, TrialState},
+    trial::TrialId,
+};
 use driver::fixture::write_program;
 use tempfile::TempDir;
 
@@ -142,6 +146,11 @@ impl Checkout {
         operator::store::read_run(&self.path("results/r")).unwrap()
     }
 
+    /// The states of the trials of run `r`, in their order.
+    pub fn states(&self) -> Vec<TrialState> {
+        self.run_file().trials.into_iter().map(|entry| entry.state).collect()
+    }
+
     /// A trial's result in run `r`.
     pub fn result(&self, trial: &TrialId) -> TrialResult {
         operator::store::read_result(&self.path("results/r"), trial).unwrap()
@@ -179,4 +188,9 @@ pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
 pub fn is_alive(pid: u32) -> bool {
     let stat = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).unwrap_or_default();
     stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
+}
+
+/// Whether a trial has a result.
+pub fn finished(state: &TrialState) -> bool {
+    matches!(state, TrialState::Finished { .. })
 }

@@ -17,16 +17,12 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, patch},
 };
-use bench_format::{environment::Environment, service::ServiceStats};
-use driver::{
-    evidence_client::ServiceEnvironment,
-    nodes::{PodUse, PodsReading},
-    stage::Usage,
-};
 use futures::stream;
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch};
+
+pub(crate) mod pods;
 
 /// Namespace of the fake cluster.
 pub(crate) const NAMESPACE: &str = "lab";
@@ -126,16 +122,7 @@ impl Cluster {
     pub(crate) async fn agent(&self, pods: &'static [&'static str]) -> u16 {
         let labels = json!({"app.kubernetes.io/component": "node", INSTANCE: RELEASE});
         self.foreign_pod("agent", "127.0.0.1", &labels);
-        let read = async |Path(uids): Path<String>| {
-            let used = PodUse { cpu_ns: 70, memory_bytes: 7 };
-            let known = uids.split(',').filter(|uid| pods.contains(uid)).map(|uid| (uid.to_owned(), used));
-            Json(PodsReading { cpus: 4, pods: known.collect() })
-        };
-        let routes = Router::new().route("/pods/{uids}", get(read));
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        tokio::spawn(axum::serve(listener, routes).into_future());
-        port
+        pods::agent(pods).await
     }
 
     /// Creates a suspended Job.
@@ -215,12 +202,11 @@ impl Cluster {
 
     /// Marks a pod's container as restarted.
     pub(crate) fn restart_pod(&self, name: &str) {
-        let name = name.to_owned();
-        let mut pod = self.lock().objects[&("pods".to_owned(), name.clone())].clone();
+        let mut pod = self.object("pods", name);
         let status = &mut pod["status"]["containerStatuses"][0];
         status["restartCount"] = json!(1);
         status["lastState"] = json!({"terminated": {"exitCode": 1, "reason": "Error"}});
-        self.put("pods", &name, pod);
+        self.put("pods", name, pod);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -254,9 +240,7 @@ impl Cluster {
     fn make_pod(&self, deployment: &str, number: i64) {
         let (name, ip) = (format!("{deployment}-{number}"), format!("127.0.0.{number}"));
         let ready = !self.lock().never_ready.iter().any(|never| never == deployment || *never == name);
-        let role =
-            self.lock().objects[&("deployments".to_owned(), deployment.to_owned())]["metadata"]["labels"]["role"]
-                .clone();
+        let role = self.object("deployments", deployment)["metadata"]["labels"]["role"].clone();
         let uid = format!("uid of {name}");
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -385,36 +369,4 @@ fn error_status(code: StatusCode, reason: &str) -> Response {
     let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no such thing",
         "reason": reason, "code": code.as_u16()});
     (code, Json(status)).into_response()
-}
-
-/// Starts the HTTP server of a pod, for the service and its evidence agent. Returns the port of both.
-pub(crate) async fn pod(pid: u32, cpu_ns: u64) -> u16 {
-    serve_pod(TcpListener::bind(("127.0.0.1", 0)).await.unwrap(), pid, cpu_ns, "1.2.3")
-}
-
-/// Starts the servers of two pods, whose services have these versions, at 127.0.0.1 and 127.0.0.2. They have this process
-/// id and CPU time, and the second one twice of both. Returns the port of all.
-pub(crate) async fn two_pods(pid: u32, cpu_ns: u64, versions: [&'static str; 2]) -> u16 {
-    loop {
-        let first = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        // The port may be taken at the second address.
-        let Ok(second) = TcpListener::bind(("127.0.0.2", first.local_addr().unwrap().port())).await else { continue };
-        serve_pod(second, 2 * pid, 2 * cpu_ns, versions[1]);
-        return serve_pod(first, pid, cpu_ns, versions[0]);
-    }
-}
-
-fn serve_pod(listener: TcpListener, pid: u32, cpu_ns: u64, version: &str) -> u16 {
-    let usage = Usage { pid, cpu_ns, rss_bytes: 1, cpu_limit: 0.5, ..Usage::default() };
-    let service_environment =
-        ServiceEnvironment { environment: Environment::default(), service_cpus_allowed: pid.to_string() };
-    let stats = ServiceStats { version: version.into(), ..ServiceStats::default() };
-    let routes = Router::new()
-        .route("/usage", get(async move || Json(usage)))
-        .route("/environment", get(async move || Json(service_environment)))
-        .route("/stats", get(async move || Json(stats)))
-        .route("/readyz", get(async || "ready"));
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(axum::serve(listener, routes).into_future());
-    port
 }
