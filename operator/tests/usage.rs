@@ -5,6 +5,8 @@ use std::{
     fs,
     path::Path,
     process::{Child, Command},
+    thread,
+    time::{Duration, Instant},
 };
 
 use bench_format::websocket::UsageSource;
@@ -16,7 +18,20 @@ struct Sleeping(Child);
 impl Sleeping {
     /// `seconds` distinguishes its command line from those of other tests.
     fn start(seconds: &str) -> Self {
-        Self(Command::new("sleep").arg(seconds).spawn().unwrap())
+        let sleeping = Self(Command::new("sleep").arg(seconds).spawn().unwrap());
+        sleeping.until_asleep();
+        sleeping
+    }
+
+    /// Waits until it sleeps by its own name: the kernel lets the parent go on before it has renamed the process, and
+    /// before it has counted CPU time of it.
+    fn until_asleep(&self) {
+        let stat = format!("/proc/{}/stat", self.0.id());
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !fs::read_to_string(&stat).unwrap().contains("(sleep) S") {
+            assert!(Instant::now() < deadline, "the process isn't asleep");
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 

@@ -202,7 +202,10 @@ impl Find {
                 vec![pid]
             }
             Self::Command { pattern, others } => {
-                processes().filter(|pid| !others.contains(pid) && pattern.is_match(&command_line(*pid))).collect()
+                // A process that ladder is just starting has ladder's command line until it has its own program.
+                let own = command_line(std::process::id());
+                let is_found = |line: &str| line != own && pattern.is_match(line);
+                processes().filter(|pid| !others.contains(pid) && is_found(&command_line(*pid))).collect()
             }
         };
         let running = oldest_first(found.clone());
