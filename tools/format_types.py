@@ -199,7 +199,7 @@ export type Wide = number | bigint;
 TYPESCRIPT_NAMES = {"integer": "number", "number": "number", "string": "string", "boolean": "boolean"}
 TYPESCRIPT_SHAPES = {"nullable": "{} | null", "list": "{}[]", "map": "Record<{}, {}>", "tuple": "[{}]"}
 # By type, the default of a property without one in its schema: serde leaves it out where it has this value.
-EMPTY: dict[str, Any] = {"array": [], "boolean": False, "object": {}}
+EMPTY: dict[str, Any] = {"array": [], "boolean": False, "object": {}, "string": ""}
 # Integers that use all 64 bits, by the type that holds them or by field name.
 WIDE_TYPES = {"Equation"}
 WIDE_NAMES = re.compile(r"sequence_sum|.*unix_ns")

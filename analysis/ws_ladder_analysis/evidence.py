@@ -33,6 +33,8 @@ _NODE: tuple[tuple[str, Callable[[NodeFacts], str]], ...] = (
     ("operating system", lambda one: one.os_image),
     ("kubelet", lambda one: one.kubelet),
     ("container runtime", lambda one: one.container_runtime),
+    ("network plugin", lambda one: one.network_plugin),
+    ("CPU manager", lambda one: one.cpu_manager),
     ("CPUs for pods", lambda one: one.allocatable_cpus),
     ("pods of others", lambda one: ", ".join(one.neighbours)),
 )

@@ -99,7 +99,7 @@ impl TrialFiles {
         let uploads = uploads(folder)?;
         let path = folder.join("service.json");
         let service = if trial.keeping == BookKeeping::None && !path.exists() {
-            ServiceFile { schema: trial.schema, readings: Default::default(), connections: None }
+            ServiceFile { schema: trial.schema, readings: Default::default(), connections: None, publisher_clock: None }
         } else {
             read(&path, |service: &ServiceFile| service.schema)?
         };

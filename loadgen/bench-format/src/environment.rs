@@ -62,6 +62,14 @@ pub struct NodeFacts {
     pub container_runtime: String,
     /// CPUs that pods may request; the rest is reserved.
     pub allocatable_cpus: String,
+    /// Name of the network plugin, such as `cilium`, by the annotations of the node or the pods on it; empty if neither tells,
+    /// and in older bundles.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub network_plugin: String,
+    /// How the kubelet gives CPUs to pods: `static` where a service that asks for whole CPUs has them to itself, `none` where
+    /// it has not; empty where none asks for whole CPUs, and in older bundles.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cpu_manager: String,
     /// The pods of others on the node when the run first used it, as `NAMESPACE/NAME`. The network plugin's is among them.
     pub neighbours: Vec<String>,
 }

@@ -21,7 +21,7 @@ pub use self::{
         BoundBy, BoundCheck, BoundMeasure, BoundSide, ErrorBudget, Judged, Reason, ReasonKind, Shown, Validity, Verdict,
     },
     machine::{BUSY_SHARE, CpuGroup, ForeignProcess, MachineUse, STEAL_SHARE},
-    readings::{InferenceCounts, ProcessReading, Reading, ServiceFile, ServiceReadings},
+    readings::{InferenceCounts, ProcessReading, PublisherClock, Reading, ServiceFile, ServiceReadings},
     threads::{ThreadReading, ThreadsUse},
     turnover::{Turnover, add_counts},
     worker::{

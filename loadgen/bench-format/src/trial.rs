@@ -189,6 +189,10 @@ pub enum Release {
         /// Start of the warm-up, in nanoseconds since the Unix epoch by the coordinator's clock. The window begins
         /// `warmup_ns` later.
         start_at_unix_ns: u64,
+        /// How far the clock by which the service publishes is ahead of the coordinator's, in nanoseconds; 0 for a service
+        /// that doesn't publish, and where both have one clock.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        publisher_ahead_ns: i64,
     },
     /// The trial is cancelled: ask for the next assignment.
     Abandoned {
@@ -257,6 +261,10 @@ pub struct Progress {
 pub struct Clock {
     /// Wall-clock time in nanoseconds since the Unix epoch.
     pub unix_ns: u64,
+}
+
+fn is_zero(ns: &i64) -> bool {
+    *ns == 0
 }
 
 #[cfg(test)]

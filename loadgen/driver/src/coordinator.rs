@@ -120,6 +120,12 @@ impl Coordinator {
         self.shared.change(|barrier| barrier.offer(assignments));
     }
 
+    /// Tells workers how far the clock by which the service publishes is ahead of ours, in nanoseconds. To be called before
+    /// the barrier is released.
+    pub fn publisher_is_ahead(&self, ns: i64) {
+        self.shared.change(|barrier| barrier.publisher_is_ahead(ns));
+    }
+
     /// Releases the barrier: load starts at `start_at_unix_ns`, in nanoseconds since the Unix epoch.
     pub fn release(&self, start_at_unix_ns: u64) {
         self.shared.change(|barrier| barrier.release(start_at_unix_ns));

@@ -9,6 +9,7 @@ use bench_format::{environment::Environment, result::ThreadReading};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
+    clock::ClockOffset,
     http::HttpClient,
     stage::{self, Usage},
 };
@@ -60,6 +61,12 @@ impl EvidenceClient {
     /// [`Error`] if there is no response or it reports a failure.
     pub async fn usage(&self) -> Result<Usage, Error> {
         self.get("/usage").await
+    }
+
+    /// How the clock of the service's machine differs from ours; `None` if the agent doesn't answer or is from before it
+    /// could.
+    pub async fn clock(&self) -> Option<ClockOffset> {
+        ClockOffset::of(&self.http, &format!("{}/clock", self.base)).await
     }
 
     /// The threads of the service; `None` if the agent can't read them or is from before it could.

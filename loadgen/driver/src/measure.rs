@@ -21,7 +21,7 @@ use judge::{Judged, judge, published::Start, reason};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use crate::{
-    clock::unix_ns,
+    clock::{ClockOffset, unix_ns},
     coordinator::{Coordinator, Upload, barrier::Barrier},
     live::{Live, LivePhase},
     readings,
@@ -177,6 +177,8 @@ impl<S: Stage> Trial<'_, S> {
         if self.plan.read_when_open && !terms.opens_in_window {
             readings.open = record_problem(&mut problems, readings::read(self.client, self.stage).await);
         }
+        let publisher_clock = self.publisher_clock(&terms).await;
+        self.coordinator.publisher_is_ahead(publisher_clock.map_or(0, |clock| clock.ahead_ns));
         let start_at_unix_ns = unix_ns() + LEAD.as_nanos() as u64;
         let start = Instant::now() + LEAD;
         self.coordinator.release(start_at_unix_ns);
@@ -209,6 +211,10 @@ impl<S: Stage> Trial<'_, S> {
             self.settle(&uploads, readings.before.as_ref().map(|before| &before.stats)).await;
         }
         readings.after = record_problem(&mut problems, readings::read(self.client, self.stage).await);
+        let publisher_clock = match publisher_clock {
+            Some(clock) => Some(clock.evidence(self.publisher_clock(&terms).await)),
+            None => None,
+        };
         let connections = match self.plan.keeping {
             BookKeeping::Connections => record_problem(&mut problems, self.client.connections().await),
             BookKeeping::Totals | BookKeeping::None => None,
@@ -219,7 +225,13 @@ impl<S: Stage> Trial<'_, S> {
         }
         let trial = self.trial_file(terms, start_at_unix_ns, open_at_start, &uploads, &readings, problems);
         let trial = TrialFile { machine, ..trial };
-        Ok(Measured { trial, uploads, service: ServiceFile { schema: SCHEMA, readings, connections } })
+        let service = ServiceFile { schema: SCHEMA, readings, connections, publisher_clock };
+        Ok(Measured { trial, uploads, service })
+    }
+
+    /// The clock by which the service publishes; `None` if it doesn't publish, or by our clock.
+    async fn publisher_clock(&self, terms: &Terms) -> Option<ClockOffset> {
+        if terms.publishes_by.is_some() { self.stage.publisher_clock().await } else { None }
     }
 
     /// Hands out the assignments and waits until the workers are ready and, if it should, the service publishes.

@@ -9,7 +9,7 @@ use bench_format::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{fixed_work::Timing, nodes::MachineSnapshot};
+use crate::{clock::ClockOffset, fixed_work::Timing, nodes::MachineSnapshot};
 
 /// Why the usage of a process could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -136,6 +136,10 @@ pub trait Stage {
     /// Threads of the processes, and what the inference simulator counts.
     async fn details(&self) -> Details {
         Details::default()
+    }
+    /// The clock by which the service publishes; absent where it is this machine's, or can't be read.
+    async fn publisher_clock(&self) -> Option<ClockOffset> {
+        None
     }
     /// What the machine, or the nodes of a cluster, and the trial's processes on it used so far; absent where it isn't known
     /// which these are.

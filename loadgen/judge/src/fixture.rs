@@ -169,6 +169,7 @@ fn flooded_service() -> ServiceFile {
         ..ConnectionBook::default()
     };
     ServiceFile {
+        publisher_clock: None,
         schema: SCHEMA,
         readings: ServiceReadings {
             before: Some(before),

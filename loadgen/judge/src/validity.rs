@@ -1,11 +1,12 @@
 //! Decides whether a trial may be used: the rules of `docs/METHODOLOGY.md`, "Validity", in order. Pure.
 //!
-//! The rules for attempts under load are in `validity/attempts.rs`, those for counters of a described service in
+//! The rules for attempts under load are in `validity/attempts.rs`, those for clocks in `validity/clocks.rs`, those for counters of a described service in
 //! `validity/counters.rs`, those for the generator in `validity/generator.rs`, the rule for the inference simulator in
 //! `validity/inference.rs`, the rule for the machine in `validity/machine.rs`. Each reason states the observed and the
 //! allowed value.
 
 mod attempts;
+mod clocks;
 mod counters;
 #[cfg(test)]
 mod fixture;
@@ -22,6 +23,7 @@ use bench_format::{
 
 use self::{
     attempts::{attempts_late, attempts_not_made},
+    clocks::{clock_step, start_skew},
     counters::{counter_fell, counters_missing},
     generator::{generator_cpu, generator_late, published_mode, published_rate, published_share, send_rate},
     inference::inference_cpu,
@@ -32,8 +34,6 @@ use crate::{
     edges::{Processes, ended_early, in_both},
 };
 
-/// Largest drift between wall clock and monotonic clock during a trial, in nanoseconds. More than slewing is a step.
-const CLOCK_STEP_NS: u64 = 10_000_000;
 /// Largest difference between the window and the time between the readings at its edges, as a share of the window.
 const READING_SHARE: f64 = 0.05;
 /// Difference that is always allowed, in nanoseconds, because reading a busy service takes time.
@@ -86,16 +86,6 @@ fn workers_missing(case: &Case<'_>) -> Option<Reason> {
         .then(|| reason(ReasonKind::WorkersMissing, format!("{have} of {expected} workers delivered a result")))
 }
 
-/// Compares the spread of the starts, the planned start included, because the coordinator reads the service by that.
-fn start_skew(case: &Case<'_>) -> Option<Reason> {
-    let skews = || results(case).map(|result| result.evidence.start_skew_ns).chain([0]);
-    let spread_ms = (skews().max()? - skews().min()?) as f64 / 1e6;
-    let allowed = case.trial.thresholds.start_skew_ms;
-    (spread_ms > allowed).then(|| {
-        reason(ReasonKind::StartSkew, format!("workers started {spread_ms:.1} ms apart, allowed {allowed} ms"))
-    })
-}
-
 fn service_restarted(case: &Case<'_>) -> Option<Reason> {
     let readings = &case.service.readings;
     let order = [&readings.before, &readings.window_start, &readings.window_end, &readings.after];
@@ -138,17 +128,6 @@ fn reading_late(case: &Case<'_>) -> Option<Reason> {
         let (between, window) = (between_ns as f64 / 1e9, case.trial.window_ns as f64 / 1e9);
         let description = format!("the service's counters were read {between:.2} s apart for a window of {window} s");
         reason(ReasonKind::ReadingLate, description)
-    })
-}
-
-fn clock_step(case: &Case<'_>) -> Option<Reason> {
-    let largest_step = results(case).max_by_key(|result| result.evidence.clock_step_ns.unsigned_abs())?;
-    let step = largest_step.evidence.clock_step_ns;
-    (step.unsigned_abs() > CLOCK_STEP_NS).then(|| {
-        let (step_ms, allowed) = (step as f64 / 1e6, CLOCK_STEP_NS as f64 / 1e6);
-        let description =
-            format!("the clock of worker {} jumped by {step_ms:.1} ms, allowed {allowed} ms", largest_step.worker);
-        reason(ReasonKind::ClockStep, description)
     })
 }
 
@@ -312,13 +291,6 @@ mod tests {
             edges.into_iter().flatten().for_each(|reading| reading.cpu_ns = None);
         };
         assert_eq!(reasons(flood(), nothing), Vec::<String>::new());
-    }
-
-    #[test]
-    fn a_clock_that_jumps_makes_the_trial_invalid() {
-        let stepped = |ns| reasons(flood(), |files| result(files).evidence.clock_step_ns = ns);
-        assert_eq!(stepped(10_000_000), Vec::<String>::new());
-        assert_eq!(stepped(-12_000_000), ["ClockStep: the clock of worker 0 jumped by -12.0 ms, allowed 10 ms"]);
     }
 
     #[test]

@@ -125,8 +125,8 @@ pub(crate) struct Context<W: Workload> {
 pub(crate) struct LoadState {
     pub(crate) phases: Phases,
     pub(crate) recorder: Recorder,
-    /// The coordinator's wall clock minus this machine's monotonic clock, in nanoseconds. The publisher's clock is
-    /// assumed to be the coordinator's.
+    /// The publisher's wall clock minus this machine's monotonic clock, in nanoseconds. Workers that publish do so by the
+    /// coordinator's clock, a service by its own.
     pub(crate) publisher_offset_ns: i64,
 }
 

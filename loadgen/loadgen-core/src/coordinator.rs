@@ -134,16 +134,18 @@ impl Coordinator {
     }
 
     /// Waits at the barrier. Returns the start of the load, in nanoseconds since the Unix epoch by the coordinator's
-    /// clock.
+    /// clock, and how far the clock by which the service publishes is ahead of that, in nanoseconds.
     ///
     /// # Errors
     /// [`Error::Abandoned`] if the trial is cancelled, otherwise as for [`Self::register`].
-    pub fn ready(&self, ready: &Ready) -> Result<u64, Error> {
+    pub fn ready(&self, ready: &Ready) -> Result<(u64, i64), Error> {
         let path = format!("/v1/workers/{}/ready", self.worker);
         loop {
             match self.fetch("report ready", Method::POST, &path, Body::json(ready))? {
                 Release::Wait => thread::sleep(FIRST_PAUSE / 10),
-                Release::Start { start_at_unix_ns } => return Ok(start_at_unix_ns),
+                Release::Start { start_at_unix_ns, publisher_ahead_ns } => {
+                    return Ok((start_at_unix_ns, publisher_ahead_ns));
+                }
                 Release::Abandoned { reason } => return Err(Error::Abandoned { reason }),
             }
         }
@@ -331,8 +333,9 @@ impl Gate for CoordinatorGate<'_> {
         let clock = self.coordinator.clock_offset()?;
         let ready = Ready { run: run.clone(), trial: trial.clone(), attempt: *attempt, open, problem };
         // The coordinator decides whether a worker without open connections goes on: in a probe, that is a result.
-        let unix_ns = self.coordinator.ready(&ready)?;
-        Ok(StartAt { unix_ns, clock_offset_ns: clock.offset_ns, clock_uncertainty_ns: clock.uncertainty_ns })
+        let (unix_ns, publisher_ahead_ns) = self.coordinator.ready(&ready)?;
+        let ClockOffset { offset_ns, uncertainty_ns } = clock;
+        Ok(StartAt { unix_ns, clock_offset_ns: offset_ns, clock_uncertainty_ns: uncertainty_ns, publisher_ahead_ns })
     }
 
     fn progress(&mut self, report: &LiveReport) -> ControlFlow<()> {

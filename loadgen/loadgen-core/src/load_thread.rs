@@ -31,7 +31,7 @@ use crate::{
     context::{ConnectionTally, Context, LoadState, Tally},
     error::Error,
     pattern::Pattern,
-    phases::Phases,
+    phases::{Phases, StartAt},
     recorder::{Recorded, Recorder},
     session::{Session, Stage},
     thread_plan::ThreadPlan,
@@ -50,8 +50,8 @@ const WAKE: u64 = u64::MAX;
 
 /// A command to a load thread.
 pub(crate) enum Command {
-    /// Start the load. Contains this machine's clock minus the coordinator's, in nanoseconds.
-    Start(Phases, i64),
+    /// Start the load.
+    Start(Phases, StartAt),
     /// Drain and close the connections. The service has been read.
     Drain,
     /// There will be no load, or it is no longer needed: close the connections.
@@ -180,8 +180,8 @@ impl<W: Workload> LoadThread<W> {
             self.connect(u64::MAX)?;
         }
         self.report_ready();
-        if let Command::Start(phases, clock_offset_ns) = self.wait_for_command()? {
-            self.start(phases, clock_offset_ns)?;
+        if let Command::Start(phases, start) = self.wait_for_command()? {
+            self.start(phases, start)?;
             match self.plan.pattern {
                 Pattern::Storm { .. } => self.storm()?,
                 Pattern::PingPong { .. } => self.ping_pong()?,
@@ -224,9 +224,9 @@ impl<W: Workload> LoadThread<W> {
         }
     }
 
-    fn start(&mut self, phases: Phases, clock_offset_ns: i64) -> Result<(), Error> {
+    fn start(&mut self, phases: Phases, start: StartAt) -> Result<(), Error> {
         let recorder = Recorder::new(phases.window_start_ns, phases.window_end_ns).with_live(&self.cx.live);
-        let publisher_offset_ns = self.cx.wall_offset_ns - clock_offset_ns;
+        let publisher_offset_ns = self.cx.wall_offset_ns - start.clock_offset_ns + start.publisher_ahead_ns;
         self.cx.load = Some(LoadState { phases, recorder, publisher_offset_ns });
         loop {
             let now = monotonic_ns();

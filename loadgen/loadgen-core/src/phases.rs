@@ -11,6 +11,8 @@ pub struct StartAt {
     pub clock_offset_ns: i64,
     /// Half of the shortest round trip, in nanoseconds.
     pub clock_uncertainty_ns: u64,
+    /// How far the clock by which the service publishes is ahead of the coordinator's, in nanoseconds.
+    pub publisher_ahead_ns: i64,
 }
 
 /// The boundaries of the phases, in nanoseconds of the monotonic clock.

@@ -55,7 +55,7 @@ pub fn run<W: Workload>(
     let problem = nothing_open.then(|| nothing_open_problem(assignment, &prepared.failed));
     let start = gate.ready(prepared.open, problem).inspect_err(|_| threads.abandon())?;
     let phases = baseline.phases(assignment, start);
-    threads.command(|| Command::Start(phases, start.clock_offset_ns));
+    threads.command(|| Command::Start(phases, start));
 
     let mut live = threads.live_reports(baseline.cpu_limit);
     live.sleep_until(phases.window_start_ns, gate);

@@ -105,7 +105,7 @@ async fn ready(State(observed): State<Shared>, Json(ready): Json<Ready>) -> Json
     }
     match observed.ready.len() {
         1 => Json(Release::Wait),
-        _ => Json(Release::Start { start_at_unix_ns: now_ns() + 100_000_000 }),
+        _ => Json(Release::Start { start_at_unix_ns: now_ns() + 100_000_000, publisher_ahead_ns: 0 }),
     }
 }
 

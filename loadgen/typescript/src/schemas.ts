@@ -1343,6 +1343,16 @@ export interface NodeFacts {
    * The pods of others on the node when the run first used it, as `NAMESPACE/NAME`. The network plugin's is among them.
    */
   neighbours: string[];
+  /**
+   * How the kubelet gives CPUs to pods: `static` where a service that asks for whole CPUs has them to itself, `none`
+   * where it has not; empty where none asks for whole CPUs, and in older bundles.
+   */
+  cpu_manager?: string;
+  /**
+   * Name of the network plugin, such as `cilium`, by the annotations of the node or the pods on it; empty if neither
+   * tells, and in older bundles.
+   */
+  network_plugin?: string;
 }
 
 /** One condition on a trial's figures. */
@@ -1466,6 +1476,16 @@ export interface ProcessStats {
 export interface ProcessesStats {
   /** The processes by name: `publisher`, `subscriber`, `redis`. */
   processes: Record<string, ProcessStats>;
+}
+
+/** The clock by which a service publishes, on another machine than the coordinator. */
+export interface PublisherClock {
+  /** That clock minus the coordinator's when load starts, in nanoseconds. Latencies are corrected by it. */
+  ahead_ns: number;
+  /** Half of the shortest round trip, in nanoseconds: the larger one of the readings before and after the load. */
+  uncertainty_ns: number;
+  /** By how much it was further ahead after the drain, in nanoseconds; absent if it couldn't be read then. */
+  drift_ns?: number | null;
 }
 
 /** `GET /stats/publisher`: counters of a service that publishes by itself. Exact while it publishes nothing. */
@@ -1769,6 +1789,11 @@ export interface ServiceFile {
   readings: ServiceReadings;
   /** The service's counts of each connection; absent if it has none. */
   connections?: ConnectionBook[] | null;
+  /**
+   * The clock by which the service publishes; absent if it doesn't publish, if that clock is the coordinator's, if it
+   * can't be read, and in older bundles.
+   */
+  publisher_clock?: PublisherClock | null;
 }
 
 /** Readings of the service before, during and after a trial. */

@@ -77,7 +77,7 @@ async fn ready(State(observed): State<Shared>, Json(ready): Json<Ready>) -> Json
     observed.lock().unwrap().ready.push(ready);
     Json(match problem {
         Some(reason) => Release::Abandoned { reason },
-        None => Release::Start { start_at_unix_ns: now_ns() + 50_000_000 },
+        None => Release::Start { start_at_unix_ns: now_ns() + 50_000_000, publisher_ahead_ns: 0 },
     })
 }
 

@@ -18,7 +18,11 @@ use bench_format::{
     result::{RECEIVER_BEHIND, ReceiverBook, Witness, WorkerResult},
     trial::{Assignment, TrialId},
 };
-use loadgen_core::{connect::accept, trial::ImmediateGate};
+use loadgen_core::{
+    Error,
+    connect::accept,
+    trial::{Gate, ImmediateGate, StartAt},
+};
 use wse_bench::{protocol::Access, workloads::Workload};
 
 const CONNECTIONS: u32 = 3;
@@ -40,6 +44,8 @@ struct Script {
     swapped: &'static [u64],
     /// How long each message waits after it was due.
     delay: Duration,
+    /// How far its clock is ahead of the worker's.
+    ahead: Duration,
     /// Messages in one write.
     per_write: usize,
     /// The last number that is published; without it there is no end.
@@ -105,7 +111,8 @@ fn publish(mut stream: TcpStream, script: Script) -> std::io::Result<()> {
     let mut n = script.first;
     let mut batch = Vec::new();
     while !is_closed.load(Ordering::Acquire) {
-        let due_us = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap() - script.delay).as_micros();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + script.ahead;
+        let due_us = (now - script.delay).as_micros();
         for number in script.numbers(n) {
             let tick = format!(
                 r#"{{"c":"U","t":"fanout_tick","p":{{"seq":{number},"ts_us":{due_us},"s":"ES","px":5234.75,"q":2}}}}"#
@@ -154,6 +161,16 @@ fn opcode_of_next(stream: &mut TcpStream) -> std::io::Result<u8> {
     Ok(head[0] & 0x0F)
 }
 
+/// A coordinator that knows how far the publisher's clock is ahead.
+struct KnownClock(Duration);
+
+impl Gate for KnownClock {
+    fn ready(&mut self, open: u32, problem: Option<String>) -> Result<StartAt, Error> {
+        let start = ImmediateGate.ready(open, problem)?;
+        Ok(StartAt { publisher_ahead_ns: self.0.as_nanos() as i64, ..start })
+    }
+}
+
 fn trial(script: Script, load: Load) -> WorkerResult {
     let assignment = Assignment {
         run: "r".into(),
@@ -185,7 +202,7 @@ fn trial(script: Script, load: Load) -> WorkerResult {
         protocol_check: true,
     };
     let access = Access { secret: "a-secret-of-this-test-and-no-other".into(), source_addresses: Vec::new() };
-    Workload::FanoutBroadcast.run(&assignment, &access, &mut ImmediateGate).unwrap()
+    Workload::FanoutBroadcast.run(&assignment, &access, &mut KnownClock(script.ahead)).unwrap()
 }
 
 fn paced() -> Load {
@@ -237,7 +254,16 @@ fn skipped_repeated_and_swapped_numbers_are_counted_separately() {
 
 #[test]
 fn a_known_delay_comes_back_as_that_delay() {
-    let result = trial(Script { delay: Duration::from_millis(100), ..Script::default() }, paced());
+    a_delay_of_100_ms_is_measured(Duration::ZERO);
+}
+
+#[test]
+fn a_known_delay_comes_back_from_a_publisher_whose_clock_is_an_hour_ahead() {
+    a_delay_of_100_ms_is_measured(Duration::from_secs(3600));
+}
+
+fn a_delay_of_100_ms_is_measured(ahead: Duration) {
+    let result = trial(Script { delay: Duration::from_millis(100), ahead, ..Script::default() }, paced());
     assert!(!result.histograms.contains_key("age_ns"));
     let latency = Recorder::decode(&result.histograms["response_ns"]).unwrap();
     assert!(latency.count() > 100);

@@ -19,6 +19,7 @@ use bench_format::{
     result::ThreadReading,
 };
 use driver::{
+    clock::ClockOffset,
     evidence_client::{self, EvidenceClient},
     inference_client::InferenceClient,
     nodes::{MachineSnapshot, NodeClients},
@@ -61,6 +62,8 @@ mod workers;
 const WATCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait for the pods of an earlier process or tier to go.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(90);
+/// The companion that publishes in the place of its service, as `companions` of the chart has it.
+const PUBLISHER: &str = "publisher";
 /// Longest time until the end of a container shows in its pod.
 const NOTICE_TIME: Duration = Duration::from_secs(5);
 
@@ -288,6 +291,11 @@ impl Stage for Kubernetes {
             details.inference_counts = InferenceClient::new(&simulator.metrics_address).counts().await;
         }
         details
+    }
+
+    async fn publisher_clock(&self) -> Option<ClockOffset> {
+        let publisher = self.companions().find(|companion| companion.name == PUBLISHER);
+        publisher.or_else(|| self.service.first())?.evidence.clock().await
     }
 
     async fn machine(&self) -> Option<MachineSnapshot> {

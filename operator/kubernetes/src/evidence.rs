@@ -15,8 +15,8 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use bench_format::environment::Environment;
-use driver::{evidence_client::ServiceEnvironment, http_server};
+use bench_format::{environment::Environment, trial::Clock};
+use driver::{clock::unix_ns, evidence_client::ServiceEnvironment, http_server};
 use serde::Serialize;
 use tokio::net::TcpListener;
 
@@ -36,7 +36,7 @@ pub async fn serve_node(listener: TcpListener, cgroups: node::NodeCgroups) {
     http_server::serve(listener, routes.with_state(cgroups)).await;
 }
 
-/// Serves `/usage`, `/threads` and `/environment`.
+/// Serves `/usage`, `/threads`, `/environment` and `/clock`.
 pub async fn serve(listener: TcpListener) {
     http_server::serve(listener, routes()).await;
 }
@@ -57,7 +57,13 @@ fn routes() -> Router {
                 json_or_unavailable(process::Service::find().map(|service| service_environment(&service)))
             }),
         )
+        .route("/clock", get(clock))
         .route("/healthz", get(|| async { StatusCode::OK }))
+}
+
+/// The clock of this machine, which all its containers share.
+async fn clock() -> Json<Clock> {
+    Json(Clock { unix_ns: unix_ns() })
 }
 
 fn service_environment(service: &process::Service) -> ServiceEnvironment {
@@ -76,6 +82,15 @@ mod tests {
     use driver::evidence_client::EvidenceClient;
 
     use super::*;
+
+    #[tokio::test]
+    async fn the_agent_tells_its_time_whether_there_is_a_service_or_not() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let client = EvidenceClient::new(&listener.local_addr().unwrap().to_string());
+        let _server = tokio::spawn(serve(listener));
+        let clock = client.clock().await.unwrap();
+        assert!(clock.ahead_ns.unsigned_abs() <= clock.uncertainty_ns, "{clock:?}");
+    }
 
     #[tokio::test]
     async fn without_a_service_the_response_is_an_error() {

@@ -159,6 +159,16 @@ async fn the_usage_of_companions_is_reported_by_name_and_pod() {
 }
 
 #[tokio::test]
+async fn the_clock_of_the_companion_that_publishes_counts_and_not_that_of_the_service() {
+    let bench = Bench::new().await;
+    let mut operator = bench.operator(START_DEADLINE).await;
+    operator.start_service(&bench.spec()).await.unwrap();
+    let clock = operator.publisher_clock().await.unwrap();
+    let deviation_ns = clock.ahead_ns.abs_diff(pods::clock_ahead_ns(9) as i64);
+    assert!(deviation_ns <= clock.uncertainty_ns, "{clock:?}");
+}
+
+#[tokio::test]
 async fn an_unready_companion_is_reported_with_its_event_and_log_and_all_is_scaled_down() {
     let bench = Bench::new().await;
     bench.cluster.never_ready("wsl--publisher");

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use bench_format::{run::Outside, service::Started};
+use driver::clock::ClockOffset;
 use driver::evidence_client::EvidenceClient;
 use driver::stage::{self, Details, Ended, Shares, Stage, Usage};
 
@@ -87,6 +88,10 @@ impl Stage for OutsideService {
             Some(evidence) => Ok(Some(evidence.usage().await?)),
             None => Ok(None),
         }
+    }
+
+    async fn publisher_clock(&self) -> Option<ClockOffset> {
+        self.evidence.as_ref()?.clock().await
     }
 
     async fn details(&self) -> Details {

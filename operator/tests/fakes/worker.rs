@@ -89,7 +89,7 @@ impl Worker {
         loop {
             match http.post(&url).json(&ready).send().await.unwrap().json().await.unwrap() {
                 Release::Wait => {}
-                Release::Start { start_at_unix_ns } => return start_at_unix_ns,
+                Release::Start { start_at_unix_ns, .. } => return start_at_unix_ns,
                 Release::Abandoned { reason } => panic!("abandoned: {reason}"),
             }
         }

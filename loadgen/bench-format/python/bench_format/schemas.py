@@ -1724,6 +1724,13 @@ class NodeFacts:
     # The pods of others on the node when the run first used it, as `NAMESPACE/NAME`. The network plugin's is among
     # them.
     neighbours: list[str]
+    _: KW_ONLY
+    # How the kubelet gives CPUs to pods: `static` where a service that asks for whole CPUs has them to itself, `none`
+    # where it has not; empty where none asks for whole CPUs, and in older bundles.
+    cpu_manager: str = ""
+    # Name of the network plugin, such as `cilium`, by the annotations of the node or the pods on it; empty if neither
+    # tells, and in older bundles.
+    network_plugin: str = ""
 
 
 @dataclass(frozen=True)
@@ -1861,6 +1868,19 @@ class ProcessesStats:
 
     # The processes by name: `publisher`, `subscriber`, `redis`.
     processes: dict[str, ProcessStats]
+
+
+@dataclass(frozen=True)
+class PublisherClock:
+    """The clock by which a service publishes, on another machine than the coordinator."""
+
+    # That clock minus the coordinator's when load starts, in nanoseconds. Latencies are corrected by it.
+    ahead_ns: int
+    # Half of the shortest round trip, in nanoseconds: the larger one of the readings before and after the load.
+    uncertainty_ns: int
+    _: KW_ONLY
+    # By how much it was further ahead after the drain, in nanoseconds; absent if it couldn't be read then.
+    drift_ns: int | None = None
 
 
 @dataclass(frozen=True)
@@ -2171,6 +2191,9 @@ class ServiceFile:
     _: KW_ONLY
     # The service's counts of each connection; absent if it has none.
     connections: list[ConnectionBook] | None = None
+    # The clock by which the service publishes; absent if it doesn't publish, if that clock is the coordinator's, if it
+    # can't be read, and in older bundles.
+    publisher_clock: PublisherClock | None = None
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,22 @@ pub struct ServiceFile {
     pub readings: ServiceReadings,
     /// The service's counts of each connection; absent if it has none.
     pub connections: Option<Vec<ConnectionBook>>,
+    /// The clock by which the service publishes; absent if it doesn't publish, if that clock is the coordinator's, if it
+    /// can't be read, and in older bundles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub publisher_clock: Option<PublisherClock>,
+}
+
+/// The clock by which a service publishes, on another machine than the coordinator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PublisherClock {
+    /// That clock minus the coordinator's when load starts, in nanoseconds. Latencies are corrected by it.
+    pub ahead_ns: i64,
+    /// Half of the shortest round trip, in nanoseconds: the larger one of the readings before and after the load.
+    pub uncertainty_ns: u64,
+    /// By how much it was further ahead after the drain, in nanoseconds; absent if it couldn't be read then.
+    pub drift_ns: Option<i64>,
 }
 
 /// One reading of the service.

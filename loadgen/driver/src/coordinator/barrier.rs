@@ -42,6 +42,8 @@ pub struct Barrier {
 struct Current {
     participants: Vec<Participant>,
     start_at_unix_ns: Option<u64>,
+    /// How far the clock by which the service publishes is ahead of ours, in nanoseconds.
+    publisher_ahead_ns: i64,
     /// Whether the service has been read at the end of the window.
     window_read: bool,
     abandoned: Option<String>,
@@ -114,7 +116,13 @@ impl Barrier {
                 upload: None,
             })
             .collect();
-        self.current = Some(Current { participants, start_at_unix_ns: None, window_read: false, abandoned: None });
+        self.current = Some(Current {
+            participants,
+            start_at_unix_ns: None,
+            publisher_ahead_ns: 0,
+            window_read: false,
+            abandoned: None,
+        });
     }
 
     /// The next step of a worker.
@@ -149,9 +157,18 @@ impl Barrier {
         let current = current.ok_or_else(|| Conflict::Trial { trial: trial.clone(), attempt })?;
         Ok(match (&current.abandoned, current.start_at_unix_ns) {
             (Some(reason), _) => Release::Abandoned { reason: reason.clone() },
-            (None, Some(start_at_unix_ns)) => Release::Start { start_at_unix_ns },
+            (None, Some(start_at_unix_ns)) => {
+                Release::Start { start_at_unix_ns, publisher_ahead_ns: current.publisher_ahead_ns }
+            }
             (None, None) => Release::Wait,
         })
+    }
+
+    /// Records how far the clock by which the service publishes is ahead of ours, in nanoseconds.
+    pub fn publisher_is_ahead(&mut self, ns: i64) {
+        if let Some(current) = &mut self.current {
+            current.publisher_ahead_ns = ns;
+        }
     }
 
     /// Releases the barrier: load starts at this moment, in nanoseconds since the Unix epoch.

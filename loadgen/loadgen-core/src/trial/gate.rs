@@ -49,6 +49,7 @@ impl Gate for ImmediateGate {
                 unix_ns: crate::clock::unix_ns() + 20_000_000,
                 clock_offset_ns: 0,
                 clock_uncertainty_ns: 0,
+                publisher_ahead_ns: 0,
             }),
         }
     }

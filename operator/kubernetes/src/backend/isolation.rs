@@ -43,7 +43,7 @@ fn shared_cpus(service: &Pod, ServiceCpus { asked, of_node }: ServiceCpus) -> Op
     let Pod { name, node, cpus_allowed, .. } = service;
     let way = if asked.fract() != 0.0 {
         format!("it asks for {asked} CPUs, and only whole CPUs can be its own: set plan.cpu.service.cpus")
-    } else if f64::from(cpus_in(cpus_allowed)) != asked || cpus_in(cpus_allowed) >= of_node {
+    } else if !are_own(cpus_allowed, asked, of_node) {
         "run the kubelet of its node with the static CPU manager (k3s: --kubelet-arg=cpu-manager-policy=static and \
          --kubelet-arg=kube-reserved=cpu=500m; EKS: cpuManagerPolicy: static and kubeReserved in the NodeConfig of \
          nodeadm)"
@@ -55,6 +55,18 @@ fn shared_cpus(service: &Pod, ServiceCpus { asked, of_node }: ServiceCpus) -> Op
         "pod {name} may run on CPUs {cpus_allowed} of node {node}, which are not its own, and isolation.require is \
          cpuset: {way}"
     ))
+}
+
+/// The kubelet's policy, `static` or `none`, by the CPUs on which a service that asks for these may run; `None` if it doesn't
+/// ask for whole ones, or they aren't known.
+pub(super) fn cpu_manager(cpus_allowed: &str, ServiceCpus { asked, of_node }: ServiceCpus) -> Option<&'static str> {
+    let tells = asked.fract() == 0.0 && asked > 0.0 && !cpus_allowed.is_empty();
+    tells.then(|| if are_own(cpus_allowed, asked, of_node) { "static" } else { "none" })
+}
+
+/// Whether these CPUs can only be those of a pod that asks for so many.
+fn are_own(cpus_allowed: &str, asked: f64, of_node: u32) -> bool {
+    f64::from(cpus_in(cpus_allowed)) == asked && cpus_in(cpus_allowed) < of_node
 }
 
 #[cfg(test)]
@@ -100,6 +112,13 @@ mod tests {
         let cpus_of = |_: &str| Some(ServiceCpus { asked: 2.0, of_node: 4 });
         let description = missing(Isolation::Cpuset, &pods, cpus_of).unwrap();
         assert!(description.starts_with("pod ours-2 may run on CPUs 0-3 of node right"), "{description}");
+    }
+
+    #[test]
+    fn whole_cpus_that_are_the_services_own_are_those_of_the_static_cpu_manager() {
+        let found = |cpus_allowed, asked| cpu_manager(cpus_allowed, ServiceCpus { asked, of_node: 4 });
+        assert_eq!((found("1,3", 2.0), found("0-3", 2.0)), (Some("static"), Some("none")));
+        assert_eq!((found("0-3", 0.5), found("", 2.0)), (None, None));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use driver::nodes::{NodeClient, NodesSnapshot};
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Node, Pod};
 
-use super::Kubernetes;
+use super::{Kubernetes, isolation};
 
 /// The label of a pod's component, and its value for agents.
 const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "node");
@@ -62,10 +62,52 @@ impl Kubernetes {
             }
             if let (Ok(node), Ok(pods)) = (self.api.node(&name).await, self.api.pods_of_node(&name).await) {
                 let others = pods.into_iter().filter(|(uid, _)| !own.contains(uid)).map(|(_, pod)| pod);
-                self.nodes.insert(name, facts(&node, others.collect()));
+                let cpu_manager = self.cpu_manager(&name);
+                self.nodes.insert(name, NodeFacts { cpu_manager, ..facts(&node, others.collect()) });
             }
         }
     }
+}
+
+impl Kubernetes {
+    /// How the kubelet of a node gives CPUs to pods, by those that the service's pod there may use.
+    fn cpu_manager(&self, node: &str) -> String {
+        let here = self.pods_evidence().into_iter().filter(|pod| pod.node == node);
+        let mut found = here.filter_map(|pod| isolation::cpu_manager(&pod.cpus_allowed, self.cpus_of(&pod.name)?));
+        found.next().unwrap_or_default().into()
+    }
+}
+
+/// Network plugins by what their annotations of a node begin with.
+const ANNOTATIONS: [(&str, &str); 5] = [
+    ("flannel.alpha.coreos.com/", "flannel"),
+    ("k8s.ovn.org/", "ovn-kubernetes"),
+    ("network.cilium.io/", "cilium"),
+    ("node.antrea.io/", "antrea"),
+    ("projectcalico.org/", "calico"),
+];
+/// Network plugins by what the names of their pods begin with.
+const PODS: [(&str, &str); 8] = [
+    ("antrea-agent-", "antrea"),
+    ("aws-node-", "aws-vpc-cni"),
+    ("azure-cns-", "azure-cni"),
+    ("calico-node-", "calico"),
+    ("cilium-", "cilium"),
+    ("kindnet-", "kindnet"),
+    ("kube-flannel-", "flannel"),
+    ("kube-router-", "kube-router"),
+];
+
+/// The network plugin of a node, by its annotations or by the pods on it, as `NAMESPACE/NAME`; empty if neither tells.
+fn network_plugin(node: &Node, pods: &[String]) -> String {
+    let annotations = node.metadata.annotations.iter().flatten().map(|(key, _)| key.as_str());
+    let names = pods.iter().filter_map(|pod| Some(pod.split_once('/')?.1));
+    known_by(annotations, &ANNOTATIONS).or_else(|| known_by(names, &PODS)).unwrap_or_default().into()
+}
+
+/// What the first of these names that is known stands for, by its start.
+fn known_by<'a>(mut names: impl Iterator<Item = &'a str>, known: &[(&str, &'static str)]) -> Option<&'static str> {
+    names.find_map(|name| known.iter().find(|(start, _)| name.starts_with(start)).map(|(_, plugin)| *plugin))
 }
 
 fn facts(node: &Node, mut neighbours: Vec<String>) -> NodeFacts {
@@ -82,6 +124,8 @@ fn facts(node: &Node, mut neighbours: Vec<String>) -> NodeFacts {
         os_image: info.os_image,
         kubelet: info.kubelet_version,
         container_runtime: info.container_runtime_version,
+        network_plugin: network_plugin(node, &neighbours),
+        cpu_manager: String::new(),
         allocatable_cpus: allocatable.get("cpu").map(|cpus| cpus.0.clone()).unwrap_or_default(),
         neighbours,
     }
@@ -115,7 +159,20 @@ mod tests {
         assert_eq!((found.instance_type.as_str(), found.zone.as_str()), ("c7g.2xlarge", "a"));
         assert_eq!((found.architecture.as_str(), found.allocatable_cpus.as_str()), ("arm64", "7910m"));
         assert_eq!(found.neighbours, ["default/a", "kube-system/cilium-x"]);
+        assert_eq!(found.network_plugin, "cilium");
         assert_eq!(facts(&Node::default(), vec![]), NodeFacts::default());
+    }
+
+    #[test]
+    fn the_network_plugin_is_known_by_the_nodes_annotations_and_else_by_its_pod() {
+        let annotated = |key: &str| -> Node {
+            serde_json::from_value(json!({"metadata": {"annotations": {"a": "", key: ""}}})).unwrap()
+        };
+        let pods = ["default/kindnet-of-mine".to_owned(), "kube-system/aws-node-7x2k9".into()];
+        // k3s runs flannel in its own process.
+        assert_eq!(network_plugin(&annotated("flannel.alpha.coreos.com/backend-type"), &pods), "flannel");
+        assert_eq!(network_plugin(&annotated("kubeadm.alpha.kubernetes.io/x"), &pods[1..]), "aws-vpc-cni");
+        assert_eq!(network_plugin(&Node::default(), &["default/a".into()]), "");
     }
 
     #[test]

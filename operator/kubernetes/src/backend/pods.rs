@@ -57,15 +57,18 @@ impl Kubernetes {
 
     /// Why the service is not as isolated as it has to be; `None` if it is.
     pub(super) fn missing_isolation(&self) -> Option<String> {
-        let cpus_of = |name: &str| {
-            let service = self.service.iter().find(|service| service.known.pod == name)?;
-            let pod = self.pod(&service.known.uid)?;
-            let machine = self.machines.get(pod.spec.as_ref()?.node_name.as_deref()?)?;
-            Some(ServiceCpus { asked: quantity::cpu_limit(&pod, "service")?, of_node: machine.cpus })
-        };
         // What a service of the user's own is guaranteed is the user's matter.
         let unguaranteed = if self.described.is_some() { None } else { self.unguaranteed_cpu() };
-        unguaranteed.or_else(|| isolation::missing(self.cluster.isolation, &self.pods_evidence(), cpus_of))
+        unguaranteed
+            .or_else(|| isolation::missing(self.cluster.isolation, &self.pods_evidence(), |name| self.cpus_of(name)))
+    }
+
+    /// What a pod of the service has of its node; `None` for other pods.
+    pub(super) fn cpus_of(&self, pod: &str) -> Option<ServiceCpus> {
+        let service = self.service.iter().find(|service| service.known.pod == pod)?;
+        let pod = self.pod(&service.known.uid)?;
+        let machine = self.machines.get(pod.spec.as_ref()?.node_name.as_deref()?)?;
+        Some(ServiceCpus { asked: quantity::cpu_limit(&pod, "service")?, of_node: machine.cpus })
     }
 
     /// Why the CPU of the service or of a companion is not guaranteed; `None` if it is guaranteed for all.

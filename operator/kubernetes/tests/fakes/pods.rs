@@ -1,13 +1,19 @@
 //! The small HTTP servers on loopback that stand for pods, and for the agent of a node.
 
 use axum::{Json, Router, extract::Path, routing::get};
-use bench_format::{environment::Environment, service::ServiceStats};
+use bench_format::{environment::Environment, service::ServiceStats, trial::Clock};
 use driver::{
+    clock::unix_ns,
     evidence_client::ServiceEnvironment,
     nodes::{PodUse, PodsReading},
     stage::Usage,
 };
 use tokio::net::TcpListener;
+
+/// How far the clock of a pod is ahead of this machine's, by its process id, in nanoseconds.
+pub(crate) fn clock_ahead_ns(pid: u32) -> u64 {
+    u64::from(pid) * 3_600_000_000_000
+}
 
 /// Starts the HTTP server of a pod, for the service and its evidence agent. Returns the port of both.
 pub(crate) async fn pod(pid: u32, cpu_ns: u64) -> u16 {
@@ -34,6 +40,7 @@ fn serve_pod(listener: TcpListener, pid: u32, cpu_ns: u64, version: &str) -> u16
     let routes = Router::new()
         .route("/usage", get(async move || Json(usage)))
         .route("/environment", get(async move || Json(service_environment)))
+        .route("/clock", get(async move || Json(Clock { unix_ns: unix_ns() + clock_ahead_ns(pid) })))
         .route("/stats", get(async move || Json(stats)))
         .route("/readyz", get(async || "ready"));
     let port = listener.local_addr().unwrap().port();

@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(barrier.all_ready(), Some(Ok(20)));
         barrier.release(7);
         for worker in [0, 1, 0] {
-            assert!(matches!(barrier.ready(worker, ready(1)), Ok(Release::Start { start_at_unix_ns: 7 })));
+            assert!(matches!(barrier.ready(worker, ready(1)), Ok(Release::Start { start_at_unix_ns: 7, .. })));
         }
     }
 
