@@ -10,6 +10,7 @@ import pytest
 # Makes the modules beside the tests importable.
 sys.path.insert(0, str(Path(__file__).parent / "tests"))
 from cluster import Cluster
+from measured import FIGURES
 from release import HELM_4, Release
 
 NAMESPACE = "ws-ladder-e2e"
@@ -23,6 +24,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     order = {"test_install.py": 0, "test_nodes.py": 2}
     items.sort(key=lambda item: order.get(item.path.name, 1))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Prints what was measured beside the tests."""
+    if FIGURES:
+        terminalreporter.section("the time around trials")
+        for line in FIGURES:
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

@@ -99,6 +99,19 @@ def test_the_working_service_is_measured(release: Release, tmp_path: Path) -> No
     assert states == {**dict.fromkeys(BROKEN, "failed"), "wse-server": "finished"}
 
 
+@pytest.mark.long
+def test_an_image_of_a_worker_that_cannot_be_pulled_is_named(release: Release, tmp_path: Path) -> None:
+    workers = {"wse": {"image": {"repository": "no-such-worker"}}}
+    run = {"id": "no-worker", "retrySeconds": 0}
+    release.upgrade({"run": run, "plan": {"ladders": [LADDER]}, "protocols": workers})
+    release.until_run_ends("no-worker")
+    release.until_restored()
+    [entry] = Bundle(release.fetch("no-worker", tmp_path)).run()["trials"]
+    assert entry["state"]["state"] == "failed"
+    assert "no-such-worker" in entry["state"]["reason"]
+    assert "container worker can't be pulled" in entry["state"]["reason"]
+
+
 def failure(release: Release, service: str, work: Path) -> str:
     """The reason in the bundle why a service's trial failed."""
     trials = Bundle(release.fetch("broken", work)).run()["trials"]

@@ -1,4 +1,4 @@
-"""A pod of a higher priority takes the place of a worker: the trial is repeated once there is room."""
+"""The cluster takes a worker away, for a pod of a higher priority or because a client asks: the trial is repeated."""
 
 import json
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from bundle import Bundle
-from cluster import Cluster, Object, hardened_pod
+from cluster import Cluster, Object, hardened_pod, name_of
 from release import Release
 
 IMAGE = "ghcr.io/ws-ladder/wse-server:0.1.0"
@@ -66,13 +66,36 @@ def test_a_worker_that_is_preempted_costs_only_its_trial(release: Release, prior
     requests = {"cpu": f"{free_millicpus(cluster, release.ready_pod('worker')) + 1}m"}
     container = {"name": "important", "image": IMAGE, "command": ["sleep", "600"], "resources": {"requests": requests}}
     cluster.apply(hardened_pod(IMPORTANT, container, priorityClassName=priority))
+    is_interrupted_by(release, "PreemptionByScheduler")
+    cluster.kubectl("delete", "pod", IMPORTANT, "--grace-period=0", "--force")
+    is_repeated(release, "preempted", tmp_path)
+
+
+@pytest.mark.long
+def test_a_worker_that_is_evicted_costs_only_its_trial(release: Release, tmp_path: Path) -> None:
+    cluster = release.cluster
+    release.upgrade({"run": {"id": "evicted"}, "plan": PLAN})
+    release.until_loaded("evicted", TIER)
+    name = name_of(release.ready_pod("worker"))
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    path = f"/api/v1/namespaces/{cluster.namespace}/pods/{name}/eviction"
+    cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
+    is_interrupted_by(release, "EvictionByEvictionAPI")
+    is_repeated(release, "evicted", tmp_path)
+
+
+def is_interrupted_by(release: Release, reason: str) -> None:
+    """Waits for an interruption, and checks that it is that of a worker for this reason of Kubernetes."""
     told = release.until_status("an interruption", lambda status: status["interruptions"] >= 1)
     description = told["last_problem"]["description"]
     assert "worker" in description
-    assert "PreemptionByScheduler" in description
-    cluster.kubectl("delete", "pod", IMPORTANT, "--grace-period=0", "--force")
-    release.until_run_ends("preempted")
+    assert reason in description
+
+
+def is_repeated(release: Release, run: str, work: Path) -> None:
+    """Checks that a run ends with a valid trial, which was the second attempt."""
+    release.until_run_ends(run)
     release.until_restored()
-    bundle = Bundle(release.fetch("preempted", tmp_path))
+    bundle = Bundle(release.fetch(run, work))
     assert bundle.valid() == 1, bundle.run()["trials"]
     assert bundle.attempts() == [2]
