@@ -21,7 +21,7 @@ from readme_highlights import between
 ROOT = Path(__file__).resolve().parents[2]
 BY_NAME = {part.name: part for part in measure_results.PARTS}
 # Blocks that were measured before archives were kept.
-WITHOUT_ARCHIVE = {"results", "comparison", "bench", "sessions", "capacity"}
+WITHOUT_ARCHIVE = {"bench", "capacity", "sessions"}
 ARCHIVED = sorted(name for name in BY_NAME if result_archive.file_of(name).is_file())
 
 
