@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bundle import Bundle
 from cluster import Cluster, Object, hardened_pod, name_of
 from release import Release
+from repeated import is_repeated
 
 IMAGE = "ghcr.io/ws-ladder/wse-server:0.1.0"
 IMPORTANT = "ws-ladder-e2e-important"
@@ -90,12 +90,3 @@ def is_interrupted_by(release: Release, reason: str) -> None:
     description = told["last_problem"]["description"]
     assert "worker" in description
     assert reason in description
-
-
-def is_repeated(release: Release, run: str, work: Path) -> None:
-    """Checks that a run ends with a valid trial, which was the second attempt."""
-    release.until_run_ends(run)
-    release.until_restored()
-    bundle = Bundle(release.fetch(run, work))
-    assert bundle.valid() == 1, bundle.run()["trials"]
-    assert bundle.attempts() == [2]

@@ -9,11 +9,11 @@ from bundle import Bundle, read
 from cluster import name_of
 from nodes import FIRST_NODE, HOSTNAME, FurtherNode, on
 from release import HELM_4, Release, Values
+from repeated import RUN_SECONDS, is_repeated
 
 TIER = 20
 # Longer than the ten seconds after which the operator takes silence for a loss.
 WINDOW_SECONDS = 16
-RUN_SECONDS = 200
 INTERRUPTED_SECONDS = 60
 SILENT_WORKER = "no sign of life for 10 s of worker"
 
@@ -69,15 +69,6 @@ def interrupt(release: Release, given: Values, node: FurtherNode, disturb: Calla
     release.until_loaded(given["run"]["id"], TIER)
     disturb()
     until_interrupted(release, node, what)
-
-
-def is_repeated(release: Release, run: str, work: Path) -> None:
-    """Checks that the run ended with a valid trial, which was the second attempt."""
-    release.until_run_ends(run, RUN_SECONDS)
-    release.until_restored()
-    bundle = Bundle(release.fetch(run, work))
-    assert bundle.valid() == 1, bundle.run()["trials"]
-    assert bundle.attempts() == [2]
 
 
 def test_workers_run_apart_from_the_service_where_there_are_two_nodes(
