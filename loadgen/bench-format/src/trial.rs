@@ -263,6 +263,32 @@ pub struct Clock {
     pub unix_ns: u64,
 }
 
+/// How another machine's clock differs from this one's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockOffset {
+    /// Its clock minus ours, in nanoseconds.
+    pub ahead_ns: i64,
+    /// Half of the shortest round trip, in nanoseconds.
+    pub uncertainty_ns: u64,
+}
+
+impl ClockOffset {
+    /// Number of round trips, of which the shortest determines how far a clock is ahead.
+    pub const ROUND_TRIPS: usize = 12;
+
+    /// The estimate of a round trip that began at `sent_unix_ns` by our clock and took `duration_ns`: the other clock was
+    /// read at some moment of it.
+    pub fn of_round_trip(sent_unix_ns: u64, duration_ns: u64, theirs: Clock) -> Self {
+        let uncertainty_ns = duration_ns / 2;
+        Self { ahead_ns: theirs.unix_ns as i64 - (sent_unix_ns + uncertainty_ns) as i64, uncertainty_ns }
+    }
+
+    /// The more certain one of this estimate and an earlier one.
+    pub fn or_surer(self, earlier: Option<Self>) -> Self {
+        earlier.filter(|earlier| earlier.uncertainty_ns <= self.uncertainty_ns).unwrap_or(self)
+    }
+}
+
 fn is_zero(ns: &i64) -> bool {
     *ns == 0
 }

@@ -2,53 +2,40 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use bench_format::{result::PublisherClock, trial::Clock};
+use bench_format::{
+    result::PublisherClock,
+    trial::{Clock, ClockOffset},
+};
 
 use crate::http::HttpClient;
 
 const SECONDS_PER_DAY: u64 = 86_400;
-/// Number of round trips, of which the shortest determines how far a clock is ahead; and the number of those that are tried
-/// until one is shorter than two milliseconds.
-const ROUND_TRIPS: usize = 12;
+/// Number of round trips that are tried until one is shorter than two milliseconds.
 const MOST_ROUND_TRIPS: usize = 60;
 const SURE_ENOUGH_NS: u64 = 1_000_000;
 
-/// How another machine's clock differs from this one's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClockOffset {
-    /// Its clock minus ours, in nanoseconds.
-    pub ahead_ns: i64,
-    /// Half of the shortest round trip, in nanoseconds.
-    pub uncertainty_ns: u64,
+/// Reads how the clock of a server that responds to this URL with its [`Clock`] differs from ours; `None` if it doesn't.
+pub async fn clock_offset(http: &HttpClient, url: &str) -> Option<ClockOffset> {
+    let mut best: Option<ClockOffset> = None;
+    for trip in 0..MOST_ROUND_TRIPS {
+        if trip >= ClockOffset::ROUND_TRIPS && best.is_some_and(|best| best.uncertainty_ns < SURE_ENOUGH_NS) {
+            break;
+        }
+        let (sent, sent_unix_ns) = (Instant::now(), unix_ns());
+        let (status, body) = http.get(url).await.ok()?;
+        let duration_ns = sent.elapsed().as_nanos() as u64;
+        let clock: Clock = status.is_success().then(|| serde_json::from_slice(&body).ok())??;
+        best = Some(ClockOffset::of_round_trip(sent_unix_ns, duration_ns, clock).or_surer(best));
+    }
+    best
 }
 
-impl ClockOffset {
-    /// Measures it at a server that responds to this URL with its [`Clock`]; `None` if it doesn't.
-    pub async fn of(http: &HttpClient, url: &str) -> Option<Self> {
-        let mut best: Option<Self> = None;
-        for trip in 0..MOST_ROUND_TRIPS {
-            if trip >= ROUND_TRIPS && best.is_some_and(|best| best.uncertainty_ns < SURE_ENOUGH_NS) {
-                break;
-            }
-            let (sent, sent_unix_ns) = (Instant::now(), unix_ns());
-            let (status, body) = http.get(url).await.ok()?;
-            let uncertainty_ns = sent.elapsed().as_nanos() as u64 / 2;
-            let clock: Clock = status.is_success().then(|| serde_json::from_slice(&body).ok())??;
-            if best.is_none_or(|best| uncertainty_ns < best.uncertainty_ns) {
-                let ahead_ns = clock.unix_ns as i64 - (sent_unix_ns + uncertainty_ns) as i64;
-                best = Some(Self { ahead_ns, uncertainty_ns });
-            }
-        }
-        best
-    }
-
-    /// The evidence of a publisher's clock that was this far ahead before a load, and as far as `after` says after it.
-    pub fn evidence(self, after: Option<Self>) -> PublisherClock {
-        PublisherClock {
-            ahead_ns: self.ahead_ns,
-            uncertainty_ns: after.map_or(0, |after| after.uncertainty_ns).max(self.uncertainty_ns),
-            drift_ns: after.map(|after| after.ahead_ns - self.ahead_ns),
-        }
+/// The evidence of a publisher's clock before a load and, where it could be read, after it.
+pub fn publisher_clock(before: ClockOffset, after: Option<ClockOffset>) -> PublisherClock {
+    PublisherClock {
+        ahead_ns: before.ahead_ns,
+        uncertainty_ns: after.map_or(0, |after| after.uncertainty_ns).max(before.uncertainty_ns),
+        drift_ns: after.map(|after| after.ahead_ns - before.ahead_ns),
     }
 }
 

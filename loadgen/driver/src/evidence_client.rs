@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use bench_format::{environment::Environment, result::ThreadReading};
+use bench_format::{environment::Environment, result::ThreadReading, trial::ClockOffset};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
-    clock::ClockOffset,
+    clock::clock_offset,
     http::HttpClient,
     stage::{self, Usage},
 };
@@ -66,7 +66,7 @@ impl EvidenceClient {
     /// How the clock of the service's machine differs from ours; `None` if the agent doesn't answer or is from before it
     /// could.
     pub async fn clock(&self) -> Option<ClockOffset> {
-        ClockOffset::of(&self.http, &format!("{}/clock", self.base)).await
+        clock_offset(&self.http, &format!("{}/clock", self.base)).await
     }
 
     /// The threads of the service; `None` if the agent can't read them or is from before it could.

@@ -6,7 +6,7 @@
 //!
 //! Nothing is judged here: a failure is recorded as a problem or ends the trial. `assignments` computes each worker's
 //! part, `ending` looks at processes that ended, `silence` notices machines that are lost, `settle` waits for the service's
-//! counters, `pods` looks at what the trial's pods report.
+//! counters, `pods` looks at what the trial's pods report, `trial_file` has the conditions of the trial.
 
 use std::time::Duration;
 
@@ -15,13 +15,14 @@ use bench_format::{
     result::{FixedWork, Reason, ReasonKind, ServiceFile, ServiceReadings},
     run::CrashCause,
     terms::Terms,
-    trial_file::{BOUND_RULES, BookKeeping, Cpus, TrialFile},
+    trial::ClockOffset,
+    trial_file::{BookKeeping, TrialFile},
 };
 use judge::{Judged, judge, published::Start, reason};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use crate::{
-    clock::{ClockOffset, unix_ns},
+    clock::{publisher_clock, unix_ns},
     coordinator::{Coordinator, Upload, barrier::Barrier},
     live::{Live, LivePhase},
     readings,
@@ -31,7 +32,6 @@ use crate::{
 };
 use assignments::assignments;
 use ending::aborted;
-use pods::pods;
 use silence::ServiceSilence;
 
 mod assignments;
@@ -41,6 +41,7 @@ pub mod fixture;
 mod pods;
 mod settle;
 mod silence;
+mod trial_file;
 
 /// Time between the release and the start of the load; enough for every worker to receive the release.
 const LEAD: Duration = Duration::from_millis(50);
@@ -177,8 +178,8 @@ impl<S: Stage> Trial<'_, S> {
         if self.plan.read_when_open && !terms.opens_in_window {
             readings.open = record_problem(&mut problems, readings::read(self.client, self.stage).await);
         }
-        let publisher_clock = self.publisher_clock(&terms).await;
-        self.coordinator.publisher_is_ahead(publisher_clock.map_or(0, |clock| clock.ahead_ns));
+        let clock_before = self.publisher_clock(&terms).await;
+        self.coordinator.publisher_is_ahead(clock_before.map_or(0, |clock| clock.ahead_ns));
         let start_at_unix_ns = unix_ns() + LEAD.as_nanos() as u64;
         let start = Instant::now() + LEAD;
         self.coordinator.release(start_at_unix_ns);
@@ -211,8 +212,8 @@ impl<S: Stage> Trial<'_, S> {
             self.settle(&uploads, readings.before.as_ref().map(|before| &before.stats)).await;
         }
         readings.after = record_problem(&mut problems, readings::read(self.client, self.stage).await);
-        let publisher_clock = match publisher_clock {
-            Some(clock) => Some(clock.evidence(self.publisher_clock(&terms).await)),
+        let publisher_clock = match clock_before {
+            Some(before) => Some(publisher_clock(before, self.publisher_clock(&terms).await)),
             None => None,
         };
         let connections = match self.plan.keeping {
@@ -248,53 +249,6 @@ impl<S: Stage> Trial<'_, S> {
             self.publishing().await?;
         }
         Ok((terms, open_at_start))
-    }
-
-    /// The conditions by which the counts of workers and service are judged.
-    fn trial_file(
-        &self,
-        terms: Terms,
-        started_at_unix_ns: u64,
-        open_at_start: u64,
-        uploads: &[Upload],
-        readings: &ServiceReadings,
-        problems: Vec<Reason>,
-    ) -> TrialFile {
-        let plan = self.plan.clone();
-        let shares = self.stage.shares();
-        TrialFile {
-            schema: SCHEMA,
-            run: plan.run,
-            trial: plan.trial,
-            attempt: plan.attempt,
-            started_at_unix_ns,
-            seed: Some(plan.seed),
-            load: plan.load,
-            message: plan.message,
-            objectives: plan.objectives,
-            thresholds: plan.thresholds,
-            terms,
-            keeping: plan.keeping,
-            counters: plan.counters,
-            workers: plan.workers,
-            warmup_ns: Some(plan.warmup.as_nanos() as u64),
-            window_ns: plan.window.as_nanos() as u64,
-            open_at_start,
-            rss_peak_bytes: self.rss_peak_bytes,
-            rss_at_rest_bytes: self.rss_at_rest_bytes,
-            cpus: Cpus {
-                workers: shares.worker_cpus.min(plan.worker_cpus * f64::from(plan.workers)),
-                shared_with_service: shares.shared_with_service,
-                shared_with_inference: shares.shared_with_inference,
-                isolation: shares.isolation,
-            },
-            bound_rules: Some(BOUND_RULES),
-            machine: None,
-            others: self.others.clone(),
-            problems,
-            pods: pods(self.stage.pods(), uploads, readings),
-            reproduce: plan.reproduce,
-        }
     }
 
     /// The terms of the trial's workload, as its workers registered them.

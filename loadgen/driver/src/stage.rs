@@ -6,10 +6,11 @@ use bench_format::{
     pod::Pod,
     result::{InferenceCounts, ThreadReading},
     run::CrashCause,
+    trial::ClockOffset,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{clock::ClockOffset, fixed_work::Timing, nodes::MachineSnapshot};
+use crate::{fixed_work::Timing, nodes::MachineSnapshot};
 
 /// Why the usage of a process could not be read.
 #[derive(Debug, thiserror::Error)]

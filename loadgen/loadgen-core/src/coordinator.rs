@@ -15,7 +15,7 @@ use std::{
 use bench_format::{
     result::WorkerResult,
     terms::Terms,
-    trial::{Assignment, Clock, DrainRelease, Next, Progress, Ready, Registration, Release, WindowOver},
+    trial::{Assignment, Clock, ClockOffset, DrainRelease, Next, Progress, Ready, Registration, Release, WindowOver},
 };
 use bytes::Bytes;
 use reqwest::{Method, StatusCode, Url};
@@ -39,8 +39,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// How long a connection is kept for the next request: less than the coordinator keeps it.
 const IDLE: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Number of round trips, of which the shortest determines the clock's offset.
-const CLOCK_ROUND_TRIPS: usize = 12;
 
 /// One worker's client of a coordinator.
 pub struct Coordinator {
@@ -50,15 +48,6 @@ pub struct Coordinator {
     runtime: Runtime,
     retry_timeout: Duration,
     token: Option<String>,
-}
-
-/// The difference between this machine's clock and the coordinator's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClockOffset {
-    /// This machine's clock minus the coordinator's clock, in nanoseconds.
-    pub offset_ns: i64,
-    /// Half of the shortest round trip, in nanoseconds.
-    pub uncertainty_ns: u64,
 }
 
 impl Coordinator {
@@ -198,20 +187,16 @@ impl Coordinator {
         self.send_with_retries("upload the result", Method::PUT, &path, Body::json(result)).map(|_| ())
     }
 
-    /// Measures the clock's offset by the shortest of several round trips. Half of it is the uncertainty.
+    /// Measures how far the coordinator's clock is ahead of ours, by the shortest of several round trips.
     ///
     /// # Errors
     /// As [`Self::register`].
     pub fn clock_offset(&self) -> Result<ClockOffset, Error> {
         let mut best: Option<ClockOffset> = None;
-        for _ in 0..CLOCK_ROUND_TRIPS {
+        for _ in 0..ClockOffset::ROUND_TRIPS {
             let (sent_ns, sent_unix_ns) = (monotonic_ns(), unix_ns());
             let clock: Clock = self.fetch("read the clock", Method::GET, "/v1/clock", Body::None)?;
-            let half_ns = (monotonic_ns() - sent_ns) / 2;
-            if best.is_none_or(|best| half_ns < best.uncertainty_ns) {
-                let offset_ns = (sent_unix_ns + half_ns) as i64 - clock.unix_ns as i64;
-                best = Some(ClockOffset { offset_ns, uncertainty_ns: half_ns });
-            }
+            best = Some(ClockOffset::of_round_trip(sent_unix_ns, monotonic_ns() - sent_ns, clock).or_surer(best));
         }
         Ok(best.expect("there was at least one round trip"))
     }
@@ -334,8 +319,8 @@ impl Gate for CoordinatorGate<'_> {
         let ready = Ready { run: run.clone(), trial: trial.clone(), attempt: *attempt, open, problem };
         // The coordinator decides whether a worker without open connections goes on: in a probe, that is a result.
         let (unix_ns, publisher_ahead_ns) = self.coordinator.ready(&ready)?;
-        let ClockOffset { offset_ns, uncertainty_ns } = clock;
-        Ok(StartAt { unix_ns, clock_offset_ns: offset_ns, clock_uncertainty_ns: uncertainty_ns, publisher_ahead_ns })
+        let ClockOffset { ahead_ns, uncertainty_ns } = clock;
+        Ok(StartAt { unix_ns, clock_offset_ns: -ahead_ns, clock_uncertainty_ns: uncertainty_ns, publisher_ahead_ns })
     }
 
     fn progress(&mut self, report: &LiveReport) -> ControlFlow<()> {

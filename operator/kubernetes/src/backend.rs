@@ -17,9 +17,9 @@ use bench_format::{
     environment::{Environment, NodeFacts},
     pod::Pod as PodEvidence,
     result::ThreadReading,
+    trial::ClockOffset,
 };
 use driver::{
-    clock::ClockOffset,
     evidence_client::{self, EvidenceClient},
     inference_client::InferenceClient,
     nodes::{MachineSnapshot, NodeClients},

@@ -6,8 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use bench_format::{run::Outside, service::Started};
-use driver::clock::ClockOffset;
+use bench_format::{run::Outside, service::Started, trial::ClockOffset};
 use driver::evidence_client::EvidenceClient;
 use driver::stage::{self, Details, Ended, Shares, Stage, Usage};
 

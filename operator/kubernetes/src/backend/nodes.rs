@@ -67,9 +67,7 @@ impl Kubernetes {
             }
         }
     }
-}
 
-impl Kubernetes {
     /// How the kubelet of a node gives CPUs to pods, by those that the service's pod there may use.
     fn cpu_manager(&self, node: &str) -> String {
         let here = self.pods_evidence().into_iter().filter(|pod| pod.node == node);
