@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bundle import Bundle
@@ -44,15 +43,10 @@ def test_the_time_around_trials_and_the_idle_operators_memory_are_reported(fresh
     fresh.until_restored()
     bundle = Bundle(fresh.fetch("overhead", tmp_path))
     assert bundle.valid() == 4, bundle.run()["trials"]
-    [first, second, third, fourth] = trials(bundle)
-    gaps = {
-        "from helm install to the first trial": (installed_ns, first["start_unix_ns"]),
-        "between two trials of a tier": (first["end_unix_ns"], second["start_unix_ns"]),
-        "between two tiers": (second["end_unix_ns"], third["start_unix_ns"]),
-        "between two trials of the last tier": (third["end_unix_ns"], fourth["start_unix_ns"]),
-    }
-    FIGURES.extend(f"{name}: {(until - since) / 1e9:.2f} s" for name, (since, until) in gaps.items())
-    assert all(until >= since for since, until in gaps.values()), gaps
+    seconds = (first_trial_ns(bundle) - installed_ns) / 1e9
+    assert seconds > 0
+    FIGURES.append(f"from helm install to the first trial: {seconds:.1f} s")
+    FIGURES.append(fresh.status()["overhead"])
     processes = processes_of(fresh.ready_pod("operator"), "operator")
     if processes:
         megabytes = resident_megabytes(min(processes))
@@ -60,10 +54,11 @@ def test_the_time_around_trials_and_the_idle_operators_memory_are_reported(fresh
         assert megabytes <= IDLE_MEGABYTES
 
 
-def trials(bundle: Bundle) -> list[Any]:
-    """The trials in the timeline, in their order."""
-    lines = (bundle.folder / "timeline.jsonl").read_text().splitlines()
-    return [entry for entry in map(json.loads, lines) if entry["step"] == "trial"]
+def first_trial_ns(bundle: Bundle) -> int:
+    """When the first trial in the timeline began, in nanoseconds since the Unix epoch."""
+    entries = map(json.loads, (bundle.folder / "timeline.jsonl").read_text().splitlines())
+    began: int = next(entry["start_unix_ns"] for entry in entries if entry["step"] == "trial")
+    return began
 
 
 def resident_megabytes(process: int) -> float:

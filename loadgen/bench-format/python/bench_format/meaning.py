@@ -10,11 +10,23 @@ from .schemas import (
     LoadReconnect,
     Objective,
     Reason,
+    ReasonKind,
     TrialId,
     Validity,
     ValidityInvalid,
 )
 
+# Reasons that a busy machine may cause. Books must balance on any machine.
+OF_BUSY_MACHINES = frozenset(
+    {
+        ReasonKind.START_SKEW,
+        ReasonKind.GENERATOR_LATE,
+        ReasonKind.GENERATOR_CPU,
+        ReasonKind.READING_LATE,
+        ReasonKind.SEND_RATE,
+        ReasonKind.CLOCK_STEP,
+    }
+)
 # Sums of sequence numbers wrap at 2^64, as in the programs that count them.
 WRAP = 2**64
 
