@@ -23,6 +23,7 @@ from typing import Any
 
 from component_summary import Measured, markdown, row, wire
 from component_tasks import Side, Task, tasks
+from this_machine import cpu_model
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "target/bench/components.json"
@@ -96,11 +97,9 @@ def operations(side: Side, wanted_ns: float) -> int:
 
 def environment() -> dict[str, Any]:
     """The CPU and versions that the figures were measured with, as far as they are known."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     return {
-        "cpu": names[0] if names else platform.processor(),
+        "cpu": cpu_model(),
         "cpus": len(os.sched_getaffinity(0)),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),

@@ -36,6 +36,7 @@ from generator_trials import FULL, QUICK, SCENARIOS, Settings
 from league_page import PAGE
 from league_servers import ROOT, LeagueError
 from readme_highlights import replaced
+from this_machine import cpu_model
 
 PART = "generators"
 # Cheap to install, and the ones whose counts show most: one that reads no answer, and one that does.
@@ -129,14 +130,13 @@ def measure(asked: Sequence[Generator], settings: Settings, commit: str, folder:
 
 def head(settings: Settings, commit: str) -> dict[str, Any]:
     """What all trials of a run share."""
-    models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     return {
         "schema": 1,
         "commit": commit,
         "command": "./justw generators",
         "machine": {
             "cpus": os.cpu_count(),
-            "model": models[0].split(": ", 1)[1] if models else os.uname().machine,
+            "model": cpu_model(),
             "kernel": os.uname().release,
         },
         "settings": asdict(settings),

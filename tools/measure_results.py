@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ import result_archive
 import result_blocks
 from bench import is_finished
 from readme_highlights import replaced
+from this_machine import cpu_model
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs/RESULTS.md"
@@ -147,6 +149,7 @@ def command_line(part: Part, folder: Path) -> list[str]:
         return [LADDER, "run", "--resume", part.plan, "--results", where]
     name = part.plan
     if derive := DERIVED.get(name):
+        bring_search(folder)
         plan = folder / f"{name}.json"
         plan.write_text(json.dumps(derive(folder / SEARCH) | {"name": name}, indent=2) + "\n")
         name = f"{where}/{plan.name}"
@@ -160,11 +163,27 @@ def command_line(part: Part, folder: Path) -> list[str]:
     return [LADDER, part.command, name, "--results", where, "--run-id", part.plan, *possible.stdout.split()]
 
 
+def bring_search(folder: Path) -> None:
+    """Unpacks the archive of the search, where another checkout measured it at the commit that this folder is of."""
+    bundle = folder / SEARCH
+    if bundle.exists() or not result_archive.file_of("capacity").is_file():
+        return
+    result_archive.unpack("capacity", bundle)
+    if folder_of(json.loads((bundle / "run.json").read_text())["commit"]) != folder:
+        shutil.rmtree(bundle)
+
+
 def searched(bundle: Path) -> dict[str, Any]:
-    """The run of a search. Raises `NotEndedError` where it has not ended."""
+    """The run of a search. Raises `NotEndedError` where it has not ended, or was measured on another CPU: its loads say
+    nothing of this one."""
     if not is_finished(bundle):
         raise NotEndedError("this part follows from the capacities; measure the part `capacity` first")
     run: dict[str, Any] = json.loads((bundle / "run.json").read_text())
+    [there, here] = [run["machines"][0]["cpu_model"], cpu_model()]
+    if there != here:
+        raise NotEndedError(
+            f"this part follows from capacities on {there}, and this is {here}; measure the part `capacity` here first"
+        )
     return run
 
 

@@ -155,6 +155,9 @@ def capacity_of_half(find: Find, command: str) -> Block:
     """The capacities on half of the share, and what a whole CPU would carry by both."""
     half = read_bundle(find("stt-capacity-half"))
     runs = [read_bundle(find("stt-capacity")).run, half.run]
+    models = sorted({run.machines[0].cpu_model for run in runs})
+    if len(models) > 1:
+        raise ValueError(f"one share was searched on {models[0]} and its half on {models[1]}: they aren't comparable")
     text = f"### On half of that share\n\n{origin(half.run, command=command)}"
     tables = [capacities.capacities(half.run, half.trials), *filter(None, [whole_cpus(runs)])]
     return Block(text + "\n".join(map(pages.markdown, tables)), {})

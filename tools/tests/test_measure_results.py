@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,11 +18,12 @@ import result_blocks
 from bench_format.schemas import CapacityEstimate
 from measure_results import NotEndedError, Part
 from readme_highlights import between
+from this_machine import cpu_model
 
 ROOT = Path(__file__).resolve().parents[2]
 BY_NAME = {part.name: part for part in measure_results.PARTS}
 # Blocks that were measured before archives were kept.
-WITHOUT_ARCHIVE = {"bench", "capacity", "sessions"}
+WITHOUT_ARCHIVE = {"bench", "capacity"}
 ARCHIVED = sorted(name for name in BY_NAME if result_archive.file_of(name).is_file())
 
 
@@ -74,7 +76,9 @@ def estimate(load: float) -> CapacityEstimate:
     return CapacityEstimate(load=load, low=load * 0.98, high=load * 1.02, spread=0.02, trials=14)
 
 
-def run_of(folder: Path, cpus: float, load: float, *, state: str = "finished") -> dict[str, Any]:
+def run_of(
+    folder: Path, cpus: float, load: float, *, state: str = "finished", cpu: str = cpu_model()
+) -> dict[str, Any]:
     """A search's run.json, as far as the plans that follow from it read it."""
     search = {"from": 10, "to": 1100}
     ladder = {"workload": "sessions", "variant": "standard", "services": [], "tiers": [], "search": search}
@@ -83,6 +87,7 @@ def run_of(folder: Path, cpus: float, load: float, *, state: str = "finished") -
         "state": state,
         "plan": {"name": "stt-capacity", "cpu": {"service": {"cpus": cpus}}, "ladders": [ladder]},
         "searches": [{"service": "rust-axum", "found": found}],
+        "machines": [{"cpu_model": cpu}],
     }
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps(run))
@@ -131,6 +136,28 @@ def test_what_follows_from_a_search_waits_for_its_end(tmp_path: Path) -> None:
     run_of(tmp_path / "b", 0.08, 200, state="running")
     with pytest.raises(NotEndedError, match="measure the part `capacity` first"):
         measure_results.at_share(tmp_path / "b")
+
+
+def test_what_follows_from_a_search_on_another_cpu_is_refused(tmp_path: Path) -> None:
+    run_of(tmp_path / "b", 0.08, 200, cpu="Another CPU")
+    with pytest.raises(NotEndedError, match="follows from capacities on Another CPU"):
+        measure_results.on_half(tmp_path / "b")
+
+
+@pytest.mark.parametrize(("commit", "brought"), [("0123456789ab", True), ("ba9876543210", False)])
+def test_a_search_that_another_checkout_made_of_this_commit_is_brought_from_its_archive(
+    commit: str, brought: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure_results, "ROOT", tmp_path)
+    archive = tmp_path / "capacity.tar.xz"
+    run = run_of(tmp_path / "elsewhere", 0.08, 200) | {"commit": f"{commit}{'0' * 28}"}
+    (tmp_path / "elsewhere/run.json").write_text(json.dumps(run))
+    with tarfile.open(archive, "w:xz") as packed:
+        packed.add(tmp_path / "elsewhere/run.json", "run.json")
+    monkeypatch.setattr(result_archive, "FOLDER", tmp_path)
+    folder = measure_results.folder_of("0123456789ab")
+    measure_results.bring_search(folder)
+    assert (folder / measure_results.SEARCH / "run.json").exists() == brought
 
 
 def test_a_part_that_was_stopped_is_resumed_and_one_that_ended_is_not_measured_again(
