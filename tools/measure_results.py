@@ -259,5 +259,15 @@ def git(*arguments: str) -> str:
     return done.stdout.strip()
 
 
+def heed_sigterm() -> None:
+    """Makes SIGTERM end this program as Ctrl-C does: what it runs would go on measuring, and is stopped, too."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    heed_sigterm()
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        print("results: stopped; the same command goes on from there", file=sys.stderr)
+        sys.exit(130)

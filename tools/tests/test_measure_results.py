@@ -23,7 +23,7 @@ from this_machine import cpu_model
 ROOT = Path(__file__).resolve().parents[2]
 BY_NAME = {part.name: part for part in measure_results.PARTS}
 # Blocks that were measured before archives were kept.
-WITHOUT_ARCHIVE = {"bench", "capacity"}
+WITHOUT_ARCHIVE = {"capacity"}
 ARCHIVED = sorted(name for name in BY_NAME if result_archive.file_of(name).is_file())
 
 
@@ -174,18 +174,37 @@ def test_a_part_that_was_stopped_is_resumed_and_one_that_ended_is_not_measured_a
     measure_results.measure(part, folder, None)
 
 
-def test_a_program_is_stopped_with_its_own_programs_when_the_time_is_over(tmp_path: Path) -> None:
+def parent_of_a_sleeper(file: Path) -> list[str]:
+    """A program that starts another, writes its process id into a file, and waits for it."""
     inner = "import time; time.sleep(600)"
+    new = f"{file}.new"
     outer = (
-        f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {inner!r}]);"
-        f" open({str(tmp_path / 'pid')!r}, 'w').write(str(p.pid)); p.wait()"
+        f"import os, subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {inner!r}]);"
+        f" open({new!r}, 'w').write(str(p.pid)); os.rename({new!r}, {str(file)!r}); p.wait()"
     )
-    until = time.monotonic() + 1
-    assert measure_results.run([sys.executable, "-c", outer], until) is None
+    return [sys.executable, "-c", outer]
+
+
+def test_a_program_is_stopped_with_its_own_programs_when_the_time_is_over(tmp_path: Path) -> None:
     file = tmp_path / "pid"
+    until = time.monotonic() + 1
+    assert measure_results.run(parent_of_a_sleeper(file), until) is None
     # Where the machine was too busy to start it within a second, there is nothing to stop.
-    if file.is_file() and (text := file.read_text()):
-        wait_for_end(int(text))
+    if file.is_file():
+        wait_for_end(int(file.read_text()))
+
+
+def test_a_program_is_stopped_with_its_own_programs_by_sigterm(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    text = f"import measure_results as m; m.heed_sigterm(); m.run({parent_of_a_sleeper(file)!r}, None)"
+    with subprocess.Popen([sys.executable, "-c", text], cwd=ROOT / "tools", stderr=subprocess.DEVNULL) as measuring:
+        deadline = time.monotonic() + 60
+        while not file.is_file():
+            assert measuring.poll() is None, "it ended"
+            assert time.monotonic() < deadline, "it did not start"
+            time.sleep(0.01)
+        measuring.terminate()
+    wait_for_end(int(file.read_text()))
 
 
 def wait_for_end(pid: int) -> None:
