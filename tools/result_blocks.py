@@ -6,6 +6,7 @@ tests compare docs/RESULTS.md with the archives in docs/results/.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ from ws_ladder_analysis.ladders import Ladder, Percentile, ladders
 from ws_ladder_analysis.load import Bundle, read_bundle
 from ws_ladder_analysis.whole_cpu import whole_cpu
 
+# Which process used most of a CPU that a trial needed.
+OTHER_PROCESS = re.compile(r", \S+ \(process \d+\) most")
 # The chart of the overview, by its name in a report.
 OVERVIEW_CHART = "throughput-batch-wse-server-outcomes"
 # Latencies at a share of each capacity: the age of the newest and of the oldest audio in an answer.
@@ -215,7 +218,9 @@ def rows_of_bench(find: Find, command: str) -> Block:
     bundles: list[Bundle] = [one.bundle for one in measured.values() if one.bundle is not None]
     rows = [row for row in (*summary(measured), *bench.bystanders(evidence)) if row.ours is not None]
     head = "Means over fresh processes that take turns, with the floor's programs before and after. "
-    return Block(head + origin(*(one.run for one in bundles), command=command) + markdown(rows), {})
+    # What else ran on this machine has a name here, and none that says anything to who reads the page.
+    table = OTHER_PROCESS.sub("", markdown(rows))
+    return Block(head + origin(*(one.run for one in bundles), command=command) + table, {})
 
 
 def rows_only(table: Table) -> str:
