@@ -99,7 +99,7 @@ def environment() -> dict[str, Any]:
     """The CPU and versions that the figures were measured with, as far as they are known."""
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     return {
-        "cpu": cpu_model(),
+        "cpu": cpu_model() or platform.processor(),
         "cpus": len(os.sched_getaffinity(0)),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),

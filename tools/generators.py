@@ -136,7 +136,7 @@ def head(settings: Settings, commit: str) -> dict[str, Any]:
         "command": "./justw generators",
         "machine": {
             "cpus": os.cpu_count(),
-            "model": cpu_model(),
+            "model": cpu_model() or os.uname().machine,
             "kernel": os.uname().release,
         },
         "settings": asdict(settings),

@@ -164,12 +164,14 @@ def command_line(part: Part, folder: Path) -> list[str]:
 
 
 def bring_search(folder: Path) -> None:
-    """Unpacks the archive of the search, where another checkout measured it at the commit that this folder is of."""
+    """Unpacks the archive of the search, where another checkout measured it on such a CPU, at the commit that this folder
+    is of. No other may stay here: it would count as measured."""
     bundle = folder / SEARCH
     if bundle.exists() or not result_archive.file_of("capacity").is_file():
         return
     result_archive.unpack("capacity", bundle)
-    if folder_of(json.loads((bundle / "run.json").read_text())["commit"]) != folder:
+    run = json.loads((bundle / "run.json").read_text())
+    if folder_of(run["commit"]) != folder or run["machines"][0]["cpu_model"] != cpu_model():
         shutil.rmtree(bundle)
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -144,13 +145,20 @@ def test_what_follows_from_a_search_on_another_cpu_is_refused(tmp_path: Path) ->
         measure_results.on_half(tmp_path / "b")
 
 
-@pytest.mark.parametrize(("commit", "brought"), [("0123456789ab", True), ("ba9876543210", False)])
-def test_a_search_that_another_checkout_made_of_this_commit_is_brought_from_its_archive(
-    commit: str, brought: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("commit", "cpu", "brought"),
+    [
+        ("0123456789ab", cpu_model(), True),
+        ("ba9876543210", cpu_model(), False),
+        ("0123456789ab", "Another CPU", False),
+    ],
+)
+def test_only_a_search_of_this_commit_on_this_cpu_is_brought_from_its_archive(
+    commit: str, cpu: str, brought: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measure_results, "ROOT", tmp_path)
     archive = tmp_path / "capacity.tar.xz"
-    run = run_of(tmp_path / "elsewhere", 0.08, 200) | {"commit": f"{commit}{'0' * 28}"}
+    run = run_of(tmp_path / "elsewhere", 0.08, 200, cpu=cpu) | {"commit": f"{commit}{'0' * 28}"}
     (tmp_path / "elsewhere/run.json").write_text(json.dumps(run))
     with tarfile.open(archive, "w:xz") as packed:
         packed.add(tmp_path / "elsewhere/run.json", "run.json")
@@ -198,11 +206,8 @@ def test_a_program_is_stopped_with_its_own_programs_by_sigterm(tmp_path: Path) -
     file = tmp_path / "pid"
     text = f"import measure_results as m; m.heed_sigterm(); m.run({parent_of_a_sleeper(file)!r}, None)"
     with subprocess.Popen([sys.executable, "-c", text], cwd=ROOT / "tools", stderr=subprocess.DEVNULL) as measuring:
-        deadline = time.monotonic() + 60
-        while not file.is_file():
-            assert measuring.poll() is None, "it ended"
-            assert time.monotonic() < deadline, "it did not start"
-            time.sleep(0.01)
+        wait_until(lambda: file.is_file() or measuring.poll() is not None)
+        assert measuring.poll() is None, "it ended before it started anything"
         measuring.terminate()
     wait_for_end(int(file.read_text()))
 
@@ -210,9 +215,14 @@ def test_a_program_is_stopped_with_its_own_programs_by_sigterm(tmp_path: Path) -
 def wait_for_end(pid: int) -> None:
     """Waits until a process has ended: it is gone, or its parent has not waited for it yet."""
     stat = Path(f"/proc/{pid}/stat")
+    wait_until(lambda: not stat.is_file() or stat.read_text().rsplit(") ", 1)[1][0] == "Z")
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Waits until a condition holds."""
     deadline = time.monotonic() + 60
-    while stat.is_file() and stat.read_text().rsplit(") ", 1)[1][0] != "Z":
-        assert time.monotonic() < deadline, "it still runs"
+    while not holds():
+        assert time.monotonic() < deadline, "it never came"
         time.sleep(0.01)
 
 
