@@ -164,8 +164,8 @@ def command_line(part: Part, folder: Path) -> list[str]:
 
 
 def bring_search(folder: Path) -> None:
-    """Unpacks the archive of the search, where another checkout measured it on such a CPU, at the commit that this folder
-    is of. No other may stay here: it would count as measured."""
+    """Unpacks the archive of the search, where another checkout measured it on such a CPU, at this folder's commit. No
+    other may stay here: it would count as measured."""
     bundle = folder / SEARCH
     if bundle.exists() or not result_archive.file_of("capacity").is_file():
         return
