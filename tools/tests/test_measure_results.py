@@ -214,8 +214,15 @@ def test_a_program_is_stopped_with_its_own_programs_by_sigterm(tmp_path: Path) -
 
 def wait_for_end(pid: int) -> None:
     """Waits until a process has ended: it is gone, or its parent has not waited for it yet."""
-    stat = Path(f"/proc/{pid}/stat")
-    wait_until(lambda: not stat.is_file() or stat.read_text().rsplit(") ", 1)[1][0] == "Z")
+    wait_until(lambda: state_of(pid) in "ZX")
+
+
+def state_of(pid: int) -> str:
+    """The letter of a process's state; X if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
