@@ -4,7 +4,7 @@
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cluster=$root/e2e/cluster
 # Built once for each set of pins and kept until `just clean`.
-pins=$(cat "$cluster"/{kube,local-path}/go.{mod,sum} "$cluster"/kube/cmd/*/main.go "$cluster"/{build,archives} | sha256sum | cut -c1-12)
+pins=$(cat "$cluster"/kube/go.{mod,sum} "$cluster"/kube/cmd/*/main.go "$cluster"/{build,archives} | sha256sum | cut -c1-12)
 cache=$root/.tools/cluster/$pins
 bin=$cache/bin
 archives=$cache/images
