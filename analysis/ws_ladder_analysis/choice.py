@@ -78,7 +78,8 @@ def picture(run: Run) -> Chart | None:
         f"{one.name}: {load_text(one.load)} [{load_text(one.low)}, {load_text(one.high)}] in {one.lines} lines"
         for one in found
     )
-    return drawing.render("capacity", title, f"{title}. {text}.", drawing.intervals(rows, "lines of code", "sessions"))
+    drawn = drawing.intervals(rows, "lines of code", "sessions")
+    return drawing.render("capacity", title, f"{title}. {text}.", drawn, drawing.NAMED_HEIGHT)
 
 
 def _most(first: Option, alike: Sequence[Option]) -> str:

@@ -11,11 +11,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Literal
+from typing import Any
 
 import altair as alt
 import polars as pl
 import vl_convert as vlc
+
+from . import point_names
 
 COLOURS = {
     "ink": "#1f2328",
@@ -52,20 +54,14 @@ DARK = {
 WIDTH, HEIGHT = 340, 240
 PNG_SCALE = 2
 
-# Positions of a point's name in the order in which they are tried: alignment, pixels to the right, pixels down.
-_Side = Literal["left", "center", "right"]
-_PLACES: tuple[tuple[_Side, int, int], ...] = (
-    ("left", 9, 0),
-    ("right", -9, 0),
-    ("center", 0, -11),
-    ("center", 0, 12),
-    ("left", 9, -9),
-    ("left", 9, 9),
-    ("right", -9, -9),
-    ("right", -9, 9),
-)
+# Charts of named points are higher: room for names that stand close together.
+NAMED_HEIGHT = 330
+# What axes and legend take of a chart's width and height.
+_AXES = (50, 90)
 # Margin left and right of the points, as a share of the distance between the outermost ones: room for names.
-_ROOM = 0.38
+_ROOM = 0.32
+# Areas of points: of one that is nothing, and of the largest one.
+_AREAS = (12, 300)
 # Any of altair's charts; it has no common type that can be both layered and sized.
 Drawing = Any
 
@@ -170,11 +166,11 @@ def points(rows: Sequence[Mapping[str, object]], x: str, y: str, size: str) -> D
         x=alt.X("x:Q", title=x, scale=alt.Scale(domain=list(across), nice=False), axis=alt.Axis(tickCount=5)),
         y=alt.Y("y:Q", title=y, scale=scale, axis=alt.Axis(values=_steps(low, high), labelExpr=_NUMBER)),
     )
-    area = alt.Size(
-        "size:Q", title=size, scale=alt.Scale(range=[20, 700]), legend=alt.Legend(orient="top", tickCount=3)
-    )
+    largest = max(float(str(row["size"])) for row in rows) or 1.0
+    areas = alt.Scale(domain=[0, largest], range=list(_AREAS), nice=False)
+    area = alt.Size("size:Q", title=size, scale=areas, legend=alt.Legend(orient="top", tickCount=3))
     drawn = base.mark_circle(color=COLOURS["blue"], opacity=0.55).encode(size=area)
-    return alt.layer(drawn, *_names(rows, across, up))
+    return alt.layer(drawn, *_names(rows, across, up, largest))
 
 
 def intervals(rows: Sequence[Mapping[str, object]], x: str, y: str) -> Drawing:
@@ -193,7 +189,7 @@ def intervals(rows: Sequence[Mapping[str, object]], x: str, y: str) -> Drawing:
     bars = base.mark_rule(color=COLOURS["blue"], strokeWidth=2).encode(
         y=alt.Y("low:Q", title=y, scale=scale, axis=axis), y2="high:Q"
     )
-    return alt.layer(bars, points, *_names(rows, across, up))
+    return alt.layer(bars, points, *_names(rows, across, up, 1))
 
 
 def trend(
@@ -226,7 +222,7 @@ def trend(
         drawn.append(one.mark_rule(color=colour, strokeWidth=1.4, strokeDash=[4, 3]))
         # The name stands left of the line where there is no room to its right.
         late = float(str(mark["run"])) > 0.6 * len(rows)
-        align: _Side = "right" if late else "left"
+        align: point_names.Side = "right" if late else "left"
         drawn.append(
             one.mark_text(align=align, dx=-4 if late else 4, fontSize=10, color=colour).encode(
                 y=alt.value(6), text="name:N"
@@ -235,42 +231,55 @@ def trend(
     return alt.layer(*drawn)
 
 
-def _names(rows: Sequence[Mapping[str, object]], across: tuple[float, float], up: tuple[float, float]) -> list[Drawing]:
-    """Places the points' names in the first free position. `across` and `up` are the ends of the x and y axis."""
-    taken: list[tuple[float, float, float]] = []
+def _names(
+    rows: Sequence[Mapping[str, object]], across: tuple[float, float], up: tuple[float, float], largest: float
+) -> list[Drawing]:
+    """The points' names. `across` and `up` are the ends of the x and y axis, `largest` is the largest size."""
+    width, height = WIDTH - _AXES[0], NAMED_HEIGHT - _AXES[1]
+    spots = [
+        point_names.Spot(
+            str(row["name"]),
+            (float(str(row["x"])) - across[0]) / (across[1] - across[0]) * width,
+            math.log(float(str(row["y"])) / up[0]) / math.log(up[1] / up[0]) * height,
+            _radius(float(str(row.get("size", 0))), largest),
+        )
+        for row in rows
+    ]
     layers = []
-    for row in sorted(rows, key=lambda row: -float(str(row["y"]))):
-        # Approximate pixel position of the point: the chart's size less axes and legend.
-        right = (float(str(row["x"])) - across[0]) / (across[1] - across[0]) * (WIDTH - 50)
-        high = math.log(float(str(row["y"])) / up[0]) / math.log(up[1] / up[0]) * (HEIGHT - 90)
-        width = 4.7 * len(str(row["name"]))
-        for align, dx, dy in _PLACES:
-            middle = right + dx + {"center": 0.0, "left": width / 2, "right": -width / 2}[align]
-            fits = all(abs(high - dy - y) > 9 or abs(middle - x) > (width + other) / 2 for x, y, other in taken)
-            if fits:
-                break
-        taken.append((middle, high - dy, width))
+    for row, place in zip(rows, point_names.places(spots, width, height), strict=True):
         one = alt.Chart(pl.DataFrame([row])).encode(x="x:Q", y="y:Q", text="name:N")
-        layers.append(one.mark_text(fontSize=9, align=align, dx=dx, dy=dy, color=COLOURS["ink"]))
+        layers.append(
+            one.mark_text(
+                fontSize=point_names.FONT_SIZE, align=place.align, dx=place.dx, dy=place.dy, color=COLOURS["ink"]
+            )
+        )
     return layers
 
 
-def render(name: str, title: str, description: str, chart: Drawing) -> Chart:
-    """Renders a chart to SVG and PNG, all charts at one size."""
-    spec: dict[str, Any] = chart.properties(width=WIDTH, height=HEIGHT).to_dict()
+def _radius(size: float, largest: float) -> float:
+    """The radius of a point with a size, in pixels."""
+    least, most = _AREAS
+    return math.sqrt((least + (most - least) * size / largest) / math.pi)
+
+
+def render(name: str, title: str, description: str, chart: Drawing, height: int = HEIGHT) -> Chart:
+    """Renders a chart to SVG and PNG, all charts at one width."""
+    spec: dict[str, Any] = chart.properties(width=WIDTH, height=height).to_dict()
     # Axes and legend count as part of the size, so that all charts have the same size with any labels.
     spec["autosize"] = {"type": "fit", "contains": "padding"}
     spec["config"] = _config()
     drawn = vlc.vegalite_to_svg(spec)
-    return Chart(name, title, description, _clean(drawn, name), vlc.svg_to_png(_titled(drawn, title), scale=PNG_SCALE))
+    return Chart(
+        name, title, description, _clean(drawn, name), vlc.svg_to_png(_titled(drawn, title, height), scale=PNG_SCALE)
+    )
 
 
-def _titled(svg: str, title: str) -> str:
+def _titled(svg: str, title: str, height: int) -> str:
     """The chart on a white background with its title, for a PNG that is used outside the page."""
     head = 22
     text = f'x="6" y="16" font-family="sans-serif" font-size="12" font-weight="bold" fill="{COLOURS["ink"]}"'
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT + head}">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height + head}">'
         f'<rect width="100%" height="100%" fill="white"/>'
         f"<text {text}>{escape(title)}</text>"
         f'<g transform="translate(0,{head})">{svg}</g></svg>'
