@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -75,6 +76,36 @@ def test_failures_are_printed_at_the_end(absent: str, tmp_path: Path, capsys: py
     (tmp_path / "tools/toolchains" / absent).write_text("#!/bin/sh\necho KEY=value\n")
     assert service_tasks.each_with_its_toolchain([gateway("a", absent)], ["build", "test"], named=False) == 1
     assert "failed: test of a" in capsys.readouterr().err
+
+
+def test_a_contract_that_is_not_kept_beside_others_is_checked_again_alone(
+    absent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tools/toolchains" / absent).write_text("#!/bin/sh\necho KEY=value\n")
+    shutil.copy(Path(__file__).parents[1] / "turn", tmp_path / "tools")
+    ladder = tmp_path / "ladder"
+    # `busy` keeps its contract where it runs alone, `faulty` never does; each call is noted with whether it is alone.
+    ladder.write_text(
+        """#!/bin/sh
+for name; do :; done
+if flock --nonblock --shared target/load.lock true 2> /dev/null; then alone=no; else alone=yes; fi
+echo "$name $alone" >> calls
+[ "$name $alone" = "busy yes" ]
+"""
+    )
+    ladder.chmod(0o755)
+    (tmp_path / "target").mkdir()
+    monkeypatch.setattr(service_tasks, "LADDER", ladder)
+    monkeypatch.setattr(records, "divide", lambda ready: ([], ready))
+    both = [Service(name, "", "stt", build=Build(absent, build="true")) for name in ("busy", "faulty")]
+    for each in both:
+        (tmp_path / "services" / each.name).mkdir()
+    assert service_tasks.check_gateways(both) == 1
+    printed = capsys.readouterr()
+    assert printed.err.splitlines()[-1] == "failed: contract of faulty"
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert sorted(calls[:2]) == ["busy no", "faulty no"]
+    assert calls[2:] == ["busy yes", "faulty yes"]
 
 
 def test_what_was_built_ahead_is_not_built_again_but_needs_its_toolchain(
