@@ -78,8 +78,7 @@ def picture(run: Run) -> Chart | None:
         f"{one.name}: {load_text(one.load)} [{load_text(one.low)}, {load_text(one.high)}] in {one.lines} lines"
         for one in found
     )
-    drawn = drawing.intervals(rows, "lines of code", "sessions")
-    return drawing.render("capacity", title, f"{title}. {text}.", drawn, drawing.NAMED_HEIGHT)
+    return drawing.render("capacity", title, f"{title}. {text}.", drawing.intervals(rows, "lines of code", "sessions"))
 
 
 def _most(first: Option, alike: Sequence[Option]) -> str:

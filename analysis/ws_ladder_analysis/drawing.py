@@ -55,7 +55,7 @@ WIDTH, HEIGHT = 340, 240
 PNG_SCALE = 2
 
 # Charts of named points are higher: room for names that stand close together.
-NAMED_HEIGHT = 330
+_NAMED_HEIGHT = 330
 # What axes and legend take of a chart's width and height.
 _AXES = (50, 90)
 # Margin left and right of the points, as a share of the distance between the outermost ones: room for names.
@@ -170,7 +170,7 @@ def points(rows: Sequence[Mapping[str, object]], x: str, y: str, size: str) -> D
     areas = alt.Scale(domain=[0, largest], range=list(_AREAS), nice=False)
     area = alt.Size("size:Q", title=size, scale=areas, legend=alt.Legend(orient="top", tickCount=3))
     drawn = base.mark_circle(color=COLOURS["blue"], opacity=0.55).encode(size=area)
-    return alt.layer(drawn, *_names(rows, across, up, largest))
+    return alt.layer(drawn, *_names(rows, across, up, largest)).properties(height=_NAMED_HEIGHT)
 
 
 def intervals(rows: Sequence[Mapping[str, object]], x: str, y: str) -> Drawing:
@@ -189,7 +189,7 @@ def intervals(rows: Sequence[Mapping[str, object]], x: str, y: str) -> Drawing:
     bars = base.mark_rule(color=COLOURS["blue"], strokeWidth=2).encode(
         y=alt.Y("low:Q", title=y, scale=scale, axis=axis), y2="high:Q"
     )
-    return alt.layer(bars, points, *_names(rows, across, up, 1))
+    return alt.layer(bars, points, *_names(rows, across, up, 1)).properties(height=_NAMED_HEIGHT)
 
 
 def trend(
@@ -235,7 +235,7 @@ def _names(
     rows: Sequence[Mapping[str, object]], across: tuple[float, float], up: tuple[float, float], largest: float
 ) -> list[Drawing]:
     """The points' names. `across` and `up` are the ends of the x and y axis, `largest` is the largest size."""
-    width, height = WIDTH - _AXES[0], NAMED_HEIGHT - _AXES[1]
+    width, height = WIDTH - _AXES[0], _NAMED_HEIGHT - _AXES[1]
     spots = [
         point_names.Spot(
             str(row["name"]),
@@ -262,9 +262,10 @@ def _radius(size: float, largest: float) -> float:
     return math.sqrt((least + (most - least) * size / largest) / math.pi)
 
 
-def render(name: str, title: str, description: str, chart: Drawing, height: int = HEIGHT) -> Chart:
-    """Renders a chart to SVG and PNG, all charts at one width."""
-    spec: dict[str, Any] = chart.properties(width=WIDTH, height=height).to_dict()
+def render(name: str, title: str, description: str, chart: Drawing) -> Chart:
+    """Renders a chart to SVG and PNG, all charts at one width, and at one height unless a chart has its own."""
+    spec: dict[str, Any] = chart.properties(width=WIDTH).to_dict()
+    height: int = spec.setdefault("height", HEIGHT)
     # Axes and legend count as part of the size, so that all charts have the same size with any labels.
     spec["autosize"] = {"type": "fit", "contains": "padding"}
     spec["config"] = _config()

@@ -69,7 +69,7 @@ def picture(ladders: Sequence[Ladder], lines: Mapping[str, int]) -> Chart | None
     text = "; ".join(f"{row['name']}: {row['y']:.2f} µs in {row['x']} lines, {row['size']:.0f} MiB" for row in rows)
     title = f"CPU per frame against lines of code, {_load_label(load, groups)}"
     drawn = drawing.points(rows, "lines of code", "CPU per frame, µs", "MiB of memory")
-    return drawing.render("gateways", title, f"{title}. {text}.", drawn, drawing.NAMED_HEIGHT)
+    return drawing.render("gateways", title, f"{title}. {text}.", drawn)
 
 
 def differences(ladders: Sequence[Ladder]) -> tuple[str, ...]:
