@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from generator_trials import DELAY, FLOOD, FREEZE, QUICK
 from league_page import PAGE
 from league_servers import ROOT, LeagueError
 from process_cpu import cpu_seconds
+from process_ends import wait_for_end, wait_until
 from readme_highlights import between
 
 KNOWN = generator_tools.load()
@@ -232,24 +232,8 @@ def test_what_a_generator_started_is_ended_with_it(tmp_path: Path, monkeypatch: 
     with generator_trials.started(generator, Load(1, 1), 1, tmp_path) as process:
         wait_until(lambda: (tmp_path / "pid").is_file())
     assert process.returncode is not None
-    pid = int((tmp_path / "pid").read_text())
     # It was killed; on a busy machine it ends a little later.
-    wait_until(lambda: not is_running(pid))
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.01)
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process is there and more than an entry that its parent has not taken yet."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    wait_for_end(int((tmp_path / "pid").read_text()))
 
 
 def test_a_run_whose_time_is_over_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +17,7 @@ import result_archive
 import result_blocks
 from bench_format.schemas import CapacityEstimate
 from measure_results import NotEndedError, Part
+from process_ends import wait_for_end, wait_until
 from readme_highlights import between
 from this_machine import cpu_model
 
@@ -210,27 +210,6 @@ def test_a_program_is_stopped_with_its_own_programs_by_sigterm(tmp_path: Path) -
         assert measuring.poll() is None, "it ended before it started anything"
         measuring.terminate()
     wait_for_end(int(file.read_text()))
-
-
-def wait_for_end(pid: int) -> None:
-    """Waits until a process has ended: it is gone, or its parent has not waited for it yet."""
-    wait_until(lambda: state_of(pid) in "ZX")
-
-
-def state_of(pid: int) -> str:
-    """The letter of a process's state; X if it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0]
-    except (FileNotFoundError, ProcessLookupError):
-        return "X"
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    """Waits until a condition holds."""
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.01)
 
 
 def test_an_exit_code_that_is_no_end_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
