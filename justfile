@@ -71,7 +71,8 @@ deny-advisories: _cargo-deny
 
 # test Rust: units, properties, in-process and real-process tests
 unit: _python-env _redis-env
-    LD_LIBRARY_PATH="$({{libpython}})" tools/turn alone cargo test --locked {{checked}}
+    cargo test --locked --quiet {{checked}} --no-run
+    LD_LIBRARY_PATH="$({{libpython}})" tools/turn alone {{python}} tools/rust_tests.py -- --locked {{checked}}
 
 # test Python: the wse_server package against real clients, the reference, the analysis
 python-test: _bench-build _reference-env _redis-env history-env
@@ -316,13 +317,10 @@ _rust-lint: _python-env
     cargo clippy {{checked}} --test self_test_harness --locked -- -D warnings
 
 # Builds and fetches in parallel what CI's tests need, before any test runs: most of these steps leave a CPU idle at times,
-# and timing-sensitive tests then have a quiet machine. What clippy and the fuzz targets compile is left to their recipes:
-# they run beside the tests of clusters, which leave a CPU idle.
+# and timing-sensitive tests then have a quiet machine. What clippy, Rust's tests and the fuzz targets compile is left to their
+# recipes: they run beside the tests of clusters, which wait for pods most of the time.
 [parallel]
-_ahead: _ahead-rust _ahead-debian _cargo-fuzz _cargo-deny _node-env _preset-servers _league-ci _reference-env history-env
-
-_ahead-rust: _bench-build
-    cargo test --locked --quiet {{checked}} --no-run
+_ahead: _bench-build _ahead-debian _cargo-fuzz _cargo-deny _node-env _preset-servers _league-ci _reference-env history-env
 
 # One after the other, because apt-get fails while another apt-get holds its lock.
 _ahead-debian: _redis-env
