@@ -44,8 +44,8 @@ bench-components *OPTIONS: _extension
 bench-search NAME="stt-search" *OPTIONS: _bench-build
     @target/release/ladder search "$@"
 
-# run all checks that need no cluster, those that find mistakes soonest first
-test: lint generated deny python-test typescript-test gateways docs-test fuzz unit presets hostile self-test
+# run all checks that need no cluster, those that find mistakes soonest first; from `gateways` on some run only when nothing else does
+test: lint generated deny python-test typescript-test docs-test fuzz _rust-tests gateways unit presets hostile self-test
     @echo "all checks passed"
 
 # run all checks of clusters and containers: ladder's part for clusters, the chart, all images, a Kubernetes on this machine (root, Debian)
@@ -70,8 +70,7 @@ deny-advisories: _cargo-deny
     cargo deny --locked check advisories
 
 # test Rust: units, properties, in-process and real-process tests
-unit: _python-env _redis-env
-    cargo test --locked --quiet {{checked}} --no-run
+unit: _redis-env _rust-tests
     LD_LIBRARY_PATH="$({{libpython}})" tools/turn alone {{python}} tools/rust_tests.py -- --locked {{checked}}
 
 # test Python: the wse_server package against real clients, the reference, the analysis
@@ -84,7 +83,7 @@ typescript-test: _bench-build _node-env
     cd loadgen/typescript && npm run --silent check && npm test --silent
 
 # test the harness against services with a known delay, fault or ceiling
-self-test: _bench-build _node-env
+self-test: _bench-build _node-env _rust-tests
     LADDER_BIN="$PWD/target/release" tools/turn alone cargo test --locked {{checked}} --test self_test_harness -- --test-threads 1
 
 # check presets against servers of other projects, docs/YOUR-SERVICE.md as a reader would follow it, and some servers of the league
@@ -290,6 +289,11 @@ e2e-down:
 # remove everything built or fetched in this checkout
 clean: e2e-down
     rm -rf target .venv .tools fuzz/target
+
+# Builds all tests in Rust before they wait for their turn: the harness' own are not part of the default tests.
+_rust-tests: _python-env
+    @cargo test --locked --quiet {{checked}} --no-run
+    @cargo test --locked --quiet {{checked}} --test self_test_harness --no-run
 
 # build what a ladder needs: release binaries, the Python environment, the engine's extension module
 _bench-build: _python-env _programs
