@@ -156,6 +156,14 @@ async fn a_pod_that_no_agent_reports_is_named() {
 }
 
 #[tokio::test]
+async fn an_agent_that_is_starting_is_waited_for() {
+    let mut bench = Bench::new(&format!("{LABELS}}}"), &[("chat-a", "127.0.0.1")], true).await;
+    bench.cluster.agent_refuses(3);
+    let usage = bench.start().await.unwrap().usage.unwrap();
+    assert!(usage.starts_with("CPU and memory are those of chat-a"), "{usage}");
+}
+
+#[tokio::test]
 async fn direct_load_goes_to_the_addresses_of_all_pods() {
     let target = format!("direct: true, {LABELS}, port: PORT}}");
     let mut bench = Bench::new(&target, &[("chat-a", "127.0.0.1"), ("chat-b", "127.0.0.2")], false).await;

@@ -44,6 +44,9 @@ use crate::{
 /// Longest wait for one connection to the service, and for the page of its counters.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Longest wait for the agent of a node to answer, which starts with the release and not before it.
+const AGENT_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// The service while trials run against it.
 #[derive(Debug)]
 pub(super) struct DescribedService {
@@ -246,9 +249,16 @@ impl Kubernetes {
         if self.cluster.node_evidence_port.is_none() {
             return Some("that takes an agent on each node of the service; set nodeEvidence.enabled".into());
         }
-        let readings = self.pod_readings(pods).await;
-        let missing = described_pod::usage(pods, &readings).err()?;
-        Some(format!("no agent on node {} reports pod {}; nodeEvidence has to run there", missing.node, missing.name))
+        let deadline = Instant::now() + AGENT_TIMEOUT;
+        loop {
+            let readings = self.pod_readings(pods).await;
+            let DescribedPod { node, name, .. } = described_pod::usage(pods, &readings).err()?;
+            let is_starting = !readings.contains_key(node) && self.has_agent(node);
+            if !is_starting || Instant::now() >= deadline {
+                return Some(format!("no agent on node {node} reports pod {name}; nodeEvidence has to run there"));
+            }
+            sleep(POLL).await;
+        }
     }
 
     async fn pod_readings(&self, pods: &[DescribedPod]) -> BTreeMap<String, driver::nodes::PodsReading> {

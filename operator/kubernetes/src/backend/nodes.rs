@@ -39,6 +39,12 @@ impl Kubernetes {
         agents.map(|(node, address)| (node.to_owned(), self.node_clients.at(&format!("{address}:{port}")))).collect()
     }
 
+    /// Whether the release has an agent on this node, or one that may still be placed there, whether it runs already or not.
+    pub(super) fn has_agent(&self, node: &str) -> bool {
+        let placed = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+        self.caches.pods().iter().any(|pod| is_agent(pod) && placed(pod).is_none_or(|name| name == node))
+    }
+
     /// Unique ids of the pods of the release, and of a service of the user's own.
     fn own_pods(&self) -> BTreeSet<String> {
         let pods = self.caches.pods().into_iter().chain(self.caches.described_pods());
@@ -129,12 +135,15 @@ fn facts(node: &Node, mut neighbours: Vec<String>) -> NodeFacts {
     }
 }
 
+fn is_agent(pod: &Pod) -> bool {
+    pod.metadata.labels.as_ref().and_then(|labels| labels.get(COMPONENT.0)).is_some_and(|name| name == COMPONENT.1)
+}
+
 /// Node and address of a pod that is an agent.
 fn agent(pod: &Pod) -> Option<(&str, &str)> {
-    let component = pod.metadata.labels.as_ref()?.get(COMPONENT.0)?;
     let node = pod.spec.as_ref()?.node_name.as_deref()?;
     let address = pod.status.as_ref()?.pod_ip.as_deref()?;
-    (component == COMPONENT.1).then_some((node, address))
+    is_agent(pod).then_some((node, address))
 }
 
 #[cfg(test)]

@@ -5,7 +5,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     convert::Infallible,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 use axum::{
@@ -48,6 +51,8 @@ struct Inner {
     stuck: BTreeSet<String>,
     /// Whether every request but a watch that runs is refused with 503.
     is_away: bool,
+    /// How many requests the agent of a node still refuses.
+    agent_refusals: Arc<AtomicUsize>,
 }
 
 impl Cluster {
@@ -122,7 +127,13 @@ impl Cluster {
     pub(crate) async fn agent(&self, pods: &'static [&'static str]) -> u16 {
         let labels = json!({"app.kubernetes.io/component": "node", INSTANCE: RELEASE});
         self.foreign_pod("agent", "127.0.0.1", &labels);
-        pods::agent(pods).await
+        let refusals = Arc::clone(&self.lock().agent_refusals);
+        pods::agent(pods, refusals).await
+    }
+
+    /// The agent refuses the next requests, as before it has started.
+    pub(crate) fn agent_refuses(&self, requests: usize) {
+        self.lock().agent_refusals.store(requests, Relaxed);
     }
 
     /// Creates a suspended Job.

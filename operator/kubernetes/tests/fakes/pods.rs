@@ -1,6 +1,11 @@
 //! The small HTTP servers on loopback that stand for pods, and for the agent of a node.
 
-use axum::{Json, Router, extract::Path, routing::get};
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+use axum::{Json, Router, extract::Path, http::StatusCode, routing::get};
 use bench_format::{environment::Environment, service::ServiceStats, trial::Clock};
 use driver::{
     clock::unix_ns,
@@ -48,12 +53,16 @@ fn serve_pod(listener: TcpListener, pid: u32, cpu_ns: u64, version: &str) -> u16
     port
 }
 
-/// Starts an agent that reports that each of these pods has used 70 ns and 7 bytes. Returns its port.
-pub(super) async fn agent(pods: &'static [&'static str]) -> u16 {
-    let read = async |Path(uids): Path<String>| {
+/// Starts an agent that reports that each of these pods has used 70 ns and 7 bytes, after it has refused as many requests
+/// as `refusals` counts down from. Returns its port.
+pub(super) async fn agent(pods: &'static [&'static str], refusals: Arc<AtomicUsize>) -> u16 {
+    let read = async move |Path(uids): Path<String>| {
+        if refusals.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
+            return Err(StatusCode::SERVICE_UNAVAILABLE);
+        }
         let used = PodUse { cpu_ns: 70, memory_bytes: 7 };
         let known = uids.split(',').filter(|uid| pods.contains(uid)).map(|uid| (uid.to_owned(), used));
-        Json(PodsReading { cpus: 4, pods: known.collect() })
+        Ok(Json(PodsReading { cpus: 4, pods: known.collect() }))
     };
     let routes = Router::new().route("/pods/{uids}", get(read));
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
