@@ -76,6 +76,7 @@ def phase(cluster: Cluster, pod: str) -> str:
     return phase
 
 
+@pytest.mark.long
 def test_a_read_only_volume_is_reported_and_the_run_is_made_once_it_is_mounted_for_writing(
     small: Release, own_cluster: Path
 ) -> None:

@@ -12,7 +12,8 @@ WINDOW_SECONDS = 6
 TIERS = [10, 20]
 
 
-@pytest.mark.parametrize("killed", ["operator", "worker", "service"])
+# A worker also ends, and its trial is repeated, in test_disruptions.
+@pytest.mark.parametrize("killed", ["operator", pytest.param("worker", marks=pytest.mark.long), "service"])
 def test_a_kill_during_a_trial_costs_only_that_trial(release: Release, tmp_path: Path, killed: str) -> None:
     run = f"{killed}-killed"
     release.upgrade({"run": {"id": run}, "plan": {"window_seconds": WINDOW_SECONDS}})

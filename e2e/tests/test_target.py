@@ -172,6 +172,7 @@ def test_a_service_of_another_namespace_is_climbed_by_a_described_plan(
     assert names(shop) == pods
 
 
+@pytest.mark.long
 def test_a_deployment_of_the_user_gets_fresh_pods_for_a_tier_and_its_replicas_back(
     own: Release, tmp_path: Path
 ) -> None:

@@ -42,6 +42,7 @@ def by_helm_3(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
     release.uninstall()
 
 
+@pytest.mark.long
 def test_an_upgrade_by_helm_3_interrupts_the_trial_and_it_is_repeated(by_helm_3: Release, tmp_path: Path) -> None:
     by_helm_3.upgrade(values("interrupted"))
     by_helm_3.until_trial("interrupted", TIERS[1])
