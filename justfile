@@ -45,7 +45,7 @@ bench-search NAME="stt-search" *OPTIONS: _bench-build
     @target/release/ladder search "$@"
 
 # run all checks that need no cluster, those that find mistakes soonest first; from `gateways` on some run only when nothing else does
-test: lint generated deny python-test typescript-test docs-test fuzz _rust-tests gateways unit presets hostile self-test
+test: lint generated deny python-test typescript-test docs-test fuzz _rust-tests gateways unit _processes self-test
     @echo "all checks passed"
 
 # run all checks of clusters and containers: ladder's part for clusters, the chart, all images, a Kubernetes on this machine (root, Debian)
@@ -88,7 +88,7 @@ self-test: _bench-build _node-env _rust-tests
 
 # check presets against servers of other projects, docs/YOUR-SERVICE.md as a reader would follow it, and some servers of the league
 presets: _bench-build _preset-servers _league-ci
-    tools/turn alone {{python}} -m pytest -q presets/tests services/league/tests
+    tools/turn shared {{python}} -m pytest -q presets/tests services/league/tests
 
 # measure servers of other projects in turns, and write docs/LEAGUE.md; OPTIONS go to each `ladder run`
 league *OPTIONS: _bench-build (league-build)
@@ -116,7 +116,11 @@ autobahn +SERVERS: _python-env
 
 # attack services, the simulator and the coordinator; kill processes, fill disks and move clocks while a run goes on
 hostile *OPTIONS: _bench-build
-    tools/turn alone {{python}} -m pytest -q hostile "$@"
+    tools/turn shared {{python}} -m pytest -q hostile "$@"
+
+# Both start processes and wait for them: a CPU and a half are idle. Neither judges time, but a compiler beside them would be too much.
+[parallel]
+_processes: presets hostile
 
 # run the engine's unit tests under ThreadSanitizer (weekly in the workflow; needs nightly with rust-src: an uninstrumented std is reported as racing)
 thread-sanitizer:
