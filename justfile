@@ -88,7 +88,8 @@ self-test: _bench-build _node-env _rust-tests
 
 # check presets against servers of other projects, docs/YOUR-SERVICE.md as a reader would follow it, and some servers of the league
 presets: _bench-build _preset-servers _league-ci
-    tools/turn shared {{python}} -m pytest -q presets/tests services/league/tests
+    tools/turn shared {{python}} -m pytest -q presets/tests
+    tools/turn alone {{python}} -m pytest -q services/league/tests
 
 # measure servers of other projects in turns, and write docs/LEAGUE.md; OPTIONS go to each `ladder run`
 league *OPTIONS: _bench-build (league-build)
@@ -118,7 +119,8 @@ autobahn +SERVERS: _python-env
 hostile *OPTIONS: _bench-build
     tools/turn shared {{python}} -m pytest -q hostile "$@"
 
-# Both start processes and wait for them: a CPU and a half are idle. Neither judges time, but a compiler beside them would be too much.
+# Both start processes and wait for them: a CPU and a half are idle. Neither judges time, but a compiler beside them would be too
+# much. The servers of the league are measured after both, alone.
 [parallel]
 _processes: presets hostile
 
