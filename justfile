@@ -45,7 +45,7 @@ bench-search NAME="stt-search" *OPTIONS: _bench-build
     @target/release/ladder search "$@"
 
 # run all checks that need no cluster, those that find mistakes soonest first; from `gateways` on some run only when nothing else does
-test: lint generated deny python-test typescript-test docs-test fuzz _rust-tests gateways unit _processes self-test
+test: lint generated deny python-test typescript-test docs-test fuzz _unit-programs _self-test-program gateways unit _processes self-test
     @echo "all checks passed"
 
 # run all checks of clusters and containers: ladder's part for clusters, the chart, all images, a Kubernetes on this machine (root, Debian)
@@ -70,7 +70,7 @@ deny-advisories: _cargo-deny
     cargo deny --locked check advisories
 
 # test Rust: units, properties, in-process and real-process tests
-unit: _redis-env _rust-tests
+unit: _redis-env _unit-programs
     LD_LIBRARY_PATH="$({{libpython}})" tools/turn alone {{python}} tools/rust_tests.py -- --locked {{checked}}
 
 # test Python: the wse_server package against real clients, the reference, the analysis
@@ -83,7 +83,7 @@ typescript-test: _bench-build _node-env
     cd loadgen/typescript && npm run --silent check && npm test --silent
 
 # test the harness against services with a known delay, fault or ceiling
-self-test: _bench-build _node-env _rust-tests
+self-test: _bench-build _node-env _self-test-program
     LADDER_BIN="$PWD/target/release" tools/turn alone cargo test --locked {{checked}} --test self_test_harness -- --test-threads 1
 
 # check presets against servers of other projects, docs/YOUR-SERVICE.md as a reader would follow it, and some servers of the league
@@ -296,9 +296,12 @@ e2e-down:
 clean: e2e-down
     rm -rf target .venv .tools fuzz/target
 
-# Builds all tests in Rust before they wait for their turn: the harness' own are not part of the default tests.
-_rust-tests: _python-env
+# Tests in Rust are built before they wait for their turn.
+_unit-programs: _python-env
     @cargo test --locked --quiet {{checked}} --no-run
+
+# Not part of the default tests.
+_self-test-program: _python-env
     @cargo test --locked --quiet {{checked}} --test self_test_harness --no-run
 
 # build what a ladder needs: release binaries, the Python environment, the engine's extension module

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+# Each compiles a package, up to three times.
+SECONDS = 300
+pytestmark = pytest.mark.timeout(SECONDS)
+
 TOOL = Path(__file__).resolve().parents[1] / "rust_tests.py"
 MANIFEST = '[package]\nname = "tried"\nversion = "0.0.0"\nedition = "2024"\n[workspace]\n'
 PASSES = """#[test]
@@ -34,7 +38,7 @@ def package(tmp_path: Path) -> Path:
 
 def rust_tests(package: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(TOOL), *options]
-    return subprocess.run(command, cwd=package, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(command, cwd=package, capture_output=True, text=True, check=False, timeout=SECONDS)
 
 
 def test_every_program_runs_in_the_folder_of_its_package_and_one_that_passes_only_alone_is_named(package: Path) -> None:
