@@ -29,6 +29,10 @@ class Bundle:
         results = [read(trial / "result.json") for trial in self.trials()]
         return [result["attempt"] for result in sorted(results, key=lambda result: result["trial"]["tier"])]
 
+    def timeline(self) -> list[Any]:
+        """The entries of `timeline.jsonl`: what the operator did, in order."""
+        return [json.loads(line) for line in (self.folder / "timeline.jsonl").read_text().splitlines()]
+
     def files(self) -> dict[str, str]:
         """The SHA-256 of each file by relative path."""
         files = (path for path in self.folder.rglob("*") if path.is_file())

@@ -1,6 +1,5 @@
 """What a run takes besides its trials, and what its operator needs when idle; printed at the end of the tests."""
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,8 +55,7 @@ def test_the_time_around_trials_and_the_idle_operators_memory_are_reported(fresh
 
 def first_trial_ns(bundle: Bundle) -> int:
     """When the first trial in the timeline began, in nanoseconds since the Unix epoch."""
-    entries = map(json.loads, (bundle.folder / "timeline.jsonl").read_text().splitlines())
-    began: int = next(entry["start_unix_ns"] for entry in entries if entry["step"] == "trial")
+    began: int = next(entry["start_unix_ns"] for entry in bundle.timeline() if entry["step"] == "trial")
     return began
 
 
