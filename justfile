@@ -91,9 +91,9 @@ presets: _bench-build _preset-servers _league-ci
     tools/turn shared {{python}} -m pytest -q presets/tests
     tools/turn alone {{python}} -m pytest -q services/league/tests
 
-# measure servers of other projects in turns, and write docs/LEAGUE.md; OPTIONS go to each `ladder run`
+# measure servers of other projects in turns, and write docs/LEAGUE.md: two hours, which may be interrupted
 league *OPTIONS: _bench-build (league-build)
-    @tools/league-run "$@"
+    @{{python}} tools/league.py run "$@"
 
 # build servers of the league (services/league): all, or those named
 league-build *NAMES: _python-env

@@ -4,15 +4,17 @@ Usage: league.py build [NAME…]        builds servers; one that can't be had is
        league.py build --ci           builds those that CI measures
        league.py check [NAME…]        starts each built server and climbs it for a second: all must be answered
        league.py plan                 writes plans/league*.yaml from all league.toml
-       league.py plans                prints the plans that `run` measures
-       league.py services PLAN        prints --service options for the built servers of a plan; 3: none is built
-       league.py page [--price P] BUNDLE…
-                                      writes docs/LEAGUE.md; P: US dollars per vCPU-hour, 0.04 without it
+       league.py run [--minutes N]    measures them at this commit, archives the evidence, writes docs/LEAGUE.md; what
+                                      was stopped, also after N minutes, goes on with the same command
+       league.py page [--price P] [--of COMMIT]
+                                      writes docs/LEAGUE.md from the archive, or archives what was measured at COMMIT
+                                      before; P: US dollars per vCPU-hour, 0.04 without it
 LADDER names the ladder program; without it, target/release/ladder.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from pathlib import Path
@@ -20,11 +22,9 @@ from pathlib import Path
 import league_build
 import league_check
 import league_plans
-import service_tasks
 from league_servers import ROOT, LeagueError, Server, choose, load
 
 LADDER = Path(os.environ.get("LADDER") or ROOT / "target/release/ladder")
-PRICE = 0.04
 
 
 def build(servers: list[Server], *, named: bool) -> int:
@@ -52,39 +52,47 @@ def plan(servers: list[Server]) -> int:
         return 0
     found = league_plans.checked(LADDER, files)
     print("\n".join(line for line, _ in found))
-    minutes = sum(seconds for file, (_, seconds) in zip(files, found, strict=True) if is_measured(file)) / 60
-    print(f"the league is at most {minutes:.0f} minutes under load, and starts servers between trials")
+    seconds = sum(each for file, (_, each) in zip(files, found, strict=True) if league_plans.is_measured(file))
+    print(f"the league is at most {seconds / 60:.0f} minutes under load, and starts servers between trials")
     return 0
 
 
-def is_measured(file: Path) -> bool:
-    """Whether a plan is one of the league's own, and not one of CI."""
-    return not file.stem.startswith("league-ci")
+def run(arguments: list[str], servers: dict[str, Server]) -> int:
+    """Measures and publishes; 3 where something stopped it. Imports are here, because the analysis needs libraries that
+    building doesn't."""
+    import league_page
+    import league_run
+    import measure_results
 
-
-def services(name: str) -> int:
-    """Prints options that leave out the servers that were not built; nothing where all were. 3: none was built."""
-    listed = league_plans.services_of(ROOT / f"plans/{name}.yaml")
-    gone = league_build.left_out()
-    ready = [each for each in listed if each not in gone]
-    if not ready:
-        print(f"left out: {name}: none of its servers is built", file=sys.stderr)
-        return service_tasks.NOT_HERE
-    if len(ready) < len(listed):
-        print(" ".join(f"--service {each}" for each in ready))
+    parser = argparse.ArgumentParser(prog="league.py run", description="measures the league, in less than two hours")
+    parser.add_argument("--minutes", type=float, help="stop after so long; the same command goes on from there")
+    options = parser.parse_args(arguments)
+    if options.minutes is not None and options.minutes <= 0:
+        parser.error(f"--minutes is {options.minutes:g}, but must be above 0")
+    measure_results.heed_sigterm()
+    try:
+        league_run.archive(league_run.measure(servers, LADDER, options.minutes))
+    except (measure_results.NotEndedError, KeyboardInterrupt) as stopped:
+        why = str(stopped) or "stopped; the same command goes on from there"
+        print(f"league: {why}", file=sys.stderr)
+        return 3
+    league_page.write(servers)
     return 0
 
 
 def page(arguments: list[str], servers: dict[str, Server]) -> int:
-    """Writes docs/LEAGUE.md. Only here, because the analysis needs libraries that building doesn't."""
+    """Writes docs/LEAGUE.md. The imports: as in `run`."""
     import league_page
+    import league_run
+    import measure_results
 
-    price = PRICE
-    if arguments[:1] == ["--price"]:
-        price, arguments = float(arguments[1]), arguments[2:]
-    if not arguments:
-        raise LeagueError("page needs the folders of bundles")
-    league_page.write([Path(bundle) for bundle in arguments], servers, price)
+    parser = argparse.ArgumentParser(prog="league.py page", description="writes docs/LEAGUE.md")
+    parser.add_argument("--price", type=float, default=league_page.PRICE, help="US dollars per vCPU-hour")
+    parser.add_argument("--of", metavar="COMMIT", help="archive what was measured at this commit before")
+    options = parser.parse_args(arguments)
+    if options.of:
+        league_run.archive(league_run.folder_of(measure_results.git("rev-parse", f"{options.of}^{{commit}}")))
+    league_page.write(servers, options.price)
     return 0
 
 
@@ -100,11 +108,8 @@ def main() -> int:
             return check([server for server in choose(servers, names) if server.name not in gone])
         case ["plan"]:
             return plan(list(servers.values()))
-        case ["plans"]:
-            print("\n".join(file.stem for file in league_plans.plans(servers.values()) if is_measured(file)))
-            return 0
-        case ["services", name]:
-            return services(name)
+        case ["run", *arguments]:
+            return run(arguments, servers)
         case ["page", *arguments]:
             return page(arguments, servers)
     print(__doc__, file=sys.stderr)

@@ -1,18 +1,21 @@
-"""Writes docs/LEAGUE.md from bundles of plans/league*.yaml: a table for each preset and workload, between markers.
+"""Writes docs/LEAGUE.md from the archive of plans/league*.yaml: a table for each preset and workload, between markers.
 
 Servers have a rank only where their intervals don't overlap. All means and intervals are computed by the analysis.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import league_build
 import league_servers
+import result_archive
 from bench_format.schemas import Witness
+from league_run import LEFT_OUT, PART
 from league_servers import ROOT, Server
 from readme_highlights import replaced
 from result_blocks import origin
@@ -23,6 +26,8 @@ from ws_ladder_analysis.statistics import CONFIDENCE, unpaired_ratio
 
 PAGE = ROOT / "docs/LEAGUE.md"
 SECONDS_PER_HOUR = 3600
+# US dollars per vCPU-hour.
+PRICE = 0.04
 NONE = "—"
 # From the moment a message was due to its reply, or to its arrival at a subscriber.
 LATENCY = "response_ns"
@@ -229,10 +234,9 @@ def witness(bundle: Bundle) -> str:
     return confirmed + "What a reply proves: [PRESETS.md](PRESETS.md).\n"
 
 
-def lacking(bundles: Iterable[Bundle], servers: dict[str, Server]) -> str:
-    """The servers that have no figures, each with the reason."""
+def lacking(bundles: Iterable[Bundle], servers: dict[str, Server], gone: dict[str, str]) -> str:
+    """The servers that have no figures, each with the reason; `gone`: why servers were not built."""
     measured = {name for bundle in bundles for name in bundle.run.plan.services}
-    gone = league_build.left_out()
     reasons = {name: gone.get(name, "it was not in this run") for name in servers if name not in measured}
     reasons |= league_servers.unavailable()
     return "## Not measured\n\n" + "".join(f"- {name}: {reason}\n" for name, reason in reasons.items())
@@ -247,7 +251,7 @@ def remarks(bundles: Iterable[Bundle], servers: dict[str, Server]) -> str:
     return "## What differs between them\n\n" + "".join(lines)
 
 
-def text(bundles: Sequence[Bundle], servers: dict[str, Server], price: float) -> str:
+def text(bundles: Sequence[Bundle], servers: dict[str, Server], gone: dict[str, str], price: float) -> str:
     """The generated part of the page."""
     head = (
         f"Geometric means over fresh processes that take turns, with {CONFIDENCE:.0%} intervals. A rank is one more"
@@ -255,10 +259,19 @@ def text(bundles: Sequence[Bundle], servers: dict[str, Server], price: float) ->
         f" Costs are those of CPU time alone, at ${price:g} per vCPU-hour. Percentiles are of all replies together.\n"
     )
     sections = [section(bundle, servers, price) for bundle in bundles]
-    return "\n".join([head, *sections, remarks(bundles, servers), lacking(bundles, servers)])
+    return "\n".join([head, *sections, remarks(bundles, servers), lacking(bundles, servers, gone)])
 
 
-def write(folders: Sequence[Path], servers: dict[str, Server], price: float) -> None:
+def block(servers: dict[str, Server], folder: Path, price: float = PRICE) -> str:
+    """The generated part from the archive, unpacked into a folder; without one it says that nothing is published."""
+    if not result_archive.file_of(PART).is_file():
+        return "No run is published yet.\n"
+    result_archive.unpack(PART, folder)
+    bundles = [read_bundle(file.parent) for file in sorted(folder.glob("*/run.json"))]
+    return text(bundles, servers, json.loads((folder / LEFT_OUT).read_text()), price)
+
+
+def write(servers: dict[str, Server], price: float = PRICE) -> None:
     """Writes the page's generated part."""
-    bundles = [read_bundle(folder) for folder in folders]
-    PAGE.write_text(replaced(PAGE.read_text(), "league", text(bundles, servers, price)))
+    with tempfile.TemporaryDirectory() as folder:
+        PAGE.write_text(replaced(PAGE.read_text(), PART, block(servers, Path(folder), price)))

@@ -213,6 +213,11 @@ def checked(program: Path, files: Iterable[Path]) -> list[tuple[str, int]]:
     return found
 
 
+def is_measured(file: Path) -> bool:
+    """Whether a plan is one of the league's own, and not one of CI."""
+    return not file.stem.startswith("league-ci")
+
+
 def services_of(file: Path) -> list[str]:
     """The names in a plan's list of services."""
     line = next(line for line in file.read_text().splitlines() if line.startswith("services: "))

@@ -9,18 +9,22 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import league
 import league_build
 import league_check
 import league_page
 import league_plans
+import league_run
 import league_servers
+import measure_results
 import pytest
 from league_servers import LeagueError, Server
+from measure_results import NotEndedError
+from readme_highlights import between
 from scipy import stats
 from ws_ladder_analysis.ladders import Tier
 
 SERVERS = league_servers.load()
+LEAGUE_MQTT = league_servers.ROOT / "plans/league-mqtt-3.1.1.yaml"
 ONE = Server(
     name="one",
     language="C",
@@ -154,22 +158,81 @@ def test_a_server_that_cannot_be_built_is_left_out_with_its_last_line(
     assert list(league_build.left_out()) == ["two"]
 
 
+@pytest.fixture
+def at_a_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A checkout at a commit, where all servers are built; the folder of the league's evidence in it."""
+    monkeypatch.setattr(league_build, "LEFT_OUT", tmp_path / "left-out.json")
+    monkeypatch.setattr(league_run, "ROOT", tmp_path)
+    monkeypatch.setattr(measure_results, "ROOT", tmp_path)
+    monkeypatch.setattr(measure_results, "commit", lambda: "0" * 40)
+    return league_run.folder_of("0" * 40)
+
+
+def climbs(commands: list[list[str]], code: int | None) -> Callable[[list[str], float | None], int | None]:
+    """What takes the place of a program: keeps its command and leaves a bundle that has ended, or one that has not."""
+
+    def run(command: list[str], _until: float | None) -> int | None:
+        commands.append(command)
+        name = command[command.index("--resume" if "--resume" in command else "--run-id") + 1]
+        bundle = measure_results.ROOT / command[command.index("--results") + 1] / name
+        bundle.mkdir(exist_ok=True)
+        (bundle / "run.json").write_text(json.dumps({"state": "running" if code is None else "finished"}))
+        return code
+
+    return run
+
+
+MQTT = {name: SERVERS[name] for name in ("mosquitto", "mochi-mqtt")}
+
+
 @pytest.mark.parametrize(
-    ("gone", "printed", "code"),
-    [([], "", 0), (["mosquitto"], "--service mochi-mqtt\n", 0), (["mosquitto", "mochi-mqtt"], "", 3)],
+    ("gone", "options"),
+    [([], [[]]), (["mosquitto"], [["--service=mochi-mqtt"]]), (["mosquitto", "mochi-mqtt"], [])],
 )
 def test_a_run_leaves_out_what_is_not_built(
-    gone: list[str],
-    printed: str,
-    code: int,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    gone: list[str], options: list[list[str]], at_a_commit: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(league_build, "LEFT_OUT", tmp_path / "left-out.json")
     league_build.remember(dict.fromkeys(gone, "no compiler"), [])
-    assert league.services("league-mqtt-3.1.1") == code
-    assert capsys.readouterr().out == printed
+    commands: list[list[str]] = []
+    monkeypatch.setattr(measure_results, "run", climbs(commands, 0))
+    plans = {LEAGUE_MQTT: "", league_servers.ROOT / "plans/league-ci.yaml": ""}
+    monkeypatch.setattr(league_plans, "plans", lambda _: plans)
+    assert league_run.measure(MQTT, Path("ladder"), None) == at_a_commit
+    start = ["ladder", "run", "plans/league-mqtt-3.1.1.yaml", "--results", "results/of-000000000000/league"]
+    assert commands == [[*start, "--run-id", "league-mqtt-3.1.1", *each] for each in options]
+    assert list(json.loads((at_a_commit / league_run.LEFT_OUT).read_text())) == sorted(gone)
+
+
+def test_a_league_that_was_stopped_goes_on_and_what_has_ended_is_not_measured_again(
+    at_a_commit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(league_plans, "plans", lambda _: {LEAGUE_MQTT: ""})
+    monkeypatch.setattr(measure_results, "run", climbs(commands, None))
+    with pytest.raises(NotEndedError, match="the time is over; the same command goes on from there"):
+        league_run.measure(MQTT, Path("ladder"), 1)
+    with pytest.raises(LeagueError, match="has no league that was measured to its end"):
+        league_run.archive(at_a_commit)
+    monkeypatch.setattr(measure_results, "run", climbs(commands, 1))
+    league_run.measure(MQTT, Path("ladder"), None)
+    league_run.measure(MQTT, Path("ladder"), None)
+    again = ["ladder", "run", "--resume", "league-mqtt-3.1.1", "--results", "results/of-000000000000/league"]
+    assert commands[1:] == [again]
+
+
+def test_a_league_that_can_not_be_measured_says_with_which_exit_code(
+    at_a_commit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not at_a_commit.exists()
+    monkeypatch.setattr(league_plans, "plans", lambda _: {LEAGUE_MQTT: ""})
+    monkeypatch.setattr(measure_results, "run", climbs([], 101))
+    with pytest.raises(NotEndedError, match=r"league-mqtt-3\.1\.1 ended with exit code 101"):
+        league_run.measure(MQTT, Path("ladder"), None)
+
+
+def test_the_page_is_what_the_archive_says(tmp_path: Path) -> None:
+    written = between(league_page.PAGE.read_text(), "league").strip()
+    assert written == league_page.block(SERVERS, tmp_path).strip(), "write it again: tools/league.py page"
 
 
 def rows(*intervals: tuple[float, float] | None) -> list[league_page.Row]:

@@ -47,7 +47,7 @@ def test_each_server_answers_every_message_and_has_a_row_on_the_page(name: str, 
     assert len(results) == climbs, done.stdout + done.stderr
     assert [mistake for each in results for mistake in league_check.wrong_with(each)] == []
     (bundle,) = tmp_path.iterdir()
-    page = league_page.text([read_bundle(bundle)], SERVERS, league.PRICE)
+    page = league_page.text([read_bundle(bundle)], SERVERS, {}, league_page.PRICE)
     for each in climbing:
         rows = [line for line in page.splitlines() if f"| [{each.name}](" in line]
         assert len(rows) == sum(climb.workload in each.workloads for climb in league_plans.CLIMBS)

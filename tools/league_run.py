@@ -1,0 +1,78 @@
+"""Measures the plans of the league at one commit, and archives what docs/LEAGUE.md is made from.
+
+A plan that was stopped goes on where it stopped; one that has ended is not measured again. Servers that are not built
+are left out, and the page says why.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import league_build
+import league_plans
+import measure_results
+import result_archive
+from bench import is_finished
+from league_servers import ROOT, LeagueError, Server
+from measure_results import NotEndedError
+
+PART = "league"
+# Beside the bundles: why servers are not in them.
+LEFT_OUT = "left-out.json"
+
+
+def folder_of(commit: str) -> Path:
+    """Where the evidence is: a bundle for each plan."""
+    return measure_results.folder_of(commit) / PART
+
+
+def measure(servers: dict[str, Server], ladder: Path, minutes: float | None) -> Path:
+    """Measures what is missing at this commit and returns the folder of the bundles. Raises `NotEndedError` where files
+    differ from the commit, or the time is over."""
+    folder = folder_of(measure_results.commit())
+    until = None if minutes is None else time.monotonic() + 60 * minutes
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in league_plans.plans(servers.values()):
+        if not league_plans.is_measured(file) or is_finished(folder / file.stem):
+            continue
+        built = built_of(file)
+        if not built:
+            print(f"league: {file.stem} is left out: none of its servers is built", file=sys.stderr)
+            continue
+        print(f"league: {file.stem}", file=sys.stderr)
+        code = measure_results.run(command_line(file, built, folder, ladder), until)
+        if code is None:
+            raise NotEndedError("the time is over; the same command goes on from there")
+        # Any verdict: a trial that fails is a row of the page, and not the end of the run.
+        if code not in measure_results.ENDED or not is_finished(folder / file.stem):
+            raise NotEndedError(f"{file.stem} ended with exit code {code}; the same command goes on from there")
+    (folder / LEFT_OUT).write_text(json.dumps(league_build.left_out(), indent=2, sort_keys=True) + "\n")
+    return folder
+
+
+def built_of(file: Path) -> list[str]:
+    """The servers of a plan that are built."""
+    gone = league_build.left_out()
+    return [name for name in league_plans.services_of(file) if name not in gone]
+
+
+def command_line(file: Path, built: list[str], folder: Path, ladder: Path) -> list[str]:
+    """What measures a plan: from its beginning, or from where it stopped."""
+    name, where = file.stem, str(folder.relative_to(ROOT))
+    if (folder / name / "run.json").is_file():
+        return [str(ladder), "run", "--resume", name, "--results", where]
+    # It was stopped before it had anything to go on from.
+    shutil.rmtree(folder / name, ignore_errors=True)
+    only = [] if built == league_plans.services_of(file) else [f"--service={one}" for one in built]
+    return [str(ladder), "run", f"plans/{file.name}", "--results", where, "--run-id", name, *only]
+
+
+def archive(folder: Path) -> None:
+    """Archives the evidence. Raises `LeagueError` where a plan has no bundle that has ended."""
+    if not (folder / LEFT_OUT).is_file():
+        raise LeagueError(f"{folder.relative_to(ROOT)} has no league that was measured to its end")
+    result_archive.pack(PART, folder)
