@@ -26,6 +26,7 @@ from ws_ladder_analysis.statistics import CONFIDENCE, unpaired_ratio
 
 PAGE = ROOT / "docs/LEAGUE.md"
 SECONDS_PER_HOUR = 3600
+COMMAND = "./justw league"
 # US dollars per vCPU-hour.
 PRICE = 0.04
 NONE = "—"
@@ -110,7 +111,6 @@ class Sheet:
 
     servers: dict[str, Server]
     versions: dict[str, str]
-    # US dollars per vCPU-hour.
     price: float
     # Bytes of a silent connection, by server. Under load, memory is mostly that of the load.
     idle: dict[str, float | None]
@@ -148,7 +148,7 @@ def columns_of(workload: str, ranked: Ranked) -> dict[str, Read]:
     if workload in ("request-reply", "fanout"):
         if ranked.figure != CPU.figure:
             columns[CPU.title] = lambda one, _, __: shown(mean(one.tier, CPU.figure), microseconds)
-        columns["per million"] = lambda one, _, sheet: dollars(mean(one.tier, CPU.figure), sheet.price)
+        columns["cost per million"] = lambda one, _, sheet: dollars(mean(one.tier, CPU.figure), sheet.price)
         columns["p50"] = lambda one, _, __: latency(one.tier, 50)
         columns["p99"] = lambda one, _, __: latency(one.tier, 99)
     if ranked.higher_is_better:
@@ -215,7 +215,7 @@ def section(bundle: Bundle, servers: dict[str, Server], price: float) -> str:
         groups.setdefault((ladder.workload, ladder.variant), []).append(ladder)
     silent = {ladder.service: row(ladder, IDLE).mean for ladder in groups.get(("idle", "standard"), [])}
     sheet = Sheet(servers, dict(bundle.run.versions), price, silent)
-    parts = [f"## {preset}\n\n{origin(bundle.run)}{witness(bundle)}"]
+    parts = [f"## {preset}\n\n{origin(bundle.run, command=COMMAND)}{witness(bundle)}"]
     for (workload, variant), group in groups.items():
         loads = f"{wording.plain(group[0].load_of(group[0].tiers[0]))}"
         title = workload if variant == "standard" else f"{workload}, {variant}"
@@ -255,8 +255,9 @@ def text(bundles: Sequence[Bundle], servers: dict[str, Server], gone: dict[str, 
     """The generated part of the page."""
     head = (
         f"Geometric means over fresh processes that take turns, with {CONFIDENCE:.0%} intervals. A rank is one more"
-        " than the number of servers whose interval is wholly better; equal ranks can't be told apart by this run."
-        f" Costs are those of CPU time alone, at ${price:g} per vCPU-hour. Percentiles are of all replies together.\n"
+        " than the number of servers whose interval is wholly better; this run can't separate servers of equal rank."
+        f" Costs are those of CPU time alone, at ${price:g} per vCPU-hour. Percentiles are of all replies together;"
+        " those of a closed loop leave out what a stall would have delayed.\n"
     )
     sections = [section(bundle, servers, price) for bundle in bundles]
     return "\n".join([head, *sections, remarks(bundles, servers), lacking(bundles, servers, gone)])

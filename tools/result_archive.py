@@ -70,9 +70,13 @@ def kept(evidence: Path) -> Iterator[Path]:
 
 
 def trimmed(path: Path) -> bytes:
-    """The content of a file, without histograms of which nothing is printed."""
+    """The content of a file, without histograms of which nothing is printed, and without the place of the checkout."""
+    content = path.read_bytes()
+    if path.name == "run.json":
+        checkout = json.loads(content)["command"].partition("target/release/")[0]
+        return content.replace(checkout.encode(), b"") if checkout.startswith("/") else content
     if path.name != "result.json":
-        return path.read_bytes()
-    result = json.loads(path.read_bytes())
+        return content
+    result = json.loads(content)
     result["histograms"] = {name: one for name, one in result["histograms"].items() if name in HISTOGRAMS}
     return json.dumps(result, separators=(",", ":"), ensure_ascii=False).encode()

@@ -73,6 +73,26 @@ def test_the_same_evidence_gives_the_same_archive(tmp_path: Path, monkeypatch: p
     assert result_archive.pack("two-cpus", folder).read_bytes() == original
 
 
+@pytest.mark.parametrize("file", sorted(result_archive.FOLDER.glob("*.tar.xz")), ids=lambda file: file.stem)
+def test_an_archive_does_not_say_where_the_checkout_was(file: Path, tmp_path: Path) -> None:
+    commands = [
+        json.loads(run.read_text())["command"]
+        for run in result_archive.unpack(file.name.removesuffix(".tar.xz"), tmp_path).rglob("run.json")
+    ]
+    assert [command for command in commands if "/target/release/" in command] == []
+
+
+def test_a_place_in_a_command_is_left_out_of_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = result_archive.unpack("two-cpus", tmp_path / "evidence")
+    monkeypatch.setattr(result_archive, "FOLDER", tmp_path / "archives")
+    before = json.loads((folder / "run.json").read_text())
+    there = before | {"command": "/there/target/release/ladder run two-cpus --results /there/results"}
+    (folder / "run.json").write_text(json.dumps(there))
+    result_archive.pack("two-cpus", folder)
+    packed = json.loads((result_archive.unpack("two-cpus", tmp_path / "again") / "run.json").read_text())
+    assert packed == before | {"command": "target/release/ladder run two-cpus --results results"}
+
+
 def estimate(load: float) -> CapacityEstimate:
     return CapacityEstimate(load=load, low=load * 0.98, high=load * 1.02, spread=0.02, trials=14)
 
