@@ -14,7 +14,7 @@ from pathlib import Path
 
 import league_servers
 import result_archive
-from bench_format.schemas import Witness
+from bench_format.schemas import BoundBy, Witness
 from league_run import LEFT_OUT, PART
 from league_servers import ROOT, Server
 from readme_highlights import replaced
@@ -125,7 +125,7 @@ def table(group: Sequence[Ladder], sheet: Sheet) -> str:
     ordered = sorted(placed, key=lambda one: (one[0].mean is None, sign * (one[0].mean or 0)))
     columns = columns_of(group[0].workload, ranked)
     cells = [[wording.plain(read(one, rank, sheet)) for read in columns.values()] for one, rank in ordered]
-    return markdown_table(list(columns), cells) + "\n" + failures(rows)
+    return markdown_table(list(columns), cells) + "\n" + remarks_on(rows, ranked)
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -193,10 +193,13 @@ def latency(tier: Tier, at: float) -> str:
     return NONE if found is None else wording.duration(found.mean)
 
 
-def failures(rows: Sequence[Row]) -> str:
-    """Sentences about trials that are no part of the figures, and about messages that failed; empty without any."""
+def remarks_on(rows: Sequence[Row], ranked: Ranked) -> str:
+    """Sentences about trials that are no part of the figures, about messages that failed, and about servers that didn't
+    keep up with a given rate; empty without any."""
     sentences = []
     for one in rows:
+        if not ranked.higher_is_better and {BoundBy.SERVICE, BoundBy.BOTH} & set(one.tier.bounds):
+            sentences.append(f"{one.name}: this load takes its whole CPU, so that its latencies are those of a queue.")
         invalid = len(one.tier.trials) - len(one.tier.valid)
         if invalid:
             sentences.append(f"{one.name}: {invalid} of {len(one.tier.trials)} trials were invalid.")

@@ -44,7 +44,7 @@ CLIMBS = (
         "open",
         100,
         "{ model: open, rate_per_second: 2000, arrivals: poisson }",
-        "What a message costs at a rate that every server keeps up with.",
+        "What a message costs at a rate that most servers keep up with easily.",
         COMPILES_SECONDS,
     ),
     Climb(

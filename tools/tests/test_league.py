@@ -8,6 +8,8 @@ import statistics
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import league_build
 import league_check
@@ -17,6 +19,7 @@ import league_run
 import league_servers
 import measure_results
 import pytest
+from bench_format.schemas import BoundBy
 from league_servers import LeagueError, Server
 from measure_results import NotEndedError
 from readme_highlights import between
@@ -255,6 +258,25 @@ def test_a_server_that_is_alone_in_its_table_has_no_rank() -> None:
 
 def test_a_lower_bound_is_beaten_by_no_server() -> None:
     assert league_page.ranks(rows((10, math.inf), (20, 21)), higher_is_better=True) == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "ranked", "remarks"),
+    [
+        ((BoundBy.SERVICE,), league_page.CPU, 1),
+        ((BoundBy.BOTH, BoundBy.NEITHER), league_page.CPU, 1),
+        ((BoundBy.NEITHER, BoundBy.GENERATOR), league_page.CPU, 0),
+        ((), league_page.CPU, 0),
+        # There, being the limit is what is measured.
+        ((BoundBy.SERVICE,), league_page.RANKED["request-reply", "closed"], 0),
+    ],
+)
+def test_a_server_that_a_given_rate_is_too_much_for_is_named(
+    bounds: tuple[BoundBy, ...], ranked: league_page.Ranked, remarks: int
+) -> None:
+    tier = SimpleNamespace(bounds=bounds, trials=(), valid=(), results=())
+    row = league_page.Row("one", cast(Tier, tier), 1.0, None)
+    assert league_page.remarks_on([row], ranked).count("one: this load takes its whole CPU") == remarks
 
 
 def test_the_interval_is_students_of_the_geometric_mean() -> None:
