@@ -4,8 +4,10 @@ Usage: league.py build [NAME…]        builds servers; one that can't be had is
        league.py build --ci           builds those that CI measures
        league.py check [NAME…]        starts each built server and climbs it for a second: all must be answered
        league.py plan                 writes plans/league*.yaml from all league.toml
-       league.py run [--minutes N]    measures them at this commit, archives the evidence, writes docs/LEAGUE.md; what
-                                      was stopped, also after N minutes, goes on with the same command
+       league.py run [--minutes N] [--large]
+                                      measures them at this commit, archives the evidence, writes docs/LEAGUE.md; what
+                                      was stopped, also after N minutes, goes on with the same command; --large: the
+                                      plans for a machine with six CPUs or more, of which the page has nothing
        league.py page [--price P] [--of COMMIT]
                                       writes docs/LEAGUE.md from the archive, or archives what was measured at COMMIT
                                       before; P: US dollars per vCPU-hour, 0.04 without it
@@ -66,12 +68,21 @@ def run(arguments: list[str], servers: dict[str, Server]) -> int:
 
     parser = argparse.ArgumentParser(prog="league.py run", description="measures the league, in less than two hours")
     parser.add_argument("--minutes", type=float, help="stop after so long; the same command goes on from there")
+    parser.add_argument(
+        "--large",
+        action="store_true",
+        help="the plans for six CPUs or more, with capacities: some eight hours; leaves reports, and the page as it is",
+    )
     options = parser.parse_args(arguments)
     if options.minutes is not None and options.minutes <= 0:
         parser.error(f"--minutes is {options.minutes:g}, but must be above 0")
     measure_results.heed_sigterm()
     try:
-        league_run.archive(league_run.measure(servers, LADDER, options.minutes))
+        folder = league_run.measure(servers, LADDER, options.minutes, large=options.large)
+        if options.large:
+            print(f"reports: {folder.relative_to(ROOT)}/*/report/report.html")
+            return 0
+        league_run.archive(folder)
     except (measure_results.NotEndedError, KeyboardInterrupt) as stopped:
         why = str(stopped) or "stopped; the same command goes on from there"
         print(f"league: {why}", file=sys.stderr)

@@ -74,9 +74,30 @@ CLIMBS = (
 )
 
 
+# Beside the others on a bigger machine: hours, because each server needs some thirty trials.
+CAPACITY = """  # The rate of messages that one CPU of the service answers within 10 ms.
+  - workload: request-reply
+    variant: capacity
+    load: { model: open, rate_per_second: 1000, arrivals: poisson }
+    warmup_seconds: 5
+    objectives:
+      - { figure: { percentile_ms: { histogram: response, percentile: 99 } }, at_most: 10 }
+      - { figure: failed_share, at_most: 0 }
+    search:
+      over: rate_per_second
+      connections: 100
+      from: 500
+      to: 1000000
+      final_trial_seconds: 1
+      duration_sum_seconds: 5
+      width: 0.05
+      rounds: { window_seconds: 10 }
+"""
+
+
 @dataclass(frozen=True)
 class Length:
-    """How long a plan measures, and how strictly its trials are judged."""
+    """How long a plan measures, on how many CPUs, and how strictly its trials are judged."""
 
     repeats: int
     warmup_seconds: float
@@ -85,10 +106,16 @@ class Length:
     lenient: bool = False
     # Divides numbers of connections and rates, for checks that are not about figures.
     smaller: int = 1
+    # Processes of the generator, each with a CPU of its own where there are enough.
+    workers: int = 1
+    # Whether capacities are searched, too.
+    searched: bool = False
 
 
 # Five processes of each server, which an interval needs; together less than two hours.
 FULL = Length(repeats=5, warmup_seconds=2, window_seconds=4, drain_seconds=5)
+# For a machine with six CPUs or more: a generator that is never the limit, and narrower intervals.
+LARGE = Length(repeats=10, warmup_seconds=5, window_seconds=10, drain_seconds=5, workers=4, searched=True)
 SHORT = Length(repeats=1, warmup_seconds=0, window_seconds=1, drain_seconds=3, lenient=True, smaller=10)
 
 
@@ -98,7 +125,8 @@ def plans(servers: Iterable[Server]) -> dict[Path, str]:
     texts = {}
     for preset, speaking in by_preset(every).items():
         suffix = "" if preset == ECHO else f"-{preset}"
-        texts[ROOT / f"plans/league{suffix}.yaml"] = plan(f"league{suffix}", preset, speaking, FULL)
+        for name, length in ((f"league{suffix}", FULL), (f"league-large{suffix}", LARGE)):
+            texts[ROOT / f"plans/{name}.yaml"] = plan(name, preset, speaking, length)
     for preset, speaking in by_preset([server for server in every if server.name in CI]).items():
         suffix = "" if preset == ECHO else f"-{preset}"
         texts[ROOT / f"plans/league-ci{suffix}.yaml"] = plan(f"league-ci{suffix}", preset, speaking, SHORT)
@@ -122,6 +150,8 @@ def plan(name: str, preset: str, servers: list[Server], length: Length) -> str:
         if length.lenient
         else "measures servers of other projects in turns"
     )
+    if length.searched:
+        why += ", on six CPUs or more"
     return f"""# Generated from services/league/*/league.toml; change those, then run: python3 tools/league.py plan
 # Why: {why}, with the preset {preset}.
 schema: 3
@@ -130,7 +160,7 @@ why: {why}, with the preset {preset}
 seed: 20
 services: [{", ".join(server.name for server in servers)}]
 service_process: repeat
-repeats: {length.repeats}
+{f"workers: {length.workers}{chr(10)}" if length.workers > 1 else ""}repeats: {length.repeats}
 cpu:
   service: {{ cpus: 1 }}
   worker: {{ cpus: 1 }}
@@ -141,7 +171,7 @@ drain_seconds: {length.drain_seconds:g}
   extends: {preset}
   services:
 {"".join(service(server) for server in servers)}ladders:
-{"".join(ladder(climb, servers, length) for climb in climbed)}"""
+{"".join(ladder(climb, servers, length) for climb in climbed)}{CAPACITY if length.searched else ""}"""
 
 
 def service(server: Server) -> str:
@@ -214,8 +244,13 @@ def checked(program: Path, files: Iterable[Path]) -> list[tuple[str, int]]:
 
 
 def is_measured(file: Path) -> bool:
-    """Whether a plan is one of the league's own, and not one of CI."""
-    return not file.stem.startswith("league-ci")
+    """Whether a plan is one of those that docs/LEAGUE.md is made from."""
+    return not file.stem.startswith(("league-ci", "league-large"))
+
+
+def is_large(file: Path) -> bool:
+    """Whether a plan is one for a bigger machine."""
+    return file.stem.startswith("league-large")
 
 
 def services_of(file: Path) -> list[str]:

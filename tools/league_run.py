@@ -10,6 +10,8 @@ import json
 import shutil
 import sys
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import league_build
@@ -25,31 +27,50 @@ PART = "league"
 LEFT_OUT = "left-out.json"
 
 
-def folder_of(commit: str) -> Path:
-    """Where the evidence is: a bundle for each plan."""
-    return measure_results.folder_of(commit) / PART
+@dataclass(frozen=True)
+class Climb:
+    """A run of ladder with a plan, and the bundle that it leaves."""
+
+    file: Path
+    command: str
+    bundle: str
 
 
-def measure(servers: dict[str, Server], ladder: Path, minutes: float | None) -> Path:
-    """Measures what is missing at this commit and returns the folder of the bundles. Raises `NotEndedError` where files
-    differ from the commit, or the time is over."""
-    folder = folder_of(measure_results.commit())
+def folder_of(commit: str, *, large: bool = False) -> Path:
+    """Where the evidence is: a bundle for each plan, and one more for the searches of a large one."""
+    return measure_results.folder_of(commit) / (f"{PART}-large" if large else PART)
+
+
+def climbs(servers: dict[str, Server], *, large: bool) -> Iterator[Climb]:
+    """What is run, in this order."""
+    for file in league_plans.plans(servers.values()):
+        if league_plans.is_large(file) if large else league_plans.is_measured(file):
+            yield Climb(file, "run", file.stem)
+            if large:
+                yield Climb(file, "search", f"{file.stem}-capacity")
+
+
+def measure(servers: dict[str, Server], ladder: Path, minutes: float | None, *, large: bool = False) -> Path:
+    """Measures what is missing at this commit and returns the folder of the bundles. `large`: with the plans for a
+    bigger machine. Raises `NotEndedError` where files differ from the commit, or the time is over."""
+    folder = folder_of(measure_results.commit(), large=large)
     until = None if minutes is None else time.monotonic() + 60 * minutes
     folder.mkdir(parents=True, exist_ok=True)
-    for file in league_plans.plans(servers.values()):
-        if not league_plans.is_measured(file) or is_finished(folder / file.stem):
+    for climb in climbs(servers, large=large):
+        name = climb.bundle
+        if is_finished(folder / name):
             continue
-        built = built_of(file)
+        built = built_of(climb.file)
         if not built:
-            print(f"league: {file.stem} is left out: none of its servers is built", file=sys.stderr)
+            print(f"league: {name} is left out: none of its servers is built", file=sys.stderr)
             continue
-        print(f"league: {file.stem}", file=sys.stderr)
-        code = measure_results.run(command_line(file, built, folder, ladder), until)
+        print(f"league: {name}", file=sys.stderr)
+        code = measure_results.run(command_line(climb, built, folder, ladder), until)
         if code is None:
             raise NotEndedError("the time is over; the same command goes on from there")
         # Any verdict: a trial that fails is a row of the page, and not the end of the run.
-        if code not in measure_results.ENDED or not is_finished(folder / file.stem):
-            raise NotEndedError(f"{file.stem} ended with exit code {code}; the same command goes on from there")
+        if code not in measure_results.ENDED or not is_finished(folder / name):
+            raise NotEndedError(f"{name} ended with exit code {code}; the same command goes on from there")
     (folder / LEFT_OUT).write_text(json.dumps(league_build.left_out(), indent=2, sort_keys=True) + "\n")
     return folder
 
@@ -60,15 +81,15 @@ def built_of(file: Path) -> list[str]:
     return [name for name in league_plans.services_of(file) if name not in gone]
 
 
-def command_line(file: Path, built: list[str], folder: Path, ladder: Path) -> list[str]:
+def command_line(climb: Climb, built: list[str], folder: Path, ladder: Path) -> list[str]:
     """What measures a plan: from its beginning, or from where it stopped."""
-    name, where = file.stem, str(folder.relative_to(ROOT))
+    name, where = climb.bundle, str(folder.relative_to(ROOT))
     if (folder / name / "run.json").is_file():
         return [str(ladder), "run", "--resume", name, "--results", where]
     # It was stopped before it had anything to go on from.
     shutil.rmtree(folder / name, ignore_errors=True)
-    only = [] if built == league_plans.services_of(file) else [f"--service={one}" for one in built]
-    return [str(ladder), "run", f"plans/{file.name}", "--results", where, "--run-id", name, *only]
+    only = [] if built == league_plans.services_of(climb.file) else [f"--service={one}" for one in built]
+    return [str(ladder), climb.command, f"plans/{climb.file.name}", "--results", where, "--run-id", name, *only]
 
 
 def archive(folder: Path) -> None:

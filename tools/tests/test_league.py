@@ -92,7 +92,7 @@ def test_every_server_is_in_one_plan_and_each_plan_has_one_preset() -> None:
     names = [
         name
         for file in league_plans.plans(SERVERS.values())
-        if not file.stem.startswith("league-ci")
+        if league_plans.is_measured(file)
         for name in league_plans.services_of(file)
     ]
     assert sorted(names) == sorted(SERVERS)
@@ -221,6 +221,21 @@ def test_a_league_that_was_stopped_goes_on_and_what_has_ended_is_not_measured_ag
     league_run.measure(MQTT, Path("ladder"), None)
     again = ["ladder", "run", "--resume", "league-mqtt-3.1.1", "--results", "results/of-000000000000/league"]
     assert commands[1:] == [again]
+
+
+def test_on_a_bigger_machine_each_plan_is_climbed_and_searched(
+    at_a_commit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+    large = league_servers.ROOT / "plans/league-large-nats.yaml"
+    monkeypatch.setattr(league_plans, "plans", lambda _: {LEAGUE_MQTT: "", large: ""})
+    monkeypatch.setattr(measure_results, "run", climbs(commands, 0))
+    folder = league_run.measure(SERVERS, Path("ladder"), None, large=True)
+    assert folder == at_a_commit.with_name("league-large")
+    assert [(command[1], command[-1]) for command in commands] == [
+        ("run", "league-large-nats"),
+        ("search", "league-large-nats-capacity"),
+    ]
 
 
 def test_a_league_that_can_not_be_measured_says_with_which_exit_code(
