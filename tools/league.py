@@ -102,7 +102,11 @@ def page(arguments: list[str], servers: dict[str, Server]) -> int:
     parser.add_argument("--of", metavar="COMMIT", help="archive what was measured at this commit before")
     options = parser.parse_args(arguments)
     if options.of:
-        league_run.archive(league_run.folder_of(measure_results.git("rev-parse", f"{options.of}^{{commit}}")))
+        try:
+            commit = measure_results.git("rev-parse", f"{options.of}^{{commit}}")
+        except measure_results.NotEndedError as error:
+            raise LeagueError(str(error)) from error
+        league_run.archive(league_run.folder_of(commit))
     league_page.write(servers, options.price)
     return 0
 

@@ -256,9 +256,11 @@ def command_of(name: str) -> str:
 
 
 def git(*arguments: str) -> str:
-    """What git prints about this checkout, without the last line's end."""
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    """What git prints about this checkout, without the last line's end. Raises `NotEndedError` with git's reason."""
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NotEndedError(f"git {' '.join(arguments)}: {done.stderr.strip()}")
+    return done.stdout.rstrip("\n")
 
 
 def heed_sigterm() -> None:

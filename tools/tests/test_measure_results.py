@@ -255,6 +255,11 @@ def test_files_that_differ_from_the_commit_are_named_and_nothing_is_measured(
         measure_results.commit()
 
 
+def test_an_unknown_commit_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert measure_results.main(["results", "--of", "no-such-commit"]) == 1
+    assert "no-such-commit" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [(["nothing"], "no part is called nothing"), (["--minutes", "0"], "--minutes is 0, but must be above 0")],
