@@ -63,16 +63,13 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--of", metavar="COMMIT", help="only write the page, from what was measured at this commit")
     options = parser.parse_args(arguments)
-    if options.minutes is not None and options.minutes <= 0:
-        parser.error(f"--minutes is {options.minutes:g}, but must be above 0")
+    until = measure_results.end_of(options.minutes, parser)
     asked = generator_tools.choose(options.name)
     commit = git_commit(options.of, is_figure=not options.quick)
     folder = folder_of(commit, is_quick=options.quick)
-    if not options.of:
-        until = None if options.minutes is None else time.monotonic() + 60 * options.minutes
-        if not measure(asked, QUICK if options.quick else FULL, commit, folder, until):
-            print(f"generators: the time is over; what was measured is in {folder}", file=sys.stderr)
-            return 3
+    if not options.of and not measure(asked, QUICK if options.quick else FULL, commit, folder, until):
+        print(f"generators: the time is over; what was measured is in {folder}", file=sys.stderr)
+        return 3
     evidence = json.loads((folder / "generators.json").read_text())
     if options.quick or options.name:
         print(generator_page.block(evidence, list(generator_tools.load().values())))

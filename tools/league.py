@@ -74,11 +74,10 @@ def run(arguments: list[str], servers: dict[str, Server]) -> int:
         help="the plans for six CPUs or more, with capacities: some eight hours; leaves reports, and the page as it is",
     )
     options = parser.parse_args(arguments)
-    if options.minutes is not None and options.minutes <= 0:
-        parser.error(f"--minutes is {options.minutes:g}, but must be above 0")
+    until = measure_results.end_of(options.minutes, parser)
     measure_results.heed_sigterm()
     try:
-        folder = league_run.measure(servers, LADDER, options.minutes, large=options.large)
+        folder = league_run.measure(servers, LADDER, until, large=options.large)
         if options.large:
             print(f"reports: {folder.relative_to(ROOT)}/*/report/report.html")
             return 0

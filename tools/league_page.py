@@ -111,6 +111,7 @@ class Sheet:
 
     servers: dict[str, Server]
     versions: dict[str, str]
+    # US dollars per vCPU-hour.
     price: float
     # Bytes of a silent connection, by server. Under load, memory is mostly that of the load.
     idle: dict[str, float | None]

@@ -34,6 +34,8 @@ class Climb:
     why: str
     # Replaces the plan's warm-up; 0 for a load that ends by itself, whose beginning would else be missing.
     warmup_seconds: float | None = None
+    # The lowest and the highest rate of a search; none for a ladder that is climbed as it is.
+    search: tuple[int, int] | None = None
 
 
 # The same for all servers: some runtimes compile while they run.
@@ -75,24 +77,20 @@ CLIMBS = (
 
 
 # Beside the others on a bigger machine: hours, because each server needs some thirty trials.
-CAPACITY = """  # The rate of messages that one CPU of the service answers within 10 ms.
-  - workload: request-reply
-    variant: capacity
-    load: { model: open, rate_per_second: 1000, arrivals: poisson }
-    warmup_seconds: 5
-    objectives:
-      - { figure: { percentile_ms: { histogram: response, percentile: 99 } }, at_most: 10 }
-      - { figure: failed_share, at_most: 0 }
-    search:
-      over: rate_per_second
-      connections: 100
-      from: 500
-      to: 1000000
-      final_trial_seconds: 1
-      duration_sum_seconds: 5
-      width: 0.05
-      rounds: { window_seconds: 10 }
-"""
+CAPACITY = Climb(
+    "request-reply",
+    "capacity",
+    100,
+    "{ model: open, rate_per_second: 1000, arrivals: poisson }",
+    "The rate of messages that one CPU of the service answers within 10 ms.",
+    COMPILES_SECONDS,
+    search=(500, 1_000_000),
+)
+OBJECTIVES = (
+    "  objectives:",
+    "    - { figure: { percentile_ms: { histogram: response, percentile: 99 } }, at_most: 10 }",
+    "    - { figure: failed_share, at_most: 0 }",
+)
 
 
 @dataclass(frozen=True)
@@ -144,7 +142,8 @@ def by_preset(servers: Iterable[Server]) -> dict[str, list[Server]]:
 def plan(name: str, preset: str, servers: list[Server], length: Length) -> str:
     """A plan for servers of one preset, in YAML."""
     strictness = f"validity: {LENIENT if length.lenient else QUIET}\n"
-    climbed = [climb for climb in CLIMBS if any(climb.workload in server.workloads for server in servers)]
+    offered = (*CLIMBS, CAPACITY) if length.searched else CLIMBS
+    climbed = [climb for climb in offered if any(climb.workload in server.workloads for server in servers)]
     why = (
         "shows that the servers answer every message"
         if length.lenient
@@ -171,7 +170,7 @@ drain_seconds: {length.drain_seconds:g}
   extends: {preset}
   services:
 {"".join(service(server) for server in servers)}ladders:
-{"".join(ladder(climb, servers, length) for climb in climbed)}{CAPACITY if length.searched else ""}"""
+{"".join(ladder(climb, servers, length) for climb in climbed)}"""
 
 
 def service(server: Server) -> str:
@@ -197,7 +196,7 @@ def ladder(climb: Climb, servers: list[Server], length: Length) -> str:
         f"# {climb.why}",
         f"- workload: {climb.workload}",
         f"  variant: {climb.variant}",
-        f"  tiers: [{climb.connections // length.smaller}]",
+        *([] if climb.search else [f"  tiers: [{climb.connections // length.smaller}]"]),
         f"  load: {load(climb, length)}",
     ]
     if climb.warmup_seconds == 0:
@@ -206,7 +205,25 @@ def ladder(climb: Climb, servers: list[Server], length: Length) -> str:
         lines.append(f"  warmup_seconds: {climb.warmup_seconds:g}")
     if len(climbing) < len(servers):
         lines.append(f"  services: [{', '.join(climbing)}]")
+    if climb.search:
+        lines += searched(climb.connections, *climb.search)
     return "".join(f"  {line}\n" for line in lines)
+
+
+def searched(connections: int, lowest: int, highest: int) -> list[str]:
+    """What a ladder has instead of tiers: its objectives, and between which rates they are searched."""
+    return [
+        *OBJECTIVES,
+        "  search:",
+        "    over: rate_per_second",
+        f"    connections: {connections}",
+        f"    from: {lowest}",
+        f"    to: {highest}",
+        "    final_trial_seconds: 1",
+        "    duration_sum_seconds: 5",
+        "    width: 0.05",
+        "    rounds: { window_seconds: 10 }",
+    ]
 
 
 def load(climb: Climb, length: Length) -> str:

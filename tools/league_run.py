@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,11 +49,10 @@ def climbs(servers: dict[str, Server], *, large: bool) -> Iterator[Climb]:
                 yield Climb(file, "search", f"{file.stem}-capacity")
 
 
-def measure(servers: dict[str, Server], ladder: Path, minutes: float | None, *, large: bool = False) -> Path:
+def measure(servers: dict[str, Server], ladder: Path, until: float | None, *, large: bool = False) -> Path:
     """Measures what is missing at this commit and returns the folder of the bundles. `large`: with the plans for a
     bigger machine. Raises `NotEndedError` where files differ from the commit, or the time is over."""
     folder = folder_of(measure_results.commit(), large=large)
-    until = None if minutes is None else time.monotonic() + 60 * minutes
     folder.mkdir(parents=True, exist_ok=True)
     for climb in climbs(servers, large=large):
         name = climb.bundle
@@ -65,12 +63,10 @@ def measure(servers: dict[str, Server], ladder: Path, minutes: float | None, *, 
             print(f"league: {name} is left out: none of its servers is built", file=sys.stderr)
             continue
         print(f"league: {name}", file=sys.stderr)
-        code = measure_results.run(command_line(climb, built, folder, ladder), until)
-        if code is None:
-            raise NotEndedError("the time is over; the same command goes on from there")
-        # Any verdict: a trial that fails is a row of the page, and not the end of the run.
-        if code not in measure_results.ENDED or not is_finished(folder / name):
-            raise NotEndedError(f"{name} ended with exit code {code}; the same command goes on from there")
+        # With any verdict: a trial that fails is a row of the page, and not the end of the run.
+        measure_results.run_to_end(name, command_line(climb, built, folder, ladder), until)
+        if not is_finished(folder / name):
+            raise NotEndedError(f"{name} has no bundle that has ended; the same command goes on from there")
     (folder / LEFT_OUT).write_text(json.dumps(league_build.left_out(), indent=2, sort_keys=True) + "\n")
     return folder
 
@@ -84,8 +80,8 @@ def built_of(file: Path) -> list[str]:
 def command_line(climb: Climb, built: list[str], folder: Path, ladder: Path) -> list[str]:
     """What measures a plan: from its beginning, or from where it stopped."""
     name, where = climb.bundle, str(folder.relative_to(ROOT))
-    if (folder / name / "run.json").is_file():
-        return [str(ladder), "run", "--resume", name, "--results", where]
+    if resumed := measure_results.resume(folder / name):
+        return [str(ladder), *resumed]
     # It was stopped before it had anything to go on from.
     shutil.rmtree(folder / name, ignore_errors=True)
     only = [] if built == league_plans.services_of(climb.file) else [f"--service={one}" for one in built]

@@ -86,9 +86,7 @@ def main(arguments: Sequence[str]) -> int:
     names = [part.name for part in PARTS]
     if unknown := sorted(set(options.part) - set(names)):
         parser.error(f"no part is called {', '.join(unknown)}; there are {', '.join(names)}")
-    if options.minutes is not None and options.minutes <= 0:
-        parser.error(f"--minutes is {options.minutes:g}, but must be above 0")
-    until = None if options.minutes is None else time.monotonic() + 60 * options.minutes
+    until = end_of(options.minutes, parser)
     asked = [part for part in PARTS if not options.part or part.name in options.part]
     try:
         folder = folder_of(git("rev-parse", f"{options.of}^{{commit}}") if options.of else commit())
@@ -104,6 +102,15 @@ def main(arguments: Sequence[str]) -> int:
         for part in asked:
             write(part, folder)
     return 0
+
+
+def end_of(minutes: float | None, parser: argparse.ArgumentParser) -> float | None:
+    """When `--minutes` are over, on the monotonic clock; `None` without them. A usage error unless they are above 0."""
+    if minutes is None:
+        return None
+    if minutes <= 0:
+        parser.error(f"--minutes is {minutes:g}, but must be above 0")
+    return time.monotonic() + 60 * minutes
 
 
 def commit() -> str:
@@ -133,11 +140,16 @@ def measure(part: Part, folder: Path, until: float | None) -> None:
         return
     print(f"results: {part.name}", file=sys.stderr)
     folder.mkdir(parents=True, exist_ok=True)
-    code = run(command_line(part, folder), until)
+    run_to_end(part.name, command_line(part, folder), until)
+
+
+def run_to_end(name: str, command: Sequence[str], until: float | None) -> None:
+    """Runs a program of ladder's to any verdict. Raises `NotEndedError` when it hasn't ended by then, or otherwise."""
+    code = run(command, until)
     if code is None:
-        raise NotEndedError(f"{part.name} was stopped, because the time is over; the same command goes on from there")
+        raise NotEndedError(f"{name} was stopped, because the time is over; the same command goes on from there")
     if code not in ENDED:
-        raise NotEndedError(f"{part.name} ended with exit code {code}; the same command goes on from there")
+        raise NotEndedError(f"{name} ended with exit code {code}; the same command goes on from there")
 
 
 def command_line(part: Part, folder: Path) -> list[str]:
@@ -145,8 +157,8 @@ def command_line(part: Part, folder: Path) -> list[str]:
     where = str(folder.relative_to(ROOT))
     if not part.plan:
         return [sys.executable, "tools/bench.py", "--folder", f"{where}/bench"]
-    if (folder / part.plan / "run.json").is_file():
-        return [LADDER, "run", "--resume", part.plan, "--results", where]
+    if resumed := resume(folder / part.plan):
+        return [LADDER, *resumed]
     name = part.plan
     if derive := DERIVED.get(name):
         bring_search(folder)
@@ -161,6 +173,13 @@ def command_line(part: Part, folder: Path) -> list[str]:
         check=True,
     )
     return [LADDER, part.command, name, "--results", where, "--run-id", part.plan, *possible.stdout.split()]
+
+
+def resume(bundle: Path) -> list[str]:
+    """What ladder goes on with in a bundle, relative to the checkout; nothing where it has not begun."""
+    if not (bundle / "run.json").is_file():
+        return []
+    return ["run", "--resume", bundle.name, "--results", str(bundle.parent.relative_to(ROOT))]
 
 
 def bring_search(folder: Path) -> None:
