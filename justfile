@@ -99,7 +99,7 @@ league *OPTIONS: _bench-build (league-build)
 league-build *NAMES: _python-env
     @{{python}} tools/league.py build "$@"
 
-# measure load generators of other projects beside ours, in turns, and write docs/LEAGUE.md: an hour, which may be interrupted
+# measure load generators of other projects beside ours, in turns, and write docs/LEAGUE.md: forty minutes, which may be interrupted
 generators *OPTIONS: _bench-build (generators-build)
     tools/turn alone {{python}} tools/generators.py "$@"
 
