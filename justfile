@@ -8,6 +8,8 @@ tools := justfile_directory() / ".tools"
 export PATH := tools / "bin:" + env("PATH")
 # The interpreter that builds and tests the binding.
 export PYO3_PYTHON := justfile_directory() / python
+# Modules are compiled once: where a machine forbids it, each process compiles them again, six seconds for that of a report.
+export PYTHONDONTWRITEBYTECODE := ""
 # Prints the folder of the interpreter's library, which the binding's Rust tests are linked with.
 libpython := python + " -c 'import sysconfig; print(sysconfig.get_config_var(\"LIBDIR\"))'"
 
