@@ -2,16 +2,18 @@
 the build that isn't, many times each.
 
 The slowed build is a commit of its own, made from HEAD and in no branch: `frame::unmask`, which every received message
-passes, does some additions more. `ladder compare` checks both commits out and builds them in target/compare. The
-comparisons take turns; those that have ended are kept, so an interrupted experiment goes on.
+passes, does some additions more. How much slower that is depends on the machine: the table has the ratio. Both commits
+are checked out and built in target/compare. The comparisons take turns; those that have ended are kept, so an
+interrupted experiment goes on.
 
-Usage: .venv/bin/python tools/compare_experiment.py [--times N] [--steps N] [--output FOLDER]
+Usage: .venv/bin/python tools/compare_experiment.py [--times N] [--steps N] [--output FOLDER] [--write]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -21,6 +23,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import result_archive
+from readme_highlights import replaced
 from scipy.stats import binomtest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,6 +45,11 @@ IDENTITY = {
 }
 FIGURE = "cpu-per-million"
 LEVEL = 0.95
+VERDICTS = {"differs": "differs", "same": "same within 5 %", "not-shown": "no difference shown"}
+BESIDE = {"itself": "itself", "unslowed": "the engine as it is"}
+# The archive's name, and that of the block in docs/METHODOLOGY.md.
+PART = "compare-experiment"
+METHODOLOGY = ROOT / "docs/METHODOLOGY.md"
 
 Compared = dict[str, Any]
 
@@ -49,8 +58,9 @@ def main(arguments: Sequence[str]) -> int:
     """Returns the exit code: 0 all comparisons have ended, 1 one could not be made, 2 bad usage."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--times", type=int, default=20, help="comparisons of each kind (default: 20)")
-    parser.add_argument("--steps", type=int, default=30, help="additions for each message (default: 30)")
+    parser.add_argument("--steps", type=int, default=60, help="additions for each message (default: 60)")
     parser.add_argument("--output", type=Path, default=ROOT / "target/compare-experiment", help="folder of the results")
+    parser.add_argument("--write", action="store_true", help="archive the results, and write docs/METHODOLOGY.md")
     options = parser.parse_args(arguments)
     if min(options.times, options.steps) < 1:
         parser.error("--times and --steps must be at least 1")
@@ -60,11 +70,13 @@ def main(arguments: Sequence[str]) -> int:
     found: dict[str, list[Compared]] = {kind: [] for kind in kinds}
     for number in range(1, options.times + 1):
         for kind, sides in kinds.items():
-            result = compared(options.output, f"{kind}-{slowed[:12]}-{number:03}", sides)
+            result = compared(options.output, f"{kind}-{slowed[:12]}-{number:03}", sides, options.steps)
             if result is None:
                 return 1
             found[kind].append(result)
     print(table(found))
+    if options.write:
+        write(options.output)
     return 0
 
 
@@ -89,7 +101,7 @@ def slower(source: str, steps: int) -> str:
     return source.replace(END, SLOWER_END.replace("STEPS", str(steps)))
 
 
-def compared(output: Path, name: str, sides: tuple[str, str]) -> Compared | None:
+def compared(output: Path, name: str, sides: tuple[str, str], steps: int) -> Compared | None:
     """The comparison with this name, measured unless it was before; `None` if it can't be made."""
     file = output / f"{name}.json"
     if not file.exists():
@@ -101,24 +113,66 @@ def compared(output: Path, name: str, sides: tuple[str, str]) -> Compared | None
         if done.returncode not in (0, 1):
             print(f"{name}: ladder compare ended with {done.returncode}", file=sys.stderr)
             return None
-        file.write_text(done.stdout)
+        file.write_text(json.dumps(with_machine(json.loads(done.stdout)) | {"steps": steps}, indent=1) + "\n")
     content: Compared = json.loads(file.read_text())
     return content
 
 
+def with_machine(printed: Compared) -> Compared:
+    """What `ladder compare --json` printed, with the machine of its bundle in the place of the bundle's folder."""
+    run = json.loads((Path(printed["bundle"]) / "run.json").read_text())
+    return {key: value for key, value in printed.items() if key != "bundle"} | {"machine": run["machines"][0]}
+
+
+def write(output: Path) -> None:
+    """Archives the comparisons of a folder, and writes their table into docs/METHODOLOGY.md."""
+    result_archive.pack(PART, output)
+    METHODOLOGY.write_text(replaced(METHODOLOGY.read_text(), PART, block(output)))
+
+
+def block(output: Path) -> str:
+    """What docs/METHODOLOGY.md says of the comparisons in a folder."""
+    found: dict[str, list[Compared]] = {}
+    for file in sorted(output.glob("*.json")):
+        found.setdefault(file.name.partition("-")[0], []).append(json.loads(file.read_text()))
+    first = found["unslowed"][0]
+    slowed, plain = (first["comparison"][side]["commit"][:12] for side in "ab")
+    machine = first["machine"]
+    return (
+        f"`{FIGURE}` at commit `{plain}`, and slowed by {first['steps']} additions for each message as `{slowed}`;"
+        f" {machine['cpus']} CPUs of {machine['cpu_model']} (virtual), Linux {machine['kernel']};"
+        " service on one CPU, generator on the other; `plans/compare.yaml`, 64 messages per write.\n\n"
+        f"{table(found)}\n"
+    )
+
+
 def table(found: dict[str, list[Compared]]) -> str:
-    """Counts of verdicts with exact intervals at 95 %, and the pairs that they took."""
-    lines = ["| beside | verdict | times | share (95 %) | pairs, mean |", "| --- | --- | ---: | --- | ---: |"]
+    """Counts of verdicts with exact intervals at 95 %, the pairs that they took, and the ratio over all pairs."""
+    lines = [
+        "| slowed build beside | A/B, all pairs | pairs, mean | verdict | times | share (95 %) |",
+        "| --- | ---: | ---: | --- | ---: | --- |",
+    ]
     for kind, results in found.items():
         looks = [result["comparison"]["progress"]["looks"][-1] for result in results]
         figures = [figure for look in looks for figure in look["figures"] if figure["figure"] == FIGURE]
-        verdicts = Counter(figure["verdict"] for figure in figures)
-        pairs = sum(figure["pairs"] for figure in figures) / max(1, len(figures))
-        for verdict, times in sorted(verdicts.items()):
+        pairs = sum(figure["pairs"] for figure in figures)
+        ratio = math.exp(sum(figure["pairs"] * math.log(figure["ratio"]) for figure in figures) / pairs)
+        for verdict, times in sorted(Counter(figure["verdict"] for figure in figures).items()):
             ends = binomtest(times, len(figures)).proportion_ci(LEVEL, method="exact")
-            share = f"{times / len(figures):.0%} ({ends.low:.0%} to {ends.high:.0%})"
-            lines.append(f"| {kind} | {verdict} | {times} of {len(figures)} | {share} | {pairs:.1f} |")
+            cells = [
+                BESIDE[kind],
+                f"{ratio:.3f}",
+                f"{pairs / len(figures):.1f}",
+                VERDICTS[verdict],
+                f"{times} of {len(figures)}",
+                f"{percent(times / len(figures))} ({percent(ends.low)} to {percent(ends.high)})",
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def git(*arguments: str, given: str | None = None, **environment: str) -> str:
