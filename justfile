@@ -25,6 +25,10 @@ generated_types := "loadgen/bench-format/python/bench_format/schemas.py loadgen/
 # Packages that are linted and tested together; ladder's part for clusters only with BUILD_SET=all. Everything in the dev
 # profile is built with this set, because another set would compile the dependencies again with other features.
 checked := "--workspace" + if one_set != "" { "" } else { " --exclude operator-kubernetes" }
+# Where clippy compiles the tests (tools/clippy-compiler), building them is their lint.
+compiled_by_clippy := if env("RUSTC_WORKSPACE_WRAPPER", "") =~ 'clippy-compiler$' { "yes" } else { "" }
+clippy := if compiled_by_clippy != "" { "cargo test --quiet --no-run" } else { "cargo clippy" }
+denied := if compiled_by_clippy != "" { "" } else { "-- -D warnings" }
 
 # list the recipes
 default:
@@ -327,12 +331,12 @@ _cluster-programs *OPTIONS:
 
 _rust-lint: _python-env
     cargo fmt --all --check
-    cargo clippy {{checked}} --all-targets --locked -- -D warnings
+    {{clippy}} {{checked}} --all-targets --locked {{denied}}
     # `--all-targets` leaves this one out, because it is not part of the default tests.
-    cargo clippy {{checked}} --test self_test_harness --locked -- -D warnings
+    {{clippy}} {{checked}} --test self_test_harness --locked {{denied}}
 
 # Builds and fetches in parallel what CI's tests need, before any test runs: most of these steps leave a CPU idle at times,
-# and timing-sensitive tests then have a quiet machine. What clippy, Rust's tests and the fuzz targets compile is left to their
+# and timing-sensitive tests then have a quiet machine. What Rust's tests and the fuzz targets compile is left to their
 # recipes: they run beside the tests of clusters, which wait for pods most of the time.
 [parallel]
 _ahead: _bench-build _ahead-debian _cargo-fuzz _cargo-deny _node-env _preset-servers _league-ci _reference-env history-env
