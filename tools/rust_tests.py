@@ -15,9 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 CARGO = os.environ.get("CARGO", "cargo")
@@ -46,6 +46,9 @@ class Tests:
     command: tuple[str, ...]
     # cargo runs tests in the folder of their package.
     folder: Path
+    # What cargo sets for a program. cargo itself must not see it: build scripts that depend on it would run again, and
+    # everything that depends on their crates would be compiled again.
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 def main() -> int:
@@ -86,7 +89,7 @@ def programs(messages: Iterable[str]) -> list[Tests]:
         folder = Path(message["manifest_path"]).parent
         target = message["target"]
         name = f"{target['name']} ({'/'.join(target['kind'])} of {folder.name})"
-        found.append(Tests(name, (message["executable"],), folder))
+        found.append(Tests(name, (message["executable"],), folder, {"CARGO_MANIFEST_DIR": str(folder)}))
     return found
 
 
@@ -94,7 +97,7 @@ def run(tests: Tests) -> bool:
     """Runs a program, prints its output as a whole and returns whether it passed."""
     started = time.monotonic()
     with tempfile.TemporaryFile("w+", errors="replace") as output:
-        environ = {**os.environ, "CARGO_MANIFEST_DIR": str(tests.folder)}
+        environ = {**os.environ, **tests.variables}
         code = subprocess.run(
             tests.command, cwd=tests.folder, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output
         ).returncode

@@ -52,6 +52,15 @@ def test_every_program_runs_in_the_folder_of_its_package_and_one_that_passes_onl
     assert "all 4 programs of tests passed; 1 of them only alone: late (test of" in done.stdout
 
 
+def test_examples_in_the_documentation_are_tested_with_what_is_compiled_already(package: Path) -> None:
+    # As ring's build script has it.
+    (package / "build.rs").write_text('fn main() { println!("cargo::rerun-if-env-changed=CARGO_MANIFEST_DIR"); }\n')
+    done = rust_tests(package)
+    assert done.returncode == 0, done.stderr
+    assert "examples in the documentation: passed" in done.stdout
+    assert "Compiling" not in done.stdout
+
+
 def test_what_fails_twice_fails_the_run_with_its_name_and_output(package: Path) -> None:
     (package / "tests/wrong.rs").write_text(FAILS)
     done = rust_tests(package)
