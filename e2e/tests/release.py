@@ -42,6 +42,7 @@ class Release:
         # By default, Helm 4 also waits for Jobs, and a suspended Job never starts.
         self.wait = "--wait=legacy" if helm == HELM_4 else "--wait"
         self.instance = f"app.kubernetes.io/instance={name}"
+        self.service: str | None = None
 
     # --- changing the release
 
@@ -87,14 +88,19 @@ class Release:
             lambda: self.describe(),
         )
 
+    def web_service(self) -> str:
+        """The name of the operator's Service, asked for once: it stays the same, and conditions are looked at often."""
+        if self.service is None:
+            self.service = name_of(next(iter(self.cluster.list("services", self.component("operator")))))
+        return self.service
+
     def web(self, path: str) -> Any:
         """The JSON that the operator's web port returns for a path."""
         return json.loads(self.text(path))
 
     def text(self, path: str) -> str:
         """The text that the operator's web port returns for a path."""
-        service = next(iter(self.cluster.list("services", self.component("operator"))))
-        return self.cluster.reach(name_of(service), "web", path)
+        return self.cluster.reach(self.web_service(), "web", path)
 
     def status(self) -> Any:
         """The operator's `/api/status`; `None` while no operator responds."""
@@ -102,16 +108,14 @@ class Release:
 
     def answer(self, name: str) -> Any:
         """The operator's `/api/NAME`; `None` while no operator responds."""
-        service = next(iter(self.cluster.list("services", self.component("operator"))))
-        path = f"/api/v1/namespaces/{self.cluster.namespace}/services/{name_of(service)}:web/proxy/api/{name}"
+        path = f"/api/v1/namespaces/{self.cluster.namespace}/services/{self.web_service()}:web/proxy/api/{name}"
         completed = self.cluster.attempt(*self.cluster.kubectl_command("get", "--raw", path))
         return json.loads(completed.stdout) if completed.returncode == 0 else None
 
     @contextmanager
     def seconds(self) -> Iterator[list[Any]]:
         """The events of the operator's `/api/live` while the block runs; the list is filled at its end."""
-        service = next(iter(self.cluster.list("services", self.component("operator"))))
-        path = f"/api/v1/namespaces/{self.cluster.namespace}/services/{name_of(service)}:web/proxy/api/live"
+        path = f"/api/v1/namespaces/{self.cluster.namespace}/services/{self.web_service()}:web/proxy/api/live"
         command = self.cluster.kubectl_command("get", "--raw", path)
         found: list[Any] = []
         with tempfile.TemporaryFile("w+") as output:
@@ -148,11 +152,10 @@ class Release:
     def until_loaded(self, run: str, tier: int) -> None:
         """Waits until the workers of a tier's trial report that they have sent messages."""
         self.until_trial(run, tier)
-        [service] = self.cluster.list("services", self.component("operator"))
         sent = re.compile(r'ladder_worker_messages\{worker="\d+",kind="sent"\} ([\d.]+)')
 
         def is_loaded() -> bool:
-            found = sent.findall(self.cluster.reach(name_of(service), "metrics", "/metrics"))
+            found = sent.findall(self.cluster.reach(self.web_service(), "metrics", "/metrics"))
             return bool(found) and all(float(number) > 0 for number in found)
 
         until(f"load of tier {tier} of run {run}", is_loaded, RUN_SECONDS, self.describe)

@@ -1,4 +1,4 @@
-// Command kube is every program of a one-node Kubernetes in one file, so that their shared packages are linked once.
+// Command kube is every program of a Kubernetes node in one file, so that their shared packages are linked once.
 // The name by which it is called (a symbolic link, or else the first argument) says which program runs.
 package main
 
@@ -13,11 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/server/v3/etcdmain"
 	"k8s.io/component-base/cli"
-	"k8s.io/component-base/logs"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
-	"k8s.io/kubectl/pkg/cmd"
-	"k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
@@ -27,7 +24,6 @@ import (
 
 var programs = map[string]func(){
 	"etcd":                    func() { etcdmain.Main(os.Args) },
-	"kubectl":                 kubectl,
 	"kube-apiserver":          func() { component(apiserver.NewAPIServerCommand()) },
 	"kube-controller-manager": func() { component(controllers.NewControllerManagerCommand()) },
 	"kube-scheduler":          func() { component(scheduler.NewSchedulerCommand()) },
@@ -55,11 +51,4 @@ func main() {
 
 func component(command *cobra.Command) {
 	os.Exit(cli.Run(command))
-}
-
-func kubectl() {
-	logs.GlogSetter(cmd.GetLogVerbosity(os.Args)) //nolint:errcheck // as kubectl's own main: a bad level is reported by its flags
-	if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
-		util.CheckErr(err)
-	}
 }
