@@ -50,8 +50,8 @@ bench-components *OPTIONS: _extension
 bench-search NAME="stt-search" *OPTIONS: _bench-build
     @target/release/ladder search "$@"
 
-# run all checks that need no cluster, those that find mistakes soonest first; from `gateways` on some run only when nothing else does
-test: lint generated deny python-test typescript-test docs-test fuzz _unit-programs _self-test-program gateways unit _processes self-test
+# run all checks that need no cluster, those that find mistakes soonest first; from `unit` on they run only when nothing else does
+test: lint generated deny python-test typescript-test docs-test fuzz _unit-programs _self-test-program gateways _processes unit _league-test self-test
     @echo "all checks passed"
 
 # run all checks of clusters and containers: ladder's part for clusters, the chart, all images, a Kubernetes on this machine (root, Debian)
@@ -93,8 +93,12 @@ self-test: _bench-build _node-env _self-test-program
     LADDER_BIN="$PWD/target/release" tools/turn alone cargo test --locked {{checked}} --test self_test_harness -- --test-threads 1
 
 # check presets against servers of other projects, docs/YOUR-SERVICE.md as a reader would follow it, and some servers of the league
-presets: _bench-build _preset-servers _league-ci
+presets: _presets _league-test
+
+_presets: _bench-build _preset-servers
     tools/turn shared {{python}} -m pytest -q presets/tests
+
+_league-test: _bench-build _league-ci
     tools/turn alone {{python}} -m pytest -q services/league/tests
 
 # measure servers of other projects in turns, and write docs/LEAGUE.md: two hours, which may be interrupted
@@ -125,10 +129,10 @@ autobahn +SERVERS: _python-env
 hostile *OPTIONS: _bench-build
     tools/turn shared {{python}} -m pytest -q hostile "$@"
 
-# Both start processes and wait for them: a CPU and a half are idle. Neither judges time, but a compiler beside them would be too
-# much. The servers of the league are measured after both, alone.
+# Both start processes and wait for them: a CPU and a half are idle. Neither judges time, so they run while clusters are tested,
+# but after all that compiles: a compiler beside them would be too much.
 [parallel]
-_processes: presets hostile
+_processes: _presets hostile
 
 # run the engine's unit tests under ThreadSanitizer (weekly in the workflow; needs nightly with rust-src: an uninstrumented std is reported as racing)
 thread-sanitizer:
