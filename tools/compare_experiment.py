@@ -66,17 +66,15 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("--times and --steps must be at least 1")
     plain = git("rev-parse", "HEAD")
     slowed = slowed_commit(plain, options.steps)
-    kinds = {"itself": (slowed, slowed), "unslowed": (slowed, plain)}
-    found: dict[str, list[Compared]] = {kind: [] for kind in kinds}
+    # One for each slowed commit, so that an archive and its table are of one experiment.
+    folder = options.output / slowed[:12]
     for number in range(1, options.times + 1):
-        for kind, sides in kinds.items():
-            result = compared(options.output, f"{kind}-{slowed[:12]}-{number:03}", sides, options.steps)
-            if result is None:
+        for kind, sides in {"itself": (slowed, slowed), "unslowed": (slowed, plain)}.items():
+            if not compared(folder, f"{kind}-{slowed[:12]}-{number:03}", sides, options.steps):
                 return 1
-            found[kind].append(result)
-    print(table(found))
+    print(block(folder))
     if options.write:
-        write(options.output)
+        write(folder)
     return 0
 
 
@@ -101,8 +99,8 @@ def slower(source: str, steps: int) -> str:
     return source.replace(END, SLOWER_END.replace("STEPS", str(steps)))
 
 
-def compared(output: Path, name: str, sides: tuple[str, str], steps: int) -> Compared | None:
-    """The comparison with this name, measured unless it was before; `None` if it can't be made."""
+def compared(output: Path, name: str, sides: tuple[str, str], steps: int) -> bool:
+    """Measures the comparison with this name unless it was before; returns whether it could be made."""
     file = output / f"{name}.json"
     if not file.exists():
         output.mkdir(parents=True, exist_ok=True)
@@ -112,10 +110,9 @@ def compared(output: Path, name: str, sides: tuple[str, str], steps: int) -> Com
         done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode not in (0, 1):
             print(f"{name}: ladder compare ended with {done.returncode}", file=sys.stderr)
-            return None
+            return False
         file.write_text(json.dumps(with_machine(json.loads(done.stdout)) | {"steps": steps}, indent=1) + "\n")
-    content: Compared = json.loads(file.read_text())
-    return content
+    return True
 
 
 def with_machine(printed: Compared) -> Compared:
