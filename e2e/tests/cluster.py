@@ -53,9 +53,11 @@ class Cluster:
 
     def reach(self, service: str, port: str, path: str) -> str:
         """The response of a service to a GET through the API server's proxy."""
-        return self.kubectl(
-            "get", "--raw", f"/api/v1/namespaces/{self.namespace}/services/{service}:{port}/proxy{path}"
-        )
+        return self.kubectl("get", "--raw", self.proxied(service, port, path))
+
+    def proxied(self, service: str, port: str, path: str) -> str:
+        """The path at which the API server's proxy has a path of a service."""
+        return f"/api/v1/namespaces/{self.namespace}/services/{service}:{port}/proxy{path}"
 
 
 def hardened_pod(name: str, container: Object, **spec: Any) -> Object:

@@ -88,7 +88,7 @@ class Release:
             lambda: self.describe(),
         )
 
-    def web_service(self) -> str:
+    def operator_service(self) -> str:
         """The name of the operator's Service, asked for once: it stays the same, and conditions are looked at often."""
         if self.service is None:
             self.service = name_of(next(iter(self.cluster.list("services", self.component("operator")))))
@@ -100,7 +100,11 @@ class Release:
 
     def text(self, path: str) -> str:
         """The text that the operator's web port returns for a path."""
-        return self.cluster.reach(self.web_service(), "web", path)
+        return self.cluster.reach(self.operator_service(), "web", path)
+
+    def metrics(self) -> str:
+        """The operator's metrics, in the text format of Prometheus."""
+        return self.cluster.reach(self.operator_service(), "metrics", "/metrics")
 
     def status(self) -> Any:
         """The operator's `/api/status`; `None` while no operator responds."""
@@ -108,14 +112,14 @@ class Release:
 
     def answer(self, name: str) -> Any:
         """The operator's `/api/NAME`; `None` while no operator responds."""
-        path = f"/api/v1/namespaces/{self.cluster.namespace}/services/{self.web_service()}:web/proxy/api/{name}"
+        path = self.cluster.proxied(self.operator_service(), "web", f"/api/{name}")
         completed = self.cluster.attempt(*self.cluster.kubectl_command("get", "--raw", path))
         return json.loads(completed.stdout) if completed.returncode == 0 else None
 
     @contextmanager
     def seconds(self) -> Iterator[list[Any]]:
         """The events of the operator's `/api/live` while the block runs; the list is filled at its end."""
-        path = f"/api/v1/namespaces/{self.cluster.namespace}/services/{self.web_service()}:web/proxy/api/live"
+        path = self.cluster.proxied(self.operator_service(), "web", "/api/live")
         command = self.cluster.kubectl_command("get", "--raw", path)
         found: list[Any] = []
         with tempfile.TemporaryFile("w+") as output:
@@ -155,7 +159,7 @@ class Release:
         sent = re.compile(r'ladder_worker_messages\{worker="\d+",kind="sent"\} ([\d.]+)')
 
         def is_loaded() -> bool:
-            found = sent.findall(self.cluster.reach(self.web_service(), "metrics", "/metrics"))
+            found = sent.findall(self.metrics())
             return bool(found) and all(float(number) > 0 for number in found)
 
         until(f"load of tier {tier} of run {run}", is_loaded, RUN_SECONDS, self.describe)

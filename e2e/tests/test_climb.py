@@ -108,8 +108,7 @@ def test_results_outlive_every_pod(climbed: Climbed, tmp_path: Path) -> None:
 
 
 def test_the_metrics_have_the_figures_of_each_trial(climbed: Climbed) -> None:
-    [service] = climbed.release.cluster.list("services", climbed.release.component("operator"))
-    text = climbed.release.cluster.reach(name_of(service), "metrics", "/metrics")
+    text = climbed.release.metrics()
     for trial in (f"wse-server/throughput/batch/{tier}-p1-r1" for tier in TIERS):
         assert f'ladder_trial_standing{{trial="{trial}",standing="pass"}} 1' in text
         assert f'ladder_trial_delivered_per_second{{trial="{trial}"}}' in text

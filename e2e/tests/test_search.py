@@ -107,8 +107,7 @@ def test_no_trial_but_the_one_in_flight_was_repeated(bundle: Bundle) -> None:
 def test_the_result_is_told_by_status_assert_and_metrics(release: Release, bundle: Bundle) -> None:
     assert f"{SEARCH}: confirmed >= {LARGEST} (5 of" in release.ladder("status")
     assert f"pass    {SEARCH}/{LARGEST}-p0-r0: confirmed >= {LARGEST}" in release.wait_for_verdict()
-    service = next(iter(release.cluster.list("services", release.component("operator"))))
-    metrics = release.cluster.reach(name_of(service), "metrics", "/metrics")
+    metrics = release.metrics()
     assert f'ladder_confirmed_load{{search="{SEARCH}"}} {LARGEST}' in metrics
     assert f'ladder_search_standing{{search="{SEARCH}",standing="pass"}} 1' in metrics
     [event] = release.events("SearchEnded")

@@ -6,8 +6,8 @@ from typing import TypeVar
 
 Value = TypeVar("Value")
 
-# Between two looks. Most are a process of kubectl, a tenth of a CPU second on the CPUs that the cluster has: what takes
-# long is looked at less often.
+# Between two looks. Most are a process of kubectl on the CPUs that the cluster has: what takes long is looked at less
+# often.
 FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 0.6
 
