@@ -7,16 +7,29 @@ import random
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from bench_format.schemas import CapacityEstimate, CpuShape, Run
+from bench_format.schemas import (
+    CapacityEstimate,
+    CpuShape,
+    Objective,
+    PlainFigure,
+    Reason,
+    ReasonKind,
+    Run,
+    SearchStep,
+    SearchTrial,
+    TrialStateFinished,
+    ValidityInvalid,
+)
 
 from tests.bundles import bundle, edit
 from tests.bundles.histograms import Json
 from tests.test_brackets import FOUND as FOUND_2
 from tests.test_sessions import OBJECTIVE, SESSIONS
 from ws_ladder_analysis.capacities import capacities
-from ws_ladder_analysis.capacity import Outcome, estimate
+from ws_ladder_analysis.capacity import Outcome, estimate, replay
 from ws_ladder_analysis.checks import check
 from ws_ladder_analysis.load import read_bundle
 from ws_ladder_analysis.report import write_report
@@ -122,6 +135,38 @@ def test_trials_of_a_test_that_did_not_succeed_are_evidence(tmp_path: Path) -> N
     root = searched(tmp_path)
     edit(root / "run.json", fail_twice)
     assert any("14 trials" in one for one in disagreements(root))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "figures", "evidence"),
+    [
+        (["reading_late"], {"service_cpu_share": 0.99}, [Outcome(100, False)]),
+        (["conformance", "window_short"], {"service_cpu_share": 0.99}, [Outcome(100, False)]),
+        (["unaccounted", "generator_late"], {"service_cpu_share": 0.99}, [Outcome(100, False)]),
+        (["send_rate", "generator_late"], {"service_cpu_share": 0.99}, [Outcome(100, False)]),
+        (["reading_late"], {"service_cpu_share": 0.5}, []),
+        (["reading_late"], {"service_cpu_share": None}, []),
+        (["reading_late", "machine_busy"], {"service_cpu_share": 0.99}, []),
+        (["generator_late"], {"service_cpu_share": 0.99}, []),
+        (["window_short"], {"late_share": 0.2}, [Outcome(100, False)]),
+        (["window_short"], {"late_share": 0.001, "error_share": 0.2}, []),
+        (["window_short", "clock_step"], {"late_share": 0.2}, []),
+    ],
+)
+def test_a_trial_that_its_service_made_invalid_has_failed(
+    tmp_path: Path, kinds: list[str], figures: dict[str, Any], evidence: list[Outcome]
+) -> None:
+    [trial] = read_bundle(bundle(tmp_path, [SESSIONS])).trials
+    assert trial.result is not None
+    result = replace(trial.result, figures=replace(trial.result.figures, service_cpu_share=None, late_share=0.0))
+    result = replace(result, figures=replace(result.figures, **figures))
+    state = TrialStateFinished(ValidityInvalid([Reason(ReasonKind(kind), "") for kind in kinds]))
+    of = replace(trial.id, tier=100)
+    entry = replace(trial.entry, trial=of, state=state, search=SearchTrial(SearchStep.ROUND, 20.0))
+    made = replace(trial, entry=entry, result=result)
+    plain = [(PlainFigure.LATE_SHARE, 0.01), (PlainFigure.ERROR_SHARE, 1e-5)]
+    objectives = [Objective(figure, at_most=most) for figure, most in plain]
+    assert list(replay([made], objectives, 0.9, complete=True).evidence) == evidence
 
 
 def cells(run: Run) -> dict[str, str]:

@@ -12,16 +12,17 @@ from math import log
 from typing import NamedTuple
 
 import numpy as np
-from bench_format.meaning import is_valid, reasons
+from bench_format.meaning import is_valid, meets, reasons
 from bench_format.schemas import (
     CapacityEstimate,
     LoadTest,
+    Objective,
+    PlainFigure,
     ReasonKind,
     SearchStep,
     TrialStateCrashed,
     TrialStateFailed,
     TrialStateFinished,
-    Validity,
 )
 from numpy.typing import NDArray
 from scipy.special import ndtr
@@ -40,6 +41,9 @@ _MARGIN = 8
 _ENDS = ((_REACH, 0.01), (_FLAT, 0.5))
 _MOVES = 20
 _SPAN = np.arange(-_REACH, _REACH + 1)
+# What a service that has used up its CPU causes by itself: it reads nothing more, or its counters can't be read.
+_DEAF = {ReasonKind.SEND_RATE, ReasonKind.GENERATOR_LATE, ReasonKind.WINDOW_SHORT}
+_MUTE = {ReasonKind.CONFORMANCE, ReasonKind.READING_LATE, ReasonKind.UNACCOUNTED}
 
 
 class Outcome(NamedTuple):
@@ -107,7 +111,7 @@ class Replay:
     rounds: int
 
 
-def replay(trials: Sequence[Trial], bound_share: float, complete: bool) -> Replay:
+def replay(trials: Sequence[Trial], objectives: Sequence[Objective], bound_share: float, complete: bool) -> Replay:
     """Sorts the trials of one search, in their order, into rounds and tests. `complete` is false for a search that was
     given up: the trials of the test that it was in count nowhere."""
     evidence: list[Outcome] = []
@@ -115,7 +119,7 @@ def replay(trials: Sequence[Trial], bound_share: float, complete: bool) -> Repla
     rounds, running = 0, None
     for trial in trials:
         step = trial.entry.search.step if trial.entry.search else SearchStep.BOUNDS
-        outcome = _outcome(trial, bound_share)
+        outcome = _outcome(trial, objectives, bound_share)
         if step is SearchStep.BOUNDS or outcome is None:
             continue
         if running is not None and running != (step, outcome.load):
@@ -158,9 +162,8 @@ def _has_failed(test: LoadTest, step: SearchStep) -> bool:
     return _agreeing(test, step)[1] >= 2
 
 
-def _outcome(trial: Trial, bound_share: float) -> Outcome | None:
-    """Whether a trial passed; `None` for an invalid one. Unsent messages are the loss of a service that has used up its
-    CPU and reads nothing more."""
+def _outcome(trial: Trial, objectives: Sequence[Objective], bound_share: float) -> Outcome | None:
+    """Whether a trial passed; `None` for an invalid one, unless the service made it invalid."""
     state, load = trial.entry.state, trial.id.tier
     if isinstance(state, TrialStateCrashed | TrialStateFailed):
         ended = trial.entry.search is not None and trial.entry.search.service_ended
@@ -169,11 +172,27 @@ def _outcome(trial: Trial, bound_share: float) -> Outcome | None:
         return None
     if is_valid(state.validity):
         return Outcome(load, state.passed is True)
-    return Outcome(load, False) if _is_unread(trial, state.validity, bound_share) else None
+    kinds = {reason.kind for reason in reasons(state.validity)}
+    missed = _is_starved(trial, kinds, bound_share) or _is_missed_without_samples(trial, kinds, objectives)
+    return Outcome(load, False) if missed else None
 
 
-def _is_unread(trial: Trial, validity: Validity, bound_share: float) -> bool:
-    kinds = {reason.kind for reason in reasons(validity)}
+def _is_starved(trial: Trial, kinds: set[ReasonKind], bound_share: float) -> bool:
+    """Whether the service, and nothing else, made a trial invalid, because it has used up its CPU."""
     share = trial.result.figures.service_cpu_share if trial.result else None
-    allowed = {ReasonKind.SEND_RATE, ReasonKind.GENERATOR_LATE, ReasonKind.WINDOW_SHORT}
-    return ReasonKind.SEND_RATE in kinds and kinds <= allowed and share is not None and share >= bound_share
+    if share is None or share < bound_share or not kinds <= _DEAF | _MUTE:
+        return False
+    return bool(kinds & (_MUTE | {ReasonKind.SEND_RATE}))
+
+
+def _is_missed_without_samples(trial: Trial, kinds: set[ReasonKind], objectives: Sequence[Objective]) -> bool:
+    """Whether a trial with too few samples for a percentile misses an objective that needs none."""
+    result = trial.result
+    if result is None or kinds != {ReasonKind.WINDOW_SHORT} or result.figures.window_seconds <= 0:
+        return False
+    for objective in objectives:
+        if isinstance(objective.figure, PlainFigure) and objective.figure is not PlainFigure.ERROR_SHARE:
+            seen: float | None = getattr(result.figures, objective.figure.value)
+            if seen is not None and not meets(objective, seen):
+                return True
+    return False

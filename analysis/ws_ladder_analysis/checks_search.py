@@ -8,6 +8,7 @@ from bench_format.schemas import CapacityEstimate, LoadTest, Search, SearchFound
 
 from .capacity import STEP, estimate, replay
 from .claims import Claims, close
+from .ladders import objectives
 from .load import Bundle, Trial
 
 # Relative tolerance of a mean: both programs sum in another order.
@@ -23,7 +24,9 @@ def of_search(bundle: Bundle, search: Search) -> Claims:
         return
     capacity = found.capacity
     of_it = [trial for trial in bundle.trials if trial.entry.search and _is_of(trial, search)]
-    made = replay(of_it, bundle.run.plan.validity.bound_share, complete=found.given_up_at is None)
+    plan = bundle.run.plan
+    judged_by = objectives(plan, search.workload, search.variant)
+    made = replay(of_it, judged_by, plan.validity.bound_share, complete=found.given_up_at is None)
     start = _start(found)
     if start is not None and made.rounds:
         yield f"it began at {capacity.start:g}, but its bounds say {start:g}", close(capacity.start, start, _MEAN)

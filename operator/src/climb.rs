@@ -124,6 +124,8 @@ impl<B: fmt::Debug> fmt::Debug for Climb<'_, B> {
 #[derive(Default)]
 struct ClimbState {
     service: Option<(ProcessKey, Started)>,
+    /// Whether a trial has ended on the service that runs.
+    warm: bool,
     /// Further addresses of the service.
     more_addresses: Vec<String>,
     /// Client of the service's metrics port, with the state it keeps about the service's processes.

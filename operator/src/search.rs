@@ -43,6 +43,9 @@ pub struct Settings {
     pub goals: Vec<Goal>,
     /// Where the search begins.
     pub start: Start,
+    /// Whether the bounds of each goal are wanted, as MLRsearch finds them. Otherwise nothing is measured above the
+    /// upper bound of any goal: no load there meets all of them. The goals then need the same durations and widths.
+    pub every_goal: bool,
 }
 
 impl Settings {

@@ -126,6 +126,38 @@ fn services_take_turns_after_their_short_trials() {
 }
 
 #[test]
+fn the_first_short_trial_of_a_process_has_the_warm_up_that_its_service_needs() {
+    let checkout = checkout("honest");
+    let path = checkout.path("services/services.toml");
+    let registry = fs::read_to_string(&path).unwrap();
+    let entry = "[services.honest]\n";
+    assert!(registry.contains(entry), "{registry}");
+    fs::write(&path, registry.replace(entry, &format!("{entry}warmup_seconds = 0.3\n"))).unwrap();
+    let output = search(&checkout, "search honest --run-id r --no-report");
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
+    let warmups: Vec<(SearchStep, u64)> = checkout
+        .run_file()
+        .trials
+        .iter()
+        .map(|entry| (entry.search.unwrap().step, warmup_ns(&checkout, entry)))
+        .collect();
+    let short: Vec<u64> = warmups.iter().take_while(|(step, _)| *step == SearchStep::Bounds).map(|one| one.1).collect();
+    assert_eq!(short[0], 300_000_000);
+    assert!(short.len() > 1 && short[1..].iter().all(|warmup| *warmup == 0), "{short:?}");
+    assert!(
+        warmups[short.len()..].iter().all(|(_, warmup)| *warmup == 300_000_000),
+        "a fresh process each: {warmups:?}"
+    );
+}
+
+/// The warm-up of a trial, in nanoseconds.
+fn warmup_ns(checkout: &Checkout, entry: &TrialEntry) -> u64 {
+    let path = checkout.path(&format!("results/r/trials/{}/trial.json", entry.trial));
+    let trial: serde_json::Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+    trial["warmup_ns"].as_u64().unwrap()
+}
+
+#[test]
 fn a_resumed_search_makes_the_same_decisions() {
     let uninterrupted = checkout("honest");
     search(&uninterrupted, "search honest --run-id r --no-report");

@@ -49,6 +49,12 @@ pub fn met(objective: &Objective, figures: &Figures) -> bool {
         .is_some_and(|observed| is_within_bounds(objective, observed))
 }
 
+/// Whether an objective on a figure other than a percentile was computed and is missed.
+pub fn misses(objective: &Objective, figures: &Figures) -> bool {
+    observed_value(&objective.figure, figures, &BTreeMap::new())
+        .is_some_and(|observed| !is_within_bounds(objective, observed))
+}
+
 fn is_within_bounds(objective: &Objective, observed: f64) -> bool {
     objective.at_most.is_none_or(|bound| observed <= bound) && objective.at_least.is_none_or(|bound| observed >= bound)
 }

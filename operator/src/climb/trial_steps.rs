@@ -6,7 +6,6 @@ use std::{collections::BTreeMap, env, io, iter, time::Duration};
 use bench_format::{
     environment::Environment,
     run::{TrialEntry, TrialState},
-    service::Started,
     timeline::TimelineStep,
     trial::TrialId,
     websocket::WebsocketTask,
@@ -158,6 +157,7 @@ impl<B: Backend> Climb<'_, B> {
             None => ServiceClient::none(),
         });
         running.service = Some((ProcessKey::of(&self.run.trials[index]), serving.started));
+        running.warm = false;
         running.more_addresses = serving.more_addresses;
         running.failed_starts.remove(name.as_str());
         self.run.versions.extend(serving.versions);
@@ -244,8 +244,7 @@ impl<B: Backend> Climb<'_, B> {
         began_unix_ns: u64,
     ) -> Result<Result<TrialState, TrialError>, Error> {
         let entry = &self.run.trials[index];
-        let plan =
-            running.service.as_ref().and_then(|(_, started)| self.trial_plan(entry, started, &running.more_addresses));
+        let plan = self.trial_plan(entry, running);
         let (Some(plan), Some(client)) = (plan, &mut running.client) else {
             return Ok(Err(backend::Error::NoService.into()));
         };
@@ -253,6 +252,7 @@ impl<B: Backend> Climb<'_, B> {
             Ok(measured) => measured,
             Err(error) => return Ok(Err(error.into())),
         };
+        running.warm = true;
         self.note(TimelineStep::Trial, Some(index), began_unix_ns);
         if let Some(work) = measured.trial.machine.as_mut().and_then(|machine| machine.fixed_work.as_mut()) {
             let earlier = || EarlierWork::of(self.store.folder(), &self.run);
@@ -274,13 +274,14 @@ impl<B: Backend> Climb<'_, B> {
     }
 
     /// What to measure on the started service; `None` if the trial was not begun or is in no ladder.
-    fn trial_plan(&self, entry: &TrialEntry, started: &Started, more_addresses: &[String]) -> Option<TrialPlan> {
+    fn trial_plan(&self, entry: &TrialEntry, running: &ClimbState) -> Option<TrialPlan> {
+        let (_, started) = running.service.as_ref()?;
         let TrialState::Started { attempt } = entry.state else { return None };
         let ladder = self.plan.ladder_of(&entry.trial)?.for_trial(entry);
         let service_name = entry.trial.service.as_str();
         let service = &self.registry.services[service_name];
-        // Short trials of a search share a process, which is warm after the first ones.
-        let warmup = match step::keeps_connections(entry) {
+        // Short trials of a search share a process, which the first one warms up for the others.
+        let warmup = match step::keeps_connections(entry) && running.warm {
             true => ladder.warmup,
             false => ladder.warmup_of(&entry.trial.service),
         };
@@ -307,7 +308,7 @@ impl<B: Backend> Climb<'_, B> {
             objectives: ladder.objectives,
             thresholds: self.plan.validity.clone(),
             settings: self.settings(&entry.trial),
-            websocket: self.task(service_name, &started.address, more_addresses),
+            websocket: self.task(service_name, &started.address, &running.more_addresses),
             keep_connections: step::keeps_connections(entry),
             samples: ladder.samples,
             protocol_check: service.protocol_check == ProtocolCheck::AroundTheLoad,

@@ -71,23 +71,26 @@ pub struct TrialSummary {
 impl TrialSummary {
     /// The summary of a trial with a result.
     pub fn of(result: &TrialResult, objectives: &[Objective], thresholds: &Thresholds) -> Self {
-        let backpressured = backpressured(result, thresholds);
-        let fault = fault(&result.validity).filter(|_| !backpressured);
+        let starved = starved(result, thresholds);
         // A loss ratio needs fewer samples than a percentile: short trials are added up, and only trials of rounds and
         // tests need a verdict.
         let short =
             has_only_reasons(&result.validity, &[ReasonKind::WindowShort]) && result.figures.window_seconds > 0.0;
+        // No further sample of one objective makes up for another that was missed.
+        let missed_without = short && objectives.iter().any(|objective| misses_by_count(objective, result));
+        let fault = fault(&result.validity).filter(|_| starved.is_none() && !missed_without);
         let verdict =
             result.verdict.clone().or_else(|| verdict::verdict(objectives, &result.figures, &decoded(result), None));
         let judged = verdict.iter().flat_map(|verdict| &verdict.objectives);
         let missed = judged
             .filter(|judged| !judged.passed)
             .map(|judged| Missed::at_unknown_time(&judged.objective, judged.seen.is_some()));
-        let passed = verdict.as_ref().is_some_and(|verdict| verdict.passed) && !backpressured;
+        let passed = verdict.as_ref().is_some_and(|verdict| verdict.passed) && fault.is_none() && starved.is_none();
         Self {
-            outcome: match fault.filter(|_| !short) {
-                Some(fault) => Outcome::Invalid(fault),
-                None => Outcome::Measured(objectives.iter().map(|objective| loss(objective, result)).collect()),
+            outcome: match (fault.filter(|_| !short), starved) {
+                (Some(fault), _) => Outcome::Invalid(fault),
+                (None, Some(Starved::Mute)) => Outcome::Measured(vec![1.0; objectives.len()]),
+                (None, _) => Outcome::Measured(objectives.iter().map(|objective| loss(objective, result)).collect()),
             },
             full: match (fault, passed) {
                 (Some(fault), _) => TrialOutcome::Invalid(fault),
@@ -95,7 +98,7 @@ impl TrialSummary {
                 (None, false) => TrialOutcome::Failed,
             },
             missed: missed.collect(),
-            bound_by: result.bound_by.or(backpressured.then_some(BoundBy::Service)),
+            bound_by: result.bound_by.or(starved.map(|_| BoundBy::Service)),
             crash: None,
         }
     }
@@ -123,15 +126,38 @@ fn has_only_reasons(validity: &Validity, kinds: &[ReasonKind]) -> bool {
     matches!(validity, Validity::Invalid { reasons } if reasons.iter().all(|reason| kinds.contains(&reason.kind)))
 }
 
-/// Whether the service caused the messages that were not sent in time: it has used up its CPU and reads no more from
-/// its sockets, while the generator has CPU to spare. Such a trial has no usable latencies, but the unsent messages
-/// count as lost.
-fn backpressured(result: &TrialResult, thresholds: &Thresholds) -> bool {
-    use ReasonKind::{GeneratorLate, SendRate, WindowShort};
-    let Validity::Invalid { reasons } = &result.validity else { return false };
-    let unsent = reasons.iter().any(|reason| reason.kind == SendRate);
+/// How a service that has used up its CPU made its own trial invalid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Starved {
+    /// It reads no more from its sockets, while the generator has CPU to spare. Such a trial has no usable latencies, but
+    /// the unsent messages count as lost.
+    Deaf,
+    /// It answers a request for its counters or a protocol check too late, or was cut off with messages that it had not
+    /// read. Everything counts as lost, because what was counted in between is not known.
+    Mute,
+}
+
+/// Whether the service, and nothing else, made a trial invalid: it has used up its CPU.
+fn starved(result: &TrialResult, thresholds: &Thresholds) -> Option<Starved> {
+    use ReasonKind::{Conformance, GeneratorLate, ReadingLate, SendRate, Unaccounted, WindowShort};
+    let Validity::Invalid { reasons } = &result.validity else { return None };
     let used_up = result.figures.service_cpu_share.is_some_and(|share| share >= thresholds.bound_share);
-    unsent && used_up && has_only_reasons(&result.validity, &[SendRate, GeneratorLate, WindowShort])
+    let has = |kinds: &[ReasonKind]| reasons.iter().any(|reason| kinds.contains(&reason.kind));
+    let only = |kinds: &[ReasonKind]| has_only_reasons(&result.validity, kinds);
+    let deaf = [SendRate, GeneratorLate, WindowShort];
+    let mute = [Conformance, ReadingLate, Unaccounted];
+    match () {
+        () if !used_up || !only(&[deaf, mute].concat()) => None,
+        () if has(&mute) => Some(Starved::Mute),
+        () if has(&[SendRate]) => Some(Starved::Deaf),
+        () => None,
+    }
+}
+
+/// Whether a trial misses an objective that no percentile is needed for. A budget of errors is none: in a window that is
+/// too short, a single error is above most of them.
+fn misses_by_count(objective: &Objective, result: &TrialResult) -> bool {
+    objective.figure != Figure::ErrorShare && verdict::misses(objective, &result.figures)
 }
 
 fn decoded(result: &TrialResult) -> BTreeMap<Name, Recorder> {
@@ -252,16 +278,47 @@ mod tests {
         );
     }
 
+    /// The summary of an invalid trial that loses a fifth, for these reasons.
+    fn invalid(service_cpu_share: f64, kinds: &[ReasonKind], objective: &Objective) -> TrialSummary {
+        let mut result = result();
+        let reason = |kind: &ReasonKind| Reason { kind: *kind, detail: String::new() };
+        result.validity = Validity::Invalid { reasons: kinds.iter().map(reason).collect() };
+        (result.verdict, result.figures.failed_share) = (None, Some(0.2));
+        result.figures.service_cpu_share = Some(service_cpu_share);
+        TrialSummary::of(&result, std::slice::from_ref(objective), &Thresholds::default())
+    }
+
+    #[test]
+    fn a_service_without_cpu_that_answers_no_reader_of_its_counters_has_lost_everything() {
+        use ReasonKind::{Conformance, GeneratorLate, MachineBusy, ReadingLate, Unaccounted, WindowShort};
+        let summary = |share, kinds: &[ReasonKind]| invalid(share, kinds, &percentile(50.0, 200.0));
+        for kind in [ReadingLate, Conformance, Unaccounted] {
+            for kinds in [vec![kind], vec![kind, WindowShort], vec![kind, GeneratorLate]] {
+                let starved = summary(0.99, &kinds);
+                assert_eq!((starved.outcome, starved.full), (Outcome::Measured(vec![1.0]), TrialOutcome::Failed));
+                assert_eq!(starved.bound_by, Some(BoundBy::Service));
+            }
+            let other = (Outcome::Invalid(Fault::Other), TrialOutcome::Invalid(Fault::Other));
+            let with_time = summary(0.5, &[kind]);
+            assert_eq!((with_time.outcome, with_time.full), other, "{kind}: the service had time");
+            let disturbed = summary(0.99, &[kind, MachineBusy]);
+            assert_eq!((disturbed.outcome, disturbed.full), other, "{kind}: others used the machine");
+        }
+    }
+
+    #[test]
+    fn too_few_samples_of_one_objective_do_not_save_a_trial_that_misses_another() {
+        let of = |objective| invalid(0.5, &[ReasonKind::WindowShort], &objective).full;
+        assert_eq!(of(objective(Figure::FailedShare, Some(0.1), None)), TrialOutcome::Failed);
+        let undecided = TrialOutcome::Invalid(Fault::Other);
+        assert_eq!(of(objective(Figure::FailedShare, Some(0.3), None)), undecided, "it is met");
+        assert_eq!(of(percentile(50.0, 10.0)), undecided, "that of a percentile may be by chance");
+        assert_eq!(of(objective(Figure::ErrorShare, Some(1e-5), None)), undecided, "so may a single error");
+    }
+
     #[test]
     fn messages_that_a_starved_service_does_not_read_count_as_its_loss() {
-        let summary = |service_cpu_share, kinds: &[ReasonKind]| {
-            let mut result = result();
-            let reason = |kind: &ReasonKind| Reason { kind: *kind, detail: String::new() };
-            result.validity = Validity::Invalid { reasons: kinds.iter().map(reason).collect() };
-            (result.verdict, result.figures.failed_share) = (None, Some(0.2));
-            result.figures.service_cpu_share = Some(service_cpu_share);
-            TrialSummary::of(&result, &[percentile(50.0, 200.0)], &Thresholds::default())
-        };
+        let summary = |share, kinds: &[ReasonKind]| invalid(share, kinds, &percentile(50.0, 200.0));
         let (late, unsent) = (ReasonKind::GeneratorLate, ReasonKind::SendRate);
         let backpressured = summary(0.99, &[late, unsent]);
         let Outcome::Measured(losses) = backpressured.outcome else { panic!("{backpressured:?}") };

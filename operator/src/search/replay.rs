@@ -110,8 +110,9 @@ impl<'a> Replay<'a> {
         let mut shared = high - low;
         loop {
             let mut winner: Option<(Nomination, usize)> = None;
+            let top = self.top();
             for (index, pursuit) in pursuits.iter_mut().enumerate() {
-                let nomination = pursuit.nominate(&self.record, shared);
+                let nomination = pursuit.nominate(&self.record, shared).filter(|new| new.place <= top);
                 let wins = |new: &Nomination| winner.as_ref().is_none_or(|(known, _)| !known.precedes(new));
                 if let Some(nomination) = nomination.filter(wins) {
                     winner = Some((nomination, index));
@@ -124,6 +125,13 @@ impl<'a> Replay<'a> {
                 shared = wider;
             }
         }
+    }
+
+    /// The largest place that is worth measuring.
+    fn top(&self) -> usize {
+        let upper = |chain: &Vec<Target>| self.record.bounds(&chain[0]).upper;
+        let lowest = self.chains.iter().filter_map(upper).min().filter(|_| !self.settings.every_goal);
+        lowest.unwrap_or(self.limits.last)
     }
 
     /// Two places between which the bounds may be: from the throughput at the largest load, and the throughput at that

@@ -7,7 +7,7 @@ use super::*;
 const LIMITS: (u32, u32) = (10, 2000);
 
 fn settings(goals: Vec<Goal>) -> Settings {
-    Settings { from: LIMITS.0, to: LIMITS.1, goals, start: Start::Low }
+    Settings { from: LIMITS.0, to: LIMITS.1, goals, start: Start::Low, every_goal: true }
 }
 
 fn goal() -> Goal {
@@ -69,6 +69,20 @@ fn goals_share_trials_and_have_bounds_of_their_own() {
     let bounds: Vec<_> = found.goals.iter().map(|goal| (goal.lower.unwrap(), goal.upper.unwrap())).collect();
     let [(first_low, first_high), (second_low, second_high)] = bounds[..] else { panic!("{bounds:?}") };
     assert!(first_low <= 300 && 300 < first_high && second_low <= 100 && 100 < second_high, "{bounds:?}");
+}
+
+#[test]
+fn where_all_goals_count_together_nothing_is_measured_above_a_bound_of_the_strictest() {
+    let losses = |load: u32| vec![if load > 300 { 0.3 } else { 0.0 }, if load > 100 { 0.02 } else { 0.0 }];
+    let [each, together] = [true, false].map(|every_goal| {
+        let settings = Settings { every_goal, ..settings(vec![goal(), goal()]) };
+        search(&settings, |load, _| Outcome::Measured(losses(load)))
+    });
+    assert_eq!(together.0.goals[1], each.0.goals[1], "the strictest goal has the same bounds");
+    assert!(together.0.goals[0].lower >= together.0.goals[1].lower && together.0.goals[0].upper.is_none());
+    assert!(together.1.len() < each.1.len(), "{} and {} trials", together.1.len(), each.1.len());
+    let highest = together.1.iter().map(|trial| trial.load).max();
+    assert!(highest < Some(300), "{highest:?}");
 }
 
 #[test]
@@ -143,7 +157,7 @@ fn any_goal() -> impl Strategy<Value = Goal> {
 fn any_settings() -> impl Strategy<Value = Settings> {
     let start = prop_oneof![Just(Start::Low), Just(Start::High)];
     (1_u32..500, 1_u32..5000, proptest::collection::vec(any_goal(), 1..4), start)
-        .prop_map(|(from, more, goals, start)| Settings { from, to: from + more, goals, start })
+        .prop_map(|(from, more, goals, start)| Settings { from, to: from + more, goals, start, every_goal: true })
 }
 
 /// A pseudo-random number from 0 to 1 that depends only on the seed and the number.
@@ -201,7 +215,41 @@ proptest! {
     }
 
     #[test]
-    fn a_resumed_search_makes_the_same_decisions(settings in any_settings(), capacity in 1_u32..3000) {
+    fn the_lowest_capacity_is_found_within_the_width_where_all_goals_count_together(
+        settings in any_settings(),
+        shares in proptest::collection::vec(0.0_f64..1.2, 3),
+    ) {
+        let goal = settings.goals[0];
+        let goals = settings.goals.iter().map(|other| Goal { loss_ratio: other.loss_ratio, ..goal }).collect();
+        let settings = Settings { every_goal: false, goals, ..settings };
+        let span = f64::from(settings.to - settings.from);
+        let capacity = |share: &f64| f64::from(settings.from) + (span * share).floor();
+        let capacities: Vec<f64> = shares[..settings.goals.len()].iter().map(capacity).collect();
+        let loss = |load: u32, capacity: f64| if f64::from(load) > capacity { 1.0 } else { 0.0 };
+        let (found, _) = search(&settings, |load, _| {
+            Outcome::Measured(capacities.iter().map(|capacity| loss(load, *capacity)).collect())
+        });
+        let lowest = capacities.iter().copied().fold(f64::INFINITY, f64::min);
+        let lower = found.goals.iter().map(|goal| goal.lower).min().flatten().expect("the smallest load passes");
+        prop_assert!(f64::from(lower) <= lowest);
+        match found.goals.iter().filter_map(|goal| goal.upper).min() {
+            None => prop_assert_eq!(lower, settings.to),
+            Some(upper) => {
+                prop_assert!(f64::from(upper) > lowest);
+                let places = settings.grid().place(upper.into()) - settings.grid().place(lower.into());
+                let narrow = f64::from(upper - lower) / f64::from(upper) <= goal.width + 1e-9;
+                prop_assert!(narrow || upper - lower <= places as u32);
+            }
+        }
+    }
+
+    #[test]
+    fn a_resumed_search_makes_the_same_decisions(
+        settings in any_settings(),
+        every_goal: bool,
+        capacity in 1_u32..3000,
+    ) {
+        let settings = Settings { every_goal, ..settings };
         let (found, trials) = search(&settings, carries(capacity));
         for known in 0..trials.len() {
             let expected = Next::Measure { load: trials[known].load, seconds: trials[known].seconds };
