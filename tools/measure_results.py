@@ -63,10 +63,10 @@ PARTS = (
     Part("comparison", 14, "run", "reference"),
     Part("bench", 75),
     Part("sessions", 60, "run", "stt"),
-    Part("capacity", 170, "search", "stt-capacity"),
+    Part("capacity", 150, "search", "stt-capacity"),
     Part("latency", 35, "run", "stt-at-70"),
     Part("two-cpus", 35, "run", "two-cpus"),
-    Part("capacity-half", 170, "search", "stt-capacity-half"),
+    Part("capacity-half", 150, "search", "stt-capacity-half"),
 )
 
 
