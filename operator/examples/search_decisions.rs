@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let wire: WireSettings = serde_json::from_str(&line()?)?;
     let goals = wire.goals.into_iter().map(Goal::from).collect();
     let start = if wire.high { Start::High } else { Start::Low };
-    let settings = Settings { from: wire.from, to: wire.to, goals, start, every_goal: true };
+    let settings = Settings { from: wire.from, to: wire.to, goals, start, sparing: false };
     let grid = settings.grid();
     let loads: Vec<u32> = (0..=grid.last()).map(|place| grid.load(place)).collect();
     print_line(&json!({ "grid": loads }))?;

@@ -43,9 +43,10 @@ pub struct Settings {
     pub goals: Vec<Goal>,
     /// Where the search begins.
     pub start: Start,
-    /// Whether the bounds of each goal are wanted, as MLRsearch finds them. Otherwise nothing is measured above the
-    /// upper bound of any goal: no load there meets all of them. The goals then need the same durations and widths.
-    pub every_goal: bool,
+    /// Whether the search spares the service: it measures nothing above the upper bound of any goal, since no load there
+    /// meets all of them, and no load that is more than twice the largest one before. Otherwise it decides as MLRsearch,
+    /// which finds the bounds of each goal. To spare it, the goals need the same durations and widths.
+    pub sparing: bool,
 }
 
 impl Settings {

@@ -112,7 +112,7 @@ impl Course<'_> {
                 SearchStart::Low => Start::Low,
                 SearchStart::High => Start::High,
             },
-            every_goal: false,
+            sparing: true,
         }
     }
 

@@ -110,9 +110,10 @@ impl<'a> Replay<'a> {
         let mut shared = high - low;
         loop {
             let mut winner: Option<(Nomination, usize)> = None;
-            let top = self.top();
+            let (top, reach) = (self.top(), self.reach());
             for (index, pursuit) in pursuits.iter_mut().enumerate() {
                 let nomination = pursuit.nominate(&self.record, shared).filter(|new| new.place <= top);
+                let nomination = nomination.map(|new| Nomination { place: new.place.min(reach), ..new });
                 let wins = |new: &Nomination| winner.as_ref().is_none_or(|(known, _)| !known.precedes(new));
                 if let Some(nomination) = nomination.filter(wins) {
                     winner = Some((nomination, index));
@@ -130,8 +131,15 @@ impl<'a> Replay<'a> {
     /// The largest place that is worth measuring.
     fn top(&self) -> usize {
         let upper = |chain: &Vec<Target>| self.record.bounds(&chain[0]).upper;
-        let lowest = self.chains.iter().filter_map(upper).min().filter(|_| !self.settings.every_goal);
+        let lowest = self.chains.iter().filter_map(upper).min().filter(|_| self.settings.sparing);
         lowest.unwrap_or(self.limits.last)
+    }
+
+    /// The largest place that may be measured next: far above its capacity, a service isn't the same as before.
+    fn reach(&self) -> usize {
+        let twice = |place| self.grid.place(2.0 * f64::from(self.grid.load(place)));
+        let reach = self.record.highest().filter(|_| self.settings.sparing).map(twice);
+        reach.unwrap_or(self.limits.last)
     }
 
     /// Two places between which the bounds may be: from the throughput at the largest load, and the throughput at that

@@ -7,7 +7,7 @@ use super::*;
 const LIMITS: (u32, u32) = (10, 2000);
 
 fn settings(goals: Vec<Goal>) -> Settings {
-    Settings { from: LIMITS.0, to: LIMITS.1, goals, start: Start::Low, every_goal: true }
+    Settings { from: LIMITS.0, to: LIMITS.1, goals, start: Start::Low, sparing: false }
 }
 
 fn goal() -> Goal {
@@ -74,8 +74,8 @@ fn goals_share_trials_and_have_bounds_of_their_own() {
 #[test]
 fn where_all_goals_count_together_nothing_is_measured_above_a_bound_of_the_strictest() {
     let losses = |load: u32| vec![if load > 300 { 0.3 } else { 0.0 }, if load > 100 { 0.02 } else { 0.0 }];
-    let [each, together] = [true, false].map(|every_goal| {
-        let settings = Settings { every_goal, ..settings(vec![goal(), goal()]) };
+    let [each, together] = [false, true].map(|sparing| {
+        let settings = Settings { sparing, ..settings(vec![goal(), goal()]) };
         search(&settings, |load, _| Outcome::Measured(losses(load)))
     });
     assert_eq!(together.0.goals[1], each.0.goals[1], "the strictest goal has the same bounds");
@@ -83,6 +83,20 @@ fn where_all_goals_count_together_nothing_is_measured_above_a_bound_of_the_stric
     assert!(together.1.len() < each.1.len(), "{} and {} trials", together.1.len(), each.1.len());
     let highest = together.1.iter().map(|trial| trial.load).max();
     assert!(highest < Some(300), "{highest:?}");
+}
+
+#[test]
+fn a_sparing_search_offers_at_most_twice_the_largest_load_before() {
+    for capacity in [15, 100, 1500, u32::MAX] {
+        let settings = Settings { sparing: true, ..settings(vec![Goal { width: 0.2, ..goal() }]) };
+        let (found, trials) = search(&settings, carries(capacity));
+        let mut largest = LIMITS.0;
+        for Trial { load, .. } in trials {
+            assert!(load <= 2 * largest, "{load} after {largest}");
+            largest = largest.max(load);
+        }
+        assert!(one(&found).lower.is_some_and(|lower| lower <= capacity), "{found:?}");
+    }
 }
 
 #[test]
@@ -157,7 +171,7 @@ fn any_goal() -> impl Strategy<Value = Goal> {
 fn any_settings() -> impl Strategy<Value = Settings> {
     let start = prop_oneof![Just(Start::Low), Just(Start::High)];
     (1_u32..500, 1_u32..5000, proptest::collection::vec(any_goal(), 1..4), start)
-        .prop_map(|(from, more, goals, start)| Settings { from, to: from + more, goals, start, every_goal: true })
+        .prop_map(|(from, more, goals, start)| Settings { from, to: from + more, goals, start, sparing: false })
 }
 
 /// A pseudo-random number from 0 to 1 that depends only on the seed and the number.
@@ -221,7 +235,7 @@ proptest! {
     ) {
         let goal = settings.goals[0];
         let goals = settings.goals.iter().map(|other| Goal { loss_ratio: other.loss_ratio, ..goal }).collect();
-        let settings = Settings { every_goal: false, goals, ..settings };
+        let settings = Settings { sparing: true, goals, ..settings };
         let span = f64::from(settings.to - settings.from);
         let capacity = |share: &f64| f64::from(settings.from) + (span * share).floor();
         let capacities: Vec<f64> = shares[..settings.goals.len()].iter().map(capacity).collect();
@@ -246,10 +260,10 @@ proptest! {
     #[test]
     fn a_resumed_search_makes_the_same_decisions(
         settings in any_settings(),
-        every_goal: bool,
+        sparing: bool,
         capacity in 1_u32..3000,
     ) {
-        let settings = Settings { every_goal, ..settings };
+        let settings = Settings { sparing, ..settings };
         let (found, trials) = search(&settings, carries(capacity));
         for known in 0..trials.len() {
             let expected = Next::Measure { load: trials[known].load, seconds: trials[known].seconds };
