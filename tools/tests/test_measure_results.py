@@ -123,11 +123,11 @@ def test_latencies_are_measured_at_a_share_of_each_capacity(tmp_path: Path) -> N
     assert plan["repeats"] == 5
 
 
-def test_the_second_search_has_half_of_the_share_and_of_the_loads(tmp_path: Path) -> None:
+def test_the_second_search_has_half_of_the_share_and_the_same_loads(tmp_path: Path) -> None:
     run_of(tmp_path / "b", 0.08, 200)
     plan = measure_results.on_half(tmp_path / "b")
     assert plan["cpu"]["service"]["cpus"] == 0.04
-    assert plan["ladders"][0]["search"] == {"from": 10, "to": 550}
+    assert plan["ladders"][0]["search"] == {"from": 10, "to": 1100}
 
 
 def searched(cpus: float, load: float) -> Any:
