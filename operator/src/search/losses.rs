@@ -85,7 +85,7 @@ impl TrialSummary {
         let missed = judged
             .filter(|judged| !judged.passed)
             .map(|judged| Missed::at_unknown_time(&judged.objective, judged.seen.is_some()));
-        let passed = verdict.as_ref().is_some_and(|verdict| verdict.passed) && fault.is_none() && starved.is_none();
+        let passed = verdict.as_ref().is_some_and(|verdict| verdict.passed) && starved.is_none();
         Self {
             outcome: match (fault.filter(|_| !short), starved) {
                 (Some(fault), _) => Outcome::Invalid(fault),
