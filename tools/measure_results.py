@@ -224,8 +224,8 @@ def at_share(bundle: Path) -> dict[str, Any]:
 
 
 def on_half(bundle: Path) -> dict[str, Any]:
-    """A plan that searches the same services on half of the share of a CPU. Its largest load is the same: a service that
-    carried all that the generator offers has its capacity there."""
+    """A plan that searches the same services on half of the share of a CPU, up to the same load: a service that carried
+    all that the generator offers has its capacity there."""
     plan: dict[str, Any] = searched(bundle)["plan"]
     cpus = plan["cpu"]["service"]["cpus"] / 2
     cpu = plan["cpu"] | {"service": plan["cpu"]["service"] | {"cpus": cpus}}
