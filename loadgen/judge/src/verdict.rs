@@ -42,17 +42,9 @@ pub fn error_budget(objective: &Objective, errors: &ErrorCounts) -> Option<Error
     errors.shows(budget.filter(|budget| *budget > 0.0)?)
 }
 
-/// Whether an objective on a figure other than a percentile is met. A figure that could not be computed doesn't meet
-/// it.
-pub fn met(objective: &Objective, figures: &Figures) -> bool {
-    observed_value(&objective.figure, figures, &BTreeMap::new())
-        .is_some_and(|observed| is_within_bounds(objective, observed))
-}
-
-/// Whether an objective on a figure other than a percentile was computed and is missed.
-pub fn misses(objective: &Objective, figures: &Figures) -> bool {
-    observed_value(&objective.figure, figures, &BTreeMap::new())
-        .is_some_and(|observed| !is_within_bounds(objective, observed))
+/// Whether an objective on a figure other than a percentile is met; `None` for a figure that could not be computed.
+pub fn met(objective: &Objective, figures: &Figures) -> Option<bool> {
+    observed_value(&objective.figure, figures, &BTreeMap::new()).map(|observed| is_within_bounds(objective, observed))
 }
 
 fn is_within_bounds(objective: &Objective, observed: f64) -> bool {

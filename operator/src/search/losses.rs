@@ -143,21 +143,21 @@ fn starved(result: &TrialResult, thresholds: &Thresholds) -> Option<Starved> {
     let Validity::Invalid { reasons } = &result.validity else { return None };
     let used_up = result.figures.service_cpu_share.is_some_and(|share| share >= thresholds.bound_share);
     let has = |kinds: &[ReasonKind]| reasons.iter().any(|reason| kinds.contains(&reason.kind));
-    let only = |kinds: &[ReasonKind]| has_only_reasons(&result.validity, kinds);
     let deaf = [SendRate, GeneratorLate, WindowShort];
     let mute = [Conformance, ReadingLate, Unaccounted];
-    match () {
-        () if !used_up || !only(&[deaf, mute].concat()) => None,
-        () if has(&mute) => Some(Starved::Mute),
-        () if has(&[SendRate]) => Some(Starved::Deaf),
-        () => None,
+    if !used_up || !has_only_reasons(&result.validity, &[deaf, mute].concat()) {
+        None
+    } else if has(&mute) {
+        Some(Starved::Mute)
+    } else {
+        has(&[SendRate]).then_some(Starved::Deaf)
     }
 }
 
 /// Whether a trial misses an objective that no percentile is needed for. A budget of errors is none: in a window that is
 /// too short, a single error is above most of them.
 fn misses_by_count(objective: &Objective, result: &TrialResult) -> bool {
-    objective.figure != Figure::ErrorShare && verdict::misses(objective, &result.figures)
+    objective.figure != Figure::ErrorShare && verdict::met(objective, &result.figures) == Some(false)
 }
 
 fn decoded(result: &TrialResult) -> BTreeMap<Name, Recorder> {
@@ -184,7 +184,8 @@ fn loss(objective: &Objective, result: &TrialResult) -> f64 {
         }
         (Figure::FailedShare, Some(_), None) => figures.failed_share.unwrap_or(1.0),
         (Figure::ErrorShare, Some(_), None) => figures.error_share.unwrap_or(1.0),
-        _ => f64::from(u8::from(!verdict::met(objective, figures))),
+        // A figure that could not be computed is no better than one that misses.
+        _ => f64::from(u8::from(verdict::met(objective, figures) != Some(true))),
     };
     lost.clamp(0.0, 1.0)
 }
