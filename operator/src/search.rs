@@ -17,6 +17,7 @@
 
 use self::{grid::Grid, replay::Replay};
 
+mod attempts;
 pub mod course;
 pub mod gates;
 pub mod grid;
@@ -133,12 +134,11 @@ pub enum Outcome {
 pub enum Fault {
     /// The generator could not offer the load.
     Generator,
-    /// Any cause but the generator, such as an interruption.
+    /// Other programs or the hypervisor used the machine.
+    Machine,
+    /// Any other cause, such as an interruption.
     Other,
 }
-
-/// Number of attempts at a trial: after so many invalid ones in a row, it is not tried again.
-pub const ATTEMPTS: usize = 3;
 
 /// The next step of a search.
 #[derive(Clone, Debug, PartialEq)]

@@ -22,8 +22,11 @@ use crate::{
     verify::wrong,
 };
 
-/// How long a partial may take: a flush interval, up to one more for the phase, and the model.
-const PARTIAL_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long an answer may take before the load: the process may be fresh, and a runtime that compiles its code when it
+/// is first used takes seconds on a sixth of a CPU.
+pub(crate) const FIRST_PATIENCE: Duration = Duration::from_secs(10);
+/// How long an answer may take after the load: a flush interval, up to one more for the phase, and the model.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 /// Close code 1000, normal closure (RFC 6455, section 7.4.1).
 const NORMAL: [u8; 2] = 1000_u16.to_be_bytes();
 
@@ -66,19 +69,21 @@ pub(crate) fn enter(result: &mut WorkerResult, before: Smoke, after: Smoke) {
     result.conformance = Some(check);
 }
 
+/// Where and how a check connects, and how long it waits.
+pub(crate) struct Terms<'a> {
+    pub(crate) target: SocketAddr,
+    pub(crate) upgrade: &'a UpgradeRequest,
+    pub(crate) connect_timeout: Duration,
+    /// How long each answer may take.
+    pub(crate) patience: Duration,
+}
+
 /// Checks the gateway's protocol on a connection of the check's own.
-pub(crate) fn check(
-    target: SocketAddr,
-    upgrade: &UpgradeRequest,
-    expected: &mut Expected,
-    audio: &Audio,
-    connect_timeout: Duration,
-    random: &mut u64,
-) -> Smoke {
+pub(crate) fn check(terms: &Terms<'_>, expected: &mut Expected, audio: &Audio, random: &mut u64) -> Smoke {
     let mut smoke = Smoke::default();
-    match Peer::connect(target, upgrade, Instant::now() + connect_timeout, random) {
+    match Peer::connect(terms.target, terms.upgrade, Instant::now() + terms.connect_timeout, random) {
         Ok(peer) => {
-            if let Err(finding) = exchange_one_frame(peer, expected, audio, &mut smoke) {
+            if let Err(finding) = exchange_one_frame(peer, terms.patience, expected, audio, &mut smoke) {
                 smoke.findings.push(finding);
             }
         }
@@ -87,25 +92,32 @@ pub(crate) fn check(
     smoke
 }
 
-fn exchange_one_frame(mut peer: Peer, expected: &mut Expected, audio: &Audio, smoke: &mut Smoke) -> Result<(), String> {
+fn exchange_one_frame(
+    mut peer: Peer,
+    patience: Duration,
+    expected: &mut Expected,
+    audio: &Audio,
+    smoke: &mut Smoke,
+) -> Result<(), String> {
+    let seconds = patience.as_secs();
     let mut bytes = Vec::new();
     frame::append(&mut bytes, Opcode::Text, protocol::START, *b"mask");
     frame::append(&mut bytes, Opcode::Binary, audio.frame(0, 1), *b"MASK");
-    let deadline = Instant::now() + PARTIAL_TIMEOUT;
+    let deadline = Instant::now() + patience;
     let book = smoke.book.insert(WorkerBook::default());
     peer.send(&bytes, deadline).map_err(|error| format!("sending the first frame: {error}"))?;
     book.unnumbered = MESSAGES;
     let message = next_message(&mut peer, deadline)
-        .map_err(|description| format!("waiting 3 s for the partial of one frame: {description}"))?;
+        .map_err(|description| format!("waiting {seconds} s for the partial of one frame: {description}"))?;
     let (outcome, finding) = judge(&message, expected);
     smoke.outcome = outcome;
     smoke.findings.extend(finding);
     let mut close = Vec::new();
     frame::append(&mut close, Opcode::Close, &NORMAL, *b"Mask");
-    let deadline = Instant::now() + PARTIAL_TIMEOUT;
+    let deadline = Instant::now() + patience;
     peer.send(&close, deadline).map_err(|error| format!("sending Close: {error}"))?;
     wait_for_close(&mut peer, deadline)
-        .map_err(|description| format!("waiting 3 s for an answer to Close: {description}"))
+        .map_err(|description| format!("waiting {seconds} s for an answer to Close: {description}"))
 }
 
 /// The frame's outcome, and what is wrong with the answer.

@@ -117,7 +117,7 @@ impl Worker {
         let before = Baseline::read();
         let mut pool = self.pool_for(assignment, before.cpu_limit)?;
         let checks = self.settings.conformance && assignment.protocol_check && assignment.worker == 0;
-        let smoke_before = checks.then(|| self.check_protocol(&mut pool));
+        let smoke_before = checks.then(|| self.check_protocol(&mut pool, smoke::FIRST_PATIENCE));
         let opening_from_ns = monotonic_ns();
         let ready = self.prepare(&mut pool, assignment);
         let opening_ns = Some(monotonic_ns() - opening_from_ns);
@@ -132,7 +132,7 @@ impl Worker {
         let phases = before.phases(assignment, start);
         let congestion_control = pool.threads.iter().find_map(LoadThread::congestion_control);
         let (from, to, ended_ns) = pool.work(assignment, phases, gate, &before, &feed)?;
-        let smoke_after = checks.then(|| self.check_protocol(&mut pool));
+        let smoke_after = checks.then(|| self.check_protocol(&mut pool, smoke::PATIENCE));
         pool.end_trial(assignment.keep_connections)?;
         let mut done = pool.report()?;
         done.window_ended(ended_ns);
@@ -204,9 +204,10 @@ impl Worker {
         Ok(ThreadPool { run, address, upgrade, sources, threads, random })
     }
 
-    fn check_protocol(&mut self, pool: &mut ThreadPool) -> Smoke {
-        let timeouts = Duration::from_nanos(self.settings.timeouts.connect_ns);
-        smoke::check(pool.sources.target(), &pool.upgrade, &mut self.expected, &self.audio, timeouts, &mut pool.random)
+    fn check_protocol(&mut self, pool: &mut ThreadPool, patience: Duration) -> Smoke {
+        let connect_timeout = Duration::from_nanos(self.settings.timeouts.connect_ns);
+        let terms = smoke::Terms { target: pool.sources.target(), upgrade: &pool.upgrade, connect_timeout, patience };
+        smoke::check(&terms, &mut self.expected, &self.audio, &mut pool.random)
     }
 
     /// Opens connections and computes the usual answers; returns a reason when no session opened.

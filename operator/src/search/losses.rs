@@ -168,8 +168,15 @@ fn decoded(result: &TrialResult) -> BTreeMap<Name, Recorder> {
 /// The cause of an invalid trial; `None` for a valid one.
 fn fault(validity: &Validity) -> Option<Fault> {
     let Validity::Invalid { reasons } = validity else { return None };
-    let generator_fault = reasons.iter().any(|reason| reason.kind.is_ours());
-    Some(if generator_fault { Fault::Generator } else { Fault::Other })
+    let any = |of: fn(ReasonKind) -> bool| reasons.iter().any(|reason| of(reason.kind));
+    // On a machine that others use, the generator is late at loads that it can offer.
+    Some(if any(|kind| kind == ReasonKind::MachineBusy) {
+        Fault::Machine
+    } else if any(ReasonKind::is_ours) {
+        Fault::Generator
+    } else {
+        Fault::Other
+    })
 }
 
 /// The share of a valid trial that counts as lost for an objective.
@@ -299,11 +306,11 @@ mod tests {
                 assert_eq!((starved.outcome, starved.full), (Outcome::Measured(vec![1.0]), TrialOutcome::Failed));
                 assert_eq!(starved.bound_by, Some(BoundBy::Service));
             }
-            let other = (Outcome::Invalid(Fault::Other), TrialOutcome::Invalid(Fault::Other));
+            let of = |fault| (Outcome::Invalid(fault), TrialOutcome::Invalid(fault));
             let with_time = summary(0.5, &[kind]);
-            assert_eq!((with_time.outcome, with_time.full), other, "{kind}: the service had time");
+            assert_eq!((with_time.outcome, with_time.full), of(Fault::Other), "{kind}: the service had time");
             let disturbed = summary(0.99, &[kind, MachineBusy]);
-            assert_eq!((disturbed.outcome, disturbed.full), other, "{kind}: others used the machine");
+            assert_eq!((disturbed.outcome, disturbed.full), of(Fault::Machine), "{kind}: others used the machine");
         }
     }
 
@@ -344,5 +351,6 @@ mod tests {
         };
         assert_eq!(fault(ReasonKind::SendRate), TrialOutcome::Invalid(Fault::Generator));
         assert_eq!(fault(ReasonKind::ClockStep), TrialOutcome::Invalid(Fault::Other));
+        assert_eq!(fault(ReasonKind::MachineBusy), TrialOutcome::Invalid(Fault::Machine));
     }
 }

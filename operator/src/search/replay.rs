@@ -1,7 +1,8 @@
 //! Replays the search over the finished trials and returns the first trial that is missing.
 
 use super::{
-    ATTEMPTS, Diverged, Fault, GoalResult, Next, Outcome, SearchResult, Settings, Start, Trial,
+    Diverged, Fault, GoalResult, Next, Outcome, SearchResult, Settings, Start, Trial,
+    attempts::Attempts,
     grid::Grid,
     limits::Limits,
     pursuit::{Nomination, Pursuit},
@@ -187,8 +188,8 @@ impl<'a> Replay<'a> {
     /// Takes the next valid trial of the list and skips invalid ones.
     fn measure(&mut self, place: usize, seconds: f64) -> Result<Vec<f64>, Halt> {
         let planned_load = self.grid.load(place);
-        let mut generator_faults = 0;
-        for _ in 0..ATTEMPTS {
+        let mut attempts = Attempts::default();
+        loop {
             let Some(trial) = self.trials.get(self.used) else { return Err(Halt::MissingTrial { place, seconds }) };
             self.used += 1;
             if trial.load != planned_load || trial.seconds != seconds {
@@ -199,12 +200,12 @@ impl<'a> Replay<'a> {
                     self.record.add(place, Measured { seconds, losses: losses.clone() });
                     return Ok(losses.clone());
                 }
-                Outcome::Invalid(Fault::Generator) => generator_faults += 1,
-                Outcome::Invalid(Fault::Other) => {}
+                Outcome::Invalid(fault) => match attempts.add(*fault) {
+                    None => {}
+                    Some(Fault::Generator) => return Err(Halt::Limit { place }),
+                    Some(Fault::Machine | Fault::Other) => return Err(Halt::GivenUp { place }),
+                },
             }
         }
-        // The cause of most of the invalid attempts is taken as the reason; any single attempt may be invalid for
-        // another one.
-        Err(if 2 * generator_faults > ATTEMPTS { Halt::Limit { place } } else { Halt::GivenUp { place } })
     }
 }

@@ -10,7 +10,7 @@ use bench_format::{
     run::{CapacityEstimate, LoadTest, SearchStep},
 };
 
-use super::{ATTEMPTS, Fault, posterior::Posterior};
+use super::{Fault, attempts::Attempts, posterior::Posterior};
 
 /// Ratio of adjacent loads of the rounds.
 const RATIO: f64 = 1.01;
@@ -65,8 +65,10 @@ pub struct Rounds<'a> {
     turns: u32,
     /// The largest load of a valid trial: the generator can offer it.
     offered: u32,
-    /// Invalid attempts at the next trial, and those of them that the generator caused.
-    invalid: (usize, usize),
+    /// Invalid attempts at the next trial.
+    attempts: Attempts,
+    /// Places of the grid between the next load that the generator can't offer and the largest that is measured then.
+    stride: i32,
     /// The result up to now.
     pub result: RoundsResult,
 }
@@ -113,7 +115,18 @@ impl<'a> Rounds<'a> {
         let phase = if limits.to < limits.from { Phase::Done } else { phase };
         let posterior = Posterior::new(start);
         let result = RoundsResult { start, confirm: None, fail: None, generator_limit: None, given_up_at: None };
-        Self { settings, limits, posterior, phase, made: 0, turns: 0, offered: 0, invalid: (0, 0), result }
+        Self {
+            settings,
+            limits,
+            posterior,
+            phase,
+            made: 0,
+            turns: 0,
+            offered: 0,
+            attempts: Attempts::default(),
+            stride: 1,
+            result,
+        }
     }
 
     /// The next trial: its step and load; `None` when the search is finished.
@@ -149,7 +162,7 @@ impl<'a> Rounds<'a> {
             TrialOutcome::Passed => self.record_valid(load, true),
             TrialOutcome::Failed => self.record_valid(load, false),
         }
-        (self.invalid, self.turns) = ((0, 0), self.turns + 1);
+        (self.attempts, self.turns) = (Attempts::default(), self.turns + 1);
     }
 
     fn record_valid(&mut self, load: u32, passed: bool) {
@@ -265,20 +278,18 @@ impl<'a> Rounds<'a> {
     /// An invalid trial teaches nothing and is made again. After too many the cause decides: below a load that the
     /// generator could not offer the search goes on; otherwise it ends.
     fn record_invalid(&mut self, load: u32, fault: Fault) {
-        self.invalid.0 += 1;
-        self.invalid.1 += usize::from(fault == Fault::Generator);
-        let (attempts, by_generator) = self.invalid;
-        if attempts < ATTEMPTS {
-            return;
-        }
-        (self.invalid, self.turns) = ((0, 0), self.turns + 1);
-        // A load that was offered before is not a limit: something else disturbed the generator.
-        if 2 * by_generator <= attempts || load <= self.offered {
+        // A load that was offered before is not a limit: the machine disturbed the generator.
+        let disturbed = fault == Fault::Generator && load <= self.offered;
+        let Some(cause) = self.attempts.add(if disturbed { Fault::Machine } else { fault }) else { return };
+        (self.attempts, self.turns) = (Attempts::default(), self.turns + 1);
+        if cause != Fault::Generator {
             (self.result.given_up_at, self.phase) = (Some(load), Phase::Done);
             return;
         }
         self.result.generator_limit = Some(load);
-        self.limits.to = on_grid(place(load.into()) - 1).min(load - 1);
+        // Each limit costs several trials, so the strides grow.
+        self.limits.to = on_grid(place(load.into()) - self.stride).max(self.offered).min(load - 1);
+        self.stride *= 2;
         if self.limits.to < self.limits.from {
             self.phase = Phase::Done;
         } else if let Phase::Testing { kind, test, .. } = self.phase {

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::*;
+use super::{attempts::ATTEMPTS, *};
 
 const LIMITS: (u32, u32) = (10, 2000);
 
@@ -132,6 +132,20 @@ fn an_invalid_trial_is_repeated_and_decides_nothing() {
 }
 
 #[test]
+fn a_machine_that_is_busy_for_a_while_does_not_end_the_search() {
+    let busy = |from: usize| {
+        move |load, number: usize| match number {
+            number if (3..from).contains(&number) => Outcome::Invalid(Fault::Machine),
+            _ => carries(100)(load, number),
+        }
+    };
+    let (found, trials) = search(&settings(vec![goal()]), busy(10));
+    let (quiet, undisturbed) = search(&settings(vec![goal()]), carries(100));
+    assert_eq!((found, trials.len()), (quiet, undisturbed.len() + 7));
+    assert_eq!(search(&settings(vec![goal()]), busy(5000)).0.given_up_at, Some(trials[3].load));
+}
+
+#[test]
 fn a_load_that_stays_invalid_ends_the_search_with_the_known_bounds() {
     let (found, _) = search(&settings(vec![goal()]), |load, number| match load {
         load if load > 50 => Outcome::Invalid(Fault::Other),
@@ -191,7 +205,8 @@ proptest! {
     ) {
         let count = settings.goals.len();
         let (found, trials) = search(&settings, |_, number| match hash(seed, number) {
-            luck if luck < faults / 2.0 => Outcome::Invalid(Fault::Generator),
+            luck if luck < faults / 3.0 => Outcome::Invalid(Fault::Generator),
+            luck if luck < faults / 1.5 => Outcome::Invalid(Fault::Machine),
             luck if luck < faults => Outcome::Invalid(Fault::Other),
             _ => Outcome::Measured((0..count).map(|goal| hash(!seed, number * 4 + goal)).collect()),
         });

@@ -1,6 +1,9 @@
 //! Tests of the rounds: what is measured next after which outcomes, and where they end.
 
-use super::*;
+use super::{
+    super::attempts::{ATTEMPTS, ATTEMPTS_ON_A_BUSY_MACHINE},
+    *,
+};
 use TrialOutcome::{Failed, Invalid, Passed};
 
 const LIMITS: Limits = Limits { from: 100, to: 5000 };
@@ -131,11 +134,33 @@ fn trials_that_stay_invalid_end_the_search_or_lower_its_limit() {
     assert!((996..=1006).contains(&limit) && result.given_up_at.is_none(), "{result:?}");
     let confirm = result.confirm.unwrap();
     assert!(confirm.succeeded && confirm.load < limit && confirm.load >= 980, "{result:?} {made:?}");
-    let (result, _) = run(bounds(990, 1010), |step, load, number| match step {
+}
+
+#[test]
+fn a_late_generator_at_a_load_that_it_has_offered_is_a_busy_machine() {
+    let (result, made) = run(bounds(990, 1010), |step, load, number| match step {
         SearchStep::Confirm => Invalid(Fault::Generator),
         _ => below(1000)(step, load, number),
     });
-    assert!(result.given_up_at.is_some() && result.generator_limit.is_none(), "it was offered before: {result:?}");
+    assert!(result.given_up_at.is_some() && result.generator_limit.is_none(), "{result:?}");
+    assert_eq!(count(&made, SearchStep::Confirm), ATTEMPTS_ON_A_BUSY_MACHINE);
+    let (disturbed, _) = run(bounds(990, 1010), |step, load, number| match number % 6 {
+        0 => below(1000)(step, load, number),
+        of if of < 3 => Invalid(Fault::Machine),
+        _ => Invalid(Fault::Generator),
+    });
+    assert!(disturbed.given_up_at.is_none() && disturbed.confirm.is_some_and(|test| test.succeeded), "{disturbed:?}");
+}
+
+#[test]
+fn a_limit_of_the_generator_is_found_in_growing_strides() {
+    let (result, made) = run(bounds(2000, 2100), |step, load, number| match load {
+        load if load > 1500 => Invalid(Fault::Generator),
+        _ => below(5000)(step, load, number),
+    });
+    let beyond = made.iter().filter(|(_, load)| *load > 1500).count();
+    assert!(beyond <= 6 * ATTEMPTS, "{beyond} trials beyond the limit");
+    assert!(result.confirm.is_some_and(|test| test.succeeded && test.load > 1200), "{result:?}");
 }
 
 #[test]
