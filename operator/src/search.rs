@@ -10,8 +10,8 @@
 //!
 //! The bounds are where a second part begins: [`rounds`] of trials on fresh processes, of the length that the objectives
 //! need, whose outcomes the [`posterior`] of the capacity is from, and tests of the loads that pass and fail. [`course`]
-//! runs both parts for one service, [`turns`] decides whose trial is next, [`gates`] says what failed first, and
-//! [`so_far`] what is known before the end.
+//! runs both parts for one service, [`turns`] decides whose trial is next, [`attempts`] counts invalid ones, [`gates`]
+//! says what failed first, and [`so_far`] what is known before the end.
 //!
 //! `analysis/tests/test_search.py` compares every decision with those of MLRsearch on PyPI.
 

@@ -1,9 +1,7 @@
 //! Tests of the rounds: what is measured next after which outcomes, and where they end.
 
-use super::{
-    super::attempts::{ATTEMPTS, ATTEMPTS_ON_A_BUSY_MACHINE},
-    *,
-};
+use super::*;
+use crate::search::attempts::{ATTEMPTS, ATTEMPTS_ON_A_BUSY_MACHINE};
 use TrialOutcome::{Failed, Invalid, Passed};
 
 const LIMITS: Limits = Limits { from: 100, to: 5000 };
