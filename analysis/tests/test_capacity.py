@@ -31,7 +31,7 @@ from tests.test_sessions import OBJECTIVE, SESSIONS
 from ws_ladder_analysis.capacities import capacities
 from ws_ladder_analysis.capacity import Outcome, estimate, replay
 from ws_ladder_analysis.checks import check
-from ws_ladder_analysis.load import read_bundle
+from ws_ladder_analysis.load import Trial, read_bundle
 from ws_ladder_analysis.report import write_report
 
 PROGRAM = Path(__file__).parents[2] / "target/debug/examples/search_posterior"
@@ -160,13 +160,38 @@ def test_a_trial_that_its_service_made_invalid_has_failed(
     assert trial.result is not None
     result = replace(trial.result, figures=replace(trial.result.figures, service_cpu_share=None, late_share=0.0))
     result = replace(result, figures=replace(result.figures, **figures))
-    state = TrialStateFinished(ValidityInvalid([Reason(ReasonKind(kind), "") for kind in kinds]))
-    of = replace(trial.id, tier=100)
-    entry = replace(trial.entry, trial=of, state=state, search=SearchTrial(SearchStep.ROUND, 20.0))
-    made = replace(trial, entry=entry, result=result)
+    made = round_of(replace(trial, result=result), kinds)
     plain = [(PlainFigure.LATE_SHARE, 0.01), (PlainFigure.ERROR_SHARE, 1e-5)]
     objectives = [Objective(figure, at_most=most) for figure, most in plain]
     assert list(replay([made], objectives, 0.9, complete=True).evidence) == evidence
+
+
+@pytest.mark.parametrize(
+    ("kinds", "ended", "evidence"),
+    [
+        (["unaccounted"], "send_timeout", [Outcome(100, False)]),
+        (["unaccounted", "window_short", "conformance"], "send_timeout", [Outcome(100, False)]),
+        (["unaccounted"], "reset", []),
+        (["unaccounted", "machine_busy"], "send_timeout", []),
+    ],
+)
+def test_a_trial_whose_connections_the_generator_gave_up_has_failed(
+    tmp_path: Path, kinds: list[str], ended: str, evidence: list[Outcome]
+) -> None:
+    [trial] = read_bundle(bundle(tmp_path, [SESSIONS])).trials
+    assert trial.result is not None
+    connections = replace(trial.result.connections, closed_early={ended: 1})
+    result = replace(trial.result, connections=connections)
+    made = round_of(replace(trial, result=result), kinds)
+    assert list(replay([made], [], 0.9, complete=True).evidence) == evidence
+
+
+def round_of(trial: Trial, kinds: list[str]) -> Trial:
+    """A trial of a round at a load of 100 that is invalid for these reasons."""
+    state = TrialStateFinished(ValidityInvalid([Reason(ReasonKind(kind), "") for kind in kinds]))
+    purpose = SearchTrial(SearchStep.ROUND, 20.0)
+    entry = replace(trial.entry, trial=replace(trial.id, tier=100), state=state, search=purpose)
+    return replace(trial, entry=entry)
 
 
 def cells(run: Run) -> dict[str, str]:

@@ -41,9 +41,11 @@ _MARGIN = 8
 _ENDS = ((_REACH, 0.01), (_FLAT, 0.5))
 _MOVES = 20
 _SPAN = np.arange(-_REACH, _REACH + 1)
-# What a service that has used up its CPU causes by itself: it reads nothing more, or its counters can't be read.
+# What a service that has used up its CPU, or reads nothing more, causes by itself.
 _DEAF = {ReasonKind.SEND_RATE, ReasonKind.GENERATOR_LATE, ReasonKind.WINDOW_SHORT}
 _MUTE = {ReasonKind.CONFORMANCE, ReasonKind.READING_LATE, ReasonKind.UNACCOUNTED}
+# Why the generator ended a connection whose socket took no byte for longer than it waits.
+_UNREAD = "send_timeout"
 
 
 class Outcome(NamedTuple):
@@ -178,9 +180,12 @@ def _outcome(trial: Trial, objectives: Sequence[Objective], bound_share: float) 
 
 
 def _is_starved(trial: Trial, kinds: set[ReasonKind], bound_share: float) -> bool:
-    """Whether the service, and nothing else, made a trial invalid, because it has used up its CPU."""
-    share = trial.result.figures.service_cpu_share if trial.result else None
-    if share is None or share < bound_share or not kinds <= _DEAF | _MUTE:
+    """Whether the service, and nothing else, made a trial invalid: it has used up its CPU, or read so little that the
+    generator gave up connections."""
+    if trial.result is None or not kinds <= _DEAF | _MUTE:
+        return False
+    share = trial.result.figures.service_cpu_share
+    if (share is None or share < bound_share) and _UNREAD not in trial.result.connections.closed_early:
         return False
     return bool(kinds & (_MUTE | {ReasonKind.SEND_RATE}))
 

@@ -9,7 +9,7 @@ mod send;
 
 use std::{collections::VecDeque, net::SocketAddr, os::fd::OwnedFd};
 
-use bench_format::result::WorkerBook;
+use bench_format::result::{ConnectionCounts, WorkerBook};
 use loadgen_core::{
     assembly::Assembly,
     clock::monotonic_ns,
@@ -258,7 +258,7 @@ impl Session {
     /// Ends a session whose socket has accepted no bytes for longer than `send_timeout_ns`.
     pub(crate) fn check_timeout(&mut self, cx: &mut Context, now_ns: u64, send_timeout_ns: u64) {
         if self.blocked_since_ns != 0 && self.socket.is_some() && now_ns > self.blocked_since_ns + send_timeout_ns {
-            self.end(cx, "send_timeout");
+            self.end(cx, ConnectionCounts::UNREAD);
         }
     }
 

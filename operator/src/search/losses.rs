@@ -10,7 +10,7 @@ use bench_format::{
     Name,
     histogram::{Histogram, Recorder},
     plan::{Figure, Objective, Thresholds, WireSearch},
-    result::{BoundBy, ReasonKind, TrialResult, Validity},
+    result::{BoundBy, ConnectionCounts, ReasonKind, TrialResult, Validity},
     run::CrashCause,
 };
 
@@ -126,7 +126,7 @@ fn has_only_reasons(validity: &Validity, kinds: &[ReasonKind]) -> bool {
     matches!(validity, Validity::Invalid { reasons } if reasons.iter().all(|reason| kinds.contains(&reason.kind)))
 }
 
-/// How a service that has used up its CPU made its own trial invalid.
+/// How a service that has used up its CPU, or reads nothing more, made its own trial invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Starved {
     /// It reads no more from its sockets, while the generator has CPU to spare. Such a trial has no usable latencies, but
@@ -137,15 +137,17 @@ enum Starved {
     Mute,
 }
 
-/// Whether the service, and nothing else, made a trial invalid: it has used up its CPU.
+/// Whether the service, and nothing else, made a trial invalid: it has used up its CPU, or it read so little that the
+/// generator gave up connections. Most of the load may then have ended before the window, in which it has CPU to spare.
 fn starved(result: &TrialResult, thresholds: &Thresholds) -> Option<Starved> {
     use ReasonKind::{Conformance, GeneratorLate, ReadingLate, SendRate, Unaccounted, WindowShort};
     let Validity::Invalid { reasons } = &result.validity else { return None };
     let used_up = result.figures.service_cpu_share.is_some_and(|share| share >= thresholds.bound_share);
+    let unread = result.connections.closed_early.contains_key(ConnectionCounts::UNREAD);
     let has = |kinds: &[ReasonKind]| reasons.iter().any(|reason| kinds.contains(&reason.kind));
     let deaf = [SendRate, GeneratorLate, WindowShort];
     let mute = [Conformance, ReadingLate, Unaccounted];
-    if !used_up || !has_only_reasons(&result.validity, &[deaf, mute].concat()) {
+    if !(used_up || unread) || !has_only_reasons(&result.validity, &[deaf, mute].concat()) {
         None
     } else if has(&mute) {
         Some(Starved::Mute)
@@ -286,13 +288,18 @@ mod tests {
         );
     }
 
-    /// The summary of an invalid trial that loses a fifth, for these reasons.
-    fn invalid(service_cpu_share: f64, kinds: &[ReasonKind], objective: &Objective) -> TrialSummary {
+    /// An invalid trial that loses a fifth, for these reasons.
+    fn unusable(service_cpu_share: f64, kinds: &[ReasonKind]) -> TrialResult {
         let mut result = result();
         let reason = |kind: &ReasonKind| Reason { kind: *kind, detail: String::new() };
         result.validity = Validity::Invalid { reasons: kinds.iter().map(reason).collect() };
         (result.verdict, result.figures.failed_share) = (None, Some(0.2));
         result.figures.service_cpu_share = Some(service_cpu_share);
+        result
+    }
+
+    fn invalid(service_cpu_share: f64, kinds: &[ReasonKind], objective: &Objective) -> TrialSummary {
+        let result = unusable(service_cpu_share, kinds);
         TrialSummary::of(&result, std::slice::from_ref(objective), &Thresholds::default())
     }
 
@@ -312,6 +319,21 @@ mod tests {
             let disturbed = summary(0.99, &[kind, MachineBusy]);
             assert_eq!((disturbed.outcome, disturbed.full), of(Fault::Machine), "{kind}: others used the machine");
         }
+    }
+
+    #[test]
+    fn a_service_whose_connections_the_generator_gave_up_has_lost_everything_with_cpu_to_spare() {
+        use ReasonKind::{Conformance, MachineBusy, Unaccounted, WindowShort};
+        let of = |kinds: &[ReasonKind], ended: &str| {
+            let mut result = unusable(0.7, kinds);
+            result.connections.closed_early.insert(ended.to_owned(), 1);
+            TrialSummary::of(&result, &[percentile(50.0, 200.0)], &Thresholds::default()).full
+        };
+        assert_eq!(of(&[Unaccounted], ConnectionCounts::UNREAD), TrialOutcome::Failed);
+        assert_eq!(of(&[Unaccounted, WindowShort, Conformance], ConnectionCounts::UNREAD), TrialOutcome::Failed);
+        assert_eq!(of(&[Unaccounted], "reset"), TrialOutcome::Invalid(Fault::Other), "it may have been another's");
+        let disturbed = of(&[Unaccounted, MachineBusy], ConnectionCounts::UNREAD);
+        assert_eq!(disturbed, TrialOutcome::Invalid(Fault::Machine));
     }
 
     #[test]

@@ -71,6 +71,12 @@ pub struct ConnectionCounts {
     pub closed_early: BTreeMap<String, u64>,
 }
 
+impl ConnectionCounts {
+    /// The reason in `closed_early` of a connection that the worker gave up, because its socket took no byte for longer
+    /// than the worker waits: the service reads nothing more.
+    pub const UNREAD: &str = "send_timeout";
+}
+
 /// Message counts. Each message has exactly one outcome:
 /// `due = delivered + late + wrong + sum(dropped) + lost + unsent`, and `sent = due - unsent`.
 ///
