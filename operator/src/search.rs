@@ -9,19 +9,21 @@
 //! [`limits`] (the trial that one goal nominates) → [`replay`] (the trial that is measured).
 //!
 //! The bounds are where a second part begins: [`rounds`] of trials on fresh processes, of the length that the objectives
-//! need, whose outcomes the [`posterior`] of the capacity is from, and tests of the loads that pass and fail. [`course`]
-//! runs both parts for one service, [`turns`] decides whose trial is next, [`attempts`] counts invalid ones, [`gates`]
-//! says what failed first, and [`so_far`] what is known before the end.
+//! need, whose outcomes the [`posterior`] of the capacity is from, and tests of the loads that pass and fail. [`approach`]
+//! goes there from a start that is far away. [`course`] runs both parts for one service, [`turns`] decides whose trial is
+//! next, [`attempts`] counts invalid ones, [`gates`] says what failed first, and [`so_far`] what is known before the end.
 //!
 //! `analysis/tests/test_search.py` compares every decision with those of MLRsearch on PyPI.
 
 use self::{grid::Grid, replay::Replay};
 
+mod approach;
 mod attempts;
 pub mod course;
 pub mod gates;
 pub mod grid;
 mod limits;
+mod loads;
 pub mod losses;
 pub mod posterior;
 mod pursuit;

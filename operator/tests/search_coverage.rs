@@ -70,13 +70,12 @@ struct Found {
     failed: Option<f64>,
 }
 
-fn search(population: Population, start: f64, random: &mut Random) -> Found {
+fn search(population: Population, settings: &WireRounds, start: f64, random: &mut Random) -> Found {
     let Population { band, drift, correlation } = population;
-    let settings = WireRounds::default();
     let load = |relative: f64| (CAPACITY * relative.exp()) as u32;
     let limits = Limits { from: load(-2.0), to: load(2.0) };
     let bounds = Bounds { lower: Some(load(start)), upper: Some(load(start)) };
-    let mut rounds = Rounds::new(&settings, limits, bounds);
+    let mut rounds = Rounds::new(settings, limits, bounds);
     let relative = |load: f64| (load / CAPACITY).ln();
     let (mut state, mut at_end) = (random.normal(), None);
     while let Some((step, load)) = rounds.next() {
@@ -106,7 +105,7 @@ fn summary(population: Population) -> Summary {
     let one = |seed: u64| {
         let mut random = Random(seed * 7919);
         let start = -0.02 + 0.02 * random.normal();
-        search(population, start, &mut random)
+        search(population, &WireRounds::default(), start, &mut random)
     };
     let found: Vec<Found> = (0..SEARCHES).map(one).collect();
     let mean = |value: &dyn Fn(&Found) -> f64| found.iter().map(value).sum::<f64>() / found.len() as f64;
@@ -176,11 +175,29 @@ fn a_service_searched_alone_does_not_see_the_drift_of_the_machine() {
 
 #[test]
 fn a_start_far_from_the_capacity_does_not_bias_the_estimate() {
-    let population = Population { band: 0.05, drift: 0.0, correlation: 0.0 };
     for start in [-0.3, -0.2, -0.15, 0.15, 0.2, 0.3] {
-        let found: Vec<Found> = (0..40).map(|seed| search(population, start, &mut Random(seed * 31))).collect();
-        let mean = found.iter().map(|one| one.estimate).sum::<f64>() / 40.0;
-        let covers = found.iter().filter(|one| one.interval.0 <= 0.0 && 0.0 <= one.interval.1).count();
-        assert!(mean.abs() < 0.005 && covers >= 34, "{start}: {mean}, {covers} of 40");
+        let (mean, covers, _) = from_far(&WireRounds::default(), start);
+        assert!(mean.abs() < 0.005 && covers >= 0.85, "{start}: {mean}, {covers}");
     }
+}
+
+#[test]
+fn few_rounds_find_half_of_the_start_and_twice_of_it() {
+    let settings = WireRounds { precision: 0.03, at_least: 6, at_most: 8, ..WireRounds::default() };
+    for start in [-0.7, -0.4, 0.0, 0.4, 0.7] {
+        let (mean, covers, trials) = from_far(&settings, start);
+        println!("start {start}: mean {mean}, covers {covers}, trials {trials}");
+        assert!(mean.abs() < 0.015 && covers >= 0.85, "{start}: {mean}, {covers}");
+    }
+}
+
+/// The mean estimate of 100 searches from a start, relative to the capacity, the share of their intervals that holds it,
+/// and their trials.
+fn from_far(settings: &WireRounds, start: f64) -> (f64, f64, f64) {
+    let population = Population { band: 0.05, drift: 0.0, correlation: 0.0 };
+    let one = |seed: u64| search(population, settings, start, &mut Random(seed * 31));
+    let found: Vec<Found> = (0..100).map(one).collect();
+    let mean = |of: &dyn Fn(&Found) -> f64| found.iter().map(of).sum::<f64>() / 100.0;
+    let covers = |one: &Found| f64::from(u8::from(one.interval.0 <= 0.0 && 0.0 <= one.interval.1));
+    (mean(&|one| one.estimate), mean(&covers), mean(&|one| one.trials.into()))
 }

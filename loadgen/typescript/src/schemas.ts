@@ -2414,9 +2414,9 @@ export interface WirePlan {
  * warm-up. Tests of the loads that pass and fail are made of the same trials.
  */
 export interface WireRounds {
-  /** Trials of a service that are made in any case. */
+  /** Trials of a service that are made in any case, without those that were far from its capacity. */
   at_least?: number;
-  /** Trials of a service after which its rounds end in any case. */
+  /** Trials of a service after which its rounds end in any case, without those that were far from its capacity. */
   at_most?: number;
   /** Half of the 95 % interval at which the rounds of a service end, as a share of the load. */
   precision?: number;

@@ -10,10 +10,14 @@ use bench_format::{
     run::{CapacityEstimate, LoadTest, SearchStep},
 };
 
-use super::{Fault, attempts::Attempts, posterior::Posterior};
+use super::{
+    Fault,
+    approach::Approach,
+    attempts::Attempts,
+    loads::{on_grid, place},
+    posterior::Posterior,
+};
 
-/// Ratio of adjacent loads of the rounds.
-const RATIO: f64 = 1.01;
 /// Predicted probability of passing at a load that is tested for passing; its complement, for failing.
 const SOLID: f64 = 0.95;
 /// Trials that agree with each other and end a test with success.
@@ -61,6 +65,8 @@ pub struct Rounds<'a> {
     phase: Phase,
     /// Valid trials of the rounds.
     made: u32,
+    /// The first trials of the rounds, which may be far from the capacity.
+    approach: Approach,
     /// Trials and tests that were decided: the turns that the service has had.
     turns: u32,
     /// The largest load of a valid trial: the generator can offer it.
@@ -121,6 +127,7 @@ impl<'a> Rounds<'a> {
             posterior,
             phase,
             made: 0,
+            approach: Approach::default(),
             turns: 0,
             offered: 0,
             attempts: Attempts::default(),
@@ -170,6 +177,7 @@ impl<'a> Rounds<'a> {
         match &mut self.phase {
             Phase::Rounds => {
                 self.made += 1;
+                self.approach.add(load, passed);
                 self.posterior.add(load, passed);
                 if self.is_enough() {
                     self.begin_test(Kind::Passes, 1);
@@ -190,14 +198,17 @@ impl<'a> Rounds<'a> {
         let narrow = (high / low).ln() <= 2.0 * self.settings.precision.ln_1p();
         let empty = low.floor() + 1.0 >= high;
         let beyond = low >= self.limits.to.into() || high <= self.limits.from.into();
-        self.made >= self.settings.at_most || self.made >= self.settings.at_least && (narrow || empty || beyond)
+        let made = self.made - self.approach.far();
+        let at_end = self.made >= self.settings.at_least && beyond || self.made >= 2 * self.settings.at_most;
+        at_end || made >= self.settings.at_most || made >= self.settings.at_least && (narrow || empty)
     }
 
-    /// The posterior mean of ln C, and in turn one mean spread above and below it, on a grid of 1 %.
+    /// The posterior mean of ln C, and in turn one mean spread above and below it, on a grid of 1 %; further away while
+    /// the capacity is not in sight.
     fn load_of_round(&self) -> u32 {
         let offset = [0.0, 1.0, -1.0][self.made as usize % 3];
         let load = self.posterior.mean_ln() + offset * self.posterior.mean_spread();
-        on_grid(place(load.exp())).clamp(self.limits.from, self.limits.to)
+        on_grid(self.approach.beyond(place(load.exp()))).clamp(self.limits.from, self.limits.to)
     }
 
     fn continue_test(&mut self) {
@@ -321,16 +332,6 @@ impl Phase {
         let test = LoadTest { load, passed: 0, failed: 0, succeeded: false };
         Self::Testing { kind, test, number }
     }
-}
-
-/// The place on the grid of 1 % that is nearest to a load.
-fn place(load: f64) -> i32 {
-    (load.ln() / RATIO.ln()).round() as i32
-}
-
-/// The load at a place of the grid, in whole numbers.
-fn on_grid(place: i32) -> u32 {
-    RATIO.powi(place).round() as u32
 }
 
 #[cfg(test)]

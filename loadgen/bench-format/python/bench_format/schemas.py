@@ -2859,9 +2859,9 @@ class WireRounds:
     """
 
     _: KW_ONLY
-    # Trials of a service that are made in any case.
+    # Trials of a service that are made in any case, without those that were far from its capacity.
     at_least: int = 12
-    # Trials of a service after which its rounds end in any case.
+    # Trials of a service after which its rounds end in any case, without those that were far from its capacity.
     at_most: int = 24
     # Half of the 95 % interval at which the rounds of a service end, as a share of the load.
     precision: float = 0.02

@@ -78,9 +78,9 @@ pub struct WireRounds {
     pub window_seconds: f64,
     /// Half of the 95 % interval at which the rounds of a service end, as a share of the load.
     pub precision: f64,
-    /// Trials of a service that are made in any case.
+    /// Trials of a service that are made in any case, without those that were far from its capacity.
     pub at_least: u32,
-    /// Trials of a service after which its rounds end in any case.
+    /// Trials of a service after which its rounds end in any case, without those that were far from its capacity.
     pub at_most: u32,
     /// Loads that are tested after the rounds.
     pub test: SearchTest,

@@ -83,6 +83,22 @@ fn two_failures_end_a_test_and_the_next_load_down_is_tested_once() {
 }
 
 #[test]
+fn a_start_at_twice_the_capacity_or_half_of_it_takes_a_few_more_rounds() {
+    for (start, most) in [(2000, 16), (500, 16), (1000, 8)] {
+        let settings = WireRounds { precision: 0.03, at_least: 6, at_most: 8, ..settings() };
+        let mut rounds = Rounds::new(&settings, LIMITS, bounds(start - 10, start + 10));
+        let mut made = 0;
+        while let Some((step @ SearchStep::Round, load)) = rounds.next() {
+            rounds.record(below(1000)(step, load, 0));
+            made += 1;
+        }
+        let found = rounds.estimate().unwrap();
+        assert!(made <= most && (970.0..1030.0).contains(&found.load), "{start}: {made} rounds, {found:?}");
+        assert!(found.low <= 1001.0 && 1000.0 <= found.high, "{start}: {found:?}");
+    }
+}
+
+#[test]
 fn a_failed_test_is_evidence_about_the_capacity() {
     let settings = settings();
     let mut rounds = Rounds::new(&settings, LIMITS, bounds(990, 1010));
