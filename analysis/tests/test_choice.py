@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bench_format.schemas import Run
+from bench_format.schemas import Run, Search
 
 from tests.test_capacity import searched
 from ws_ladder_analysis.choice import choices, options, picture
@@ -39,6 +39,35 @@ def test_a_service_with_fewer_sessions_and_more_code_is_outdone_and_named_with_w
     assert said[1] == ("short has the least code, 500 lines. A session costs 3.00 times as much CPU in it as in fast.")
     assert said[2] == "More sessions cost more code among fast and short: none of them is outdone in both."
     assert said[3] == "neither is outdone by short, which carries more sessions with less code."
+
+
+def at_least(run: Run, service: str, load: int) -> Run:
+    """The run where the search of a service ended at its largest load, which was confirmed."""
+
+    def ended(search: Search) -> Search:
+        if search.service != service:
+            return search
+        assert search.found is not None
+        assert search.found.capacity is not None
+        capacity = replace(search.found.capacity, estimate=None)
+        return replace(search, found=replace(search.found, capacity=capacity, confirmed=load, at_least=True))
+
+    return replace(run, searches=[ended(search) for search in run.searches])
+
+
+def test_a_service_that_carried_the_largest_load_carries_most(tmp_path: Path) -> None:
+    found: Found = {"fast": (0, 0, 0, 900), "faster": (0, 0, 0, 800), "bounded": (900, 880, 920, 700)}
+    run = at_least(at_least(run_with(tmp_path, found), "fast", 1600), "faster", 1600)
+    said = choices(run)
+    assert said[0] == (
+        "faster carries most: >=\u00a01\u202f600 sessions, 800 lines of code. No difference from it is shown for fast."
+    )
+    assert said[1].endswith("A session costs at least 1.78 times as much CPU in it as in faster.")
+    assert not any("fast is outdone" in one for one in said), "both may carry more than they did"
+    drawn = picture(run)
+    assert drawn is not None
+    assert "faster: >=\u00a01\u202f600 in 800 lines" in drawn.description
+    assert "fast (≥)" in drawn.svg
 
 
 def test_a_difference_is_not_named_where_intervals_overlap(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ PRICE_PER_CPU_HOUR = 0.04
 # Number of searches in turn below which an interval holds within its run only.
 ENOUGH_IN_TURN = 6
 _MEMORY = figure("service_rss_bytes")
+# The sign before what the service needs at most.
+AT_MOST = "<=" + wording.GAP
 _EDGES = {
     Edge.LATENCY: Cell("latency", "too slow before anything failed"),
     Edge.ERRORS: Cell("errors", "messages, sessions or the service failed first", Tone.WARN),
@@ -47,15 +49,18 @@ def _row(search: Search, cpus: float) -> tuple[Cell, ...]:
     cells = [head, *_estimate(estimate, capacity.in_turn if capacity else 0)]
     cells += [_confirmed(found), _fail(capacity.fail if capacity else None)]
     cells += [search_cells.gates(found), _EDGES[found.edge] if found.edge else NONE, search_cells.bound(found.bound_by)]
-    return (*cells, *_cost(estimate.load if estimate else found.confirmed, cpus))
+    if estimate is not None:
+        return (*cells, *_cost(estimate.load, cpus))
+    return (*cells, *_cost(found.confirmed, cpus, AT_MOST if found.at_least else ""))
 
 
-def _cost(load: float | None, cpus: float) -> tuple[Cell, Cell]:
-    """CPU time and money of a session at this load, when the service's whole share is paid for."""
+def _cost(load: float | None, cpus: float, sign: str = "") -> tuple[Cell, Cell]:
+    """CPU time and money of a session at this load, when the service's whole share is paid for: an upper limit where
+    the service carries at least this load."""
     if not load:
         return NONE, NONE
-    per_second = Cell(f"{wording.digits(1000 * cpus / load)}{wording.GAP}ms/s")
-    return per_second, Cell(wording.digits(1000 * cpus * PRICE_PER_CPU_HOUR / load))
+    per_second = Cell(f"{sign}{wording.digits(1000 * cpus / load)}{wording.GAP}ms/s")
+    return per_second, Cell(sign + wording.digits(1000 * cpus * PRICE_PER_CPU_HOUR / load))
 
 
 def memory_per_session(search: Search, trials: Sequence[Trial]) -> float | None:

@@ -2,30 +2,39 @@
 
 The rules have no taste in them. A difference of two capacities is named only where their intervals don't overlap. A
 service is outdone when another one carries more sessions with at most as many lines of code; the others are the choice
-between running costs and code.
+between running costs and code. A service that carried the largest load of its search carries at least that: no
+difference to another such one is named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import inf, isinf
 
 from bench_format.schemas import Run
 
 from . import drawing, wording
 from .capacities import load_text
 from .drawing import Chart
+from .tables import AT_LEAST
 
 
 @dataclass(frozen=True)
 class Option:
-    """A service with its capacity, the ends of its interval, and its lines of code."""
+    """A service with its capacity, the ends of its interval, and its lines of code. `high` is infinite where the search
+    ended at the largest load, which is then `load` and `low`."""
 
     name: str
     load: float
     low: float
     high: float
     lines: int
+
+    @property
+    def sign(self) -> str:
+        """What stands before its load: that it carries at least so much, or nothing."""
+        return AT_LEAST if isinf(self.high) else ""
 
     def more_than(self, other: Option) -> bool:
         """Whether this service carries more: the intervals don't overlap."""
@@ -40,11 +49,14 @@ def options(run: Run) -> tuple[Option, ...]:
     """The services of a run's searches whose capacity and lines of code are known, largest capacity first."""
     found = []
     for search in run.searches:
-        capacity = search.found.capacity if search.found else None
-        lines = run.lines.get(search.service)
-        if capacity is not None and (one := capacity.estimate) is not None and lines:
+        lines, result = run.lines.get(search.service), search.found
+        if not lines or result is None:
+            continue
+        if result.capacity is not None and (one := result.capacity.estimate) is not None:
             found.append(Option(search.service, one.load, one.low, one.high, lines))
-    return tuple(sorted(found, key=lambda option: -option.load))
+        elif result.at_least and result.confirmed is not None:
+            found.append(Option(search.service, result.confirmed, result.confirmed, inf, lines))
+    return tuple(sorted(found, key=lambda option: (-option.load, option.lines)))
 
 
 def choices(run: Run) -> tuple[str, ...]:
@@ -73,16 +85,25 @@ def picture(run: Run) -> Chart | None:
         return None
     cpus = run.plan.cpu.service.cpus
     title = f"Sessions on {cpus:g} CPU against lines of code"
-    rows = [{"name": one.name, "x": one.lines, "y": one.load, "low": one.low, "high": one.high} for one in found]
-    text = "; ".join(
-        f"{one.name}: {load_text(one.load)} [{load_text(one.low)}, {load_text(one.high)}] in {one.lines} lines"
-        for one in found
-    )
+    rows = [_drawn(one) for one in found]
+    text = "; ".join(f"{one.name}: {_carried(one)} in {one.lines} lines" for one in found)
     return drawing.render("capacity", title, f"{title}. {text}.", drawing.intervals(rows, "lines of code", "sessions"))
 
 
+def _drawn(one: Option) -> dict[str, object]:
+    """The point of a service. What is known from below only has no line, and its name says so."""
+    name, high = (f"{one.name} (≥)", one.load) if isinf(one.high) else (one.name, one.high)
+    return {"name": name, "x": one.lines, "y": one.load, "low": one.low, "high": high}
+
+
+def _carried(one: Option) -> str:
+    interval = "" if isinf(one.high) else f" [{load_text(one.low)}, {load_text(one.high)}]"
+    return f"{one.sign}{load_text(one.load)}{interval}"
+
+
 def _most(first: Option, alike: Sequence[Option]) -> str:
-    text = f"{first.name} carries most: {load_text(first.load)} sessions, {wording.count(first.lines)} lines of code."
+    load = f"{first.sign}{load_text(first.load)}"
+    text = f"{first.name} carries most: {load} sessions, {wording.count(first.lines)} lines of code."
     return f"{text} No difference from it is shown for {_listed(one.name for one in alike)}." if alike else text
 
 
@@ -92,7 +113,8 @@ def _least(least: Option, first: Option) -> str:
         return f"{text}, too."
     if not first.more_than(least):
         return f"{text}, and no difference in sessions from {first.name} is shown."
-    times = wording.digits(first.load / least.load)
+    at_least = "at least " if isinf(first.high) else ""
+    times = at_least + wording.digits(first.load / least.load)
     return f"{text}. A session costs {times} times as much CPU in it as in {first.name}."
 
 
