@@ -17,7 +17,7 @@ const STRIDE: i32 = 8;
 pub(super) struct Approach {
     /// Whether they passed, and the place of the outermost: the largest load that passed, or the smallest that failed.
     outermost: Option<(bool, i32)>,
-    /// Their number.
+    /// Number of trials of that outcome.
     trials: u32,
     /// Whether a trial had another outcome: the capacity lies between two loads.
     in_sight: bool,
