@@ -15,14 +15,13 @@ from . import search_cells, wording
 from .cells import NONE, NOTHING, Cell, Column, Table, Tone
 from .ladders import figure
 from .load import Trial
+from .tables import AT_MOST
 
 # What a CPU of the service costs for an hour, in any currency; about the price of a virtual CPU in public clouds.
 PRICE_PER_CPU_HOUR = 0.04
 # Number of searches in turn below which an interval holds within its run only.
 ENOUGH_IN_TURN = 6
 _MEMORY = figure("service_rss_bytes")
-# The sign before what the service needs at most.
-AT_MOST = "<=" + wording.GAP
 _EDGES = {
     Edge.LATENCY: Cell("latency", "too slow before anything failed"),
     Edge.ERRORS: Cell("errors", "messages, sessions or the service failed first", Tone.WARN),

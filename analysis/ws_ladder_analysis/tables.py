@@ -74,6 +74,8 @@ def both_sides(trial: Trial) -> float | None:
 
 # Prefix of a rate that the generator limited.
 AT_LEAST = ">=" + wording.GAP
+# The sign before what a service needs at most, where it carries at least so much.
+AT_MOST = "<=" + wording.GAP
 
 
 def _percentile(name: str, at: float, sessions: bool) -> _Figure:
