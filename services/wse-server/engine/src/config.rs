@@ -72,7 +72,8 @@ pub struct Config {
     /// The most of these from one address (IPv6: from one /64 network); 0 switches the limit off. Switch it off
     /// behind a proxy, because all clients then have the proxy's address.
     pub max_handshakes_per_peer: usize,
-    /// The most bytes reserved for large messages that are incomplete. A connection beyond it waits until room is free.
+    /// The most bytes reserved for large messages that are incomplete. A connection beyond it waits until room is free;
+    /// with [`InboundOverflow::Backpressure`] also one that begins such a message while the application has no room.
     pub max_partial_bytes: usize,
     /// The most bytes that may wait for one slow client before messages to it are dropped; 0 switches the limit off.
     pub max_outbound_queue_bytes: usize,

@@ -311,11 +311,18 @@ impl Shard {
             return;
         }
         self.park(connection, reason);
-        if reason == Parked::Queue && self.reading == Reading::Active {
+        if reason == Parked::Queue {
+            self.pause(if progress == Progress::Starved { Reading::Starved } else { Reading::Paused });
+        }
+    }
+
+    /// Lets no connection read beyond its reserve until the application has released something.
+    fn pause(&mut self, reading: Reading) {
+        if self.reading == Reading::Active {
             self.core.counters.pauses += 1;
             // Hands over first: the application can only release what it has.
             self.core.hand_over();
-            self.set_reading(if progress == Progress::Starved { Reading::Starved } else { Reading::Paused });
+            self.set_reading(reading);
         }
     }
 

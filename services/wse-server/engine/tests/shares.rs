@@ -173,6 +173,60 @@ fn a_flooder_goes_on_where_it_stopped_and_nothing_is_lost() {
     assert_balanced(&server);
 }
 
+/// Writes what each client's socket takes now, from where it stopped. Returns whether any took something.
+fn push(clients: &mut [(Client, usize)], bytes: &[u8]) -> bool {
+    let mut any = false;
+    for (client, sent) in clients {
+        match std::io::Write::write(&mut client.stream(), &bytes[*sent..]) {
+            Ok(written) => (*sent, any) = (*sent + written, any || written > 0),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => panic!("a client was disconnected: {error}"),
+        }
+    }
+    any
+}
+
+#[test]
+fn large_messages_that_were_begun_wait_too_while_the_application_stands_still() {
+    const CLIENTS: usize = 64;
+    let message = vec![0; 256 << 10];
+    let limits = Config {
+        max_inbound_queue_bytes: 4 * message.len(),
+        max_partial_bytes: 4 * message.len(),
+        max_message_size: message.len(),
+        shards: Some(1),
+        ..config()
+    };
+    let server = start(limits);
+    let (mut bystander, _) = Client::ready(server.address());
+    let frame = wse_engine::receive::client_frame(true, Opcode::Binary, [1, 2, 3, 4], &message);
+    let mut clients: Vec<(Client, usize)> = (0..CLIENTS).map(|_| (Client::ready(server.address()).0, 0)).collect();
+    for (client, sent) in &mut clients {
+        client.write(&frame[..100]);
+        *sent = 100;
+        client.stream().set_nonblocking(true).unwrap();
+    }
+    // The server has read the beginnings before it answers what is sent later.
+    assert_answered(&mut bystander);
+    let mut last = Instant::now();
+    while last.elapsed() < Duration::from_secs(1) {
+        last = if push(&mut clients, &frame) { Instant::now() } else { last };
+        assert_answered(&mut bystander);
+    }
+    // What fills the queue, and as many as may be read at once.
+    let queued = server.stats().messages.queued;
+    assert!((4..=4 + 4 + 1).contains(&queued), "{queued} of {CLIENTS} messages wait for the application");
+    let mut heard = Vec::new();
+    until("all messages", || {
+        push(&mut clients, &frame);
+        let drained = copied(&server.drain_batch(CLIENTS, Duration::ZERO));
+        heard.extend(drained.into_iter().filter(|message| message.kind == Kind::Binary));
+        heard.len() == CLIENTS
+    });
+    assert!(heard.iter().all(|heard| heard.data == message));
+    assert_balanced(&server);
+}
+
 #[test]
 fn with_drop_oldest_a_connection_loses_its_own_oldest_messages() {
     let policy = Config {

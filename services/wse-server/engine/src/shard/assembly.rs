@@ -62,6 +62,11 @@ impl Assembly {
         }
     }
 
+    /// Whether a connection needs memory for a message and has reserved none yet.
+    pub(super) fn begins_large_message(&self, connection: &Connection) -> bool {
+        connection.reserved == 0 && self.needed(connection) > 0
+    }
+
     /// Reserves memory for the message that a connection is in the middle of.
     pub(super) fn reserve(&mut self, connection: &mut Connection, now_millis: u64) -> Need {
         let needed = self.needed(connection);

@@ -299,7 +299,8 @@ impl Core {
         if !is_active && oldest_millis.is_some_and(|oldest| connection.last_data_millis < oldest) {
             return self.close(connection, 4408, "idle", CloseReason::Idle);
         }
-        if self.assembly.is_stalled(connection, self.now_millis) {
+        // Others may wait for the application instead; then closing this one would help none of them.
+        if self.assembly.is_stalled(connection, self.now_millis) && !self.is_application_full() {
             return self.close(connection, 4408, "stalled in the middle of a message", CloseReason::Idle);
         }
         let Some(ping) = ping else { return };

@@ -107,15 +107,20 @@ impl Core {
         if self.pace(connection) == 0 {
             return Parked::Rate;
         }
-        let all = self.left(self.room);
         if !self.share.may_resume(connection.queued, connection.queued_bytes) {
             Parked::Share
-        } else if self.is_queue_full || all.0 == 0 || all.1 == 0 {
+        } else if !self.queue_has_room() {
             Parked::Queue
         } else {
             // Pings took what room there was for a read.
             Parked::No
         }
+    }
+
+    /// Whether the queue has room for more than the reserves of the connections.
+    pub(super) fn queue_has_room(&self) -> bool {
+        let (messages, bytes) = self.left(self.room);
+        !self.is_queue_full && messages > 0 && bytes > 0
     }
 
     /// Closes a connection whose messages found no room.
@@ -181,6 +186,7 @@ impl Shard {
                 Parked::Share | Parked::Rate => self.parked.push_back(key),
             }
         }
+        self.grant();
     }
 
     pub(super) fn set_reading(&mut self, reading: Reading) {
