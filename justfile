@@ -51,7 +51,7 @@ bench-search NAME="stt-search" *OPTIONS: _bench-build
     @target/release/ladder search "$@"
 
 # run all checks that need no cluster, those that find mistakes soonest first; from `unit` on they run only when nothing else does
-test: lint generated deny python-test typescript-test docs-test fuzz _unit-programs _self-test-program gateways _processes unit _league-test self-test
+test: lint generated deny _beside unit _league-test self-test
     @echo "all checks passed"
 
 # run all checks of clusters and containers: ladder's part for clusters, the chart, all images, a Kubernetes on this machine (root, Debian)
@@ -133,6 +133,18 @@ hostile *OPTIONS: _bench-build
 # but after all that compiles: a compiler beside them would be too much.
 [parallel]
 _processes: _presets hostile
+
+# None of these judges time, and most leave a CPU idle at times, which is enough to build and run the fuzz targets.
+[parallel]
+_beside: _checked-beside _fuzz-beside
+
+_checked-beside: python-test typescript-test docs-test _unit-programs _self-test-program gateways _processes
+
+# At a priority at which a program runs only where no other wants to: so nothing that others may wait for, as cargo's lock while
+# it fetches. Its output follows as a whole.
+_fuzz-beside: _cargo-fuzz
+    cargo +nightly fetch --quiet --locked --manifest-path fuzz/Cargo.toml
+    CARGO_TERM_QUIET=true $(command -v chrt > /dev/null && echo chrt --idle 0 || echo nice -n 19) tools/fuzz 60
 
 # run the engine's unit tests under ThreadSanitizer (weekly in the workflow; needs nightly with rust-src: an uninstrumented std is reported as racing)
 thread-sanitizer:
