@@ -58,11 +58,15 @@ test: lint generated deny _beside unit _league-test self-test
 cluster-test: kubernetes-test chart-check compose-test e2e
 
 # format and lint, warnings as errors
-lint: _rust-lint
+[parallel]
+lint: _rust-lint _python-lint
+
+# mypy takes a minute on one CPU, and the last crates of Rust leave one idle for as long.
+_python-lint: _python-env
     {{python}} -m ruff format --check .
     {{python}} -m ruff check .
-    {{python}} -m mypy
-    cd analysis && ../{{python}} -m mypy
+    tools/idle {{python}} -m mypy
+    cd analysis && ../tools/idle ../{{python}} -m mypy
     PYTHONPATH=loadgen/python .venv/bin/lint-imports --no-cache --no-logo
     {{python}} tools/circles.py
     {{python}} tools/plain_words.py
@@ -140,11 +144,10 @@ _beside: _checked-beside _fuzz-beside
 
 _checked-beside: python-test typescript-test docs-test _unit-programs _self-test-program gateways _processes
 
-# At a priority at which a program runs only where no other wants to: so nothing that others may wait for, as cargo's lock while
-# it fetches. Its output follows as a whole.
+# Others may wait for cargo's lock while it fetches, so that isn't idle. The output follows as a whole.
 _fuzz-beside: _cargo-fuzz
     cargo +nightly fetch --quiet --locked --manifest-path fuzz/Cargo.toml
-    CARGO_TERM_QUIET=true $(command -v chrt > /dev/null && echo chrt --idle 0 || echo nice -n 19) tools/fuzz 60
+    CARGO_TERM_QUIET=true tools/idle tools/fuzz 60
 
 # run the engine's unit tests under ThreadSanitizer (weekly in the workflow; needs nightly with rust-src: an uninstrumented std is reported as racing)
 thread-sanitizer:
