@@ -208,6 +208,10 @@ fn large_messages_that_were_begun_wait_too_while_the_application_stands_still() 
     }
     // The server has read the beginnings before it answers what is sent later.
     assert_answered(&mut bystander);
+    until("a full queue", || {
+        push(&mut clients, &frame);
+        server.stats().messages.queued >= 4
+    });
     let mut last = Instant::now();
     while last.elapsed() < Duration::from_secs(1) {
         last = if push(&mut clients, &frame) { Instant::now() } else { last };
