@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import time
@@ -87,11 +88,22 @@ def results(bundles: Path) -> dict[str, Any]:
     return {"/".join(file.parts[-4:-2]): json.loads(file.read_text()) for file in files}
 
 
+def climb(plan: Path, bundles: Path) -> subprocess.CompletedProcess[str]:
+    """Climbs a plan, again if a busy machine let the counters be read too late, which no plan can allow."""
+    for _ in range(5):
+        shutil.rmtree(bundles, ignore_errors=True)
+        done = run([LADDER, "run", plan, "--no-rest", "--no-report", "--results", bundles], ROOT)
+        reasons = [result["validity"].get("reasons", []) for result in results(bundles).values()]
+        if not any({reason["kind"] for reason in one} == {"reading_late"} for one in reasons):
+            break
+    return done
+
+
 @pytest.mark.parametrize("server", TESTED, ids=lambda server: server.preset)
 def test_a_preset_speaks_to_a_server_of_another_project(server: Server, tmp_path: Path) -> None:
     file = tmp_path / "plan.yaml"
     file.write_text(plan(server))
-    done = run([LADDER, "run", file, "--no-rest", "--no-report", "--results", tmp_path / "results"], ROOT)
+    done = climb(file, tmp_path / "results")
     found = results(tmp_path / "results")
     output = done.stdout + done.stderr
     assert set(found) == {f"{workload}/standard" for workload in server.workloads}, output
@@ -122,7 +134,7 @@ def test_a_binary_event_of_socket_io_is_one_message_of_two_frames(tmp_path: Path
     extends = "  extends: socket.io\n"
     file = tmp_path / "plan.yaml"
     file.write_text(plan(server).replace(extends, extends + BINARY_EVENTS))
-    done = run([LADDER, "run", file, "--no-rest", "--no-report", "--results", tmp_path / "results"], ROOT)
+    done = climb(file, tmp_path / "results")
     output = done.stdout + done.stderr
     (result,) = results(tmp_path / "results").values()
     counts = result["messages"]
@@ -167,7 +179,7 @@ def test_messages_are_compressed_as_a_server_of_another_project_agrees_to(case: 
     )
     file = tmp_path / "plan.yaml"
     file.write_text(text.replace("  extends: echo\n", f"  extends: echo\n  connect: {{ deflate: {deflate} }}\n"))
-    done = run([LADDER, "run", file, "--no-rest", "--no-report", "--results", tmp_path / "results"], ROOT)
+    done = climb(file, tmp_path / "results")
     output = done.stdout + done.stderr
     found = results(tmp_path / "results")
     assert set(found) == {"request-reply/standard", "churn/standard"}, output
@@ -274,7 +286,7 @@ def test_the_plan_of_the_document_climbs_and_searches(chat: Path, tmp_path: Path
     file.write_text(f"{text}validity: {LENIENT}\n")
     checked = run([LADDER, "plan", "check", file], ROOT)
     assert checked.returncode == 0, checked.stderr
-    done = run([LADDER, "run", file, "--no-rest", "--no-report", "--results", tmp_path / "results"], ROOT)
+    done = climb(file, tmp_path / "results")
     (result,) = results(tmp_path / "results").values()
     assert result["messages"]["delivered"] + result["messages"]["late"] > 1000, done.stdout + done.stderr
 
@@ -290,7 +302,7 @@ def test_the_counters_of_the_document_witness_an_uplink(sensors: Path, tmp_path:
     text = plan_for("name: sensors", "sensors", sensors).replace("window_seconds: 5", "window_seconds: 1")
     file = tmp_path / "sensors.yaml"
     file.write_text(f"{text}validity: {LENIENT}\n")
-    done = run([LADDER, "run", file, "--no-rest", "--no-report", "--results", tmp_path / "results"], ROOT)
+    done = climb(file, tmp_path / "results")
     (result,) = results(tmp_path / "results").values()
     output = done.stdout + done.stderr
     assert result["validity"]["state"] == "valid", output
