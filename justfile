@@ -19,12 +19,22 @@ common := "-p operator -p wse-bench -p ws-bench -p stt-bench -p inference-sim -p
 machine := common + " -p self-test-service -p floor"
 cluster := common + " -p operator-kubernetes"
 one_set := if env("BUILD_SET", "") == "all" { "yes" } else { "" }
-machine_programs := machine + if one_set != "" { " -p operator-kubernetes" } else { "" }
-cluster_programs := if one_set != "" { machine_programs } else { cluster }
+# With TEST_CONFIG, a file for cargo, tests are compiled by its profile `bench` in the folder of programs, and take the dependencies
+# that these were built with. They have the features that tests need, which come with an example.
+test_config := env("TEST_CONFIG", "")
+test_options := if test_config != "" { " --profile bench --target-dir target/tests --config " + test_config } else { "" }
+# The folder of the programs that are built with tests.
+export TESTS_BUILT := if test_config != "" { "target/tests/release" } else { "target/debug" }
+shared_programs := if test_config != "" { "--workspace --bins --example search_decisions" } else { "" }
+all_programs := if shared_programs != "" { shared_programs } else { machine + " -p operator-kubernetes" }
+machine_programs := if one_set != "" { all_programs } else { machine }
+cluster_programs := if one_set != "" { all_programs } else { cluster }
+# With SERVICES_BUILT programs are built, too: cargo would wait here for a lock that it holds elsewhere while it compiles tests.
+build_programs := if env("SERVICES_BUILT", "") != "" { "true" } else { "cargo build --locked --release --quiet" }
 generated_types := "loadgen/bench-format/python/bench_format/schemas.py loadgen/typescript/src/schemas.ts"
-# Packages that are linted and tested together; ladder's part for clusters only with BUILD_SET=all. Everything in the dev
+# Packages that are linted and tested together; ladder's part for clusters only with BUILD_SET=all. Everything in the tests'
 # profile is built with this set, because another set would compile the dependencies again with other features.
-checked := "--workspace" + if one_set != "" { "" } else { " --exclude operator-kubernetes" }
+checked := "--workspace" + test_options + if one_set != "" { "" } else { " --exclude operator-kubernetes" }
 # Where clippy compiles the tests (tools/clippy-compiler), building them is their lint.
 compiled_by_clippy := if env("RUSTC_WORKSPACE_WRAPPER", "") =~ 'clippy-compiler$' { "yes" } else { "" }
 clippy := if compiled_by_clippy != "" { "cargo test --quiet --no-run" } else { "cargo clippy" }
@@ -217,7 +227,7 @@ doctor:
 # write all generated files: JSON Schemas, the chart's copy of the plan's, types for Python and TypeScript, fuzz seeds, gateways in chart, README and docs/RESULTS.md
 generate:
     cargo build --quiet --locked {{checked}} --bin schemas
-    target/debug/schemas docs/schemas
+    "$TESTS_BUILT/schemas" docs/schemas
     python3 tools/values_schema.py
     python3 tools/format_types.py
     python3 fuzz/make_seeds.py
@@ -335,7 +345,11 @@ _bench-build: _python-env _programs
 
 # One set of packages for all Rust builds, because another set would compile the dependencies with other features.
 _programs:
-    @cargo build --locked --release --quiet {{machine_programs}}
+    @{{build_programs}} {{machine_programs}}
+
+# build the wheel of the engine's package, for images
+_wheel: _bench-build
+    @tools/build-wheel > /dev/null
 
 # build the engine's extension module, for ladders on this machine
 _extension: _python-env
@@ -346,7 +360,7 @@ _kubernetes-build: _python-env _chart-tools _cluster-programs
 
 # build the programs that run in a cluster or control one
 _cluster-programs *OPTIONS:
-    @cargo build --locked --release --quiet {{cluster_programs}} "$@"
+    @{{build_programs}} {{cluster_programs}} "$@"
 
 _rust-lint: _python-env
     cargo fmt --all --check
@@ -358,7 +372,7 @@ _rust-lint: _python-env
 # and timing-sensitive tests then have a quiet machine. What Rust's tests and the fuzz targets compile is left to their
 # recipes: they run beside the tests of clusters, which wait for pods most of the time.
 [parallel]
-_ahead: _bench-build _ahead-debian _cargo-fuzz _cargo-deny _node-env _preset-servers _league-ci _reference-env history-env
+_ahead: _bench-build _wheel _ahead-debian _cargo-fuzz _cargo-deny _node-env _preset-servers _league-ci _reference-env history-env
 
 # One after the other, because apt-get fails while another apt-get holds its lock.
 _ahead-debian: _redis-env

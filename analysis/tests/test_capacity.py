@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 from dataclasses import replace
@@ -34,7 +35,7 @@ from ws_ladder_analysis.checks import check
 from ws_ladder_analysis.load import Trial, read_bundle
 from ws_ladder_analysis.report import write_report
 
-PROGRAM = Path(__file__).parents[2] / "target/debug/examples/search_posterior"
+PROGRAM = Path(__file__).parents[2] / os.environ.get("TESTS_BUILT", "target/debug") / "examples/search_posterior"
 # Loads and outcomes of a search's trials on fresh processes: twelve rounds, a test that passes and one that doesn't.
 ROUNDS = [(620, True), (640, False), (600, True), (618, True), (636, False), (604, True)] * 2
 CONFIRM = [(602, True)] * 5

@@ -9,6 +9,7 @@ can be compared; the last test does that.
 
 import bisect
 import json
+import os
 import random
 import subprocess
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ import pytest
 from MLRsearch import AbstractMeasurer, Config, MeasurementResult, MultipleLossRatioSearch, SearchGoal
 from MLRsearch import multiple_loss_ratio_search as theirs
 
-PROGRAM = Path(__file__).parents[2] / "target/debug/examples/search_decisions"
+PROGRAM = Path(__file__).parents[2] / os.environ.get("TESTS_BUILT", "target/debug") / "examples/search_decisions"
 MESSAGES = 1_000_000
 
 Service = Callable[[float, float, int], float]

@@ -22,29 +22,43 @@ def called(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def compiled(called: Path, out: str) -> str:
-    """What is printed where a crate is compiled into this folder."""
-    command = [WRAPPER, str(called / "rustc"), "--crate-name", "judge", "--out-dir", out, "-L", "/x/debug/deps"]
+def compiled(called: Path, *options: str, out: str = "/x/target/build/release/deps") -> str:
+    """What is printed where cargo has a crate compiled with these options."""
+    command = [WRAPPER, str(called / "rustc"), "--crate-name", "judge", *options, "--out-dir", out, "-L", "/x/deps"]
     environ = os.environ | {"PATH": f"{called}:{os.environ['PATH']}"}
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize("folder", ["deps", "examples", "build/judge-0a1b"])
-def test_what_is_built_for_tests_is_compiled_with_clippy_and_warnings_are_errors(called: Path, folder: str) -> None:
-    printed = compiled(called, f"/x/target/debug/{folder}")
+@pytest.mark.parametrize("options", [(), ("-C", "opt-level=2", "-C", "debug-assertions=on")])
+def test_what_has_debug_assertions_is_compiled_with_clippy_and_warnings_are_errors(
+    called: Path, options: tuple[str, ...]
+) -> None:
+    printed = compiled(called, *options)
     assert printed.startswith(f"clippy-driver: {called}/rustc --crate-name judge ")
     assert printed.endswith(" -D warnings\n")
 
 
-def test_programs_are_compiled_as_ever(called: Path) -> None:
-    printed = compiled(called, "/x/target/release/deps")
-    assert printed.startswith("rustc: --crate-name judge ")
-    assert "warnings" not in printed
+@pytest.mark.parametrize("options", [("-C", "opt-level=1"), ("-C", "debug-assertions=off")])
+def test_programs_are_compiled_as_ever(called: Path, options: tuple[str, ...]) -> None:
+    assert as_ever(compiled(called, *options))
+
+
+def test_fuzz_targets_and_cargos_questions_are_left_to_the_compiler(called: Path) -> None:
+    assert as_ever(compiled(called, out="/x/fuzz/target/x86_64-unknown-linux-gnu/release/deps"))
+    environ = os.environ | {"PATH": f"{called}:{os.environ['PATH']}"}
+    asked = subprocess.run(
+        [WRAPPER, str(called / "rustc"), "-vV"], env=environ, capture_output=True, text=True, check=True
+    )
+    assert asked.stdout == "rustc: -vV\n"
+
+
+def as_ever(printed: str) -> bool:
+    return printed.startswith("rustc: --crate-name judge ") and "warnings" not in printed
 
 
 def test_a_lint_of_clippy_fails_the_build_of_a_test(tmp_path: Path) -> None:
     """With the real programs: what only clippy finds is an error, and what it lets pass becomes code."""
-    out = tmp_path / "debug/deps"
+    out = tmp_path / "deps"
     source = tmp_path / "lib.rs"
     command = [WRAPPER, "rustc", "--crate-type", "rlib", "--out-dir", str(out), str(source)]
     source.write_text("pub fn first(of: &Vec<u8>) -> u8 { of[0] }\n")

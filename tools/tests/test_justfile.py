@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -55,7 +56,8 @@ def test_a_parameter_is_one_argument_with_any_content(value: str, tmp_path: Path
 def test_the_build_of_the_extension_prints_only_what_a_failure_printed(code: int, printed: str, tmp_path: Path) -> None:
     script = tmp_path / "tools" / "build-extension"
     script.parent.mkdir()
-    script.write_text((ROOT / "tools" / "build-extension").read_text())
+    for name in ("build-extension", "engine-changed"):
+        shutil.copy(ROOT / "tools" / name, script.parent)
     (tmp_path / "services" / "wse-server").mkdir(parents=True)
     programs = tmp_path / ".venv" / "bin"
     programs.mkdir(parents=True)
@@ -71,13 +73,15 @@ def test_the_extension_is_installed_again_only_when_something_it_is_made_of_is_n
     script = tmp_path / "tools" / "build-extension"
     source = tmp_path / "services" / "wse-server" / "engine" / "lib.rs"
     others = [
-        tmp_path / name for name in ("Cargo.toml", "Cargo.lock", "rust-toolchain.toml", "services/contract/lib.rs")
+        tmp_path / name
+        for name in ("Cargo.toml", "Cargo.lock", "rust-toolchain.toml", "services/contract/lib.rs", "tools/build-wheel")
     ]
     programs = tmp_path / ".venv" / "bin"
     for file in (script, source, *others, programs / "activate", programs / "maturin"):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
-    script.write_text((ROOT / "tools" / "build-extension").read_text())
+    for name in ("build-extension", "engine-changed"):
+        shutil.copy(ROOT / "tools" / name, script.parent)
     (programs / "activate").write_text(f'PATH="{programs}:$PATH"\n')
     maturin = programs / "maturin"
     maturin.write_text(f"#!/bin/sh\necho built >> {tmp_path}/builds\n")
