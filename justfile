@@ -25,8 +25,7 @@ test_config := env("TEST_CONFIG", "")
 test_options := if test_config != "" { " --profile bench --target-dir target/tests --config " + test_config } else { "" }
 # The folder of the programs that are built with tests.
 export TESTS_BUILT := if test_config != "" { "target/tests/release" } else { "target/debug" }
-shared_programs := if test_config != "" { "--workspace --bins --example search_decisions" } else { "" }
-all_programs := if shared_programs != "" { shared_programs } else { machine + " -p operator-kubernetes" }
+all_programs := if test_config != "" { "--workspace --bins --example search_decisions" } else { machine + " -p operator-kubernetes" }
 machine_programs := if one_set != "" { all_programs } else { machine }
 cluster_programs := if one_set != "" { all_programs } else { cluster }
 # With SERVICES_BUILT programs are built, too: cargo would wait here for a lock that it holds elsewhere while it compiles tests.

@@ -56,7 +56,7 @@ def test_a_parameter_is_one_argument_with_any_content(value: str, tmp_path: Path
 def test_the_build_of_the_extension_prints_only_what_a_failure_printed(code: int, printed: str, tmp_path: Path) -> None:
     script = tmp_path / "tools" / "build-extension"
     script.parent.mkdir()
-    for name in ("build-extension", "engine-changed"):
+    for name in ("build-extension", "newer-than-engine"):
         shutil.copy(ROOT / "tools" / name, script.parent)
     (tmp_path / "services" / "wse-server").mkdir(parents=True)
     programs = tmp_path / ".venv" / "bin"
@@ -80,7 +80,7 @@ def test_the_extension_is_installed_again_only_when_something_it_is_made_of_is_n
     for file in (script, source, *others, programs / "activate", programs / "maturin"):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
-    for name in ("build-extension", "engine-changed"):
+    for name in ("build-extension", "newer-than-engine"):
         shutil.copy(ROOT / "tools" / name, script.parent)
     (programs / "activate").write_text(f'PATH="{programs}:$PATH"\n')
     maturin = programs / "maturin"

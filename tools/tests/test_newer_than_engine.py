@@ -1,4 +1,4 @@
-"""tools/engine-changed: what is made of the engine's package is made again if and only if its sources are newer."""
+"""tools/newer-than-engine: what is made of the engine's package is made again if and only if its sources are newer."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ def checkout(tmp_path: Path) -> Path:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
         os.utime(file, (1060, 1060) if name == "made" else (1000, 1000))
-    shutil.copy(ROOT / "tools/engine-changed", tmp_path / "tools")
+    shutil.copy(ROOT / "tools/newer-than-engine", tmp_path / "tools")
     return tmp_path
 
 
 def changed(checkout: Path) -> bool:
-    done = subprocess.run(["tools/engine-changed", "made"], cwd=checkout, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["tools/newer-than-engine", "made"], cwd=checkout, capture_output=True, text=True, check=False
+    )
     assert (done.stdout, done.stderr) == ("", "")
-    return done.returncode == 0
+    return done.returncode != 0
 
 
 def test_what_is_newer_than_all_sources_is_not_made_again(checkout: Path) -> None:
@@ -53,3 +55,11 @@ def test_what_python_its_linters_and_maturin_write_beside_sources_is_no_change(c
     file.parent.mkdir(parents=True, exist_ok=True)
     file.touch()
     assert not changed(checkout)
+
+
+def test_what_cannot_be_compared_is_made_again(checkout: Path) -> None:
+    (checkout / "Cargo.lock").unlink()
+    assert (
+        subprocess.run(["tools/newer-than-engine", "made"], cwd=checkout, capture_output=True, check=False).returncode
+        != 0
+    )
