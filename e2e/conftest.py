@@ -9,6 +9,7 @@ import pytest
 
 # Makes the modules beside the tests importable.
 sys.path.insert(0, str(Path(__file__).parent / "tests"))
+from api import proxy
 from cluster import Cluster
 from measured import FIGURES
 from release import HELM_4, Release
@@ -39,13 +40,14 @@ def cluster() -> Iterator[Cluster]:
     """The cluster with an empty namespace, which is deleted afterwards."""
     kubeconfig = os.environ.get("E2E_CLUSTER")
     assert kubeconfig, "E2E_CLUSTER names no kubeconfig file; run the tests by: just e2e"
-    cluster = Cluster(Path(kubeconfig), NAMESPACE)
-    cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", seconds=120)
-    cluster.kubectl("create", "namespace", NAMESPACE)
-    # The API server refuses every pod of ours that could do more than it has to.
-    cluster.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
-    yield cluster
-    cluster.kubectl("delete", "namespace", NAMESPACE, seconds=120)
+    with proxy(Path(kubeconfig)) as api:
+        cluster = Cluster(Path(kubeconfig), NAMESPACE, api)
+        cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", seconds=120)
+        cluster.kubectl("create", "namespace", NAMESPACE)
+        # The API server refuses every pod of ours that could do more than it has to.
+        cluster.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
+        yield cluster
+        cluster.kubectl("delete", "namespace", NAMESPACE, seconds=120)
 
 
 @pytest.fixture(scope="session")

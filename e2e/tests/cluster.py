@@ -4,18 +4,29 @@ import json
 import subprocess
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
+
+from api import Api
 
 Object = dict[str, Any]
 
 COMMAND_SECONDS = 60
 
+# What is looked at again and again while a condition is waited for, with the group of the API that has it.
+LISTED = {"pods": "api/v1", "services": "api/v1", "deployments": "apis/apps/v1", "jobs": "apis/batch/v1"}
+
 
 class Cluster:
     """One namespace of the cluster that a kubeconfig file names."""
 
-    def __init__(self, kubeconfig: Path, namespace: str) -> None:
+    def __init__(self, kubeconfig: Path, namespace: str, api: Api) -> None:
         self.kubeconfig = kubeconfig
         self.namespace = namespace
+        self.api = api
+
+    def beside(self, namespace: str) -> "Cluster":
+        """Another namespace of the same cluster."""
+        return Cluster(self.kubeconfig, namespace, self.api)
 
     def run(self, *command: str, stdin: str | None = None, seconds: float = COMMAND_SECONDS) -> str:
         """Runs a command that must succeed and returns its standard output."""
@@ -44,7 +55,12 @@ class Cluster:
 
     def list(self, kind: str, selector: str = "") -> list[Object]:
         """Lists the objects of a kind that match a label selector."""
-        parsed: list[Object] = json.loads(self.kubectl("get", kind, "-o", "json", "--selector", selector))["items"]
+        if kind in LISTED:
+            query = urlencode({"labelSelector": selector})
+            found = self.api.read(f"/{LISTED[kind]}/namespaces/{self.namespace}/{kind}?{query}")
+        else:
+            found = self.kubectl("get", kind, "-o", "json", "--selector", selector)
+        parsed: list[Object] = json.loads(found)["items"]
         return parsed
 
     def apply(self, *objects: Object) -> None:
@@ -53,7 +69,7 @@ class Cluster:
 
     def reach(self, service: str, port: str, path: str) -> str:
         """The response of a service to a GET through the API server's proxy."""
-        return self.kubectl("get", "--raw", self.proxied(service, port, path))
+        return self.api.read(self.proxied(service, port, path))
 
     def proxied(self, service: str, port: str, path: str) -> str:
         """The path at which the API server's proxy has a path of a service."""

@@ -12,6 +12,7 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -126,9 +127,9 @@ class Prometheus:
     def list_pods(self) -> None:
         """Writes the pods with a port named `metrics` into the file that Prometheus watches, until the block ends."""
         while not self.is_over.wait(1):
-            pods = self.cluster.attempt(*self.cluster.kubectl_command("get", "pods", "-o", "json"))
-            if pods.returncode == 0:
-                found = [one for pod in json.loads(pods.stdout)["items"] for one in self.targets_of(pod)]
+            status, pods = self.cluster.api.get(f"/api/v1/namespaces/{self.cluster.namespace}/pods")
+            if status == HTTPStatus.OK:
+                found = [one for pod in json.loads(pods)["items"] for one in self.targets_of(pod)]
                 # Replaced in one step, so that it is never read half written.
                 new = self.targets.with_suffix(".new")
                 new.write_text(json.dumps(found))

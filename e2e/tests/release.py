@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +114,8 @@ class Release:
     def answer(self, name: str) -> Any:
         """The operator's `/api/NAME`; `None` while no operator responds."""
         path = self.cluster.proxied(self.operator_service(), "web", f"/api/{name}")
-        completed = self.cluster.attempt(*self.cluster.kubectl_command("get", "--raw", path))
-        return json.loads(completed.stdout) if completed.returncode == 0 else None
+        status, body = self.cluster.api.get(path)
+        return json.loads(body) if status == HTTPStatus.OK else None
 
     @contextmanager
     def seconds(self) -> Iterator[list[Any]]:

@@ -35,7 +35,7 @@ VALUES = {
 @pytest.fixture
 def own(cluster: Cluster, tmp_path: Path) -> Iterator[Release]:
     """A release in a namespace that admits the agents of nodes."""
-    own = Cluster(cluster.kubeconfig, NAMESPACE)
+    own = cluster.beside(NAMESPACE)
     own.kubectl("create", "namespace", NAMESPACE)
     release = Release(own, "node", HELM_4, tmp_path)
     yield release

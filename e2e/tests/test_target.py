@@ -114,7 +114,7 @@ def chat() -> list[Object]:
 @pytest.fixture
 def shop(cluster: Cluster) -> Iterator[Cluster]:
     """A namespace with a running chat."""
-    shop = Cluster(cluster.kubeconfig, SHOP)
+    shop = cluster.beside(SHOP)
     shop.kubectl("create", "namespace", SHOP)
     shop.apply(*chat())
 
@@ -129,7 +129,7 @@ def shop(cluster: Cluster) -> Iterator[Cluster]:
 @pytest.fixture
 def own(cluster: Cluster, tmp_path: Path) -> Iterator[Release]:
     """A release in a namespace with the user's Secrets."""
-    own = Cluster(cluster.kubeconfig, NAMESPACE)
+    own = cluster.beside(NAMESPACE)
     own.kubectl("create", "namespace", NAMESPACE)
     for name, data in (("chat-token", {"CHAT_TOKEN": TOKEN}), ("chat-users", {"users.csv": USERS})):
         own.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data})
