@@ -25,6 +25,8 @@ test_config := env("TEST_CONFIG", "")
 test_options := if test_config != "" { " --profile bench --target-dir target/tests --config " + test_config } else { "" }
 # The folder of the programs that are built with tests.
 export TESTS_BUILT := if test_config != "" { "target/tests/release" } else { "target/debug" }
+# Where tests are all that programs are for, the extension is built with them (tools/cargo-for-maturin).
+export ALL_PROGRAMS := if test_config != "" { all_programs } else { "" }
 all_programs := if test_config != "" { "--workspace --bins --example search_decisions" } else { machine + " -p operator-kubernetes" }
 machine_programs := if one_set != "" { all_programs } else { machine }
 cluster_programs := if one_set != "" { all_programs } else { cluster }
