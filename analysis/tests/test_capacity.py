@@ -36,6 +36,7 @@ from ws_ladder_analysis.load import Trial, read_bundle
 from ws_ladder_analysis.report import write_report
 
 PROGRAM = Path(__file__).parents[2] / os.environ.get("TESTS_BUILT", "target/debug") / "examples/search_posterior"
+P50: Json = {"figure": {"percentile_ms": {"histogram": "newest", "percentile": 50}}, "at_most": 200}
 # Loads and outcomes of a search's trials on fresh processes: twelve rounds, a test that passes and one that doesn't.
 ROUNDS = [(620, True), (640, False), (600, True), (618, True), (636, False), (604, True)] * 2
 CONFIRM = [(602, True)] * 5
@@ -210,6 +211,17 @@ def test_a_capacity_has_its_interval_spread_and_tests(tmp_path: Path) -> None:
     assert (found["what failed first"], found["edge"]) == ("p95 of newest ≤ 350 ms", "latency")
     assert [cell.detail for cell in capacities(run).rows[0][4:6]] == ["5 of 5 passed", "8 of 9 failed"]
     assert not any("within this run" in note for note in capacities(run).notes)
+
+
+@pytest.mark.parametrize(
+    ("others", "printed"), [([], ""), ([P50], "p50 of newest ≤ 200 ms"), ([P50, OBJECTIVE, P50], "and 3 others")]
+)
+def test_one_objective_that_failed_first_is_named_and_further_ones_are_counted(
+    others: list[Json], printed: str, tmp_path: Path
+) -> None:
+    run = read_bundle(searched(tmp_path, gates=[OBJECTIVE, *others])).run
+    cell = capacities(run).rows[0][6]
+    assert (cell.text, cell.detail) == ("p95 of newest ≤ 350 ms", printed)
 
 
 def test_few_services_in_turn_say_within_this_run(tmp_path: Path) -> None:

@@ -17,11 +17,12 @@ def head(search: Search) -> Cell:
 
 
 def gates(found: SearchFound) -> Cell:
-    """The objectives that failed: the first one, and the others below it."""
+    """The objective that most failed trials missed first, with the only other one that some did or the number of them;
+    `run.json` names them all."""
     if not found.gates:
         return NONE
     first, *others = map(wording.objective, found.gates)
-    return Cell(first, "; ".join(others))
+    return Cell(first, others[0] if len(others) == 1 else f"and {len(others)} others" if others else "")
 
 
 def bound(by: BoundBy | None) -> Cell:
