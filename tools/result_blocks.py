@@ -138,7 +138,8 @@ def two_cpus(find: Find, command: str) -> Block:
     sides = "service and generator share both" if shared else "the generator has CPUs of its own"
     head = f"{of_variants[0].caption}; means over processes that take turns. "
     rows = "\n".join(map(rows_only, of_variants))
-    return Block(head + origin(bundle.run, command=command, sides=sides) + rows, {})
+    notes = "".join(f"\n{note}\n" for table in of_variants for note in table.notes)
+    return Block(head + origin(bundle.run, command=command, sides=sides) + rows + notes, {})
 
 
 def capacity(find: Find, command: str) -> Block:

@@ -92,6 +92,25 @@ def test_the_same_load_in_two_variants_is_two_comparisons_and_one_table_of_both(
     assert [row[3].text for row in tables[2].rows] == ["1.42", "1.60"]
 
 
+@pytest.mark.parametrize(
+    ("factors", "compared", "notes"),
+    [
+        ((2.0, 2.2), "2.10 of near, 2.00 to 2.20 in 2 pairs", 0),
+        ((2.0, 2.0, 2.0, 2.0, 2.0), "2.00 of near, 2.00 to 2.00", 1),
+    ],
+)
+def test_the_ratio_of_variants_has_an_interval_or_the_range_of_too_few_pairs(
+    factors: tuple[float, ...], compared: str, notes: int, tmp_path: Path
+) -> None:
+    specs = [
+        replace(gateway(YARDSTICK, share), variant=variant, process=process)
+        for process, factor in enumerate(factors, 1)
+        for variant, share in (("near", 0.1), ("far", 0.1 * factor))
+    ]
+    table = gateways.side_by_side(of(tmp_path, *specs), LINES, {})[-1]
+    assert (table.rows[0][2].detail, len(table.notes)) == (compared, notes)
+
+
 def test_variants_that_do_not_use_two_cpus_are_not_set_beside_what_was_published_of_two(tmp_path: Path) -> None:
     specs = [replace(gateway(YARDSTICK, share), variant=name) for name, share in (("near", 0.1), ("far", 0.2))]
     table = gateways.side_by_side(of(tmp_path, *specs), LINES, {})[-1]

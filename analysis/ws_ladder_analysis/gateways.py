@@ -123,28 +123,47 @@ def _by_variant(ladders: Sequence[Ladder]) -> list[Table]:
         variants = list(dict.fromkeys(variant for tiers in services.values() for variant in tiers))
         several = {name: tiers for name, tiers in services.items() if len(tiers) > 1}
         if several:
-            columns = [Column("gateway", number=False), *(Column(f"CPU per frame, {name}") for name in variants)]
-            rows = [[Cell(name), *_variants(tiers, variants)] for name, tiers in several.items()]
-            if set(variants) & TWO_CPUS:
-                columns.append(Column("published sessions on two CPUs, times those on one"))
-                for row in rows:
-                    row.append(_published_gain(row[0].text))
-            caption = f"{wording.count(sessions)} {BY_VARIANT}"
-            tables.append(Table(caption, tuple(columns), tuple(map(tuple, rows))))
+            tables.append(_variants_table(sessions, variants, several))
     return tables
 
 
-def _variants(tiers: Mapping[str, Tier], variants: Sequence[str]) -> list[Cell]:
-    """A cell for each variant, with its ratio to the gateway's first variant."""
-    first = next(variant for variant in variants if variant in tiers)
-    cells = []
-    for variant in variants:
-        tier = tiers.get(variant)
-        cell = _time(tier, CPU_PER_FRAME, _NS_PER_US) if tier else NONE
-        compared_with = ratio_of(tier, tiers[first], CPU_PER_FRAME) if tier and variant != first else None
-        detail = f"{wording.digits(compared_with.ratio)} of {first}" if compared_with else cell.detail
-        cells.append(Cell(cell.text, detail))
-    return cells
+def _variants_table(sessions: int, variants: Sequence[str], services: Mapping[str, Mapping[str, Tier]]) -> Table:
+    """A row for each gateway with a cell for each variant; the ratios to the first variant share their level."""
+    first = {name: next(variant for variant in variants if variant in tiers) for name, tiers in services.items()}
+    ratios = {
+        (name, variant): ratio_of(tier, tiers[first[name]], CPU_PER_FRAME)
+        for name, tiers in services.items()
+        for variant, tier in tiers.items()
+        if variant != first[name]
+    }
+    level = table_level([one.p_value for one in ratios.values() if one])
+    columns = [Column("gateway", number=False), *(Column(f"CPU per frame, {name}") for name in variants)]
+    rows = []
+    for name, tiers in services.items():
+        cells = [Cell(name)]
+        for variant in variants:
+            cell = _time(tiers[variant], CPU_PER_FRAME, _NS_PER_US) if variant in tiers else NONE
+            one = ratios.get((name, variant))
+            cells.append(Cell(cell.text, _compared(one, first[name], level)) if one else cell)
+        rows.append(cells)
+    if set(variants) & TWO_CPUS:
+        columns.append(Column("published sessions on two CPUs, times those on one"))
+        for row in rows:
+            row.append(_published_gain(row[0].text))
+    has_intervals = any(one and one.error is not None for one in ratios.values())
+    notes = (wording.interval_level(wording.level(level)),) if has_intervals else ()
+    return Table(f"{wording.count(sessions)} {BY_VARIANT}", tuple(columns), tuple(map(tuple, rows)), notes)
+
+
+def _compared(found: Ratio, first: str, level: float) -> str:
+    """A ratio to the first variant with its interval, or with the range of its pairs where they are too few for one."""
+    text = f"{wording.digits(found.ratio)} of {first}"
+    if interval := found.interval(level):
+        return f"{text}, {' to '.join(map(wording.digits, interval))}"
+    if len(found.pairs) < 2:
+        return text
+    low, high = (wording.digits(pick(found.pairs)) for pick in (min, max))
+    return f"{text}, {low} to {high} in {len(found.pairs)} pairs"
 
 
 def _published_gain(gateway: str) -> Cell:

@@ -13,10 +13,7 @@ use std::{
 
 use bench_format::{
     Name,
-    plan::{
-        CpuShape, CpuShapes, Load, Message, Objective, SearchOver, ServiceProcess, Thresholds, WireLadder, WirePlan,
-        WireSearch,
-    },
+    plan::{CpuShape, CpuShapes, Load, Message, Objective, SearchOver, Thresholds, WireLadder, WirePlan, WireSearch},
     run::{Search, TrialEntry},
     trial::TrialId,
 };
@@ -26,6 +23,7 @@ use crate::{plan::check::MachineLimits, registry::Registry};
 pub mod chart_values;
 pub mod check;
 mod notes;
+mod order;
 pub mod read;
 pub mod scale;
 
@@ -162,41 +160,6 @@ impl Plan {
         let tiers = self.ladders.iter().flat_map(|ladder| ladder.tiers.iter().map(move |tier| (ladder, *tier)));
         let of_tiers = tiers.map(|(ladder, tier)| self.workers_for(ladder, tier));
         of_tiers.max().unwrap_or_default().max(self.wire.workers)
-    }
-
-    /// All trials in climbing order.
-    ///
-    /// With a fresh process per repeat, the services take turns, and their order turns with each repeat (A B, B A, A B),
-    /// so that a drift over minutes affects all of them alike. With one process per tier, a service's repeats stay
-    /// together.
-    pub fn trials(&self) -> Vec<TrialId> {
-        let mut trials = Vec::new();
-        for ladder in &self.ladders {
-            for &tier in &ladder.tiers {
-                let rounds = match self.wire.service_process {
-                    ServiceProcess::Repeat => ladder.repeats,
-                    ServiceProcess::Tier => 1,
-                };
-                for process in 1..=rounds {
-                    let mut services: Vec<&Name> = ladder.services.iter().collect();
-                    if process % 2 == 0 {
-                        services.reverse();
-                    }
-                    for service in services {
-                        let repeats = ladder.repeats / rounds;
-                        trials.extend((1..=repeats).map(|repeat| TrialId {
-                            service: service.clone(),
-                            workload: ladder.workload.clone(),
-                            variant: ladder.variant.clone(),
-                            tier,
-                            process,
-                            repeat,
-                        }));
-                    }
-                }
-            }
-        }
-        trials
     }
 
     /// All searches that `only` selects, in order: the services of a ladder one after another.

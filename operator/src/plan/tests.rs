@@ -1,3 +1,5 @@
+use bench_format::plan::ServiceProcess;
+
 use super::*;
 use crate::plan::check::fixture::{machine_limits, minimal, registry};
 
@@ -25,6 +27,50 @@ fn services_take_turns_in_turned_order_when_each_repeat_has_a_fresh_process() {
             "ours/throughput/standard/10-p2-r1",
         ]
     );
+}
+
+/// Two ladders of one load, with another number of processes of the service, and a third one with another load.
+fn variants(plan: &mut WirePlan) {
+    plan.services = vec!["ours".into(), "theirs".into()];
+    (plan.repeats, plan.workers) = (2, 2);
+    plan.ladders[0].tiers = vec![10];
+    let twice = WireLadder { variant: "twice".into(), replicas: 2, ..plan.ladders[0].clone() };
+    let mut loaded = WireLadder { variant: "loaded".into(), ..plan.ladders[0].clone() };
+    loaded.message.size_bytes += 1;
+    plan.ladders.extend([twice, loaded]);
+}
+
+#[test]
+fn variants_of_one_load_take_turns_service_by_service() {
+    let order = order(|plan| {
+        variants(plan);
+        plan.service_process = ServiceProcess::Repeat;
+    });
+    assert_eq!(
+        order,
+        [
+            "ours/throughput/standard/10-p1-r1",
+            "ours/throughput/twice/10-p1-r1",
+            "theirs/throughput/standard/10-p1-r1",
+            "theirs/throughput/twice/10-p1-r1",
+            "theirs/throughput/twice/10-p2-r1",
+            "theirs/throughput/standard/10-p2-r1",
+            "ours/throughput/twice/10-p2-r1",
+            "ours/throughput/standard/10-p2-r1",
+            "ours/throughput/loaded/10-p1-r1",
+            "theirs/throughput/loaded/10-p1-r1",
+            "theirs/throughput/loaded/10-p2-r1",
+            "ours/throughput/loaded/10-p2-r1",
+        ]
+    );
+}
+
+#[test]
+fn ladders_follow_each_other_when_a_process_lasts_a_tier() {
+    let order = order(variants);
+    let ladders: Vec<&str> = order.iter().map(|trial| trial.split('/').nth(2).unwrap()).collect();
+    let expected = ["standard", "twice", "loaded"].map(|ladder| [ladder; 4]);
+    assert_eq!(ladders, expected.concat());
 }
 
 #[test]
