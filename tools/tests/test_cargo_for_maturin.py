@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 def called(folder: Path, *arguments: str) -> str:
     """What cargo is called with."""
     environ = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}", "ALL_PROGRAMS": PROGRAMS}
-    command = [ROOT / "tools/cargo-for-maturin", *arguments]
+    command = [str(ROOT / "tools/cargo-for-maturin"), *arguments]
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout.strip()
 
 
