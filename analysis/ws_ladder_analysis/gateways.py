@@ -6,7 +6,7 @@ as ratios to one of them (the yardstick), and never across loads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 from statistics import median
 
@@ -136,7 +136,7 @@ def _variants_table(sessions: int, variants: Sequence[str], services: Mapping[st
         for variant, tier in tiers.items()
         if variant != first[name]
     }
-    level = table_level([one.p_value for one in ratios.values() if one])
+    level, notes = _level(ratios.values())
     columns = [Column("gateway", number=False), *(Column(f"CPU per frame, {name}") for name in variants)]
     rows = []
     for name, tiers in services.items():
@@ -150,8 +150,6 @@ def _variants_table(sessions: int, variants: Sequence[str], services: Mapping[st
         columns.append(Column("published sessions on two CPUs, times those on one"))
         for row in rows:
             row.append(_published_gain(row[0].text))
-    has_intervals = any(one and one.error is not None for one in ratios.values())
-    notes = (wording.interval_level(wording.level(level)),) if has_intervals else ()
     return Table(f"{wording.count(sessions)} {BY_VARIANT}", tuple(columns), tuple(map(tuple, rows)), notes)
 
 
@@ -184,7 +182,7 @@ def _table(title: str, group: Sequence[At], lines: Mapping[str, int], starts: Ma
         for ladder, tier in group
         if ladder.service != YARDSTICK
     }
-    level = table_level([found.p_value for found in ratios.values() if found])
+    level, notes = _level(ratios.values())
     rows = tuple(
         _row(
             ladder.service,
@@ -195,8 +193,15 @@ def _table(title: str, group: Sequence[At], lines: Mapping[str, int], starts: Ma
         )
         for ladder, tier in group
     )
-    has_intervals = any(found and found.error is not None for found in ratios.values())
-    return Table(title, _COLUMNS, rows, (wording.interval_level(wording.level(level)),) if has_intervals else ())
+    return Table(title, _COLUMNS, rows, notes)
+
+
+def _level(ratios: Collection[Ratio | None]) -> tuple[float, tuple[str, ...]]:
+    """The level of the intervals of a table's ratios, and the note that names it if there is an interval."""
+    found = [one for one in ratios if one]
+    level = table_level([one.p_value for one in found])
+    has_intervals = any(one.error is not None for one in found)
+    return level, (wording.interval_level(wording.level(level)),) if has_intervals else ()
 
 
 def _row(service: str, tier: Tier, relative: Cell, code: int | None, starts: Sequence[float]) -> tuple[Cell, ...]:

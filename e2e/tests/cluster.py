@@ -56,12 +56,15 @@ class Cluster:
     def list(self, kind: str, selector: str = "") -> list[Object]:
         """Lists the objects of a kind that match a label selector."""
         if kind in LISTED:
-            query = urlencode({"labelSelector": selector})
-            found = self.api.read(f"/{LISTED[kind]}/namespaces/{self.namespace}/{kind}?{query}")
+            found = self.api.read(f"{self.collection(kind)}?{urlencode({'labelSelector': selector})}")
         else:
             found = self.kubectl("get", kind, "-o", "json", "--selector", selector)
         parsed: list[Object] = json.loads(found)["items"]
         return parsed
+
+    def collection(self, kind: str) -> str:
+        """The path at which the API server has all objects of a kind of `LISTED`."""
+        return f"/{LISTED[kind]}/namespaces/{self.namespace}/{kind}"
 
     def apply(self, *objects: Object) -> None:
         """Creates or changes objects."""

@@ -127,7 +127,7 @@ class Prometheus:
     def list_pods(self) -> None:
         """Writes the pods with a port named `metrics` into the file that Prometheus watches, until the block ends."""
         while not self.is_over.wait(1):
-            status, pods = self.cluster.api.get(f"/api/v1/namespaces/{self.cluster.namespace}/pods")
+            status, pods = self.cluster.api.get(self.cluster.collection("pods"))
             if status == HTTPStatus.OK:
                 found = [one for pod in json.loads(pods)["items"] for one in self.targets_of(pod)]
                 # Replaced in one step, so that it is never read half written.
