@@ -1,5 +1,5 @@
 //! Times the same work on several CPUs, to see what no counter shows: a busy sibling hardware thread, another clock of the
-//! host, less of its caches.
+//! host. The work stays in the first-level cache: what others take of shared caches and memory doesn't show in it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

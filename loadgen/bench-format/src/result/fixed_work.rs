@@ -1,7 +1,7 @@
 //! How long the same work took on each CPU of a trial, before and after it.
 //!
-//! It takes longer where a sibling hardware thread, the host's clock or its caches are busy, which no counter of CPU time
-//! shows.
+//! It takes longer where a sibling hardware thread is busy or the host's clock is slower, which no counter of CPU time
+//! shows. What other virtual machines of the host take of its caches and memory shows in neither.
 
 use std::collections::BTreeMap;
 
